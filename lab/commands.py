@@ -1,0 +1,206 @@
+"""Owns what people ask of the lab: up, down, status, ssh_config, and the power button. Each wait has a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from lab import archive_http, cgroups, host, image, inotify, inventory, login, network, power
+from lab.hardware import hardware
+from lab.host import Host
+from lab.paths import CACHE, HOSTS, RIGS, RUN, STATE, USER, folder
+from lab.programs import need
+from rigwright.errors import HostError, UsageError
+
+LOCK_S = 1800.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """A host as it is now; `uptime_s` is None while it is off, `address` while the lab has no network."""
+
+    name: str
+    rig: str | None
+    address: str | None
+    state: Literal["up", "booting", "off"]
+    boots: int
+    uptime_s: float | None
+
+
+def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
+    """A host of that name lets the user log in over ssh and stands in .lab/inventory; one that was off has its old disk."""
+    _check_rig(rig)
+    name = _check_name(name or rig or "plain")
+    _root(" ".join(["lab.up", "--name", name, *(["--rig", rig] if rig else [])]))
+    need()
+    with _lock(say):
+        one = host.load(name)
+        if one is not None and rig is not None and one.rig != rig:
+            raise UsageError(
+                name, f"it is there with rig {one.rig or 'none'}", rig, f"invoke lab.down --name {name} first"
+            )
+        inotify.raised()
+        login.key()
+        network.bridge_up()
+        one = one or _create(name, rig, say)
+        _serve(one, say)
+        already = power.running(name)
+        power.on(one)
+        login.record()
+    if not already:
+        say(f"{name}: power on")
+    took = login.wait(one)
+    with _lock(say):
+        inventory.write_inventory()
+    say(f"{name}: {'already up' if already else f'up after {took:.1f} s'}, {USER}@{one.address}")
+
+
+def _create(name: str, rig: str | None, say: Say) -> Host:
+    """A new host with an empty disk over its images; known only once it is complete."""
+    base = image.base(say)
+    layers = hardware().layers(rig, CACHE, base, say) if rig is not None else []
+    one = Host(name, rig, host.free_number(), (*layers, base))
+    host.delete(name)
+    host.mount(one)
+    host.furnish(one)
+    if rig is not None:
+        hardware().install(rig, name, one.root, one.hw, _serve(one, say))
+    host.save(one)
+    image.forget({layer for other in host.known() for layer in other.layers})
+    return one
+
+
+def _serve(one: Host, say: Say) -> str:
+    """The URL of the package archive, served when the host has a rig."""
+    return archive_http.serve(hardware().archive(CACHE, say)) if one.rig is not None else ""
+
+
+def down(*, name: str | None = None, say: Say) -> None:
+    """Nothing is left of the host, or of all hosts and their network; the cache and the lab's ssh key stay.
+
+    What is there is read from the system, not remembered: it works after crashes and with no state files, and twice.
+    """
+    _root(" ".join(["lab.down", *(["--name", name] if name else [])]))
+    if not STATE.exists() and not cgroups.groups() and not network.attached():
+        say("the lab is not up: nothing to do")
+        return
+    with _lock(say):
+        there = _traces()
+        if name is not None and name not in there:
+            say(f"{name}: not there, nothing to do")
+        gone = sorted(there if name is None else there & {name})
+        for one in gone:
+            cgroups.kill(one)
+        for one in gone:
+            _remove(one)
+            say(f"{one}: removed")
+        if not _traces():
+            archive_http.stop()
+            cgroups.kill()
+            host.unmount(HOSTS)
+            network.remove()
+            cgroups.remove()
+            inotify.restored()
+        elif network.subnet() is not None:
+            login.record()
+        inventory.write_inventory()
+
+
+def _traces() -> set[str]:
+    """Every host of which anything is left: a record, a disk, a control group, a network namespace."""
+    disks = {path.name.removesuffix(".json") for path in HOSTS.glob("*")}
+    return disks | (cgroups.groups() - {archive_http.GROUP}) | network.attached()
+
+
+def _remove(name: str) -> None:
+    power.cut(name)
+    network.detach(name)
+    host.delete(name)
+    cgroups.remove(name)
+
+
+def power_cut(name: str) -> None:
+    """The host lost its power at this moment; its disk is as it was."""
+    _root("lab.power-cut")
+    power.cut(power.the(name).name)
+
+
+def power_on(name: str) -> None:
+    """The host boots from the disk it had; returns at once, login.wait waits. Raises UsageError when it is not known."""
+    _root("lab.power-on")
+    one = power.the(name)
+    network.bridge_up()
+    power.on(one)
+
+
+def status() -> list[HostStatus]:
+    """Every known host as it is now; needs no root."""
+    return [_status(one) for one in host.known()]
+
+
+def _status(one: Host) -> HostStatus:
+    live, networked = power.running(one.name), network.subnet() is not None
+    times = one.boots.read_text().split() if one.boots.exists() else []
+    state: Literal["up", "booting", "off"] = (
+        "off" if not live else "up" if networked and login.answers(one) else "booting"
+    )
+    uptime = time.time() - float(times[-1]) if live and times else None
+    return HostStatus(one.name, one.rig, str(one.address) if networked else None, state, len(times), uptime)
+
+
+def ssh_config() -> str:
+    """An OpenSSH configuration for `ssh -F FILE HOST`; empty while the lab has no network."""
+    return login.ssh_config(host.known()) if network.subnet() is not None else ""
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name) or name in ("localhost", "all", "gpu"):
+        raise UsageError("lab.up", f"{name!r} cannot be a host's name", "a-z, 0-9 and -, at most 30 characters")
+    return name
+
+
+def _check_rig(rig: str | None) -> None:
+    rigs = sorted(path.stem for path in RIGS.glob("*.yml"))
+    if rig is not None and rig not in rigs:
+        close = difflib.get_close_matches(rig, rigs, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "choose one of them"
+        raise UsageError("lab.up", f"unknown rig {rig!r}", ", ".join(rigs) or "a file in lab/rigs", hint)
+
+
+def _root(command: str) -> None:
+    if os.geteuid() != 0:
+        raise UsageError(
+            "lab", "simulated hosts need root (mounts, namespaces)", "root", f"sudo .venv/bin/invoke {command}"
+        )
+
+
+@contextlib.contextmanager
+def _lock(say: Say) -> Iterator[None]:
+    """One lab command changes things at a time; raises HostError after half an hour of waiting."""
+    folder(STATE)
+    folder(HOSTS)
+    path = folder(RUN) / "lock"
+    ends = time.monotonic() + LOCK_S
+    with path.open("a") as handle:
+        waited = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waited:
+                    say("waiting for another lab command to end")
+                waited = True
+                if time.monotonic() > ends:
+                    raise HostError("lab", f"another lab command holds {path} for half an hour") from None
+                time.sleep(0.1)
+        yield

@@ -1,0 +1,179 @@
+"""The programs of kmod that change the kernel, and the driver loading of a boot; the kernel is modules.py.
+
+    kmod.py modprobe|insmod|rmmod|lsmod ARGUMENTS...      what /bin/kmod does not leave to the real program
+    kmod.py boot                                          initrd, coldplug, modules-load.d, in this order
+
+Which files a name, alias, option or blacklist means is always asked of the real modprobe.
+"""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+
+from modules import HW, KERNEL, MODULES, REAL, SYSFS, Refused, holders, insert, loaded, read, remove, run
+
+
+def may_change(program, name):
+    """Only root changes the kernel, and only where there is one to change."""
+    if os.geteuid() == 0 and os.path.isdir(SYSFS):
+        return True
+    verb = "remove" if program == "rmmod" else "insert"
+    print(f"{program}: ERROR: could not {verb} '{name}': Operation not permitted", file=sys.stderr)
+    return False
+
+
+def modprobe(words):
+    """modprobe that loads or, with -r, unloads."""
+    flags, names, rest = [], [], list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-S", "-C", "-d", "--set-version", "--config", "--dirname"):
+            flags += [word, *rest[:1]]
+            rest = rest[1:]
+        elif word.startswith("-"):
+            flags.append(word)
+        else:
+            names.append(word)
+    short = "".join(flag[1:] for flag in flags if re.fullmatch(r"-[a-z]+", flag))
+    quiet = "q" in short or "--quiet" in flags
+    if names and not may_change("modprobe", names[0]):
+        return 1
+    if "r" in short or "--remove" in flags:
+        return max([unload(name.replace("-", "_"), quiet) for name in names], default=0)
+    only_here = ("-f", "-v", "--verbose", "--first-time", "--force", "-s", "--syslog")
+    asked = [flag for flag in flags if flag not in only_here]
+    status, out, err = run(REAL + "modprobe", "--show-depends", *asked, *names)
+    sys.stderr.write(err)
+    bound_before = "nvidia" in loaded()
+    for line in out.splitlines():
+        verb, _, what = line.partition(" ")
+        if verb == "insmod":
+            status = max(status, load(what, quiet))
+        elif verb == "install":
+            status = max(status, subprocess.call(["/bin/sh", "-c", what]))
+    if "nvidia" in loaded() and not bound_before:
+        udev()
+    return status
+
+
+def load(what, quiet):
+    """One `insmod FILE OPTIONS` of modprobe's."""
+    path, *options = what.split()
+    try:
+        insert(path, options)
+    except Refused as no:
+        if not quiet:
+            name = os.path.basename(path).split(".")[0].replace("-", "_")
+            print(f"modprobe: ERROR: could not insert '{name}': {no}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def unload(name, quiet):
+    """modprobe -r of one module: it and what only it needed."""
+    if name not in loaded():
+        return 0
+    needed = [module for module in loaded() if name in holders(module)]
+    try:
+        remove(name)
+    except Refused as no:
+        if not quiet:
+            print(f"modprobe: FATAL: Module {name} {str(no).split(' by:')[0]}.", file=sys.stderr)
+        return 1
+    for other in needed:
+        if other in loaded() and not holders(other):
+            unload(other, True)
+    return 0
+
+
+def udev():
+    """The nvidia driver has bound: what the installed udev rules then run (udevd itself runs in no container)."""
+    rules = {os.path.basename(p): p for d in ("/lib/udev/rules.d", "/etc/udev/rules.d") for p in glob.glob(d + "/*.rules")}
+    for line in "".join(read(path) for _, path in sorted(rules.items())).splitlines():
+        if not line.startswith('ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia"'):
+            continue
+        for name in re.findall(r'RUN\+="/sbin/modprobe ([\w-]+)"', line):
+            modprobe(["-q", name])
+        for unit in re.findall(r'SYSTEMD_WANTS\}="([^"]+)"', line):
+            wants = "/run/systemd/system/multi-user.target.wants/" + unit
+            os.makedirs(os.path.dirname(wants), exist_ok=True)
+            if not os.path.islink(wants):
+                os.symlink("/lib/systemd/system/" + unit, wants)
+            if os.path.exists("/run/systemd/private"):
+                run("systemctl", "daemon-reload")
+                run("systemctl", "start", "--no-block", unit)
+
+
+def rmmod(words):
+    """rmmod NAMES."""
+    status = 0
+    for word in (word for word in words if not word.startswith("-")):
+        name = os.path.basename(word).split(".ko")[0].replace("-", "_")
+        if not may_change("rmmod", name):
+            return 1
+        try:
+            remove(name)
+        except Refused as no:
+            status = 1
+            print(f"rmmod: ERROR: Module {name} {no}", file=sys.stderr)
+    return status
+
+
+def insmod(words):
+    """insmod FILE OPTIONS."""
+    path, *options = [word for word in words if not word.startswith("-")] or [""]
+    if not may_change("insmod", path):
+        return 1
+    try:
+        if not os.path.exists(path):
+            raise Refused("No such file or directory")
+        insert(path, options)
+    except Refused as no:
+        print(f"insmod: ERROR: could not insert module {path}: {no}", file=sys.stderr)
+        return 1
+    if os.path.basename(path) == "nvidia.ko":
+        udev()
+    return 0
+
+
+def lsmod(_):
+    """The table that lsmod prints."""
+    print("Module                  Size  Used by")
+    for line in read(MODULES).splitlines():
+        name, size, count, users = line.split()[:4]
+        print(f"{name:<19} {size:>8}  {count}{'' if users == '-' else ' ' + users.rstrip(',')}")
+    return 0
+
+
+def coldplug(*where):
+    """As udev does for each device: whatever its modalias loads, blacklists honoured."""
+    aliases = {read(link + "/modalias").strip() for link in glob.glob(SYSFS + "/bus/pci/devices/*")}
+    for alias in sorted(aliases - {""}):
+        modprobe(["-q", "-b", *where, alias])
+
+
+def boot(_):
+    """Drivers load as in a real boot: first from the initrd that GRUB chose, with its own modprobe.d, then from the disk."""
+    initrd = HW + "/initrd"
+    if os.path.isdir(f"{initrd}/lib/modules/{KERNEL}"):
+        coldplug("-d", initrd, "-C", initrd + "/modprobe.d")
+    coldplug()
+    folders = ("/usr/lib", "/lib", "/run", "/etc")
+    wanted = {os.path.basename(p): p for d in folders for p in glob.glob(d + "/modules-load.d/*.conf")}
+    for path in [*(path for _, path in sorted(wanted.items())), "/etc/modules"]:
+        for line in read(path).splitlines():
+            if line.strip() and line.strip()[0] not in "#;":
+                modprobe(["-q", "-b", line.split()[0]])
+    return 0
+
+
+def main(argv):
+    """The program named first, with the rest."""
+    programs = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "lsmod": lsmod, "boot": boot}
+    return programs[argv[0]](argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,85 @@
+"""Reads the initrd that a host's own mkinitramfs wrote: its modules and modprobe.d decide which driver binds first."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from rigwright.errors import HostError
+
+WANTED = re.compile(r"(?:usr/)?(?P<place>etc/modprobe\.d|run/modprobe\.d|lib/modprobe\.d|lib/modules)/(?P<rest>.+)")
+PRECEDENCE = ("lib/modprobe.d", "run/modprobe.d", "etc/modprobe.d")
+
+
+def unpack(path: Path, out: Path, chroot: Path) -> None:
+    """out/lib/modules and out/modprobe.d as the initrd has them; of two files of one name etc's counts, as for modprobe.
+
+    `chroot` is the host's disk: its own zstd decompresses when the machine has none.
+    """
+    (out / "modprobe.d").mkdir(parents=True)
+    configs: dict[str, tuple[int, bytes]] = {}
+    for name, content in members(path.read_bytes(), chroot):
+        found = WANTED.fullmatch(name)
+        if not found or ".." in name.split("/"):
+            continue
+        if found["place"] == "lib/modules":
+            target = out / "lib/modules" / found["rest"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        else:
+            rank = PRECEDENCE.index(found["place"])
+            if rank >= configs.get(found["rest"], (-1, b""))[0]:
+                configs[found["rest"]] = (rank, content)
+    for name, (_, content) in configs.items():
+        if "/" not in name:
+            (out / "modprobe.d" / name).write_bytes(content)
+
+
+def members(data: bytes, chroot: Path) -> Iterator[tuple[str, bytes]]:
+    """(path without leading ./, content) of every regular file: of the uncompressed early archives, then of the compressed one."""
+    while data:
+        data = data.lstrip(b"\0")
+        if data.startswith(b"070701") or data.startswith(b"070702"):
+            at = 0
+            while True:
+                if data[at : at + 5] != b"07070":
+                    raise HostError("initrd", f"no cpio header at byte {at}")
+                head = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+                mode, size, name_size = head[1], head[6], head[11]
+                name = data[at + 110 : at + 109 + name_size].decode(errors="surrogateescape")
+                start = at + (110 + name_size + 3) // 4 * 4
+                at = start + (size + 3) // 4 * 4
+                if name == "TRAILER!!!":
+                    break
+                if mode & 0o170000 == 0o100000:
+                    yield name.removeprefix("./").lstrip("/"), data[start : start + size]
+            data = data[at:]
+        elif data:
+            data = _decompress(data, chroot)
+
+
+def _decompress(data: bytes, chroot: Path) -> bytes:
+    """The archive inside; raises HostError for a compression that the kernel would not know either."""
+    try:
+        if data.startswith(b"\x1f\x8b"):
+            return gzip.decompress(data)
+        if data.startswith(b"\xfd7zXZ\0") or data.startswith(b"\x5d\0\0"):
+            return lzma.decompress(data)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise HostError("initrd", f"damaged: {error}") from error
+    if data.startswith(b"BZh"):
+        return bz2.decompress(data)
+    program = {b"\x28\xb5\x2f\xfd": "zstd", b"\x02\x21\x4c\x18": "lz4"}.get(data[:4])
+    if program is None:
+        raise HostError("initrd", f"unknown compression, begins {data[:6].hex()}")
+    argv = [program, "-dc"] if shutil.which(program) else ["chroot", str(chroot), f"/usr/bin/{program}", "-dc"]
+    done = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=60)
+    if done.returncode != 0:
+        raise HostError("initrd", f"damaged: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout

@@ -1,0 +1,64 @@
+"""Owns .lab/inventory: the hosts that are up, in Ansible's YAML format, so that every rigwright command works on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from lab import archive_http, power
+from lab.host import Host, known
+from lab.paths import CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_CONFIG, SSH_KEY, USER, write
+
+_HEADER = "# Written by lab.up and lab.down: the simulated hosts that are up. Edits are lost.\n"
+_CHECKOUTS = CHECKOUT / "inventory"
+
+
+def write_inventory() -> None:
+    """.lab/inventory lists exactly the hosts that are up; it and the ssh files are gone when the lab has no host at all."""
+    files = _files([host for host in known() if power.running(host.name)]) if known() else {}
+    for path, text in files.items():
+        write(path, text)
+    for path in (*sorted(INVENTORY.rglob("*"), reverse=True), INVENTORY):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        elif path.is_file() and path not in files:
+            path.unlink()
+    if not files:
+        for path in (KNOWN_HOSTS, SSH_CONFIG):
+            path.unlink(missing_ok=True)
+
+
+def _files(hosts: list[Host]) -> dict[Path, str]:
+    """Every file of the inventory of these hosts."""
+    groups = {
+        group: {"hosts": {host.name: _variables(host) for host in hosts if (host.rig is not None) == (group == "gpu")}}
+        for group in ("gpu", "plain")
+    }
+    files = {INVENTORY / "hosts.yml": _HEADER + yaml.safe_dump({"all": {"children": groups}}, sort_keys=False)}
+    for host in hosts:
+        expected = _CHECKOUTS / "host_vars" / f"{host.rig}.yml"
+        if host.rig is not None and expected.is_file():
+            files[INVENTORY / "host_vars" / f"{host.name}.yml"] = expected.read_text()
+    return files | _group_vars()
+
+
+def _variables(host: Host) -> dict[str, object]:
+    found: dict[str, object] = {
+        "ansible_host": str(host.address),
+        "ansible_user": USER,
+        "ansible_ssh_private_key_file": str(SSH_KEY),
+    }
+    if host.rig is not None:
+        found["cuda_repository"] = {"url": f"{archive_http.url()}cuda/ubuntu2204/x86_64"}
+    return found
+
+
+def _group_vars() -> dict[Path, str]:
+    """The checkout's group variables, and for `all` where the hosts' keys are known from."""
+    given = {path.name: path.read_text() for path in sorted((_CHECKOUTS / "group_vars").glob("*.yml"))}
+    ours = _HEADER + yaml.safe_dump({"ssh_known_hosts": str(KNOWN_HOSTS)})
+    if "all.yml" in given:
+        given = {("all/all.yml" if name == "all.yml" else name): text for name, text in given.items()}
+        return {INVENTORY / "group_vars" / name: text for name, text in (given | {"all/lab.yml": ours}).items()}
+    return {INVENTORY / "group_vars" / name: text for name, text in (given | {"all.yml": ours}).items()}

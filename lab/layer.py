@@ -1,0 +1,71 @@
+"""The image between Debian and a host: says Ubuntu 22.04, has a kernel package with nouveau in its initrd, and the kmod stand-in."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.archive import kernel_values
+from lab.programs import run
+from rigwright.errors import HostError
+
+GUEST = Path(__file__).resolve().parent / "guest_gpu"
+PARTS = ("kmod", "kmod.py", "modules.py", "build-layer", "framebuffer-hook")
+PREINSTALLED = ("linux-modules-@KVER@", "linux-image-@KVER@", "lsb-release")
+"""Packages of our archive that an Ubuntu server has from the start."""
+REAL = ("gnupg", "adduser")
+"""Debian's own packages, for which no stand-in would do; from the mirror that the base was made from."""
+
+Say = Callable[[str], None]
+
+
+def layer(cache: Path, base: Path, archive: Path, say: Say) -> Path:
+    """The layer over `base`, built when its recipe changed; a directory for overlayfs."""
+    debs = [_deb(archive, name.replace("@KVER@", kernel_values()["KVER"])) for name in PREINSTALLED]
+    digest = hashlib.sha256(str(base).encode())
+    for path in [Path(__file__), *(GUEST / part for part in PARTS), *debs, archive / "ubuntu-archive-keyring.gpg"]:
+        digest.update(path.read_bytes())
+    target = cache / f"ubuntu-{digest.hexdigest()[:12]}"
+    with (cache / "layer.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            started = time.monotonic()
+            _build(target, base, archive, debs)
+            say(f"Ubuntu layer built in {time.monotonic() - started:.0f} s.")
+    return target
+
+
+def _deb(archive: Path, name: str) -> Path:
+    """The .deb of that package in our archive."""
+    found = sorted((archive / "ubuntu/pool").rglob(f"{name}_*.deb"))
+    if len(found) != 1:
+        raise HostError("archive", f"{len(found)} packages are called {name}", "one")
+    return found[0]
+
+
+def _build(target: Path, base: Path, archive: Path, debs: list[Path]) -> None:
+    """What guest_gpu/build-layer changes in a chroot over the base, kept as a directory."""
+    work = target.with_suffix(".partial")
+    run(["rm", "-rf", "--one-file-system", work], deadline=300)
+    for name in ("upper", "work", "root", "parts"):
+        (work / name).mkdir(parents=True)
+    for path in [*(GUEST / part for part in PARTS), *debs, archive / "ubuntu-archive-keyring.gpg"]:
+        shutil.copy(path, work / "parts")
+    options = f"lowerdir={base},upperdir={work / 'upper'},workdir={work / 'work'}"
+    script = (
+        'set -eu; w=$1; mount -t overlay layer -o "$2" "$w/root"; mount --bind "$w/parts" "$w/root/mnt"; '
+        'mount -t proc proc "$w/root/proc"; mount -t tmpfs tmpfs "$w/root/run"; '
+        'if [ -e /etc/resolv.conf ]; then cp -L /etc/resolv.conf "$w/root/run/resolv.conf"; fi; '
+        'shift 2; exec chroot "$w/root" /bin/sh /mnt/build-layer "$@"'
+    )
+    inside: list[str | Path] = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", work, options]
+    proxies = [f"{k}={v}" for k, v in os.environ.items() if k.lower().endswith("_proxy")]
+    clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=/root", *proxies]
+    run([*clean, *inside, kernel_values()["KVER"], *REAL], deadline=600)
+    (work / "upper").rename(target)
+    run(["rm", "-rf", "--one-file-system", work], deadline=300)

@@ -1,0 +1,126 @@
+"""Owns the lab's network: one bridge, and per host a network namespace with eth0. No NAT, no forwarding, no way out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from lab.paths import RUN, TAG, write
+from lab.programs import run
+from rigwright.errors import HostError, InputError
+
+POOL = "RIGWRIGHT_LAB_NETWORK"
+"""Environment variable: the network to take a free /24 from (10.99.0.0/16 when unset)."""
+
+FIRST, LAST = 10, 250
+_NETNS = Path("/run/netns")
+_SUBNET = RUN / "subnet"
+
+
+def bridge() -> str:
+    """The bridge's name."""
+    return TAG
+
+
+def subnet() -> IPv4Network | None:
+    """The network on the bridge; None while there is no bridge."""
+    shown = run(["ip", "-j", "-4", "address", "show", "dev", bridge()], check=False)
+    for link in json.loads(shown.stdout or "[]") if shown.returncode == 0 else []:
+        for found in link.get("addr_info", []):
+            return IPv4Network(f"{found['local']}/{found['prefixlen']}", strict=False)
+    return None
+
+
+def gateway() -> IPv4Address:
+    """The machine's own address on the bridge; raises HostError while there is none."""
+    own = subnet()
+    if own is None:
+        raise HostError("lab", f"no bridge {bridge()}", todo="sudo .venv/bin/invoke lab.up")
+    return own[1]
+
+
+def bridge_up() -> IPv4Network:
+    """The bridge is up with a free /24, the remembered one if it is still free."""
+    own = subnet()
+    if own is None:
+        run(["ip", "link", "delete", bridge()], check=False)
+        own = _free()
+        _batch(
+            f"link add {bridge()} type bridge forward_delay 0",
+            f"address add {own[1]}/{own.prefixlen} dev {bridge()}",
+            f"link set {bridge()} up",
+        )
+        write(_SUBNET, f"{own}\n")
+    return own
+
+
+def _free() -> IPv4Network:
+    """A /24 of the pool that no route or address of the machine touches."""
+    try:
+        pool = IPv4Network(os.environ.get(POOL, "10.99.0.0/16"))
+        choices = list(pool.subnets(new_prefix=24))
+    except ValueError as wrong:
+        raise InputError(POOL, str(wrong), "a network of /24 or larger such as 10.99.0.0/16") from wrong
+    routes = json.loads(run(["ip", "-j", "-4", "route", "show", "table", "all"]).stdout or "[]")
+    used = [IPv4Network(r["dst"], strict=False) for r in routes if r.get("dst", "default") != "default"]
+    before = _SUBNET.read_text().strip() if _SUBNET.exists() else ""
+    for choice in sorted(choices, key=lambda c: str(c) != before):
+        if not any(choice.overlaps(other) for other in used):
+            return choice
+    raise InputError(
+        POOL, f"every /24 of {pool} is in use on this machine", "a free one", f"export {POOL}=10.200.0.0/16"
+    )
+
+
+def address(number: int) -> IPv4Address:
+    """The address of the host with this number; raises HostError while there is no bridge."""
+    return gateway() + (number - 1)
+
+
+def namespace(name: str) -> Path:
+    """The host's network namespace."""
+    return _NETNS / f"{TAG}-{name}"
+
+
+def _link(name: str) -> str:
+    """The machine's end of the host's cable; at most 15 characters, so hashed; its alias shows the name."""
+    return TAG + hashlib.sha256(name.encode()).hexdigest()[:6]
+
+
+def attach(name: str, number: int) -> None:
+    """The host's eth0 is plugged into the bridge and has its address, whatever an earlier boot did to it."""
+    here, cable = namespace(name), _link(name)
+    if not here.exists() or run(["ip", "-n", here.name, "link", "show", "eth0"], check=False).returncode:
+        detach(name)
+        run(["ip", "netns", "add", here.name])
+        mac = f"52:54:{TAG[2:4]}:{TAG[4:6]}:{TAG[6:8]}:{number:02x}"  # by address: neighbours remember it for half a minute
+        _batch(f"link add {cable} type veth peer name eth0 address {mac} netns {here.name}")
+    _batch(f"link set {cable} alias {name} master {bridge()} up")
+    lines = ("link set lo up", "link set eth0 up", f"address replace {address(number)}/24 dev eth0")
+    _batch(*lines, inside=here.name)
+
+
+def detach(name: str) -> None:
+    """No namespace and no cable of the host are left."""
+    run(["ip", "link", "delete", _link(name)], check=False)
+    if namespace(name).exists():
+        run(["ip", "netns", "delete", namespace(name).name])
+
+
+def attached() -> set[str]:
+    """The hosts that have a namespace."""
+    return {path.name.removeprefix(f"{TAG}-") for path in _NETNS.glob(f"{TAG}-*")}
+
+
+def remove() -> None:
+    """No interface of this lab is left: the bridge, and cables whose namespace was lost."""
+    for link in json.loads(run(["ip", "-j", "link", "show"]).stdout):
+        if link["ifname"].startswith(TAG):
+            run(["ip", "link", "delete", link["ifname"]], check=False)
+
+
+def _batch(*lines: str, inside: str = "") -> None:
+    run(["ip", *(["-n", inside] if inside else []), "-batch", "-"], stdin="\n".join(lines) + "\n")

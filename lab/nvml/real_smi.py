@@ -1,0 +1,116 @@
+"""The real nvidia-smi, unmodified, out of Debian's non-free packages.
+
+apt downloads and verifies it with a private configuration, so the machine's own sources, lists and pins stay as they
+are. The mirror is the one the machine already uses. Only the binary is kept; it is never part of the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rigwright.errors import HostError
+
+CACHE = Path(__file__).resolve().parents[2] / ".lab" / "cache"
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # bookworm's holds the trixie keys, too
+SUITES = {
+    "535.261.03": ("bookworm",),
+    "550.163.01": ("trixie", "bookworm-backports"),
+}
+COMPONENTS = "main contrib non-free non-free-firmware"
+
+
+def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
+    """The nvidia-smi binary of that driver version, downloaded on the first call and then taken from `cache`.
+
+    Raises HostError when the version is in no known suite, the mirror is not to be found or apt refuses.
+    """
+    if version not in SUITES:
+        raise HostError("nvidia-smi", f"no Debian suite is known for {version}", " or ".join(SUITES))
+    binary = cache / "nvidia-smi" / version / "nvidia-smi"
+    with _locked(cache / "nvidia-smi.lock"):
+        if not binary.exists():
+            _fetch(version, binary)
+    return binary
+
+
+def debian_mirror() -> str:
+    """The Debian archive that this machine's own apt sources name."""
+    release = platform.freedesktop_os_release()
+    suite = release.get("VERSION_CODENAME", "") if release.get("ID") == "debian" else ""
+    targets = _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])
+    for line in targets.splitlines():
+        uri, _, name = line.partition(" ")
+        if suite and name == suite:
+            return uri
+    raise HostError("apt sources", "no Debian archive of this machine's release", "a Debian machine with its mirror")
+
+
+def _fetch(version: str, binary: Path) -> None:
+    """Download, unpack and put the binary in place by one rename; the first suite that has the version wins."""
+    mirror, refusals = debian_mirror(), []
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    for suite in SUITES[version]:
+        with tempfile.TemporaryDirectory(prefix="nvidia-smi.") as name:
+            work = Path(name)
+            try:
+                tree = _unpacked(version, suite, mirror, work)
+            except HostError as error:
+                refusals.append(f"{suite}: {error.found}")
+                continue
+            fresh = binary.with_suffix(".new")
+            shutil.copy2(tree / "usr/lib/nvidia/current/nvidia-smi", fresh)
+            fresh.chmod(0o755)
+            fresh.replace(binary)
+            return
+    raise HostError("nvidia-smi", f"{version} could not be fetched: {'; '.join(refusals)}", "network and a mirror")
+
+
+def _unpacked(version: str, suite: str, mirror: str, work: Path) -> Path:
+    """The package's file tree, downloaded from `suite` and verified by apt against the archive's key."""
+    for folder in ("lists/partial", "archives/partial", "tree"):
+        (work / folder).mkdir(parents=True)
+    (work / "sources.list").write_text(f"deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} {COMPONENTS}\n")
+    options = [
+        f"Dir::Etc::SourceList={work}/sources.list",
+        "Dir::Etc::SourceParts=-",
+        "Dir::Etc::Preferences=-",
+        "Dir::Etc::PreferencesParts=-",
+        f"Dir::State::Lists={work}/lists",
+        f"Dir::Cache={work}",
+        f"Dir::Cache::Archives={work}/archives",
+        "APT::Sandbox::User=root",
+        "APT::Architecture=amd64",
+    ]
+    apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
+    _run([*apt, "update", "--error-on=any"])
+    _run([*apt, "download", f"nvidia-smi={version}-*"], cwd=work)
+    (package,) = work.glob("nvidia-smi_*.deb")
+    _run(["dpkg-deb", "-x", str(package), str(work / "tree")])
+    return work / "tree"
+
+
+def _run(argv: list[str], cwd: Path | None = None) -> str:
+    """The command's output; HostError with the end of its messages when it fails."""
+    done = subprocess.run(
+        argv, cwd=cwd, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode:
+        raise HostError(argv[0], " ".join(done.stderr.split())[-400:] or f"exit {done.returncode}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time; the others wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

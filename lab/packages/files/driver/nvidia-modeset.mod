@@ -1,0 +1,6 @@
+name=nvidia-modeset
+version=@V@
+supported=external
+license=@LICENSE@
+depends=nvidia
+size=1327104

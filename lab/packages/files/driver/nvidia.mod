@@ -1,0 +1,15 @@
+name=nvidia
+version=@V@
+supported=external
+license=@LICENSE@
+firmware=nvidia/@V@/gsp_tu10x.bin
+firmware=nvidia/@V@/gsp_ga10x.bin
+alias=char-major-195-*
+alias=pci:v000010DEd*sv*sd*bc06sc80i00*
+alias=pci:v000010DEd*sv*sd*bc03sc02i00*
+alias=pci:v000010DEd*sv*sd*bc03sc00i00*
+depends=
+parm=NVreg_EnablePCIeGen3:int
+parm=NVreg_PreserveVideoMemoryAllocations:int
+parm=NVreg_RegistryDwords:charp
+size=56844288

@@ -1,0 +1,4 @@
+name=drm
+license=GPL
+depends=
+size=622592

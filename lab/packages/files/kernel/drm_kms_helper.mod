@@ -1,0 +1,4 @@
+name=drm_kms_helper
+license=GPL
+depends=drm
+size=311296

@@ -1,0 +1,4 @@
+name=mxm-wmi
+license=GPL
+depends=wmi
+size=16384

@@ -1,0 +1,4 @@
+name=ttm
+license=GPL
+depends=drm
+size=86016

@@ -1,0 +1,4 @@
+name=video
+license=GPL
+depends=
+size=65536

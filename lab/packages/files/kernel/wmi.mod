@@ -1,0 +1,4 @@
+name=wmi
+license=GPL
+depends=
+size=32768

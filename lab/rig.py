@@ -1,0 +1,126 @@
+"""Makes a plain Debian 12 host into a GPU server: Ubuntu 22.04 by name, GPUs on its PCI bus, two package archives.
+
+The lab calls four functions: archive and layers build what all hosts of a rig share, install furnishes one host's disk, and
+power_on plays the firmware before every boot. `hw` is the simulated hardware, in the host at /run/lab/hw:
+
+    boot board.conf archive-url    written by install
+    sys proc initrd cmdline        written by power_on, new at every boot
+    volatile nvram                 the driver's state; volatile is emptied by power_on
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from lab import archive as archives
+from lab import initrd, layer, pci
+from lab.board import board_conf
+from lab.paths import CHECKOUT, RIGS
+
+GPUS = CHECKOUT / "rigwright" / "catalogue" / "gpus"
+GUEST = Path(__file__).resolve().parent / "guest_gpu"
+
+Say = Callable[[str], None]
+archive = archives.archive
+
+
+class Entry(Protocol):
+    """The GRUB entry that boots."""
+
+    @property
+    def initrd(self) -> str | None: ...
+
+    @property
+    def command_line(self) -> str: ...
+
+
+def layers(rig: str, cache: Path, base: Path, say: Say) -> list[Path]:
+    """The read-only images above `base`, topmost first. Every rig has the same one: hardware is not on the disk."""
+    describe(rig)
+    return [layer.layer(cache, base, archive(cache, say), say)]
+
+
+def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:  # noqa: ARG001
+    """The fresh disk knows Ubuntu's archive alone; `hw` holds the board description and the first boot's script."""
+    url = archive_url.rstrip("/")
+    for folder in ("nvram", "volatile"):
+        (hw / folder).mkdir(parents=True, exist_ok=True)
+        (hw / folder).chmod(0o755)
+    (hw / "nvram/nvram").touch()
+    (hw / "archive-url").write_text(url + "\n")
+    models = {gpu["model"]: model(gpu["model"]) for gpu in describe(rig)["gpus"]}
+    (hw / "board.conf").write_text(board_conf(describe(rig), models))
+    etc = root / "etc/apt"
+    for stale in (etc / "sources.list.d").glob("*"):
+        stale.unlink()
+    suites = ("jammy", "jammy-updates", "jammy-security")
+    lines = [f"deb {url}/ubuntu {suite} main restricted universe multiverse\n" for suite in suites]
+    (etc / "sources.list").write_text("".join(lines))
+
+
+def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
+    """The machine is switched on: no driver is loaded, no device bound, and the initrd's content lies ready for hw/boot."""
+    for name in ("sys", "proc", "initrd", "volatile", "flavours"):
+        shutil.rmtree(hw / name, ignore_errors=True)
+    for name in ("sys", "proc", "volatile", "flavours"):
+        (hw / name).mkdir()
+        (hw / name).chmod(0o755)
+    (hw / "volatile/state").write_text(f"driver.loaded=none\nboot.token={time.time_ns()}\n")
+    (hw / "volatile/clients").touch()
+    (hw / "volatile/modules").touch()
+    for path in (hw / "volatile").iterdir():
+        path.chmod(0o666 if path.name == "clients" else 0o644)
+    (hw / "cmdline").write_text(boot.command_line + "\n")
+    shutil.copyfile(GUEST / "boot", hw / "boot")
+    (hw / "boot").chmod(0o755)
+    gpus = list(plugged_in((hw / "board.conf").read_text()))
+    levels = describe(rig).get("pcie_levels") or {}
+    pci.write(hw / "sys", pci.tree(gpus, levels))
+    for gpu, described in zip(gpus, describe(rig)["gpus"], strict=True):
+        (hw / "flavours" / gpu.address).write_text(" ".join(model(described["model"])["module_flavours"]) + "\n")
+    if boot.initrd is not None:
+        path = root / boot.initrd.lstrip("/")
+        if path.is_file() and path.resolve().is_relative_to(root.resolve()):
+            initrd.unpack(path, hw / "initrd", root)
+
+
+def describe(rig: str) -> dict[str, Any]:
+    """The rig's file in lab/rigs."""
+    found: dict[str, Any] = yaml.safe_load((RIGS / f"{rig}.yml").read_text(encoding="utf-8"))
+    return found
+
+
+def model(name: str) -> dict[str, Any]:
+    """A GPU model of the catalogue."""
+    found: dict[str, Any] = yaml.safe_load((GPUS / f"{name}.yml").read_text(encoding="utf-8"))
+    return found
+
+
+def plugged_in(board: str) -> Iterator[pci.PciGpu]:
+    """What the PCI tree needs of each GPU of a board.conf, the file that the driver library reads, so that both agree."""
+    values = dict(line.split("=", 1) for line in board.splitlines() if "=" in line and not line.startswith("#"))
+    for number in range(int(values["gpus"])):
+
+        def of(key: str, default: str = "0", number: int = number) -> str:
+            own = values.get(f"gpu{number}.{key}")
+            return own or values.get(f"model.{values[f'gpu{number}.model']}.{key}") or default
+
+        subsystem = int(of("pci_subsystem"), 16)
+        yield pci.PciGpu(
+            address=of("bus_id").lower(),
+            device_id=int(of("pci_id"), 16),
+            subsystem=(subsystem & 0xFFFF, subsystem >> 16),
+            is_display=of("pci_subclass") == "0",
+            numa_node=int(of("numa_node")),
+            bar1_bytes=int(of("bar1_mib", "256")) << 20,
+            generation=int(of("pcie.gen_max", "3")),
+            width=int(of("pcie.width_max", "16")),
+            generation_now=int(of("pcie.gen_now") or 0) or int(of("pcie.gen_max", "3")),
+            width_now=int(of("pcie.width_now") or 0) or int(of("pcie.width_max", "16")),
+        )

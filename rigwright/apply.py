@@ -1,0 +1,256 @@
+"""Makes a host so: plans a step, runs its changes, plans it again. An empty second answer is the only proof."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rigwright import events, jobs, plan
+from rigwright.change import Change
+from rigwright.errors import ConsentError, HostError, RigwrightError, Unreachable
+from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, gpu
+from rigwright.facts import os as system
+from rigwright.playbook import Step
+from rigwright.shell import Command, Result, command, script
+from rigwright.transport import Transport
+
+Emit = Callable[[events.Event], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run behaves. `disrupt`: what was not announced, and what interrupts running GPU work, may happen."""
+
+    run_id: str
+    disrupt: bool = False
+    reboot_timeout_s: float = 900.0
+
+
+@dataclass
+class Outcome:
+    """What became of a host: every step with its status, the changes with whether they were made, and the error."""
+
+    steps: list[plan.Planned] = field(default_factory=list)
+    done: dict[str, tuple[Change, ...]] = field(default_factory=dict)
+    error: RigwrightError | None = None
+    rebooted: bool = False
+
+
+class HostRun:
+    """One host in one run: its connection, what is known of it, and the plan so far."""
+
+    def __init__(self, name: str, transport: Transport, options: Options, emit: Emit, reboots: threading.Lock) -> None:
+        self.name = name
+        self.transport = transport
+        self.options = options
+        self.emit = emit
+        self.store = FactStore()
+        self._reboots = reboots
+
+    def read(self, facts: Sequence[Fact[Any]]) -> None:
+        """The facts are known, in one round trip; the boot id with them."""
+        asked = [
+            *facts,
+            *(
+                fact
+                for fact in (system.boot_id, system.simulated)
+                if fact not in self.store.known and fact not in facts
+            ),
+        ]
+        answers = self.transport.run([fact.command for fact in asked], together=True)
+        self.store.learn(zip(asked, answers, strict=True))
+
+    def planned(self, steps: Sequence[Step]) -> tuple[plan.Planned, ...]:
+        """The plan of the steps, from facts."""
+        return plan.make(steps, self.store, self.read)
+
+    def value(self, fact: Fact[Any]) -> Any:
+        """A fact's value, read if need be."""
+        if fact not in self.store.known:
+            self.read((fact,))
+        return self.store(fact)
+
+    def apply(self, steps: Sequence[Step], preview: Sequence[plan.Planned]) -> Outcome:
+        """Every step is so, proved by its own plan; or the outcome's error says where it stopped, and the rest is as it was."""
+        outcome = Outcome()
+        announced = _announced(preview)
+        try:
+            jobs.take_lease(self.transport, self.name, self.options.run_id)
+            try:
+                self._finish_leftovers()
+                self._walk(steps, announced, outcome)
+            finally:
+                jobs.release_lease(self.transport, self.options.run_id)
+        except RigwrightError as error:
+            outcome.error = outcome.error or error
+        done = {one.step.where + one.step.name for one in outcome.steps}
+        outcome.steps += [one for one in preview if one.step.where + one.step.name not in done]
+        return outcome
+
+    def _finish_leftovers(self) -> None:
+        for folder in self.value(jobs.leftovers):
+            self.emit(events.Note(self.name, f"a job of an earlier run is still at work ({folder}); waiting for it"))
+            jobs.watch(self.transport, folder, 3600, folder, lambda _line: None)
+            self.store.forget()
+
+    def _walk(self, steps: Sequence[Step], announced: frozenset[str], outcome: Outcome) -> None:
+        pending = list(steps)
+        while pending:
+            planned = self.planned(pending)
+            taken = 0
+            for one in planned:
+                taken += 1
+                if one.status == "pending":
+                    outcome.steps.append(self._step(one, announced, outcome))
+                    break
+                outcome.steps.append(one)
+                if one.status in ("failed", "unknown"):
+                    raise one.error or HostError(one.step.name, one.reason)
+            pending = pending[taken:]
+
+    def _step(self, one: plan.Planned, announced: frozenset[str], outcome: Outcome) -> plan.Planned:
+        """Runs a step's changes and proves them. Raises what stops the run, after recording the step as failed."""
+        started = time.monotonic()
+        self.emit(events.StepStarted(self.name, one.step.name, one.changes))
+        try:
+            self._consent(one, announced)
+            for number, change in enumerate(one.changes):
+                if change.reboot:
+                    self._reboot(change)
+                    outcome.rebooted = True
+                else:
+                    self._run(one.step.name, number, change.commands)
+                outcome.done[one.step.name] = (*outcome.done.get(one.step.name, ()), change)
+            self.store.forget()
+            again = self.planned([one.step])[0]
+            if again.status != "ok":
+                wants = "; ".join(
+                    f"{change.subject}: {change.before or 'nothing'} -> {change.after}" for change in again.changes
+                )
+                raise again.error or HostError(
+                    one.step.name,
+                    f"ran, and the host still wants: {wants or again.reason}",
+                    "nothing left to do",
+                    "look at what the host says, then run it again",
+                )
+        except RigwrightError as error:
+            self.store.forget()
+            outcome.steps.append(plan.Planned(one.step, "failed", one.changes, error.found))
+            self.emit(events.StepDone(self.name, one.step.name, "failed", str(error), time.monotonic() - started))
+            raise
+        self.emit(events.StepDone(self.name, one.step.name, "changed", "", time.monotonic() - started))
+        return plan.Planned(one.step, "changed", one.changes)
+
+    def _consent(self, one: plan.Planned, announced: frozenset[str]) -> None:
+        disruptive = [change for change in one.changes if change.disruptive]
+        if not disruptive or self.options.disrupt:
+            return
+        if one.step.name not in announced:
+            raise ConsentError(
+                one.step.name,
+                f"{disruptive[0].subject} was not announced ({disruptive[0].before})",
+                "a yes to it",
+                "the same command with --disrupt",
+            )
+        busy = self._busy()
+        if busy:
+            raise ConsentError(one.step.name, f"GPUs are in use by {busy}", "idle GPUs", "end them, or add --disrupt")
+
+    def _busy(self) -> str:
+        try:
+            found = self.value(gpu.processes)
+        except (Unavailable, Unreadable):
+            return ""
+        own = ("nvidia-persistenced", "gpu_limits.py")
+        return ", ".join(f"{one.name} ({one.pid})" for one in found if not one.name.endswith(own))
+
+    def _run(self, step: str, number: int, commands: Sequence[Command]) -> None:
+        batch: list[Command] = []
+        for part, cmd in enumerate(commands):
+            if not cmd.long:
+                batch.append(cmd)
+                continue
+            self._run_batch(step, batch)
+            batch = []
+            say = self._sayer(step)
+            result = jobs.run(self.transport, self.options.run_id, step, number * 10 + part, cmd, say)
+            _must(step, cmd, result)
+        self._run_batch(step, batch)
+
+    def _sayer(self, step: str) -> Callable[[str], None]:
+        return lambda line: self.emit(events.OutputLine(self.name, step, line))
+
+    def _run_batch(self, step: str, batch: list[Command]) -> None:
+        if batch:
+            for cmd, result in zip(batch, self.transport.run(batch), strict=False):
+                _must(step, cmd, result)
+
+    def _reboot(self, change: Change) -> None:
+        """The host runs again with another boot id; one host of the fleet at a time."""
+        with self._reboots:
+            before = self.value(system.boot_id)
+            self.emit(events.Note(self.name, f"rebooting: {change.before}"))
+            order = (
+                "systemd-run",
+                "--quiet",
+                "--collect",
+                "--on-active=1s",
+                "--timer-property=AccuracySec=100ms",
+                "systemctl",
+                "reboot",
+            )
+            for cmd, result in zip(
+                (command("sync"), Command(order)), self.transport.run([command("sync"), Command(order)]), strict=True
+            ):
+                _must("reboot", cmd, result)
+            self._await_boot(before)
+            self.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
+
+    def _await_boot(self, before: str) -> None:
+        started = said = time.monotonic()
+        while time.monotonic() - started < self.options.reboot_timeout_s:
+            time.sleep(1)
+            try:
+                self.transport.connect(10)
+                self.store.forget()
+                if self.value(system.boot_id) != before:
+                    self.emit(events.Note(self.name, f"back after {time.monotonic() - started:.0f} s"))
+                    return
+            except (Unreachable, Unreadable, HostError):
+                pass
+            if time.monotonic() - said > 30:
+                said = time.monotonic()
+                self.emit(events.Note(self.name, f"waiting for it to come back, {said - started:.0f} s so far"))
+        limit = f"{self.options.reboot_timeout_s:g} s"
+        raise Unreachable(
+            self.name,
+            f"it did not come back within {limit} of its reboot",
+            "a boot",
+            "look at its console; then run the same command again",
+        )
+
+
+def _announced(preview: Sequence[plan.Planned]) -> frozenset[str]:
+    """The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to."""
+    leads = any(change.leads_to == "reboot" for one in preview for change in one.changes)
+    return frozenset(
+        one.step.name
+        for one in preview
+        if any(change.disruptive for change in one.changes) or (leads and one.step.operation == "reboot.into_wanted")
+    )
+
+
+def _must(step: str, cmd: Command, result: Result) -> None:
+    """Raises HostError with a command's own last words when it failed."""
+    if result.code == 0:
+        return
+    words = (result.error_text or result.text.strip()).splitlines()
+    said = next((line for line in reversed(words) if line.startswith("E: ")), words[-1] if words else "nothing")
+    what = "ran past its limit" if result.code in (124, 137) else f"failed (exit {result.code})"
+    shown = str(cmd) if cmd.argv[0] != "sh" else "its script"
+    raise HostError(
+        step, f"{shown[:120]} {what}: {said}", "an exit of 0", "mend that on the host, then run the same command again"
+    )

@@ -1,0 +1,100 @@
+"""Many commands in one script on a shell's stdin, and the frames in which the answers come back.
+
+Answers are framed by length behind a nonce, so no output can forge a frame; they are collected in files on a tmpfs, so
+a full disk or a read-only root can still be read; commands run under `timeout`, and in a round nothing waits for a
+process that ignores KILL (nvidia-smi on a lost GPU): result files are polled against a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rigwright.errors import HostError
+from rigwright.shell import Command, Result, quote, with_stdin
+
+CUT_BYTES = 4 * 1024 * 1024
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def together(commands: Sequence[Command], nonce: str) -> str:
+    """A script that runs the commands side by side, each with an empty stdin, and frames every answer."""
+    lines = [_opening({})]
+    for number, cmd in enumerate(commands):
+        lines.append(
+            f"( {{ {_limited(cmd, 2)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o; : >{number}.r )"
+            " </dev/null >/dev/null 2>&1 &"
+        )
+    deadline_s = max((cmd.timeout_s for cmd in commands), default=0) + 4
+    lines.append(
+        f'n=0; while :; do set -- *.r; [ $# -ge {len(commands)} ] && [ -e "$1" ] && break;'
+        f" n=$((n+1)); [ $n -gt {int(deadline_s * 50)} ] && break; sleep 0.01; done"
+    )
+    return "\n".join([*lines, *_closing(len(commands), nonce)])
+
+
+def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
+    """A script that runs the commands one after the other up to the first that fails, and frames the answers."""
+    lines = [_opening(environment), "while :; do"]
+    for number, cmd in enumerate(commands):
+        limited = Command(("timeout", "-k", "5", f"{cmd.timeout_s:g}", *cmd.argv), cmd.stdin)
+        lines.append(with_stdin(limited, f">{number}.o 2>{number}.e"))
+        lines.append(f"c=$?; echo $c >{number}.c; : >{number}.r; [ $c = 0 ] || break")
+    lines.append("break; done")
+    return "\n".join([*lines, *_closing(len(commands), nonce)])
+
+
+def _limited(cmd: Command, kill_after_s: int) -> str:
+    return f"timeout -k {kill_after_s} {cmd.timeout_s:g} {quote(cmd.argv)}"
+
+
+def _opening(environment: Mapping[str, str]) -> str:
+    exports = " ".join(f"{name}={quote([value])}" for name, value in environment.items())
+    return (
+        f"{{ export LC_ALL=C LANGUAGE=C PATH={_PATH} {exports}\numask 077\n"
+        'd=$(mktemp -d -p /dev/shm rigwright.XXXXXX 2>/dev/null || mktemp -d -p /run rigwright.XXXXXX) && cd "$d" || exit 71\n'
+        "trap 'cd /; rm -rf \"$d\"' EXIT"
+    )
+
+
+def _closing(count: int, nonce: str) -> list[str]:
+    numbers = " ".join(str(number) for number in range(count))
+    return [
+        f'set --; for i in {numbers}; do c=-1; if [ -e $i.r ]; then read c <$i.c; else rm -f $i.o $i.e; fi; set -- "$@" "$c"; done',
+        f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e 2>/dev/null; echo "{nonce} data"; cat *.o *.e 2>/dev/null; echo; echo "{nonce} end"',
+        "exit; }",
+        "",
+    ]
+
+
+def finished(answer: bytes, nonce: str) -> bool:
+    """Whether the last frame has come."""
+    return answer.endswith(f"\n{nonce} end\n".encode())
+
+
+def results(answer: bytes, nonce: str, count: int) -> list[Result]:
+    """The results in the order of the commands; code -1 for what did not run or gave no answer in time.
+
+    Raises HostError when the answer is not one of our scripts' (a shell that is no shell, a full tmpfs).
+    """
+    start = answer.find(f"{nonce} codes".encode())
+    middle = answer.find(f"{nonce} data\n".encode(), start)
+    if start < 0 or middle < 0:
+        shown = answer[-300:].decode("utf-8", "replace").strip()
+        raise HostError(
+            "",
+            f"the host's shell did not answer as a shell does: {shown!r}",
+            "a POSIX shell and a writable /dev/shm or /run",
+        )
+    header = answer[start:middle].decode("ascii", "replace").splitlines()
+    codes = [int(word) for word in header[0].split()[2:]]
+    parts: dict[str, bytes] = {}
+    position = middle + len(f"{nonce} data\n")
+    for line in header[1:]:
+        name, size = line.split()
+        parts[name] = answer[position : position + int(size)]
+        position += int(size)
+    return [
+        Result(code, out[:CUT_BYTES], parts.get(f"{number}.e", b""), cut=len(out) > CUT_BYTES)
+        for number, code in enumerate(codes[:count])
+        for out in (parts.get(f"{number}.o", b""),)
+    ]

@@ -1,0 +1,56 @@
+"""The driver: one version everywhere, held, and able to come back after the next boot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.checks import Finding, Verdict
+from rigwright.facts import Facts, driver, grub
+from rigwright.facts import apt as dpkg
+from rigwright.facts import kernel as kernels
+from rigwright.resolution import pinned
+from rigwright.wanted import Driver
+
+
+def versions_equal(facts: Facts) -> Iterator[Finding]:
+    """Loaded, built for the next boot, and library are one version: four numbers from four places, less the fabric manager's."""
+    boot, loaded, library = facts.all(grub.grub, driver.loaded_version, driver.library_version)
+    built = facts(kernels.module_version(boot.entry.release, "nvidia"))
+    seen = f"loaded {loaded or 'none'}, module {built or 'none'}, library {library or 'none'}"
+    same = loaded and loaded == built == library
+    fix = "" if same else "reboot" if built == library and built else "invoke provision"
+    cause = (
+        "" if same else "packages moved and the running module did not" if loaded and built else "no driver is loaded"
+    )
+    yield Finding(
+        "driver.versions_equal", "driver", "pass" if same else "fail", seen, "one version everywhere", cause, fix
+    )
+
+
+def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
+    """The pin stands, every package of it is held, and apt has proved that an upgrade leaves them alone."""
+    found = pinned(facts, driver)
+    if found is None:
+        yield Finding(
+            "driver.pin_in_force", "pin", "fail", "no pin", f"driver {driver.branch} pinned", "", "invoke provision"
+        )
+        return
+    now, proof = facts.all(dpkg.packages(*found.closure), dpkg.pin_proof)
+    free = sorted(name for name in found.closure if name not in now or not now[name].held)
+    moving: list[str] = []
+    if proof.now != proof.proved:
+        moving = [move.name for move in facts(dpkg.next_upgrade) if move.name in found.closure]
+    bad = free or moving
+    verdict: Verdict = "fail" if bad else "pass"
+    seen = (
+        f"{len(found.closure)} packages at {found.version}, held" if not bad else f"free to move: {', '.join(bad[:4])}"
+    )
+    yield Finding(
+        "driver.pin_in_force",
+        "pin",
+        verdict,
+        seen,
+        "held, and left alone by upgrades",
+        "",
+        "invoke provision" if bad else "",
+    )

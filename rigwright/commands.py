@@ -1,0 +1,291 @@
+"""What the Invoke tasks do, each a function from the command line's words to an exit code."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rigwright.errors import ConsentError, RigwrightError, Unreachable, UsageError
+
+ROOT = Path(__file__).parent.parent
+PLAYBOOKS = ROOT / "playbooks"
+
+
+def run(
+    command: str,
+    *,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    yes: bool = False,
+    json: str = "",
+    tags: str = "",
+    disrupt: bool = False,
+    show: bool = False,
+    reset: bool = False,
+) -> int:
+    """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code."""
+    from rigwright.fleet import HostReport
+    from rigwright.report import document
+    from rigwright.report.text import Text
+
+    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    reports: list[HostReport] = []
+    stream = sys.stderr if json == "-" else sys.stdout
+    error: RigwrightError | None = None
+    text = Text(stream, "", False)
+    try:
+        code = _run(command, run_id, reports, text, host, playbook, inventory, yes, tags, disrupt, show, reset)
+    except RigwrightError as found:
+        error, code = found, found.exit_code
+        text.error(found)
+    except KeyboardInterrupt:
+        code = 130
+        text.line("\n[bold]interrupted[/]: jobs that were started on a host go on there; the same command finds them")
+    if json:
+        made = document.document(command, run_id, code, error, reports)
+        if json == "-":
+            print(document.dumps(made))
+        else:
+            try:
+                document.write(made, json)
+            except OSError as failed:
+                text.error(
+                    UsageError(
+                        "--json", f"{json} cannot be written ({failed.strerror})", "a file in a directory that is there"
+                    )
+                )
+                code = code or 1
+    return code
+
+
+def _run(
+    command: str, run_id: str, reports: list[Any], text: Any, host: str, playbook: str, inventory: str,
+    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool,
+) -> int:  # fmt: skip
+    from rigwright import fleet
+    from rigwright import playbook as playbooks
+    from rigwright.apply import Options
+
+    found = read_inventory(inventory)
+    hosts = found.select(host) if host else [found.only()]
+    name = (
+        "limits-reset"
+        if reset
+        else {"facts": "", "limits": "limits", "verify": "provision", "plan": "provision"}.get(command, command)
+    )
+    path = Path(playbook) if playbook else PLAYBOOKS / f"{name}.yml"
+    wanted = frozenset(word.strip() for word in tags.split(",") if word.strip())
+    if command == "facts":
+        bound = [playbooks.Bound(one, (), ()) for one in hosts]
+    else:
+        if not path.is_file():
+            raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
+        bound = [playbooks.bind(path, found, one, wanted) for one in hosts]
+        _something(bound, path, wanted)
+    text.inventory, text.many = _short(found.path), len(hosts) > 1
+    ask = _ask_password if sys.stdin.isatty() and sys.stderr.isatty() else None
+    work = fleet.prepare(bound, Options(run_id, disrupt), text.event, ask)
+    reports.extend(one.report for one in work)
+    try:
+        fleet.on_all(work, fleet.connect)
+        act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
+        act(work, text, yes or command == "limits", show)
+    finally:
+        fleet.close(work)
+    for report in reports:
+        if report.error is not None:
+            text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
+    return _exit_code([report.exit_code for report in reports])
+
+
+def _something(bound: Sequence[Any], path: Path, tags: frozenset[str]) -> None:
+    if any(one.steps or one.checks for one in bound):
+        return
+    if tags:
+        raise UsageError(
+            "--tags", f"no step of {path} has the tag {', '.join(sorted(tags))}", "a tag that the playbook has"
+        )
+    names = ", ".join(one.host.name for one in bound)
+    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
+
+
+def _exit_code(codes: Sequence[int]) -> int:
+    return next((code for code in (130, 1, 3, 2) if code in codes), 0)
+
+
+def _provision(work: list[Any], text: Any, yes: bool, _show: bool) -> None:
+    from rigwright import fleet
+
+    fleet.on_all(work, fleet.plan)
+    reports = [one.report for one in work]
+    alive = [one for one in work if one.report.error is None]
+    text.plans([one.report for one in alive])
+    pending = [one for one in alive if one.report.status == "pending"]
+    stopped = [report for report in reports if report.error is not None]
+    if pending and not stopped:
+        _consent(yes, text)
+        fleet.on_all(pending, fleet.apply)
+    elif pending:
+        text.line("Nothing was changed, because not every host could be planned.")
+        return
+    fleet.on_all(alive, fleet.check)
+    for one in alive:
+        if one.report.error is None:
+            text.findings(one.report)
+            text.line(_closing(one.report))
+
+
+def _closing(report: Any) -> str:
+    bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
+    good = sum(finding.verdict == "pass" for finding in report.findings)
+    changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
+    mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]proved by {good} checks[/]"
+    return f"[bold]{report.host.name}[/]: {changes} changes, {mark}, {report.seconds:.1f} s"
+
+
+def _consent(yes: bool, text: Any) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConsentError(
+            "consent", "there is a plan, and no terminal to say yes at", "a yes", "the same command with --yes"
+        )
+    text.console.print("Make these changes? [bold]\\[y/N][/] ", end="")
+    if input().strip().lower() not in ("y", "yes"):
+        raise ConsentError("consent", "the answer was no; nothing was changed", "a yes")
+
+
+def _plan(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+    from rigwright import fleet
+
+    fleet.on_all(work, fleet.plan)
+    text.plans([one.report for one in work if one.report.error is None])
+
+
+def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+    from rigwright import fleet
+
+    fleet.on_all(work, fleet.plan)
+    fleet.on_all(work, fleet.check_all)
+    for one in work:
+        if one.report.error is None:
+            text.findings(one.report)
+            bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+            steps = sum(step.status == "ok" for step in one.report.planned)
+            good = sum(finding.verdict == "pass" for finding in one.report.findings)
+            mark = f"[bold red]{bad} findings[/]" if bad else "[bold green]as wanted[/]"
+            text.line(f"[bold]{one.report.host.name}[/]: {mark}; {steps} steps and {good} checks hold")
+
+
+def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+    from rich.pretty import Pretty
+
+    from rigwright import events, fleet
+    from rigwright.report.facts import SHOWN
+
+    def read(one: Any) -> None:
+        one.run.read(SHOWN)
+        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
+        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
+        one.run.emit(events.Connected(one.bound.host.name, one.bound.host.address, one.report.simulated))
+        one.report.status = "ok"
+
+    fleet.on_all(work, read)
+    for one in work:
+        for name, value in one.report.facts.items():
+            text.console.print(f"  [bold]{name}[/]", end=" ")
+            text.console.print(
+                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
+            )
+
+
+def _limits(work: list[Any], text: Any, _yes: bool, show: bool) -> None:
+    from rigwright import fleet
+    from rigwright.report.limits import rows
+
+    fleet.on_all(work, fleet.plan)
+    if not show:
+        fleet.on_all(work, fleet.apply)
+
+    def table(one: Any) -> None:
+        one.report.rows = rows(one.run, one.bound)
+
+    fleet.on_all(work, table)
+    for one in work:
+        if one.report.error is None:
+            text.limits(one.report)
+            done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
+            said = "drift" if one.report.status == "pending" else f"{done} changes" if done else "nothing to change"
+            text.line(f"[bold]{one.report.host.name}[/]: {said}")
+
+
+def read_inventory(given: str) -> Any:
+    """The inventory that --inventory, RIGWRIGHT_INVENTORY or ./inventory names. Raises InputError."""
+    from rigwright import inventory
+
+    return inventory.read(Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory"))
+
+
+def _short(path: Path) -> str:
+    full = path.resolve()
+    return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
+
+
+def _with_lab_hint(error: RigwrightError, host: str, path: Path) -> RigwrightError:
+    lab = ROOT / ".lab" / "inventory"
+    if not isinstance(error, Unreachable) or path.resolve() == lab.resolve() or not (lab / "hosts.yml").is_file():
+        return error
+    from rigwright import inventory
+
+    if host not in inventory.read(lab).hosts:
+        return error
+    hint = f"the lab has a host of that name: add --inventory {_short(lab)}"
+    error.todo = f"{error.todo}; {hint}" if error.todo else hint
+    return error
+
+
+def _ask_password(host: str) -> str:
+    import getpass
+
+    return getpass.getpass(f"sudo password on {host}: ")
+
+
+def trust(host: str, inventory: str = "", yes: bool = False) -> int:
+    """Shows the key that a host offers, and records it after a yes; returns the exit code."""
+    return _guarded(lambda: _trust(host, inventory, yes))
+
+
+def _trust(host: str, inventory: str, yes: bool) -> int:
+    from rigwright import ssh
+
+    found = read_inventory(inventory)
+    for one in found.select(host) if host else [found.only()]:
+        name, key = ssh.offered_key(one, 20)
+        print(f"{one.name} ({name}) offers {ssh.fingerprint(key)}")
+        print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+        if not yes:
+            if not sys.stdin.isatty():
+                raise ConsentError(
+                    "trust",
+                    "no terminal to say yes at",
+                    "a yes",
+                    "the same command with --yes, once the key is compared",
+                )
+            if input("Trust it? [y/N] ").strip().lower() not in ("y", "yes"):
+                raise ConsentError("trust", "the answer was no; nothing was recorded", "a yes")
+        print(f"recorded in {ssh.trust(name, key)}")
+    return 0
+
+
+def _guarded(act: Callable[[], int]) -> int:
+    try:
+        return act()
+    except RigwrightError as error:
+        print(f"error {error}", file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,55 @@
+"""What happens in a run, as it happens; text and JSON are drawn from these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.change import Change
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something about one host."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class Connected(Event):
+    """A verified session exists. `simulated` is what a lab host says of itself, else empty."""
+
+    address: str
+    simulated: str
+
+
+@dataclass(frozen=True)
+class StepStarted(Event):
+    """The changes of a step are being made."""
+
+    step: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class OutputLine(Event):
+    """A line that a long command printed."""
+
+    step: str
+    line: str
+
+
+@dataclass(frozen=True)
+class StepDone(Event):
+    """A step ended: ok, changed, failed. `seconds` it took."""
+
+    step: str
+    status: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Note(Event):
+    """A sentence for the person who watches: waiting for a boot, for a lock, for a job of an earlier run."""
+
+    text: str

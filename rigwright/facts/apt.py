@@ -1,0 +1,93 @@
+"""Packages: what dpkg says is installed and held, and what apt would do next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, command, script
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that dpkg knows. `installed`: unpacked and configured."""
+
+    version: str
+    installed: bool
+    held: bool
+
+
+def packages(*names: str) -> Fact[dict[str, Package]]:
+    """What dpkg knows of the named packages; one that it does not know, or has removed, is not in the answer."""
+
+    def parse(result: Result) -> dict[str, Package]:
+        found: dict[str, Package] = {}
+        for line in result.text.splitlines():
+            name, version, want, status = line.split("\t")
+            if status not in ("not-installed", "config-files"):
+                found[name] = Package(version, status == "installed", want == "hold")
+        return found
+
+    form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\n"
+    asked = tuple(sorted(set(names)))
+    return Fact(f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, *asked), parse)
+
+
+def _audit(result: Result) -> str:
+    return result.text.strip()
+
+
+dpkg_audit = Fact("apt.dpkg_audit", command("dpkg", "--audit"), _audit)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof of the pin rests on: a digest of dpkg's status, the lists and the preferences, now and when proved."""
+
+    now: str
+    proved: str
+
+
+_PROOF_NOW = (
+    "stat -c '%n %Y %s' /var/lib/dpkg/status /var/lib/apt/lists /etc/apt/preferences.d /etc/apt/preferences.d/* "
+    "/etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/sources.list.d/* 2>/dev/null | sha256sum | cut -d' ' -f1"
+)
+PROOF_FILE = "/var/lib/rigwright/pin-proof"
+PROOF_WRITE = f"mkdir -p /var/lib/rigwright && {{ {_PROOF_NOW}; }} > {PROOF_FILE}"
+
+
+def _proof(result: Result) -> Proof:
+    lines = result.text.splitlines()
+    return Proof(lines[0], lines[1] if len(lines) > 1 else "")
+
+
+pin_proof = Fact("apt.pin_proof", script(f"{_PROOF_NOW}; cat {PROOF_FILE} 2>/dev/null; :"), _proof)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One line of an apt simulation: what would be installed (`version`), in place of `before`, or removed (`version` "")."""
+
+    name: str
+    before: str
+    version: str
+
+
+def moves(text: str) -> tuple[Move, ...]:
+    """The Inst and Remv lines of `apt-get -s`."""
+    found = re.findall(r"^(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
+    return tuple(
+        Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in found
+    )
+
+
+def _upgrades(result: Result) -> tuple[Move, ...]:
+    if result.code != 0:
+        raise ValueError(result.error_text)
+    return moves(result.text)
+
+
+next_upgrade = Fact(
+    "apt.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=120), _upgrades
+)

@@ -1,0 +1,37 @@
+"""The NVIDIA driver: loaded, and what Secure Boot would say to it."""
+
+from __future__ import annotations
+
+import re
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, script
+
+
+def _loaded(result: Result) -> str:
+    if not result.stdout.strip():
+        return ""
+    found = re.search(r"(?:Kernel Module(?: for \S+)?|NVRM version:.*?)\s+(\d+\.\d+(?:\.\d+)?)", result.text)
+    if not found:
+        raise ValueError("no version in /proc/driver/nvidia/version")
+    return found.group(1)
+
+
+loaded_version = Fact("driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :"), _loaded)
+
+_LIBRARY = """
+path=$(ldconfig -p 2>/dev/null | awk '/libnvidia-ml.so.1/{print $NF; exit}'); [ -n "$path" ] && readlink -f -- "$path"; :
+"""
+
+
+def _library(result: Result) -> str:
+    return result.text.strip().rpartition("libnvidia-ml.so.")[2]
+
+
+library_version = Fact("driver.library_version", script(_LIBRARY), _library)
+
+_SECURE_BOOT = """
+for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An -t u1 -j 4 -N 1 "$file"; done; :
+"""
+secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT), lambda result: result.text.strip() == "1")
+"""True when the firmware enforces Secure Boot; False without UEFI."""

@@ -1,0 +1,52 @@
+"""What stands in a file or directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.facts import Fact, Unreadable
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class File:
+    """A path that exists. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are a file's."""
+
+    kind: str
+    mode: str
+    owner: str
+    group: str
+    sha256: str = ""
+    content: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """The content as text."""
+        return self.content.decode("utf-8", "replace")
+
+
+_KINDS = {"regular file": "file", "regular empty file": "file", "directory": "directory", "symbolic link": "link"}
+_SCRIPT = """
+[ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }
+stat -c '%F|%a|%U|%G' -- "$1" || exit 1
+[ -f "$1" ] || exit 0
+sha256sum <"$1"; head -c 65536 -- "$1"
+"""
+
+
+def _file(result: Result) -> File | None:
+    head, _, rest = result.stdout.partition(b"\n")
+    if head == b"absent":
+        return None
+    if result.code != 0:
+        raise Unreadable(result.error_text or "cannot be read")
+    kind, mode, owner, group = head.decode().split("|")
+    if not rest:
+        return File(_KINDS.get(kind, "other"), mode.zfill(4), owner, group)
+    digest, _, content = rest.partition(b"\n")
+    return File(_KINDS.get(kind, "other"), mode.zfill(4), owner, group, digest.decode().split()[0], content)
+
+
+def file(path: str) -> Fact[File | None]:
+    """What stands at a path, or None when nothing does."""
+    return Fact(f"files.file({path})", script(_SCRIPT, path), _file)

@@ -1,0 +1,142 @@
+"""The GPUs as nvidia-smi and NVML see them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rigwright.facts import Fact, Unavailable
+from rigwright.shell import Result, command
+
+
+@dataclass(frozen=True)
+class ClockPair:
+    """Application clocks, MHz."""
+
+    memory_mhz: int
+    graphics_mhz: int
+
+    def __str__(self) -> str:
+        return f"{self.memory_mhz},{self.graphics_mhz} MHz"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. None: the GPU has no such thing (a GeForce has no application clocks), or cannot tell."""
+
+    index: int
+    uuid: str
+    bus_id: str
+    name: str
+    persistence: bool | None
+    power_limit_w: float | None
+    power_min_w: float | None
+    power_max_w: float | None
+    power_default_w: float | None
+    application_clocks: ClockPair | None
+    default_application_clocks: ClockPair | None
+
+
+QUERY = (
+    "index,uuid,pci.bus_id,name,persistence_mode,power.limit,power.min_limit,power.max_limit,power.default_limit,"
+    "clocks.applications.memory,clocks.applications.graphics,clocks.default_applications.memory,clocks.default_applications.graphics"
+)
+
+
+def answered(result: Result) -> str:
+    """nvidia-smi's stdout. Raises Unavailable with its own words when it has none to give."""
+    if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
+        raise Unavailable("nvidia-smi is not installed")
+    text = result.text.strip()
+    if result.code != 0 or text.startswith("No devices"):
+        said = (text or result.error_text).splitlines()
+        raise Unavailable(f"nvidia-smi says: {said[0] if said else f'nothing (exit {result.code})'}")
+    return text
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _pair(memory: str, graphics: str) -> ClockPair | None:
+    first, second = _number(memory), _number(graphics)
+    return None if first is None or second is None else ClockPair(int(first), int(second))
+
+
+def _gpus(result: Result) -> tuple[Gpu, ...]:
+    found = []
+    for row in csv.reader(answered(result).splitlines(), skipinitialspace=True):
+        if len(row) != 13:
+            raise ValueError(f"{len(row)} columns, not 13")
+        state = {"Enabled": True, "Disabled": False}.get(row[4])
+        bus_id = row[2].lower()[4:] if len(row[2]) > 12 else row[2].lower()
+        now, least, most, default = (_number(word) for word in row[5:9])
+        clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
+        found.append(Gpu(int(row[0]), row[1], bus_id, row[3], state, now, least, most, default, *clocks))
+    return tuple(found)
+
+
+gpus = Fact(
+    "gpu.gpus", command("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", timeout_s=30), _gpus
+)
+
+
+def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
+    found: dict[str, list[ClockPair]] = {}
+    for row in csv.reader(answered(result).splitlines(), skipinitialspace=True):
+        pair = _pair(row[1], row[2])
+        if pair:
+            found.setdefault(row[0], []).append(pair)
+    return {uuid: tuple(pairs) for uuid, pairs in found.items()}
+
+
+supported_clocks = Fact(
+    "gpu.supported_clocks",
+    command(
+        "nvidia-smi", "--query-supported-clocks=gpu_uuid,memory,graphics", "--format=csv,noheader,nounits", timeout_s=30
+    ),
+    _supported,
+)
+"""Per UUID the pairs that `-ac` takes."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that holds GPU memory."""
+
+    pid: int
+    name: str
+
+
+def _processes(result: Result) -> tuple[Process, ...]:
+    if result.code != 0:
+        return ()  # no driver answers, so nothing can hold a GPU through it
+    rows = csv.reader(result.text.splitlines(), skipinitialspace=True)
+    return tuple(Process(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit())
+
+
+processes = Fact(
+    "gpu.processes",
+    command("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader", timeout_s=30),
+    _processes,
+)
+
+PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
+
+
+def _nvml(result: Result) -> dict[str, Any]:
+    if result.code != 0:
+        raise Unavailable(f"NVML: {result.error_text.splitlines()[-1] if result.error_text else 'no answer'}")
+    document = json.loads(result.text)
+    if not isinstance(document, dict):
+        raise ValueError("no JSON object")
+    return document
+
+
+nvml = Fact("gpu.nvml", command("python3", PROGRAM, "show", timeout_s=30), _nvml)
+"""What NVML itself says, through the program and the pynvml.py that provision put beside the boot unit."""

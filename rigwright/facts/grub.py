@@ -1,0 +1,151 @@
+"""GRUB: which entry boots next, with which kernel and command line, and whether its file parses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from rigwright.facts import Fact, Unavailable
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The menu entry that boots next, as the generated grub.cfg has it."""
+
+    title: str
+    kernel: str
+    initrd: str
+    command_line: str
+
+    @property
+    def release(self) -> str:
+        """The kernel's release (what `uname -r` will say): its file name without `vmlinuz-`."""
+        return self.kernel.rsplit("/", 1)[-1].removeprefix("vmlinuz-")
+
+
+@dataclass(frozen=True)
+class Grub:
+    """`entry` boots next; `parses` is what grub-script-check says of grub.cfg."""
+
+    entry: Entry
+    parses: bool
+    defaults_error: str
+
+
+_SCRIPT = """
+cfg=/boot/grub/grub.cfg; [ -r "$cfg" ] || { echo absent; exit 0; }
+grub-script-check "$cfg" >/dev/null 2>&1 && echo parses=yes || echo parses=no
+for file in /etc/default/grub /etc/default/grub.d/*.cfg; do [ -e "$file" ] && { sh -n "$file" 2>&1 | head -1; }; done
+echo "--env"; grub-editenv /boot/grub/grubenv list 2>/dev/null
+echo "--cfg"; cat "$cfg"
+"""
+
+
+def _grub(result: Result) -> Grub:
+    text = result.text
+    if text.startswith("absent"):
+        raise Unavailable("there is no /boot/grub/grub.cfg: this machine does not boot by GRUB")
+    head, _, rest = text.partition("--env\n")
+    environment, _, cfg = rest.partition("--cfg\n")
+    values = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
+    errors = "\n".join(line for line in head.splitlines()[1:] if line.strip())
+    return Grub(default_entry(cfg, values), head.startswith("parses=yes"), errors)
+
+
+def default_entry(cfg: str, environment: dict[str, str]) -> Entry:
+    """The entry that a grub.cfg boots next, with its grubenv. Raises ValueError when there is none."""
+    wanted = environment.get("next_entry") or _default(cfg, environment)
+    entries = _entries(cfg)
+    for level in wanted.split(">"):
+        chosen = _pick(entries, level)
+        if chosen is None:
+            chosen = entries[0] if entries else None
+        if chosen is None:
+            break
+        if chosen.children:
+            entries = chosen.children
+            continue
+        return _entry(chosen)
+    if entries:
+        return _entry(entries[0])
+    raise ValueError("grub.cfg has no menu entry")
+
+
+@dataclass(frozen=True)
+class _Node:
+    title: str
+    identifier: str
+    body: list[str]
+    children: list[_Node]
+
+
+def _default(cfg: str, environment: dict[str, str]) -> str:
+    found = re.findall(r'^\s*set default="([^"]*)"', cfg, re.MULTILINE)
+    value = next((word for word in reversed(found) if "next_entry" not in word), "0")
+    return environment.get("saved_entry", "0") if "saved_entry" in value else value
+
+
+def _pick(entries: list[_Node], level: str) -> _Node | None:
+    if level.isdigit() and int(level) < len(entries):
+        return entries[int(level)]
+    return next((node for node in entries if level in (node.title, node.identifier)), None)
+
+
+def _entries(cfg: str) -> list[_Node]:
+    """Menu entries and submenus as a tree of (title, id, body lines, children); depth follows from lone braces."""
+    root: list[_Node] = []
+    stack: list[list[_Node]] = [root]
+    depths: list[int] = []
+    body: list[str] | None = None
+    depth = 0
+    for line in cfg.splitlines():
+        words = line.strip()
+        opened = re.match(r"(menuentry|submenu)\s", words)
+        if opened:
+            title, identifier = _heading(words)
+            node = _Node(title, identifier, [], [])
+            stack[-1].append(node)
+            if opened.group(1) == "submenu":
+                stack.append(node.children)
+                depths.append(depth)
+            else:
+                body = node.body
+            depth += 1
+        elif words == "}":
+            depth -= 1
+            if depths and depth == depths[-1]:
+                depths.pop()
+                stack.pop()
+            body = None if body is not None and depth == len(depths) else body
+        elif words.endswith("{"):
+            depth += 1
+        elif body is not None:
+            body.append(words)
+    return root
+
+
+def _heading(line: str) -> tuple[str, str]:
+    words = shlex.split(line.rstrip("{ "))
+    identifier = next(
+        (words[at + 1] for at, word in enumerate(words[:-1]) if word in ("--id", "$menuentry_id_option")), ""
+    )
+    return words[1], identifier
+
+
+def _entry(node: _Node) -> Entry:
+    linux: list[str] = []
+    initrd = ""
+    for line in node.body:
+        words = line.split()
+        if words and re.fullmatch(r"linux(16|efi)?", words[0]):
+            linux = words[1:]
+        if words and re.fullmatch(r"initrd(16|efi)?", words[0]):
+            initrd = words[-1]
+    if not linux:
+        raise ValueError(f"the menu entry '{node.title}' loads no kernel")
+    return Entry(node.title, linux[0], initrd, " ".join(linux[1:]))
+
+
+grub = Fact("grub.grub", script(_SCRIPT), _grub)

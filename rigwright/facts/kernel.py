@@ -1,0 +1,89 @@
+"""Kernels: which are installed, their headers, which modules are loaded or would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, command, script
+
+
+def _loaded(result: Result) -> frozenset[str]:
+    if result.code != 0:
+        raise ValueError(result.error_text)
+    return frozenset(line.split()[0] for line in result.text.splitlines()[1:] if line.strip())
+
+
+def headers(kernel: str) -> Fact[bool]:
+    """Whether a kernel's headers are there, so that a module can be built for it."""
+    return Fact(
+        f"kernel.headers({kernel})",
+        script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel),
+        lambda result: bool(result.stdout),
+    )
+
+
+def module_version(kernel: str, module: str) -> Fact[str]:
+    """The version of the module that a kernel would load, "" where it has none."""
+
+    def parse(result: Result) -> str:
+        return result.text.strip() if result.code == 0 else ""
+
+    return Fact(
+        f"kernel.module_version({kernel},{module})", command("modinfo", "-k", kernel, "-F", "version", module), parse
+    )
+
+
+@dataclass(frozen=True)
+class Initramfs:
+    """An initramfs: the modules in it that matter here, and the modules its modprobe.d keeps from loading."""
+
+    modules: frozenset[str]
+    blocked: frozenset[str]
+
+
+_INITRAMFS = """
+d=$(mktemp -d -p /run rigwright-initrd.XXXXXX) || exit 1
+trap 'rm -rf "$d"' EXIT
+unmkinitramfs "$1" "$d" || exit 1
+find "$d" -name '*.ko*' -printf 'module %f\\n'
+find "$d" -path '*/modprobe.d/*.conf' -exec cat {} +
+"""
+
+
+def initramfs(path: str) -> Fact[Initramfs]:
+    """What an initramfs would load; slow (it is unpacked), so asked only before a reboot."""
+
+    def parse(result: Result) -> Initramfs:
+        if result.code != 0:
+            raise ValueError(result.error_text)
+        lines = result.text.splitlines()
+        modules = frozenset(line[7:].split(".ko")[0].replace("-", "_") for line in lines if line.startswith("module "))
+        return Initramfs(modules, blocked_modules(result.text))
+
+    return Fact(f"kernel.initramfs({path})", script(_INITRAMFS, path, timeout_s=120), parse)
+
+
+def blocked_modules(modprobe_d: str) -> frozenset[str]:
+    """The modules that modprobe.d text blacklists, aliases to off, or installs as true or false."""
+    blocked: set[str] = set()
+    for line in modprobe_d.splitlines():
+        words = line.split("#")[0].split()
+        if len(words) == 2 and words[0] == "blacklist":
+            blocked.add(words[1].replace("-", "_"))
+        if words[:1] + words[2:3] in (["alias", "off"], ["install", "/bin/true"], ["install", "/bin/false"]):
+            blocked.add(words[1].replace("-", "_"))
+    return frozenset(blocked)
+
+
+def newer(path: str, than: str) -> Fact[bool]:
+    """Whether a file was written after another one; also when the other is not there."""
+    return Fact(
+        f"kernel.newer({path},{than})",
+        script('[ ! -e "$2" ] || [ "$1" -nt "$2" ] && echo yes; :', path, than),
+        lambda result: bool(result.stdout),
+    )
+
+
+loaded_modules = Fact("kernel.loaded_modules", command("lsmod"), _loaded)
+command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), lambda result: result.text.strip())

@@ -1,0 +1,81 @@
+"""What the machine and its operating system are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, command, script
+
+
+@dataclass(frozen=True)
+class OsRelease:
+    """From /etc/os-release: `id` ubuntu or debian, `version_id` 22.04, `codename` jammy."""
+
+    id: str
+    version_id: str
+    codename: str
+    pretty_name: str
+
+
+def _os_release(result: Result) -> OsRelease:
+    values: dict[str, str] = {}
+    for line in result.text.splitlines():
+        key, found, value = line.partition("=")
+        if found:
+            values[key.strip()] = value.strip().strip("\"'")
+    if "ID" not in values:
+        raise ValueError("no ID= in os-release")
+    name = values["ID"]
+    return OsRelease(
+        name, values.get("VERSION_ID", ""), values.get("VERSION_CODENAME", ""), values.get("PRETTY_NAME", name)
+    )
+
+
+def _word(result: Result) -> str:
+    word = result.text.strip()
+    if result.code != 0 or not word:
+        raise ValueError("no answer")
+    return word
+
+
+os_release = Fact("os.release", command("cat", "/etc/os-release"), _os_release, durable=True)
+architecture = Fact("os.architecture", command("uname", "-m"), _word, durable=True)
+running_kernel = Fact("os.running_kernel", command("uname", "-r"), _word)
+boot_id = Fact("os.boot_id", command("cat", "/proc/sys/kernel/random/boot_id"), _word)
+simulated = Fact(
+    "os.simulated", script("cat /etc/rigwright-lab 2>/dev/null; :"), lambda result: result.text.strip(), durable=True
+)
+
+
+def _free(result: Result) -> dict[str, int]:
+    return {
+        path: int(line.split()[3])
+        for path, line in zip(("/", "/boot", "/var", "/usr"), result.text.splitlines()[1:], strict=True)
+    }
+
+
+free_mib = Fact("os.free_mib", command("df", "-Pm", "/", "/boot", "/var", "/usr"), _free)
+
+
+@dataclass(frozen=True)
+class User:
+    """One line of the user database."""
+
+    name: str
+    home: str
+    login_shell: str
+    groups: tuple[str, ...]
+
+
+def user(name: str) -> Fact[User | None]:
+    """The user, or None when there is none of that name."""
+
+    def parse(result: Result) -> User | None:
+        if result.code == 2:
+            return None
+        fields, groups = result.text.splitlines()[:2]
+        words = fields.split(":")
+        return User(words[0], words[5], words[6], tuple(sorted(groups.split())))
+
+    return Fact(f"os.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name), parse)

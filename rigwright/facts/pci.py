@@ -1,0 +1,40 @@
+"""The GPUs on the PCI bus, from sysfs: seen with or without a driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class PciGpu:
+    """An NVIDIA display device. `bus_id` 0000:06:00.0; `device_id` 4 hex digits; `driver` "" when none is bound."""
+
+    bus_id: str
+    device_id: str
+    driver: str
+
+
+_SCRIPT = """
+for device in /sys/bus/pci/devices/*; do
+  [ -e "$device/vendor" ] || continue
+  read vendor <"$device/vendor"; [ "$vendor" = 0x10de ] || continue
+  read class <"$device/class"; read id <"$device/device"
+  driver=$(readlink "$device/driver" 2>/dev/null)
+  echo "${device##*/} $class ${id#0x} ${driver##*/}"
+done; :
+"""
+
+
+def _gpus(result: Result) -> tuple[PciGpu, ...]:
+    found = []
+    for line in result.text.splitlines():
+        words = line.split()
+        if words[1].startswith("0x03"):
+            found.append(PciGpu(words[0], words[2], words[3] if len(words) > 3 else ""))
+    return tuple(found)
+
+
+gpus = Fact("pci.gpus", script(_SCRIPT), _gpus)

@@ -1,0 +1,77 @@
+"""Units: loaded, active, enabled, and whether what runs is what the files say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What systemd knows of a unit. `load`: loaded, not-found, masked; `enabled`: enabled, disabled, static, ..."""
+
+    load: str
+    active: str
+    sub: str
+    enabled: str
+    needs_reload: bool
+
+
+def unit(name: str) -> Fact[Unit]:
+    """The unit's state; a unit that is not there has `load` not-found."""
+
+    def parse(result: Result) -> Unit:
+        values = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
+        load, active, sub = (values[key] for key in ("LoadState", "ActiveState", "SubState"))
+        return Unit(load, active, sub, values.get("UnitFileState", ""), values.get("NeedDaemonReload") == "yes")
+
+    properties = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
+    return Fact(f"systemd.unit({name})", script('systemctl show -p "$1" -- "$2"', properties, name), parse)
+
+
+@dataclass(frozen=True)
+class Running:
+    """Whether a unit's process is older than its files: all from the host's own clock."""
+
+    active: bool
+    needs_reload: bool
+    started_s: float
+    newest_file_s: float
+    deleted_executable: bool
+
+    @property
+    def current(self) -> bool:
+        """What runs is what the files say (a unit that does not run has nothing stale)."""
+        return not self.needs_reload and (
+            not self.active or (self.started_s >= self.newest_file_s and not self.deleted_executable)
+        )
+
+
+_RUNNING = """
+unit=$1; shift
+systemctl show -p ActiveState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic -- "$unit"
+echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
+pid=$(systemctl show -p MainPID --value -- "$unit"); exe=$(readlink "/proc/$pid/exe" 2>/dev/null)
+case $exe in *' (deleted)') echo deleted=yes;; esac
+for file in "$@"; do [ -e "$file" ] && stat -c 'ctime=%Z' -- "$file"; done; :
+"""
+
+
+def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
+    """How old a unit's run is against the newest change of `files`; a clock gone backwards reads as stale."""
+
+    def parse(result: Result) -> Running:
+        values = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
+        times = [float(line[6:]) for line in result.text.splitlines() if line.startswith("ctime=")]
+        age_s = float(values["up"]) - int(values["ActiveEnterTimestampMonotonic"]) / 1e6
+        return Running(
+            values["ActiveState"] == "active",
+            values["NeedDaemonReload"] == "yes",
+            float(values["now"]) - age_s,
+            max(times, default=0.0),
+            "deleted" in values,
+        )
+
+    return Fact(f"systemd.running({name})", script(_RUNNING, name, *files), parse)

@@ -1,0 +1,154 @@
+"""Many hosts at once: one worker each from a bounded pool, nothing shared but the rule that reboots go one at a time."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rigwright import verify
+from rigwright.apply import Emit, HostRun, Options, Outcome
+from rigwright.checks import Finding
+from rigwright.errors import RigwrightError, Unreachable
+from rigwright.events import Connected
+from rigwright.facts import os as system
+from rigwright.inventory import Host
+from rigwright.plan import Planned
+from rigwright.playbook import Bound
+from rigwright.shell import Secret
+from rigwright.transport import to
+
+HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
+WORKERS = 32
+
+
+@dataclass
+class HostReport:
+    """What a run knows of one host at its end."""
+
+    host: Host
+    status: HostStatus = "not_attempted"
+    error: RigwrightError | None = None
+    planned: tuple[Planned, ...] = ()
+    outcome: Outcome | None = None
+    findings: tuple[Finding, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    simulated: str = ""
+    round_trips: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """What this host alone makes of the command's exit code."""
+        if self.error is not None:
+            return self.error.exit_code
+        return 2 if self.status in ("pending", "failed") else 0
+
+
+@dataclass
+class Work:
+    """A host with its steps, its open connection and its report."""
+
+    bound: Bound
+    run: HostRun
+    report: HostReport
+
+
+def prepare(
+    bound: Sequence[Bound], options: Options, emit: Emit, ask_password: Callable[[str], str] | None = None
+) -> list[Work]:
+    """The work of a run; nothing is connected yet."""
+    reboots = threading.Lock()
+    environment = {"RIGWRIGHT_RUN": options.run_id}
+    passwords: dict[str, Secret] = {}
+
+    def ask(name: str) -> str:
+        with reboots:
+            if name not in passwords and ask_password:
+                passwords[name] = Secret(ask_password(name))
+        return passwords[name].reveal()
+
+    asker = ask if ask_password else None
+    return [
+        Work(
+            one, HostRun(one.host.name, to(one.host, environment, asker), options, emit, reboots), HostReport(one.host)
+        )
+        for one in bound
+    ]
+
+
+def on_all(work: Sequence[Work], act: Callable[[Work], None]) -> None:
+    """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report."""
+
+    def guarded(one: Work) -> None:
+        started = time.monotonic()
+        try:
+            act(one)
+        except Unreachable as error:
+            one.report.status, one.report.error = "unreachable", error
+        except RigwrightError as error:
+            one.report.status, one.report.error = "failed", error
+        finally:
+            one.report.seconds += time.monotonic() - started
+            one.report.round_trips = one.run.transport.round_trips
+
+    alive = [one for one in work if one.report.error is None]
+    if len(alive) == 1:
+        guarded(alive[0])
+        return
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
+        for future in [pool.submit(guarded, one) for one in alive]:
+            future.result()
+
+
+def connect(one: Work) -> None:
+    """The host is connected to and has said whether it is simulated."""
+    one.run.transport.connect()
+
+
+def plan(one: Work) -> None:
+    """The report holds the plan; its status is ok or pending. Raises the first step's error."""
+    one.report.planned = one.run.planned(one.bound.steps)
+    one.report.simulated = str(one.run.value(system.simulated))
+    one.run.emit(Connected(one.bound.host.name, one.bound.host.address, one.report.simulated))
+    failed = next((step for step in one.report.planned if step.error is not None), None)
+    if failed is not None and failed.error is not None:
+        raise failed.error
+    wanting = any(step.status in ("pending", "unknown") for step in one.report.planned)
+    one.report.status = "pending" if wanting else "ok"
+
+
+def apply(one: Work) -> None:
+    """What the plan wanted is so and proved. Raises what stopped it."""
+    if one.report.status != "pending":
+        return
+    outcome = one.run.apply(one.bound.steps, one.report.planned)
+    one.report.outcome = outcome
+    if outcome.error is not None:
+        raise outcome.error
+    one.report.status = "changed"
+
+
+def check(one: Work) -> None:
+    """The report holds the findings of the checks; one that fails or is unknown makes the status failed."""
+    one.report.findings = verify.findings(one.run, one.bound.checks)
+    if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
+        one.report.status = "failed"
+
+
+def check_all(one: Work) -> None:
+    """As `check`, and every step that is not so is a finding that fails: what `verify` means."""
+    pending = verify.drift(one.report.planned)
+    one.report.findings = (*pending, *verify.findings(one.run, one.bound.checks))
+    bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+    one.report.status = "failed" if bad else "ok"
+
+
+def close(work: Sequence[Work]) -> None:
+    """No connection is left open."""
+    for one in work:
+        one.run.transport.close()

@@ -1,0 +1,122 @@
+"""Packages, sources, pins and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.change import Change
+from rigwright.errors import HostError
+from rigwright.facts import Facts, archive
+from rigwright.facts import apt as dpkg
+from rigwright.operations import file
+from rigwright.shell import Command, command, script
+
+_INSTALL = """
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
+apt-get -q -o DPkg::Lock::Timeout=600 update || echo 'rigwright: some lists could not be read; going on with the others'
+apt() { apt-get -y -q -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \\
+  --no-install-recommends --allow-downgrades --allow-change-held-packages "$@"; }
+apt --download-only install "$@" && apt install "$@"
+"""
+
+
+def install(words: list[str]) -> Command:
+    """A detached job that installs NAME or NAME=VERSION words, everything downloaded before anything is unpacked."""
+    return script(_INSTALL, *words, timeout_s=3600, long=True)
+
+
+def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
+    """Each package is installed; NAME=VERSION at exactly that version (moved up or down to it).
+
+    Raises HostError when no source has a package or the version.
+    """
+    wanted = {word.partition("=")[0]: word.partition("=")[2] for word in names}
+    now = facts(dpkg.packages(*wanted))
+    missing = {
+        name: version
+        for name, version in wanted.items()
+        if name not in now or not now[name].installed or (version and now[name].version != version)
+    }
+    if not missing:
+        return
+    offered = facts(archive.offered(tuple(missing))).versions
+    for name, version in missing.items():
+        have = [found.version for found in offered.get(name, ())]
+        if not have:
+            raise HostError(
+                "",
+                f"no source has the package {name}",
+                "a package that apt knows",
+                "is the name right, and its source configured?",
+            )
+        if version and version not in have:
+            raise HostError("", f"no source has {name}={version}", f"one of {', '.join(have[:5])}")
+    words = [f"{name}={version}" if version else name for name, version in missing.items()]
+    for number, (name, version) in enumerate(missing.items()):
+        before = now[name].version if name in now else ""
+        job = (install(words),) if number == len(missing) - 1 else ()
+        yield Change("change" if before else "add", name, before, version or offered[name][0].version, job)
+
+
+def source(
+    facts: Facts, *, name: str, url: str, key: str, suite: str = "/", components: list[str] | None = None
+) -> Iterator[Change]:
+    """The source stands in sources.list.d under rigwright-NAME, signed by its own key only (armored text)."""
+    keyring = f"/usr/share/keyrings/rigwright-{name}.asc"
+    line = " ".join([f"deb [signed-by={keyring}]", url, suite, *(components or [])]) + "\n"
+    changes = [*file.differing(facts, keyring, key.encode())]
+    changes += file.differing(facts, f"/etc/apt/sources.list.d/rigwright-{name}.list", line.encode())
+    yield from changes
+    if changes:
+        yield Change("run", "apt-get update", "", "lists read", (command("apt-get", "-q", "update", timeout_s=600),))
+
+
+def pin(facts: Facts, *, name: str, packages: list[str], version: str, block: str = "") -> Iterator[Change]:
+    """The preferences file rigwright-NAME holds the packages at `version` (1001: also downwards); `block` names are never installed."""
+    yield from file.differing(facts, pin_path(name), pin_text(packages, version, block).encode())
+
+
+def pin_path(name: str) -> str:
+    """Where a pin stands."""
+    return f"/etc/apt/preferences.d/rigwright-{name}"
+
+
+def pin_text(packages: list[str], version: str, block: str = "") -> str:
+    """An apt preferences file. apt takes the first stanza that matches a version of a package."""
+    text = "# Written by rigwright. To move to another version, change the inventory and provision again.\n"
+    text += f"Package: {' '.join(packages)}\nPin: version {version}\nPin-Priority: 1001\n"
+    if block:
+        text += f"\nPackage: {block}\nPin: version *\nPin-Priority: -1\n"
+    return text
+
+
+def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:
+    """Each package that is installed is held: upgrade, dist-upgrade and unattended-upgrades leave it alone."""
+    now = facts(dpkg.packages(*names))
+    free = [name for name in names if name in now and not now[name].held]
+    if free:
+        yield Change(
+            "change",
+            "apt-mark hold",
+            f"{len(free)} of {len(names)} free to move",
+            ", ".join(free),
+            (command("apt-mark", "hold", *free),),
+        )
+
+
+def unattended_block(facts: Facts, *, patterns: list[str]) -> Iterator[Change]:
+    """unattended-upgrades never touches packages whose names begin like these (regular expressions)."""
+    lines = "".join(f'  "{pattern}";\n' for pattern in patterns)
+    text = f"// Written by rigwright: the driver moves when you say so.\nUnattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+    yield from file.differing(facts, "/etc/apt/apt.conf.d/51rigwright-unattended", text.encode())
+
+
+def clean(facts: Facts) -> Iterator[Change]:
+    """dpkg has no half-installed package; what an interrupted run left is configured."""
+    audit = facts(dpkg.dpkg_audit)
+    if audit:
+        heal = (
+            command("dpkg", "--configure", "-a", "--force-confdef", "--force-confold", timeout_s=1800, long=True),
+            command("apt-get", "-y", "-f", "install", timeout_s=1800, long=True),
+        )
+        yield Change("run", "dpkg --configure -a", audit.splitlines()[0], "every package configured", heal)

@@ -1,0 +1,134 @@
+"""The NVIDIA driver: resolved before anything changes, pinned, installed, held, and the pin proved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright import catalogue
+from rigwright.change import Change
+from rigwright.errors import HostError
+from rigwright.facts import Facts, Unavailable, files, pci
+from rigwright.facts import apt as dpkg
+from rigwright.facts import os as system
+from rigwright.operations import apt
+from rigwright.resolution import BLOCK, PIN, Resolution, pinned, repository, resolved
+from rigwright.shell import script
+from rigwright.wanted import Cuda, CudaSource, Driver
+
+
+def supported(facts: Facts, *, driver: Driver) -> Iterator[Change]:
+    """Every GPU on the bus runs on the branch. Raises HostError that names a GPU that does not, or when there is none."""
+    gpus = facts(pci.gpus)
+    if not gpus:
+        raise HostError(
+            "driver",
+            "no NVIDIA GPU is on the PCI bus",
+            "a GPU that lspci shows",
+            "reseat it, check its power and Above 4G Decoding",
+        )
+    for gpu in gpus:
+        model = catalogue.model_of(gpu.device_id)
+        if model is None:
+            continue
+        branch = int(driver.branch)
+        if branch < model.first_branch or (model.last_branch is not None and branch > model.last_branch):
+            span = f"{model.first_branch} to {model.last_branch or 'the newest'}"
+            raise HostError(
+                "driver.branch",
+                f"branch {branch} does not drive the {model.name} at {gpu.bus_id}",
+                f"a branch from {span}",
+            )
+    yield from ()
+
+
+def repository_present(
+    facts: Facts, *, driver: Driver, cuda: Cuda | None = None, cuda_repository: CudaSource | None = None
+) -> Iterator[Change]:
+    """NVIDIA's repository is a source of the host, by its own key only, when the driver or the CUDA toolkit comes from it."""
+    os_release, now = facts.all(system.os_release, files.file("/etc/apt/sources.list.d/rigwright-cuda.list"))
+    remote = repository(os_release, cuda_repository)
+    if now is not None and f" {remote.url} " in now.text:
+        return
+    found = resolved(facts, driver, cuda_repository)
+    if found.source != "cuda" and cuda is None:
+        return
+    from rigwright.facts.archive import offered
+
+    key = facts(offered(("cuda-keyring",), remote)).key
+    yield from apt.source(facts, name="cuda", url=remote.url, key=key)
+
+
+def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
+    """apt's preferences hold the whole closure at one version and keep every other branch out."""
+    found = resolved(facts, driver, cuda_repository)
+    if found.source:
+        for change in apt.pin(
+            facts, name=PIN, packages=sorted(found.closure), version=f"{found.version}*", block=BLOCK
+        ):
+            after = f"{found.version} from {found.source} ({found.reason}), {len(found.closure)} packages"
+            yield Change(change.action, change.subject, "", after, change.commands)
+
+
+def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
+    """Every package of the driver is installed at the resolved version; a reboot loads it.
+
+    The packages are all downloaded before the first is unpacked, in a job that outlives the controller.
+    """
+    found = resolved(facts, driver, cuda_repository)
+    now = facts(dpkg.packages(*found.closure))
+    wrong = [name for name in found.closure if not _right(now.get(name), found)]
+    if wrong:
+        before = sorted({now[name].version for name in wrong if name in now})
+        words = [f"{name}={found.closure[name]}" if found.source else name for name in found.closure]
+        yield Change(
+            "change" if before else "add",
+            f"driver {found.version} ({len(wrong)} packages)",
+            ", ".join(before),
+            found.version,
+            (apt.install(words),),
+            leads_to="reboot",
+        )
+
+
+def _right(package: dpkg.Package | None, found: Resolution) -> bool:
+    return package is not None and package.installed and package.version.split(":")[-1].startswith(found.version)
+
+
+def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
+    """Every package of the driver is held."""
+    yield from apt.hold(facts, names=sorted(resolved(facts, driver, cuda_repository).closure))
+
+
+def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
+    """apt itself, asked to upgrade everything, would move no package of the driver.
+
+    Asked again only when dpkg's status, the lists or the preferences have moved. Raises HostError that names what would move.
+    """
+    found = pinned(facts, driver)
+    if found is None:
+        raise Unavailable("known when the driver is pinned")
+    now, proof = facts.all(dpkg.packages(*found.closure), dpkg.pin_proof)
+    if any(name not in now or not now[name].held for name in found.closure):
+        raise Unavailable("known when the driver is installed and held")
+    if proof.now == proof.proved:
+        return
+    moving = [
+        move for move in facts(dpkg.next_upgrade) if move.name in found.closure or move.name.startswith("cuda-drivers")
+    ]
+    if moving:
+        shown = ", ".join(f"{move.name} {move.before} -> {move.version or 'removed'}" for move in moving[:4])
+        raise HostError(
+            "pin",
+            f"an upgrade would still move {shown}",
+            f"no package of driver {found.version} to move",
+            "look for other files in preferences.d",
+        )
+    if not proof.proved:
+        record = script(dpkg.PROOF_WRITE)
+        yield Change(
+            "run",
+            "apt-get -s dist-upgrade",
+            "not proved",
+            f"proved: leaves the {len(found.closure)} driver packages alone",
+            (record,),
+        )

@@ -1,0 +1,97 @@
+"""Files and directories with a content, a mode and an owner."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator
+
+from rigwright.change import Change
+from rigwright.errors import HostError
+from rigwright.facts import Facts
+from rigwright.facts.files import file
+from rigwright.shell import Command, command, script
+from rigwright.templates import Template
+
+_WRITE = """
+path=$1 mode=$2 owner=$3 group=$4
+mkdir -p -m 755 -- "${path%/*}/"
+if [ -e "$path" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
+  keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
+  mkdir -p -- "$keep" && cp -a -- "$path" "$keep/"
+fi
+new=$(mktemp -- "$path.XXXXXX") || exit 1
+cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && sync -- "$new" && mv -f -- "$new" "$path" || { rm -f -- "$new"; exit 1; }
+"""
+
+
+def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
+    """A command that puts a file in place at once, whole and synced, and keeps its predecessor under the run's id."""
+    return script(_WRITE, path, mode, owner, group, stdin=content or b"\n"[:0])
+
+
+def present(
+    facts: Facts,
+    *,
+    path: str,
+    content: str,
+    mode: str = "0644",
+    owner: str = "root",
+    group: str = "root",
+    leads_to: str = "",
+) -> Iterator[Change]:
+    """The file at `path` holds exactly `content`, with this mode (octal, in quotes) and owner."""
+    yield from differing(facts, path, content.encode(), mode, owner, group, leads_to)
+
+
+def template(
+    facts: Facts, *, path: str, template: Template, mode: str = "0644", owner: str = "root", group: str = "root"
+) -> Iterator[Change]:
+    """The file at `path` is what the template in templates/ makes of the host's variables."""
+    yield from differing(facts, path, template.encode(), mode, owner, group)
+
+
+def differing(
+    facts: Facts,
+    path: str,
+    content: bytes,
+    mode: str = "0644",
+    owner: str = "root",
+    group: str = "root",
+    leads_to: str = "",
+) -> Iterator[Change]:
+    """The change that makes a file so, if it is not; for other operations too."""
+    now = facts(file(path))
+    put = write(path, content, mode, owner, group)
+    if now is None:
+        yield Change("add", path, "", f"{len(content)} bytes, mode {mode}", (put,), leads_to=leads_to)
+    elif now.sha256 != hashlib.sha256(content).hexdigest():
+        yield Change("change", path, _shown(now.content), _shown(content), (put,), leads_to=leads_to)
+    elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
+        before = f"mode {now.mode}, {now.owner}:{now.group}"
+        yield Change("change", path, before, f"mode {mode}, {owner}:{group}", (put,), leads_to=leads_to)
+
+
+def _shown(content: bytes) -> str:
+    text = content.decode("utf-8", "replace").strip()
+    return text if len(text) <= 300 and "\0" not in text else f"{len(content)} bytes"
+
+
+def directory(
+    facts: Facts, *, path: str, mode: str = "0755", owner: str = "root", group: str = "root"
+) -> Iterator[Change]:
+    """The directory is there, with this mode and owner."""
+    now = facts(file(path))
+    make = (
+        command("mkdir", "-p", "--", path),
+        command("chown", "--", f"{owner}:{group}", path),
+        command("chmod", "--", mode, path),
+    )
+    if now is None:
+        yield Change("add", f"{posixpath.normpath(path)}/", "", f"mode {mode}, {owner}:{group}", make)
+    elif now.kind == "directory" and (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
+        yield Change(
+            "change", f"{path}/", f"mode {now.mode}, {now.owner}:{now.group}", f"mode {mode}, {owner}:{group}", make
+        )
+    elif now.kind != "directory":
+        raise HostError("", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")

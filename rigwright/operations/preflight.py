@@ -1,0 +1,39 @@
+"""What must be so before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.change import Change
+from rigwright.errors import HostError
+from rigwright.facts import Facts, driver
+from rigwright.facts import os as system
+
+_KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
+
+
+def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False) -> Iterator[Change]:
+    """The system is a supported Ubuntu or Debian on x86-64 with room on its disks, and Secure Boot will not refuse the module.
+
+    `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Raises HostError.
+    """
+    release, machine, free, secured = facts.all(
+        system.os_release, system.architecture, system.free_mib, driver.secure_boot
+    )
+    if release.version_id not in _KNOWN.get(release.id, ()):
+        wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
+        raise HostError("preflight", f"the host runs {release.pretty_name}", wanted)
+    if machine != "x86_64":
+        raise HostError("preflight", f"the host is {machine}", "x86_64")
+    for path, least in (free_mib or {}).items():
+        if free.get(path, least) < least:
+            todo = f"df -h {path}; sudo apt-get clean"
+            raise HostError("preflight", f"{path} has {free[path]} MiB free", f"{least} MiB", todo)
+    if secured and not secure_boot:
+        raise HostError(
+            "preflight",
+            "Secure Boot is on: it refuses a driver module that is built on the host",
+            "Secure Boot off, or a machine owner key enrolled at the console",
+            "turn Secure Boot off in the firmware, or enrol a key (mokutil --import) and set secure_boot: true",
+        )
+    yield from ()

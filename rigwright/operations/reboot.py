@@ -1,0 +1,54 @@
+"""The reboot into what is wanted, and the gate before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.change import Change
+from rigwright.facts import Facts, Unavailable, driver, grub, pci
+from rigwright.facts import kernel as kernels
+from rigwright.operations.grub import missing
+
+_OTHERS = frozenset({"nouveau", "nova_core"})
+
+
+def _reasons(facts: Facts, kernel_cmdline: list[str], with_driver: bool) -> list[str]:
+    boot, line, bound, loaded = facts.all(grub.grub, kernels.command_line, pci.gpus, driver.loaded_version)
+    reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := missing(kernel_cmdline, line)) else []
+    if with_driver:
+        built = facts(kernels.module_version(boot.entry.release, "nvidia"))
+        holders = sorted({one.driver for one in bound if one.driver in _OTHERS})
+        if holders:
+            reasons.append(f"{', '.join(holders)} holds the GPUs")
+        if loaded != built or not loaded:
+            reasons.append(f"driver {loaded or 'none'} is loaded, {built or 'none'} is installed")
+    return reasons
+
+
+def gate(facts: Facts, *, kernel_cmdline: list[str] | None = None, driver: bool = True) -> Iterator[Change]:
+    """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that parses.
+
+    Asked only when a reboot is due. Raises Unavailable with what is not so yet; at apply that stops the run before the reboot.
+    """
+    if not _reasons(facts, kernel_cmdline or [], driver):
+        return
+    boot = facts(grub.grub)
+    if not boot.parses:
+        raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
+    if driver:
+        release = boot.entry.release
+        if not facts(kernels.module_version(release, "nvidia")):
+            raise Unavailable(f"no nvidia module is built for {release}, the kernel that boots next")
+        path = boot.entry.initrd if boot.entry.initrd.startswith("/boot/") else f"/boot{boot.entry.initrd}"
+        image = facts(kernels.initramfs(path))
+        held = sorted((image.modules & _OTHERS) - image.blocked)
+        if held:
+            raise Unavailable(f"the initramfs {path} still loads {', '.join(held)}")
+    yield from ()
+
+
+def into_wanted(facts: Facts, *, kernel_cmdline: list[str] | None = None, driver: bool = True) -> Iterator[Change]:
+    """The kernel runs with the wanted words, and the driver that is installed is the one that is loaded."""
+    reasons = _reasons(facts, kernel_cmdline or [], driver)
+    if reasons:
+        yield Change("run", "reboot", "; ".join(reasons), "a boot with all of it", disruptive=True, reboot=True)

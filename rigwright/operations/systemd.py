@@ -1,0 +1,51 @@
+"""Units and services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.change import Change
+from rigwright.facts import Facts, Unavailable
+from rigwright.facts import systemd as units
+from rigwright.operations import file
+from rigwright.shell import command
+from rigwright.templates import Template
+
+_RELOAD = command("systemctl", "daemon-reload")
+
+
+def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
+    """The unit file stands in /etc/systemd/system as the template has it, and systemd has read it."""
+    path = f"/etc/systemd/system/{name}"
+    changes = list(file.differing(facts, path, template.encode()))
+    for change in changes:
+        yield Change(change.action, change.subject, change.before, change.after, (*change.commands, _RELOAD))
+    if not changes and facts(units.unit(name)).needs_reload:
+        yield Change("run", name, "older than its file", "read again", (_RELOAD,))
+
+
+def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = True) -> Iterator[Change]:
+    """The unit starts at boot (or not) and runs now (or not). A unit that a job finished and left `exited` counts as running.
+
+    Raises Unavailable while the unit is not there.
+    """
+    now = facts(units.unit(name))
+    if now.load in ("not-found", "masked", "bad-setting"):
+        raise Unavailable(f"the unit {name} is {now.load}")
+    if enabled != (now.enabled == "enabled") and now.enabled not in ("static", "indirect", "generated", "alias"):
+        verb = "enable" if enabled else "disable"
+        yield Change("change", name, now.enabled or "disabled", f"{verb}d at boot", (command("systemctl", verb, name),))
+    if running != (now.active == "active"):
+        verb = "start" if running else "stop"
+        again = (command("systemctl", "reset-failed", name),) if now.active == "failed" else ()
+        act = command("systemctl", verb, name, timeout_s=300)
+        yield Change("change", name, f"{now.active} ({now.sub})", "running" if running else "stopped", (*again, act))
+
+
+def running_current(facts: Facts, *, name: str, files: list[str]) -> Iterator[Change]:
+    """What runs is what its unit and `files` say now; what is older, by the host's own clock, is restarted."""
+    now = facts(units.running(name, tuple(files)))
+    if not now.current:
+        seen = "its unit changed" if now.needs_reload else "older than its files"
+        restart = (_RELOAD, command("systemctl", "try-restart", name, timeout_s=300))
+        yield Change("run", name, seen, "restarted", restart, leads_to=f"restart {name}")

@@ -1,0 +1,32 @@
+"""Users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.change import Change
+from rigwright.facts import Facts
+from rigwright.facts import os as system
+from rigwright.shell import command
+
+
+def present(
+    facts: Facts, *, name: str, groups: list[str] | None = None, login_shell: str = "/bin/bash"
+) -> Iterator[Change]:
+    """The user is there, with this login shell, and in these groups besides those that it is in already."""
+    now = facts(system.user(name))
+    wanted = groups or []
+    if now is None:
+        more = ("-G", ",".join(wanted)) if wanted else ()
+        yield Change(
+            "add", f"user {name}", "", login_shell, (command("useradd", "-m", "-s", login_shell, *more, "--", name),)
+        )
+        return
+    missing = [group for group in wanted if group not in now.groups]
+    if missing:
+        add = command("usermod", "-a", "-G", ",".join(missing), "--", name)
+        yield Change("change", f"user {name}", f"in {', '.join(now.groups)}", f"also in {', '.join(missing)}", (add,))
+    if now.login_shell != login_shell:
+        yield Change(
+            "change", f"user {name}", now.login_shell, login_shell, (command("usermod", "-s", login_shell, "--", name),)
+        )

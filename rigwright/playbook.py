@@ -1,0 +1,238 @@
+"""Playbooks: YAML to bound steps. Every name, parameter, variable and template is checked before any connection."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from rigwright import catalogue
+from rigwright.change import Change
+from rigwright.checks import Finding
+from rigwright.errors import InputError, UsageError
+from rigwright.inventory import Host, Inventory
+from rigwright.templates import FOLDER, Template, evaluate, render, render_text
+from rigwright.wanted import VARIABLES, convert
+from rigwright.yamlfile import Mapping as YamlMapping
+from rigwright.yamlfile import Sequence as YamlSequence
+from rigwright.yamlfile import did_you_mean, load, only_keys
+
+_TASK_KEYS = ("name", "when", "loop", "tags", "vars")
+_WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation with its parameters, for one host. `skipped` says why it does not apply, or is empty."""
+
+    name: str
+    operation: str
+    function: Callable[..., Iterator[Change]] = field(compare=False, repr=False)
+    parameters: Mapping[str, Any]
+    where: str
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check with its parameters, for one host."""
+
+    name: str
+    check: str
+    function: Callable[..., Iterator[Finding]] = field(compare=False, repr=False)
+    parameters: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is to be so on one host: the steps in order, then the checks."""
+
+    host: Host
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...]
+
+
+def read(path: Path) -> YamlSequence:
+    """The plays of a playbook file, their keys checked. Raises InputError."""
+    plays = load(path)
+    if not isinstance(plays, YamlSequence) or not plays:
+        raise InputError(str(path), "no list of plays", "- name: ...\n            hosts: ...\n            tasks: [...]")
+    for number, play in enumerate(plays):
+        if not isinstance(play, YamlMapping):
+            raise InputError(plays.where(number), "a play that is no mapping", "name, hosts, tasks")
+        only_keys(play, ("name", "hosts", "vars", "tasks", "checks"), "key of a play")
+        for key in ("name", "hosts"):
+            if key not in play:
+                raise InputError(plays.where(number), f"a play without '{key}'", f"{key}: ...")
+    return plays
+
+
+def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset()) -> Bound:
+    """The steps and checks of every play that is for this host. Raises InputError, before anything is connected to."""
+    variables = _variables(host)
+    folder = path.parent.parent / "templates"
+    steps: list[Step] = []
+    checks: list[Check] = []
+    for play in read(path):
+        try:
+            meant = inventory.select(str(play["hosts"]))
+        except UsageError:
+            meant = []
+        if host.name not in [one.name for one in meant]:
+            continue
+        play_variables = {**variables, **(play.get("vars") or {})}
+        play_variables = _settled(play_variables, play.where("name"))
+        for task in _tasks(play, "tasks"):
+            for found in _bind_task(task, play_variables, tags, folder if folder.is_dir() else FOLDER, "operations"):
+                steps.append(Step(*found))
+        for task in _tasks(play, "checks"):
+            for name, operation, function, parameters, where, skipped in _bind_task(
+                task, play_variables, tags, FOLDER, "checks"
+            ):
+                if not skipped:
+                    checks.append(Check(name, operation, function, parameters, where))
+    return Bound(host, tuple(steps), tuple(checks))
+
+
+def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
+    tasks = play.get(key) or YamlSequence()
+    if not isinstance(tasks, YamlSequence):
+        raise InputError(play.where(key), f"'{key}' is no list", "- name: ...")
+    for number, task in enumerate(tasks):
+        if not isinstance(task, YamlMapping):
+            raise InputError(tasks.where(number), "a task that is no mapping", "name and one operation")
+    return list(tasks)
+
+
+def _variables(host: Host) -> dict[str, Any]:
+    """The host's variables, templates in them filled in, and rigwright's own of the right shape."""
+    variables = _settled(dict(host.variables), host.where)
+    for name, wanted in VARIABLES.items():
+        if name in variables:
+            convert(variables[name], wanted, getattr(variables[name], "path", "") or host.where, name)
+    if "rig" in variables:
+        variables["expected_gpus"] = len(catalogue.rig(variables["rig"], host.where).gpus)
+    return variables
+
+
+def _settled(variables: dict[str, Any], where: str) -> dict[str, Any]:
+    for _ in range(5):
+        templated = [name for name, value in variables.items() if _has_template(value)]
+        if not templated:
+            return variables
+        variables = {**variables, **{name: _fill(variables[name], variables, f"{where}: {name}") for name in templated}}
+    raise InputError(where, f"the variable '{templated[0]}' never settles", "variables without a circle")
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(map(_has_template, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_template, value))
+
+
+def _fill(value: Any, variables: Mapping[str, Any], where: str) -> Any:
+    """A value with its templates filled in; one that is a single `{{ }}` keeps its type."""
+    if isinstance(value, str) and _has_template(value):
+        whole = _WHOLE.fullmatch(value)
+        return evaluate(whole[1].strip(), variables, where) if whole else render_text(value, variables, where)
+    if isinstance(value, YamlMapping) and _has_template(value):
+        filled = YamlMapping({key: _fill(item, variables, value.where(key)) for key, item in value.items()})
+        filled.path, filled.line, filled.lines = value.path, value.line, value.lines
+        return filled
+    if isinstance(value, (list, tuple)) and _has_template(value):
+        return [_fill(item, variables, where) for item in value]
+    return value
+
+
+_Found = tuple[str, str, Callable[..., Any], Mapping[str, Any], str, str]
+
+
+def _bind_task(
+    task: YamlMapping, outer: dict[str, Any], tags: frozenset[str], folder: Path, kind: str
+) -> Iterator[_Found]:
+    names = [key for key in task if key not in _TASK_KEYS]
+    known = _known(kind)
+    one = kind.removesuffix("s")
+    if len(names) != 1:
+        found = f"operations {', '.join(names)}" if names else f"a task without {'an' if one[0] == 'o' else 'a'} {one}"
+        raise InputError(task.where(), found, f"one {one} a task, such as {next(iter(known))}")
+    operation = names[0]
+    where = task.where(operation)
+    if operation not in known:
+        raise InputError(
+            where,
+            f"unknown {one} '{operation}'{did_you_mean(operation, [*known, *_TASK_KEYS])}",
+            f"one of {', '.join(known)}",
+        )
+    own_tags = {task["tags"]} if isinstance(task.get("tags"), str) else set(task.get("tags") or ())
+    if tags and not own_tags & (tags | {"always"}):
+        return
+    variables = _settled({**outer, **(task.get("vars") or {})}, where)
+    items: Any = [None]
+    if "loop" in task:
+        items = _fill(task["loop"], variables, task.where("loop"))
+        if not isinstance(items, (list, tuple)):
+            raise InputError(task.where("loop"), f"'loop' is {items!r}", "a list")
+    for item in items:
+        inner = {**variables, "item": item} if "loop" in task else variables
+        label = str(_fill(task.get("name", operation), inner, task.where()))
+        skipped = _not_now(task, inner)
+        given = task[operation]
+        parameters = {} if skipped else _parameters(operation, known[operation], given, inner, where, folder)
+        yield label, operation, known[operation], parameters, where, skipped
+
+
+def _not_now(task: YamlMapping, variables: Mapping[str, Any]) -> str:
+    """Why a task does not apply, or nothing."""
+    conditions = task.get("when", True)
+    for condition in conditions if isinstance(conditions, list) else [conditions]:
+        if not isinstance(condition, (str, bool)):
+            raise InputError(task.where("when"), f"'when' is {condition!r}", "an expression")
+        if not (condition if isinstance(condition, bool) else evaluate(condition, variables, task.where("when"))):
+            return f"when: {condition}"
+    return ""
+
+
+def _parameters(
+    operation: str, function: Callable[..., Any], given: Any, variables: Mapping[str, Any], where: str, folder: Path
+) -> dict[str, Any]:
+    if given is None:
+        given = YamlMapping()
+    if not isinstance(given, Mapping):
+        raise InputError(where, f"the parameters of {operation} are {given!r}", "{NAME: VALUE, ...}")
+    hints = get_type_hints(function)
+    known = {name: item for name, item in inspect.signature(function).parameters.items() if name != "facts"}
+    if isinstance(given, YamlMapping) and given:
+        only_keys(given, known, f"parameter of {operation}")
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        at = given.where(name) if isinstance(given, YamlMapping) else where
+        filled = convert(_fill(value, variables, at), hints[name], at, name)
+        found[name] = Template(render(filled, variables, folder)) if hints[name] is Template else filled
+    for name, item in known.items():
+        if name not in found and item.default is inspect.Parameter.empty:
+            raise InputError(where, f"{operation} lacks '{name}'", f"{name}: ...")
+    return found
+
+
+def _known(kind: str) -> dict[str, Callable[..., Any]]:
+    """MODULE.FUNCTION of every operation (or check): a public function with `facts` first and keywords after."""
+    package = importlib.import_module(f"rigwright.{kind}")
+    found: dict[str, Callable[..., Any]] = {}
+    for module_info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"rigwright.{kind}.{module_info.name}")
+        for name, function in vars(module).items():
+            if not inspect.isfunction(function) or function.__module__ != module.__name__ or name.startswith("_"):
+                continue
+            parameters = list(inspect.signature(function).parameters.values())
+            if parameters and parameters[0].name == "facts" and all(p.kind is p.KEYWORD_ONLY for p in parameters[1:]):
+                found[f"{module_info.name}.{name}"] = function
+    return found

@@ -1,0 +1,113 @@
+"""The JSON document of a run (schema 1)."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rigwright.change import Change
+from rigwright.errors import RigwrightError
+from rigwright.facts import Unavailable, Unreadable
+from rigwright.fleet import HostReport
+from rigwright.plan import Planned
+from rigwright.shell import Secret
+
+SCHEMA = 1
+
+
+def document(
+    command: str, run_id: str, exit_code: int, error: RigwrightError | None, reports: Sequence[HostReport]
+) -> dict[str, Any]:
+    """The whole run; see the README's page on JSON for its keys."""
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "run": run_id,
+        "exit_code": exit_code,
+        "error": _error(error),
+        "hosts": {report.host.name: _host(report) for report in reports},
+    }
+
+
+def _error(error: RigwrightError | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    return {"where": error.where, "found": error.found, "wanted": error.wanted, "todo": error.todo}
+
+
+def _host(report: HostReport) -> dict[str, Any]:
+    steps: Sequence[Planned] = report.outcome.steps if report.outcome else report.planned
+    done = report.outcome.done if report.outcome else {}
+    return {
+        "status": report.status,
+        "error": _error(report.error),
+        "steps": [{"name": one.step.name, "status": one.status, "reason": one.reason} for one in steps],
+        "changes": [
+            _change(one.step.name, change, change in done.get(one.step.name, ()))
+            for one in steps
+            for change in one.changes
+        ],
+        "findings": [dataclasses.asdict(finding) for finding in report.findings],
+        "facts": {name: plain(value) for name, value in report.facts.items()},
+        "gpus": [plain(row) for row in report.rows],
+        "simulated": report.simulated,
+        "rebooted": bool(report.outcome and report.outcome.rebooted),
+        "round_trips": report.round_trips,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def _change(step: str, change: Change, done: bool) -> dict[str, Any]:
+    return {
+        "step": step,
+        "action": change.action,
+        "subject": change.subject,
+        "before": change.before,
+        "after": change.after,
+        "disruptive": change.disruptive,
+        "leads_to": change.leads_to,
+        "done": done,
+    }
+
+
+def plain(value: Any) -> Any:
+    """A fact's value as JSON types; a secret as `(secret)`."""
+    if isinstance(value, (Unavailable, Unreadable)):
+        return {"unavailable": str(value)}
+    if isinstance(value, Secret):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {key.name: plain(getattr(value, key.name)) for key in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return value
+
+
+def write(text: dict[str, Any], target: str) -> None:
+    """The document stands in a file, whole or not at all. Raises OSError."""
+    path = Path(target)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+    ) as file:
+        file.write(dumps(text) + "\n")
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+
+
+def dumps(text: dict[str, Any]) -> str:
+    """The document as JSON text."""
+    return json.dumps(text, indent=2, ensure_ascii=False)

@@ -1,0 +1,28 @@
+"""The facts that `invoke facts` shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rigwright.facts import Fact, driver, gpu, grub, pci
+from rigwright.facts import apt as dpkg
+from rigwright.facts import kernel as kernels
+from rigwright.facts import os as system
+
+SHOWN: tuple[Fact[Any], ...] = (
+    system.simulated,
+    system.os_release,
+    system.architecture,
+    system.running_kernel,
+    system.boot_id,
+    system.free_mib,
+    kernels.command_line,
+    grub.grub,
+    driver.secure_boot,
+    dpkg.dpkg_audit,
+    pci.gpus,
+    driver.loaded_version,
+    driver.library_version,
+    gpu.gpus,
+    gpu.processes,
+)

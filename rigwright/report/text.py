@@ -1,0 +1,160 @@
+"""A run as text: the plan, what happens, the findings and the table of limits. Colours only on a terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rigwright import events
+from rigwright.change import Change
+from rigwright.errors import RigwrightError
+from rigwright.fleet import HostReport
+
+_SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
+_VERDICT = {
+    "pass": "[green]pass[/]",
+    "info": "[cyan]info[/]",
+    "warn": "[yellow]warn[/]",
+    "fail": "[bold red]FAIL[/]",
+    "unknown": "[bold yellow]????[/]",
+}
+
+
+class Text:
+    """Writes a run to a stream; safe for many workers."""
+
+    def __init__(self, stream: IO[str], inventory: str, many: bool) -> None:
+        self.console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), emoji=False)
+        self.inventory = inventory
+        self.many = many
+        self._lock = threading.Lock()
+        self._last_line = 0.0
+
+    def line(self, text: str = "") -> None:
+        """One line, with markup."""
+        with self._lock:
+            self.console.print(text)
+
+    def heading(self, host: str, address: str, simulated: str) -> None:
+        """The first line of a run: host, address, inventory, and SIMULATED where the host itself says so."""
+        mark = f"  [bold magenta]SIMULATED[/] [dim]({escape(simulated)})[/]" if simulated else ""
+        self.line(f"[bold]{escape(host)}[/]  {escape(address)}  [dim]inventory {escape(self.inventory)}[/]{mark}")
+
+    def event(self, event: events.Event) -> None:
+        """Something happened on a host."""
+        before = f"[dim]{escape(event.host)}[/] " if self.many else ""
+        if isinstance(event, events.Connected):
+            self.heading(event.host, event.address, event.simulated)
+        elif isinstance(event, events.StepStarted):
+            self.line(f"{before}[bold]•[/] {escape(event.step)}")
+        elif isinstance(event, events.OutputLine):
+            now = time.monotonic()
+            if event.line.strip() and (now - self._last_line > 0.5 or "error" in event.line.lower()):
+                self._last_line = now
+                self.line(f"{before}    [dim]{escape(event.line.strip()[: self.console.width - 6])}[/]")
+        elif isinstance(event, events.StepDone):
+            mark = "[green]✓[/]" if event.status == "changed" else "[bold red]✗[/]"
+            self.line(
+                f"{before}  {mark} {escape(event.step)}  [dim]proved, {event.seconds:.1f} s[/]"
+                if event.status == "changed"
+                else f"{before}  {mark} {escape(event.step)}  [dim]{event.seconds:.1f} s[/]"
+            )
+        elif isinstance(event, events.Note):
+            self.line(f"{before}  [cyan]…[/] {escape(event.text)}")
+
+    def plans(self, reports: Sequence[HostReport]) -> None:
+        """The changes of every host, equal plans once, and a line that counts them."""
+        if not reports:
+            return
+        groups: dict[tuple[Any, ...], list[HostReport]] = {}
+        for report in reports:
+            if report.planned:
+                key = tuple(
+                    (one.step.name, one.status, one.reason, tuple(map(_words, one.changes))) for one in report.planned
+                )
+                groups.setdefault(key, []).append(report)
+        for same in groups.values():
+            if self.many:
+                self.line(f"\n[bold]{', '.join(report.host.name for report in same)}[/]")
+            self._plan(same[0])
+        self.line(_count(reports))
+
+    def _plan(self, report: HostReport) -> None:
+        for one in report.planned:
+            if one.status == "pending":
+                self.line(f"  [bold]{escape(one.step.name)}[/]")
+                for change in one.changes:
+                    self.line(_shown(change))
+            elif one.status == "unknown":
+                self.line(
+                    f"  [bold]{escape(one.step.name)}[/]\n    [magenta]?[/] known later [dim]({escape(one.reason)})[/]"
+                )
+
+    def findings(self, report: HostReport) -> None:
+        """Every finding; for one that is not a pass, what was wanted, why, and what to do."""
+        if self.many and report.findings:
+            self.line(f"\n[bold]{escape(report.host.name)}[/]")
+        for one in report.findings:
+            self.line(f"  {_VERDICT[one.verdict]}  {escape(one.subject)}: {escape(one.seen)}")
+            if one.verdict not in ("pass",):
+                rest = [("wanted", one.wanted), ("cause", one.cause), ("do", one.fix)]
+                for word, text in rest:
+                    if text:
+                        self.line(f"        [dim]{word + ':':8}[/]{escape(text)}")
+
+    def limits(self, report: HostReport) -> None:
+        """The table of limits: position, GPU, wanted, in force, what it supports, drift."""
+        table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+        for column in ("position", "GPU", "", "wanted", "in force", "supported", "drift"):
+            table.add_column(column, overflow="fold")
+        for row in report.rows:
+            drift = "[green]no[/]" if not row["drift"] else "[bold red]yes[/]"
+            table.add_row(
+                row["position"], row["gpu"], row["limit"], row["wanted"], row["in_force"], row["supported"], drift
+            )
+        with self._lock:
+            self.console.print(table)
+
+    def error(self, error: RigwrightError, host: str = "") -> None:
+        """One message: where, what was found, what was wanted, what to do."""
+        before = f"{host}: " if host and not error.where.startswith(host) else ""
+        self.line("[bold red]error[/] " + escape(before + str(error)))
+
+
+def _words(change: Change) -> tuple[str, ...]:
+    return change.action, change.subject, change.before, change.after
+
+
+def _shown(change: Change) -> str:
+    before, after = (escape(" ".join(text.split())[:160]) for text in (change.before, change.after))
+    arrow = f"{before} [dim]->[/] {after}" if before else after
+    lead = f"  [bold red]! {escape(change.leads_to)}[/]" if change.leads_to else ""
+    sign = "[bold red]![/]" if change.disruptive else _SIGN[change.action]
+    return f"    {sign} {escape(change.subject)}  {arrow}{lead}"
+
+
+def _count(reports: Sequence[HostReport]) -> str:
+    changes = [change for report in reports for one in report.planned for change in one.changes]
+    unknown = sum(one.status == "unknown" for report in reports for one in report.planned)
+    if not changes and not unknown:
+        steps = sum(len(report.planned) for report in reports)
+        return f"[green]Nothing to change[/]: {steps} steps, all as wanted."
+    parts = [
+        f"{number} to {word}"
+        for word, number in (
+            (word, sum(change.action == word for change in changes)) for word in ("add", "change", "remove", "run")
+        )
+        if number
+    ]
+    disruptive = sum(change.disruptive for change in changes)
+    if disruptive:
+        parts.append(f"[bold red]{disruptive} disruptive[/]")
+    if unknown:
+        parts.append(f"{unknown} known later")
+    return f"\n[bold]Plan[/]: {', '.join(parts)}."

@@ -1,0 +1,212 @@
+"""Which driver packages a host will get, exactly, before anything changes: from its own apt, asked in private."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright import catalogue
+from rigwright.errors import HostError
+from rigwright.facts import Facts, archive, files
+from rigwright.facts import os as system
+from rigwright.facts.os import OsRelease
+from rigwright.operations.apt import pin_path, pin_text
+from rigwright.wanted import CudaSource, Driver
+
+PIN = "nvidia"
+BLOCK = "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ cuda-drivers*"
+"""Names that carry a driver branch; with the closure pinned first, every other branch is kept out. Not nvidia-container-toolkit."""
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The driver that a host will have: its exact version, where it comes from and why, and every package at its version."""
+
+    version: str
+    source: str
+    reason: str
+    closure: dict[str, str]
+
+
+def upstream(version: str) -> str:
+    """535.261.03 of a package version 535.261.03-0ubuntu1, epoch or none."""
+    return re.split(r"[-+~]", version.split(":", 1)[-1])[0]
+
+
+def repository(os_release: OsRelease, given: CudaSource | None) -> archive.Repository:
+    """NVIDIA's repository for the host's distribution, or the mirror that the inventory names."""
+    known = catalogue.cuda_repository()
+    url = (
+        given.url
+        if given
+        else known.url.format(distribution=f"{os_release.id}{os_release.version_id.replace('.', '')}")
+    )
+    key = (given and given.key) or f"{url.rstrip('/')}/{known.key}"
+    return archive.Repository(
+        url.rstrip("/"), key, given.fingerprint if given and given.fingerprint else known.fingerprint
+    )
+
+
+def families(branch: str, os_release: OsRelease) -> tuple[tuple[str, ...], ...]:
+    """The sets of packages that make a server's driver, best first."""
+    if os_release.id == "debian":
+        return (("nvidia-kernel-dkms", "nvidia-smi", "nvidia-persistenced", "libcuda1"),)
+    return (
+        (f"nvidia-headless-{branch}-server", f"nvidia-utils-{branch}-server"),
+        (f"nvidia-headless-{branch}", f"nvidia-utils-{branch}"),
+    )
+
+
+def pinned(facts: Facts, driver: Driver) -> Resolution | None:
+    """The driver that the host's own pin names, when it is what is wanted: then nothing needs to be asked of apt."""
+    now = facts(files.file(pin_path(PIN)))
+    if now is None:
+        return None
+    names = re.search(r"^Package: (.+)$", now.text, re.MULTILINE)
+    version = re.search(r"^Pin: version ([0-9.]+)\*$", now.text, re.MULTILINE)
+    if (
+        not names
+        or not version
+        or (driver.version or driver.branch + ".")
+        != version[1][: len(driver.version or driver.branch) + (not driver.version)]
+    ):
+        return None
+    return Resolution(version[1], "", "pinned", dict.fromkeys(names[1].split(), version[1]))
+
+
+def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resolution:
+    """The driver's exact version and closure.
+
+    Raises HostError: no such release, no source has it, only transitional packages, another branch would come along.
+    """
+    kept = pinned(facts, driver)
+    if kept:
+        return kept
+    os_release = facts(system.os_release)
+    remote = repository(os_release, given)
+    known_names = tuple(name for family in families(driver.branch, os_release) for name in family)
+    offered_by: dict[str, archive.Archive] = {}
+    if driver.source in ("auto", "distribution"):
+        offered_by["distribution"] = facts(archive.offered(known_names))
+    choice = _choose(offered_by.get("distribution"), driver, os_release, "")
+    source, reason = "distribution", "the distribution's archive has the real branch"
+    if choice is None and driver.source in ("auto", "cuda"):
+        offered_by["cuda"] = facts(archive.offered(known_names, remote))
+        choice = _choose(offered_by["cuda"], driver, os_release, remote.url)
+        source = "cuda"
+        only = _transitional(offered_by.get("distribution"))
+        reason = (
+            f"the distribution's {only} is only transitional" if only else "the distribution's archive does not have it"
+        )
+    if choice is None:
+        raise _nowhere(driver, offered_by)
+    family, version = choice
+    ask = tuple(f"{name}={version}" for name in family)
+    preferences = (
+        pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{upstream(version)}*")
+        if os_release.id == "debian"
+        else (pin_text([f"*nvidia*-{driver.branch}*"], f"{upstream(version)}*", BLOCK))
+    )
+    plan = facts(archive.simulated(ask, preferences, remote if source == "cuda" else None))
+    if plan.error:
+        raise HostError(
+            "driver",
+            f"apt cannot install {' '.join(ask)}: {plan.error}",
+            "a set of packages that fit together",
+            "sudo apt-get -f install",
+        )
+    closure = {
+        move.name: move.version for move in plan.moves if move.version and upstream(move.version) == upstream(version)
+    }
+    strangers = [
+        move
+        for move in plan.moves
+        if "nvidia" in move.name and re.match(r"(\d+:)?\d{3}\.\d", move.version) and move.name not in closure
+    ]
+    if strangers:
+        raise HostError(
+            "driver",
+            f"{ask[0]} would bring {strangers[0].name} {strangers[0].version}",
+            f"branch {driver.branch} and nothing else",
+            "source: cuda",
+        )
+    closure.update(dict.fromkeys(family, version))
+    return Resolution(upstream(version), source, reason, closure)
+
+
+def _choose(
+    offered: archive.Archive | None, driver: Driver, os_release: OsRelease, only_from: str
+) -> tuple[tuple[str, ...], str] | None:
+    """The first family that has a real version of the branch in every member, and its newest such version."""
+    if offered is None:
+        return None
+    for family in families(driver.branch, os_release):
+        for found in offered.versions.get(family[0], ()):
+            right = (
+                upstream(found.version) == driver.version
+                if driver.version
+                else upstream(found.version).startswith(driver.branch + ".")
+            )
+            here = not only_from or found.source.rstrip("/").startswith(only_from)
+            everywhere = all(
+                any(v.version == found.version and not v.transitional for v in offered.versions.get(name, ()))
+                for name in family
+            )
+            if right and here and not found.transitional and everywhere:
+                return family, found.version
+    return None
+
+
+def _transitional(offered: archive.Archive | None) -> str:
+    found = (
+        [name for name, versions in offered.versions.items() if any(v.transitional for v in versions)]
+        if offered
+        else []
+    )
+    return found[0] if found else ""
+
+
+def _nowhere(driver: Driver, offered_by: dict[str, archive.Archive]) -> HostError:
+    branch = catalogue.branches().get(driver.branch)
+    releases = branch.versions if branch else ()
+    have = sorted(
+        {
+            f"{upstream(version.version)} ({source})"
+            for source, offered in offered_by.items()
+            for versions in offered.versions.values()
+            for version in versions
+            if not version.transitional and upstream(version.version).startswith(driver.branch + ".")
+        }
+    )
+    sources = f"the sources have {', '.join(have)}" if have else "the sources have nothing real of this branch"
+    where = "driver.version" if driver.version else "driver.branch"
+    only = next((name for offered in offered_by.values() if (name := _transitional(offered))), "")
+    if driver.version and releases and driver.version not in releases:
+        near = sorted([*releases, driver.version], key=numbers)
+        at = near.index(driver.version)
+        beside = [word for word in near[max(0, at - 1) : at + 2] if word != driver.version]
+        return HostError(
+            where,
+            f"{driver.version} was never a release",
+            f"{' or '.join(beside)}; {sources}",
+            "name one that a source has, or only the branch",
+        )
+    if only and not have:
+        return HostError(
+            where,
+            f"{only} is only a transitional package that brings another branch",
+            f"a real driver {driver.branch}; {sources}",
+            "source: cuda, or auto",
+        )
+    wanted = driver.version or f"branch {driver.branch}"
+    return HostError(
+        where,
+        f"no source has {wanted}",
+        sources,
+        "name one that a source has; source: auto looks in NVIDIA's repository too",
+    )
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """535.171.04 as (535, 171, 4), to compare releases."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -1,0 +1,226 @@
+"""The only maker of SSH connections: host keys are verified for the host and for every gateway, or nothing is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from fabric import Config, Connection
+
+from rigwright.errors import Unreachable
+from rigwright.inventory import Host
+
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it would say reaches the user as Unreachable
+
+OWN_KNOWN_HOSTS = Path("~/.config/rigwright/known_hosts")
+
+
+class Session:
+    """An open, verified, authenticated connection."""
+
+    def __init__(self, host: Host, connection: Any, abort: Any) -> None:
+        self.host = host
+        self.connection = connection
+        self.user: str = connection.user
+        self._abort = abort
+
+    @contextlib.contextmanager
+    def channel(self, deadline: float) -> Iterator[paramiko.Channel]:
+        """A fresh channel, closed afterwards. Raises Unreachable when none can be opened in time."""
+        transport = self.connection.client.get_transport()
+        try:
+            if transport is None or not transport.is_active():
+                raise EOFError("the connection is closed")
+            channel = transport.open_session(timeout=max(1.0, min(30.0, deadline - time.monotonic())))
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise Unreachable(
+                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
+            ) from None
+        try:
+            yield channel
+        finally:
+            channel.close()
+
+    def close(self) -> None:
+        """The connection and its gateways are closed, without waiting for a far end that does not answer."""
+        with contextlib.suppress(Exception):
+            self.connection.close()
+        self._abort()
+
+
+def verified(host: Host, timeout_s: float) -> Session:
+    """A session with a host whose key, and every gateway's, is known; within `timeout_s` seconds.
+
+    Raises Unreachable: refused, timed out, unknown or changed host key, authentication.
+    """
+    connection = _connection(host)
+    sockets: list[socket.socket] = []
+
+    def abort() -> None:
+        for opened in sockets:
+            with contextlib.suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+            opened.close()
+
+    timed_out = threading.Event()
+
+    def too_late() -> None:
+        timed_out.set()
+        abort()
+
+    timer = threading.Timer(timeout_s, too_late)
+    timer.daemon = True
+    timer.start()
+    where = f"{host.name} ({connection.host}:{connection.port})"
+    try:
+        _prepare(connection, sockets, timeout_s, str(host.variables.get("ssh_known_hosts", "")))
+        connection.open()
+    except paramiko.BadHostKeyException as error:
+        raise Unreachable(
+            where,
+            f"the host key has changed: it is now {fingerprint(error.key)}",
+            f"the recorded {fingerprint(error.expected_key)}",
+            f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}",
+        ) from None
+    except paramiko.AuthenticationException as error:
+        raise Unreachable(
+            where,
+            f"the login as {connection.user} was refused ({error})",
+            "an ssh key that the host accepts",
+            f"ssh-copy-id {connection.user}@{connection.host}",
+        ) from None
+    except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
+        abort()
+        raise _unreachable(host, where, error, timed_out.is_set(), timeout_s) from None
+    finally:
+        timer.cancel()
+    transport = connection.client.get_transport()
+    transport.set_keepalive(15)
+    return Session(host, connection, abort)
+
+
+def _unreachable(host: Host, where: str, error: Exception, timed_out: bool, timeout_s: float) -> Unreachable:
+    text = str(error)
+    if "not found in known_hosts" in text:
+        return Unreachable(
+            where, "the host key is not known", "a key that you have checked", f"invoke trust --host {host.name}"
+        )
+    if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
+        return Unreachable(
+            where,
+            "the connection was refused",
+            "a running sshd on that port",
+            "is the machine up, and is ansible_port right?",
+        )
+    if isinstance(error, socket.gaierror):
+        return Unreachable(
+            where,
+            f"the name cannot be resolved ({error.strerror})",
+            "an address",
+            f"set ansible_host for {host.name}: {host.where}",
+        )
+    if timed_out or isinstance(error, TimeoutError):
+        return Unreachable(
+            where,
+            f"no login within {timeout_s:g} s",
+            "a host that answers",
+            f"is ansible_host right ({host.where}), and the machine on?",
+        )
+    return Unreachable(where, f"no connection ({type(error).__name__}: {text})", "an ssh login", f"ssh {host.address}")
+
+
+def _connection(host: Host) -> Any:
+    variables = host.variables
+    options: dict[str, Any] = {}
+    if "ansible_user" in variables:
+        options["user"] = str(variables["ansible_user"])
+    if "ansible_port" in variables:
+        options["port"] = int(variables["ansible_port"])
+    connect: dict[str, Any] = {}
+    if "ansible_ssh_private_key_file" in variables:
+        connect["key_filename"] = [os.path.expanduser(str(variables["ansible_ssh_private_key_file"]))]
+        connect["look_for_keys"] = False
+        connect["allow_agent"] = False
+    config = Config(overrides={"run": {"in_stream": False}})
+    return Connection(host.address, config=config, connect_kwargs=connect, **options)
+
+
+def _prepare(connection: Any, sockets: list[socket.socket], timeout_s: float, known_hosts: str) -> None:
+    """Known hosts, rejection and bounded waits for a connection and for every gateway on the way."""
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    _known_hosts(connection, known_hosts)
+    connection.connect_kwargs.setdefault("banner_timeout", timeout_s)
+    connection.connect_kwargs.setdefault("auth_timeout", timeout_s)
+    connection.connect_kwargs.setdefault("timeout", timeout_s)
+    if isinstance(connection.gateway, Connection):
+        _prepare(connection.gateway, sockets, timeout_s, known_hosts)
+        connection.gateway.open()
+    elif connection.gateway is None:
+        opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+        sockets.append(opened)
+        connection.connect_kwargs["sock"] = opened
+
+
+def _known_hosts(connection: Any, extra: str) -> None:
+    keys = connection.client.get_host_keys()
+    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
+    for name in [*named, "/etc/ssh/ssh_known_hosts", str(OWN_KNOWN_HOSTS), *([extra] if extra else [])]:
+        path = Path(name).expanduser()
+        if path.is_file():
+            with contextlib.suppress(OSError):
+                keys.load(str(path))
+    alias = connection.ssh_config.get("hostkeyalias")
+    if alias and keys.lookup(alias):
+        name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
+        for kind, key in keys.lookup(alias).items():
+            keys.add(name, kind, key)
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """A key's type and SHA256 fingerprint, as ssh-keygen -l prints it."""
+    return f"{key.get_name()} {key.fingerprint}"
+
+
+def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
+    """The name under which known_hosts would hold a host, and the key it offers now; nothing is trusted or sent.
+
+    Raises Unreachable.
+    """
+    connection = _connection(host)
+    where = f"{host.name} ({connection.host}:{connection.port})"
+    try:
+        opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
+        transport = paramiko.Transport(opened)
+        timer = threading.Timer(timeout_s, opened.close)
+        timer.start()
+        try:
+            transport.start_client(timeout=timeout_s)
+            key = transport.get_remote_server_key()
+        finally:
+            timer.cancel()
+            transport.close()
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        raise _unreachable(host, where, error, False, timeout_s) from None
+    name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
+    return name, key
+
+
+def trust(name: str, key: paramiko.PKey) -> Path:
+    """The key stands in rigwright's own known_hosts afterwards; returns that file."""
+    path = OWN_KNOWN_HOSTS.expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.open("a", encoding="ascii") as file:
+        file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
+    return path

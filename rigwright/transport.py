@@ -1,0 +1,259 @@
+"""The way to a host: SSH with verified keys (Fabric, paramiko), this machine, or recorded answers.
+
+A transport runs batches of commands as root. `Ssh` keeps one connection for a whole run and bounds every wait by a
+deadline that closes the socket: a login that hangs while a host resets cannot hang the tool.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from rigwright import batch
+from rigwright.errors import HostError, Unreachable
+from rigwright.inventory import Host
+from rigwright.shell import Command, Result, Secret
+
+if TYPE_CHECKING:
+    from paramiko import Channel
+
+CONNECT_S = 20.0
+
+
+class Transport(Protocol):
+    """What the rest of rigwright knows of a connection."""
+
+    round_trips: int
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        """A verified, authenticated session exists. Raises Unreachable."""
+        ...
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        """The results, as root: side by side with empty stdin, or in order up to the first that fails.
+
+        Raises Unreachable (connection lost), HostError (no root, no usable shell).
+        """
+        ...
+
+    def close(self) -> None:
+        """Nothing is held open."""
+        ...
+
+
+class Ssh:
+    """One SSH session with one host, for the whole of a run."""
+
+    def __init__(
+        self, host: Host, environment: Mapping[str, str] | None = None, ask_password: Callable[[str], str] | None = None
+    ) -> None:
+        self.host = host
+        self.environment = dict(environment or {})
+        self.round_trips = 0
+        self._session: object | None = None
+        self._ask = ask_password
+        password = host.variables.get("ansible_become_password", host.variables.get("ansible_sudo_pass"))
+        self._sudo = password if isinstance(password, Secret) or password is None else Secret(str(password))
+        self._sudo_wants_password = False
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        from rigwright import ssh
+
+        self.close()
+        self._session = ssh.verified(self.host, timeout_s)
+
+    def close(self) -> None:
+        from rigwright import ssh
+
+        if isinstance(self._session, ssh.Session):
+            self._session.close()
+        self._session = None
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        if not commands:
+            return []
+        nonce = secrets.token_hex(12)
+        if together:
+            script = batch.together(commands, nonce)
+            limit_s = max(cmd.timeout_s for cmd in commands) + 20
+        else:
+            script = batch.in_order(commands, nonce, self.environment)
+            limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+        self.round_trips += 1
+        return batch.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
+
+    def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+        from rigwright import ssh
+
+        if not isinstance(self._session, ssh.Session):
+            self.connect()
+        session = self._session
+        assert isinstance(session, ssh.Session)
+        deadline = time.monotonic() + limit_s
+        with session.channel(deadline) as channel:
+            if session.user == "root":
+                channel.exec_command("sh")
+            elif self._sudo_wants_password:
+                self._sudo_with_password(channel, nonce, deadline)
+            else:
+                channel.exec_command("sudo -n sh")
+            answer, errors = _converse(channel, script, nonce, deadline, self.host)
+        if not batch.finished(answer, nonce) and not answer and b"sudo" in errors and not self._sudo_wants_password:
+            if b"password" not in errors:
+                raise HostError(self.host.name, f"sudo refused: {_last(errors)}", f"that {session.user} may use sudo")
+            self._sudo_wants_password = True
+            return self._exchange(script, nonce, limit_s)
+        if not batch.finished(answer, nonce) and b"not found" in errors:
+            raise HostError(
+                self.host.name,
+                f"{_last(errors)}",
+                "sudo on the host, or a login as root",
+                "apt-get install sudo, as root",
+            )
+        if not batch.finished(answer, nonce) and not answer:
+            raise Unreachable(
+                self.host.name, f"the connection ended before an answer came ({_last(errors) or 'no message'})"
+            )
+        return answer
+
+    def _sudo_with_password(self, channel: Channel, nonce: str, deadline: float) -> None:
+        """The password is sent only after sudo asked for it by our marker, the script only after our nonce came back."""
+        if self._sudo is None:
+            if self._ask is None:
+                raise HostError(
+                    self.host.name,
+                    "sudo asks for a password, and none was given",
+                    "sudo without a password, or a terminal to type it at",
+                    f"run it in a terminal, or on the host: echo '{self.host.variables.get('ansible_user', 'USER')} ALL=(ALL) NOPASSWD: ALL' "
+                    "| sudo tee /etc/sudoers.d/rigwright",
+                )
+            self._sudo = Secret(self._ask(self.host.name))
+        marker = f"rigwright-{nonce}-password"
+        channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
+        errors = _until(channel, marker.encode(), deadline, errors=True)
+        if marker.encode() not in errors:
+            raise HostError(self.host.name, f"sudo refused: {_last(errors)}", "that this user may use sudo")
+        channel.sendall(self._sudo.reveal().encode() + b"\n")
+        ready = _until(channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode())
+        if f"{nonce} ready".encode() not in ready:
+            self._sudo = None
+            raise HostError(
+                self.host.name, "sudo refused the password", "the password of the user that logs in", "try again"
+            )
+
+
+def _last(errors: bytes) -> str:
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _until(channel: Channel, mark: bytes, deadline: float, *, errors: bool, give_up: bytes = b"\0\0") -> bytes:
+    """What a channel says on one of its outputs until a mark comes, or on stderr one that ends the waiting."""
+    out, err = b"", b""
+    while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
+        moved = False
+        while channel.recv_ready():
+            out, moved = out + channel.recv(65536), True
+        while channel.recv_stderr_ready():
+            err, moved = err + channel.recv_stderr(65536), True
+        if not moved and (channel.exit_status_ready() or channel.closed):
+            break
+        if not moved:
+            time.sleep(0.005)
+    return err if errors else out
+
+
+def _converse(channel: Channel, script: bytes, nonce: str, deadline: float, host: Host) -> tuple[bytes, bytes]:
+    """Sends a script and reads until its last frame, the end of the channel, or the deadline (Unreachable)."""
+    with contextlib.suppress(OSError):  # the far end may have ended already; its stderr, read below, says why
+        channel.sendall(script)
+    answer, errors = bytearray(), b""
+    try:
+        while not batch.finished(bytes(answer[-64:]), nonce):
+            channel.settimeout(max(0.1, deadline - time.monotonic()))
+            data = channel.recv(262144)
+            if not data:
+                break
+            answer += data
+        while channel.recv_stderr_ready() or (
+            not answer and not channel.exit_status_ready() and time.monotonic() < deadline
+        ):
+            errors += channel.recv_stderr(65536) if channel.recv_stderr_ready() else b""
+            time.sleep(0.002)
+        while channel.recv_stderr_ready():
+            errors += channel.recv_stderr(65536)
+    except (TimeoutError, OSError, EOFError) as error:
+        raise Unreachable(
+            host.name, f"the connection was lost ({error or 'no answer in time'})", "", "run the same command again"
+        ) from None
+    return bytes(answer), errors
+
+
+class Local:
+    """This machine, as a host."""
+
+    def __init__(self, host: Host, environment: Mapping[str, str] | None = None) -> None:
+        self.host = host
+        self.environment = dict(environment or {})
+        self.round_trips = 0
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        """There is nothing to connect to."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        import os
+
+        nonce = secrets.token_hex(12)
+        script = batch.together(commands, nonce) if together else batch.in_order(commands, nonce, self.environment)
+        self.round_trips += 1
+        limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+        argv = ["sh"] if os.geteuid() == 0 else ["sudo", "-n", "sh"]
+        done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
+        if not done.stdout:
+            raise HostError(self.host.name, f"no root: {_last(done.stderr)}", "root, or sudo without a password")
+        return batch.results(done.stdout, nonce, len(commands))
+
+
+class Recorded:
+    """Answers from a table: for tests, and to replay what a host once said."""
+
+    def __init__(self, answers: Mapping[Command, Result] | Callable[[Command], Result]) -> None:
+        self._answers = answers
+        self.round_trips = 0
+        self.ran: list[Command] = []
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        """There is nothing to connect to."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        self.round_trips += 1
+        found: list[Result] = []
+        for cmd in commands:
+            self.ran.append(cmd)
+            found.append(
+                self._answers(cmd)
+                if callable(self._answers)
+                else self._answers.get(cmd, Result(127, b"", b"not recorded"))
+            )
+            if found[-1].code != 0 and not together:
+                return found
+        return found
+
+
+def to(
+    host: Host, environment: Mapping[str, str] | None = None, ask_password: Callable[[str], str] | None = None
+) -> Transport:
+    """The transport for a host of the inventory (`ansible_connection: local` is this machine)."""
+    if host.variables.get("ansible_connection") == "local":
+        return Local(host, environment)
+    return Ssh(host, environment, ask_password)

@@ -1,0 +1,128 @@
+"""YAML with line numbers: every mapping and list remembers where it stands, and mistakes are named as FILE:LINE."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rigwright.errors import InputError
+
+
+class Mapping(dict[str, Any]):
+    """A mapping that knows its file, its line and the line of each key."""
+
+    path: str = ""
+    line: int = 0
+    lines: dict[str, int]
+
+    def where(self, key: str | None = None) -> str:
+        """`FILE:LINE` of a key, or of the mapping."""
+        return f"{self.path}:{self.lines.get(key, self.line) if key is not None else self.line}"
+
+
+class Sequence(list[Any]):
+    """A list that knows its file, its line and the line of each item."""
+
+    path: str = ""
+    line: int = 0
+    lines: list[int]
+
+    def where(self, index: int) -> str:
+        """`FILE:LINE` of an item."""
+        return f"{self.path}:{self.lines[index]}"
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def load(path: Path, shown: str | None = None) -> Any:
+    """The document of a YAML file (None when it is empty).
+
+    Raises InputError: unreadable, not UTF-8, a tab, a syntax error, a key twice, a key that is no text, a tag.
+    """
+    name = shown or str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(name, f"cannot be read: {error}", "a readable UTF-8 file") from None
+    return loads(text, name)
+
+
+def loads(text: str, name: str) -> Any:
+    """As `load`, from a text; `name` is what messages call it."""
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            return None if node is None else _build(loader, node, name)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        lines = text.splitlines()
+        if line <= len(lines) and "\t" in lines[line - 1]:
+            raise InputError(f"{name}:{line}", "a tab", "spaces: YAML knows no tabs in indentation") from None
+        raise InputError(f"{name}:{line}", error.problem or "not YAML", "valid YAML") from None
+    except yaml.YAMLError as error:
+        raise InputError(name, f"not YAML: {error}", "valid YAML") from None
+
+
+def _build(loader: Any, node: yaml.Node, name: str) -> Any:
+    line = node.start_mark.line + 1
+    if node.tag.startswith("!"):
+        todo = ""
+        if node.tag == "!vault":
+            todo = (
+                "keep the secret out of the inventory: type it when asked, or put it in a file that only you can read"
+            )
+        raise InputError(f"{name}:{line}", f"the tag {node.tag}, which rigwright cannot read", "a plain value", todo)
+    if isinstance(node, yaml.MappingNode):
+        mapping = Mapping()
+        mapping.path, mapping.line, mapping.lines = name, line, {}
+        for key_node, value_node in node.value:
+            key = loader.construct_object(key_node, deep=True)
+            key_line = key_node.start_mark.line + 1
+            if not isinstance(key, str):
+                raise InputError(
+                    f"{name}:{key_line}",
+                    f"the key {key!r}, which YAML reads as no text",
+                    f"'{key_node.value}' in quotes",
+                )
+            if key in mapping:
+                raise InputError(
+                    f"{name}:{key_line}",
+                    f"the key '{key}' a second time (first in line {mapping.lines[key]})",
+                    "each key once",
+                )
+            mapping[key] = _build(loader, value_node, name)
+            mapping.lines[key] = key_line
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        sequence = Sequence(_build(loader, item, name) for item in node.value)
+        sequence.path, sequence.line = name, line
+        sequence.lines = [item.start_mark.line + 1 for item in node.value]
+        return sequence
+    return loader.construct_object(node, deep=True)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'X'?` for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def only_keys(mapping: Mapping, known: Iterable[str], what: str) -> None:
+    """Raises InputError for the first key of a mapping that is not known, with the nearest one that is."""
+    known = list(known)
+    for key in mapping:
+        if key not in known:
+            raise InputError(
+                mapping.where(key),
+                f"unknown {what} '{key}'{did_you_mean(key, known)}",
+                f"one of {', '.join(sorted(known))}",
+            )

@@ -1,0 +1,191 @@
+"""rigwright's commands. `invoke TASK --help` explains each; `invoke --list` names them all."""
+
+from __future__ import annotations
+
+import sys
+
+from invoke import Collection, Context, Exit, task
+
+_HELP = {
+    "host": "a host, a group or a pattern of the inventory (gpu:!old, v100*); `all` is every host",
+    "playbook": "the playbook (default: the command's own in playbooks/)",
+    "inventory": "the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)",
+    "yes": "make the changes without asking",
+    "json": "write one JSON document to FILE, or to stdout with -",
+    "tags": "only the steps with one of these tags (a,b)",
+}
+
+
+def _run(command: str, **words: object) -> None:
+    from rigwright import commands
+
+    _json_guard.done = True
+    raise Exit(code=commands.run(command, **words))  # type: ignore[arg-type]
+
+
+@task(positional=[], help={**_HELP, "disrupt": "also what was not announced, or interrupts GPU work"})
+def provision(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    yes: bool = False,
+    json: str = "",
+    tags: str = "",
+    disrupt: bool = False,
+) -> None:
+    """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it."""
+    _run("provision", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, disrupt=disrupt)
+
+
+@task(positional=[], help=_HELP)
+def plan(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    yes: bool = False,
+    json: str = "",
+    tags: str = "",
+) -> None:
+    """Show what provision would change. Changes nothing; exit 2 when there is something."""
+    _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+
+
+@task(positional=[], help=_HELP)
+def verify(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    yes: bool = False,
+    json: str = "",
+    tags: str = "",
+) -> None:
+    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not."""
+    _run("verify", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+
+
+@task(positional=[], help=_HELP)
+def facts(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    yes: bool = False,
+    json: str = "",
+    tags: str = "",
+) -> None:
+    """Show what a host says of itself: system, kernel, GRUB, driver, GPUs."""
+    _run("facts", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+
+
+@task(positional=[], help={**_HELP, "show": "only show; exit 2 on drift", "reset": "back to the GPUs' own defaults"})
+def limits(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    yes: bool = False,
+    json: str = "",
+    tags: str = "",
+    show: bool = False,
+    reset: bool = False,
+) -> None:
+    """Put persistence, power limits and clocks in force on the GPUs that differ, and show them all."""
+    _run(
+        "limits",
+        host=host,
+        playbook=playbook,
+        inventory=inventory,
+        yes=yes,
+        json=json,
+        tags=tags,
+        show=show,
+        reset=reset,
+    )
+
+
+@task(
+    positional=[], help={"host": _HELP["host"], "inventory": _HELP["inventory"], "yes": "record it without asking"}
+)
+def trust(c: Context, host: str = "", inventory: str = "", yes: bool = False) -> None:
+    """Show the ssh key that a host offers, and record it when you say that it is the right one."""
+    from rigwright import commands
+
+    raise Exit(code=commands.trust(host, inventory, yes))
+
+
+@task(
+    positional=[],
+    help={"name": "the host's name (default: the rig's)", "rig": "a file of lab/rigs/ (default: no GPUs)"},
+)
+def lab_up(c: Context, name: str = "", rig: str = "") -> None:
+    """Boot a simulated host on this machine (root): real systemd, sshd, apt, GRUB; with --rig simulated GPUs."""
+    from lab import commands
+
+    commands.up(name=name or None, rig=rig or None, say=print)
+
+
+@task(positional=[], help={"name": "one host (default: all of them)"})
+def lab_down(c: Context, name: str = "") -> None:
+    """Stop simulated hosts and remove all that they left on this machine (root)."""
+    from lab import commands
+
+    commands.down(name=name or None, say=print)
+
+
+@task(positional=[])
+def lab_status(c: Context) -> None:
+    """The simulated hosts: rig, address, state."""
+    from lab import commands
+
+    for one in commands.status():
+        print(f"{one.name:16} {one.rig or '-':16} {one.address:16} {one.state}")
+
+
+@task(positional=[])
+def lab_ssh_config(c: Context) -> None:
+    """An ssh_config for `ssh -F FILE NAME` to every simulated host."""
+    from lab import commands
+
+    print(commands.ssh_config(), end="")
+
+
+class _json_guard:
+    """`--json -` prints one document for a mistake on the command line too, which Invoke itself reports and ends on."""
+
+    done = False
+
+    @staticmethod
+    def print_document() -> None:
+        if _json_guard.done:
+            return
+        import json
+
+        found = "the command line: " + " ".join(sys.argv[1:])
+        error = {
+            "where": "command line",
+            "found": found,
+            "wanted": "words that the task knows",
+            "todo": "invoke TASK --help",
+        }
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        print(
+            json.dumps(
+                {"schema": 1, "command": command, "run": "", "exit_code": 1, "error": error, "hosts": {}}, indent=2
+            )
+        )
+
+
+if any(
+    a == "--json=-" or (a == "--json" and b == "-") for a, b in zip(sys.argv, [*sys.argv[1:], ""], strict=True)
+) and not ({"--help", "-h", "--list", "-l"} & set(sys.argv)):
+    import atexit
+
+    atexit.register(_json_guard.print_document)
+
+_lab = Collection("lab")
+for _name, _task in (("up", lab_up), ("down", lab_down), ("status", lab_status), ("ssh-config", lab_ssh_config)):
+    _lab.add_task(_task, name=_name)
+ns = Collection(provision, plan, verify, facts, limits, trust, _lab)

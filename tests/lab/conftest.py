@@ -1,0 +1,54 @@
+"""Hosts for the lab tests, in the checkout's own .lab: names begin with `t-`, so a demo that is up is left alone."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab import commands, login, power
+
+Ssh = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_numbers = itertools.count(1)
+
+
+def ssh(name: str, command: str, deadline: float = 30) -> subprocess.CompletedProcess[str]:
+    """The command run on the host over ssh as its sudoer; killed, and TimeoutExpired raised, after `deadline` seconds."""
+    return login.ssh(power.the(name), command, deadline)
+
+
+@pytest.fixture(name="ssh", scope="session")
+def _ssh() -> Ssh:
+    """`ssh(name, command, deadline=30)`."""
+    return ssh
+
+
+@pytest.fixture(scope="session")
+def lab_root() -> None:
+    """Lab tests make mounts and namespaces: without root they fail, they are never skipped."""
+    if os.geteuid() != 0:
+        pytest.fail("lab tests need root: sudo .venv/bin/pytest tests/lab")
+
+
+@pytest.fixture(scope="session")
+def plain_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
+    """The name of a host without GPUs, up for the whole test run; leave it as it was."""
+    name = "t-plain"
+    commands.down(name=name, say=print)
+    commands.up(name=name, say=print)
+    yield name
+    commands.down(name=name, say=print)
+
+
+@pytest.fixture
+def spare_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
+    """The name of a fresh host for one test, to break as it likes (up in about a second)."""
+    name = f"t-spare{next(_numbers)}"
+    commands.down(name=name, say=print)
+    commands.up(name=name, say=print)
+    yield name
+    commands.down(name=name, say=print)
