@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from lab import archive_http, cgroups, host, image, inotify, inventory, login, network, power
 from lab.hardware import hardware
 from lab.host import Host
-from lab.paths import CACHE, HOSTS, RIGS, RUN, STATE, USER, folder
+from lab.lock import lock
+from lab.paths import CACHE, HOSTS, RIGS, STATE, USER
 from lab.programs import need
-from rigwright.errors import HostError, UsageError
-
-LOCK_S = 1800.0
+from rigwright.errors import UsageError
 
 Say = Callable[[str], None]
 
@@ -42,7 +39,7 @@ def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
     name = _check_name(name or rig or "plain")
     _root(" ".join(["lab.up", "--name", name, *(["--rig", rig] if rig else [])]))
     need()
-    with _lock(say):
+    with lock(say):
         one = host.load(name)
         if one is not None and rig is not None and one.rig != rig:
             raise UsageError(
@@ -59,7 +56,7 @@ def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
     if not already:
         say(f"{name}: power on")
     took = login.wait(one)
-    with _lock(say):
+    with lock(say):
         inventory.write_inventory()
     say(f"{name}: {'already up' if already else f'up after {took:.1f} s'}, {USER}@{one.address}")
 
@@ -93,7 +90,7 @@ def down(*, name: str | None = None, say: Say) -> None:
     if not STATE.exists() and not cgroups.groups() and not network.attached():
         say("the lab is not up: nothing to do")
         return
-    with _lock(say):
+    with lock(say):
         there = _traces()
         if name is not None and name not in there:
             say(f"{name}: not there, nothing to do")
@@ -181,26 +178,3 @@ def _root(command: str) -> None:
         raise UsageError(
             "lab", "simulated hosts need root (mounts, namespaces)", "root", f"sudo .venv/bin/invoke {command}"
         )
-
-
-@contextlib.contextmanager
-def _lock(say: Say) -> Iterator[None]:
-    """One lab command changes things at a time; raises HostError after half an hour of waiting."""
-    folder(STATE)
-    folder(HOSTS)
-    path = folder(RUN) / "lock"
-    ends = time.monotonic() + LOCK_S
-    with path.open("a") as handle:
-        waited = False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waited:
-                    say("waiting for another lab command to end")
-                waited = True
-                if time.monotonic() > ends:
-                    raise HostError("lab", f"another lab command holds {path} for half an hour") from None
-                time.sleep(0.1)
-        yield

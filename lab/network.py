@@ -49,7 +49,7 @@ def bridge_up() -> IPv4Network:
         run(["ip", "link", "delete", bridge()], check=False)
         own = _free()
         _batch(
-            f"link add {bridge()} type bridge forward_delay 0",
+            f"link add {bridge()} address {_mac(1)} type bridge forward_delay 0",
             f"address add {own[1]}/{own.prefixlen} dev {bridge()}",
             f"link set {bridge()} up",
         )
@@ -90,14 +90,18 @@ def _link(name: str) -> str:
     return TAG + hashlib.sha256(name.encode()).hexdigest()[:6]
 
 
+def _mac(number: int) -> str:
+    """By place, not by host: the others remember a place's MAC for half a minute after its host is gone."""
+    return f"52:54:{TAG[2:4]}:{TAG[4:6]}:{TAG[6:8]}:{number:02x}"
+
+
 def attach(name: str, number: int) -> None:
     """The host's eth0 is plugged into the bridge and has its address, whatever an earlier boot did to it."""
     here, cable = namespace(name), _link(name)
     if not here.exists() or run(["ip", "-n", here.name, "link", "show", "eth0"], check=False).returncode:
         detach(name)
         run(["ip", "netns", "add", here.name])
-        mac = f"52:54:{TAG[2:4]}:{TAG[4:6]}:{TAG[6:8]}:{number:02x}"  # by address: neighbours remember it for half a minute
-        _batch(f"link add {cable} type veth peer name eth0 address {mac} netns {here.name}")
+        _batch(f"link add {cable} type veth peer name eth0 address {_mac(number)} netns {here.name}")
     _batch(f"link set {cable} alias {name} master {bridge()} up")
     lines = ("link set lo up", "link set eth0 up", f"address replace {address(number)}/24 dev eth0")
     _batch(*lines, inside=here.name)

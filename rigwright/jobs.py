@@ -44,7 +44,7 @@ while [ $n -lt 40 ]; do
   [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && [ $n -gt 1 ] && break
   n=$((n+1)); sleep 0.1
 done
-touch /var/lib/rigwright/lease 2>/dev/null || :
+touch -c /var/lib/rigwright/lease 2>/dev/null || :
 if [ -e "$dir/result" ]; then read code boot <"$dir/result"; else read boot </proc/sys/kernel/random/boot_id; code=running; fi
 echo "$code $boot"; tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 """

@@ -10,7 +10,7 @@ from rigwright.errors import HostError
 from rigwright.facts import Facts, archive, files
 from rigwright.facts import os as system
 from rigwright.facts.os import OsRelease
-from rigwright.operations.apt import pin_path, pin_text
+from rigwright.preferences import pin_path, pin_text
 from rigwright.wanted import CudaSource, Driver
 
 PIN = "nvidia"

@@ -378,17 +378,18 @@ def show(config, timeout_s):
     document = {key: versions.get(key) for key in ("driver_version", "nvml_version")}
     if "error" in answer:
         document["errors"] = {"driver": answer["error"]}
+        complain("driver: " + answer["error"])
     tasks = [functools.partial(state, index) for index in range(versions.get("count", 0))]
     document["gpus"] = []
     for index, one in enumerate(ask_all(tasks, timeout_s)):
-        unknown = dict({field: None for field in dict(IDENTITY, **STATE)}, index=index)
+        unknown = dict(dict.fromkeys(dict(IDENTITY, **STATE)), index=index)
         gpu = one["value"] if "value" in one else dict(unknown, errors={"gpu": one["error"]})
         if config:
             gpu["wanted"] = rule_for(gpu, config) if gpu["uuid"] and gpu["pci_bus_id"] else None
         document["gpus"].append(gpu)
     if config:
         document["expected_gpus"] = config.get("expected_gpus")
-    print(json.dumps(document, indent=1))
+    print(json.dumps(document))
     return 1 if "error" in answer else 0
 
 
@@ -412,13 +413,14 @@ def main():
     parser.add_argument("command", choices=["apply", "show", "reset"])
     parser.add_argument("--config", help="the wanted limits; apply takes %s when not given" % CONFIG)
     parser.add_argument("--wait-s", type=float, default=120, help="apply: how long to wait for GPUs that are not there")
-    parser.add_argument("--gpu-timeout-s", type=float, default=60, help="how long one GPU may take to answer")
+    parser.add_argument("--gpu-timeout-s", type=float, help="how long one GPU may take (60; show: 20)")
     options = parser.parse_args()
+    timeout_s = options.gpu_timeout_s or (20 if options.command == "show" else 60)
     if options.command == "apply":
-        return apply(load_config(options.config or CONFIG), options.wait_s, options.gpu_timeout_s)
+        return apply(load_config(options.config or CONFIG), options.wait_s, timeout_s)
     if options.command == "show":
-        return show(load_config(options.config) if options.config else None, options.gpu_timeout_s)
-    return reset(options.gpu_timeout_s)
+        return show(load_config(options.config) if options.config else None, timeout_s)
+    return reset(timeout_s)
 
 
 if __name__ == "__main__":

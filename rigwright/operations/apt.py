@@ -9,6 +9,7 @@ from rigwright.errors import HostError
 from rigwright.facts import Facts, archive
 from rigwright.facts import apt as dpkg
 from rigwright.operations import file
+from rigwright.preferences import pin_path, pin_text
 from rigwright.shell import Command, command, script
 
 _INSTALL = """
@@ -74,20 +75,6 @@ def source(
 def pin(facts: Facts, *, name: str, packages: list[str], version: str, block: str = "") -> Iterator[Change]:
     """The preferences file rigwright-NAME holds the packages at `version` (1001: also downwards); `block` names are never installed."""
     yield from file.differing(facts, pin_path(name), pin_text(packages, version, block).encode())
-
-
-def pin_path(name: str) -> str:
-    """Where a pin stands."""
-    return f"/etc/apt/preferences.d/rigwright-{name}"
-
-
-def pin_text(packages: list[str], version: str, block: str = "") -> str:
-    """An apt preferences file. apt takes the first stanza that matches a version of a package."""
-    text = "# Written by rigwright. To move to another version, change the inventory and provision again.\n"
-    text += f"Package: {' '.join(packages)}\nPin: version {version}\nPin-Priority: 1001\n"
-    if block:
-        text += f"\nPackage: {block}\nPin: version *\nPin-Priority: -1\n"
-    return text
 
 
 def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:

@@ -1,0 +1,39 @@
+"""Owns the rule that one lab command at a time changes the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+
+from lab.paths import HOSTS, RUN, STATE, folder
+from rigwright.errors import HostError
+
+LOCK_S = 1800.0
+
+
+@contextlib.contextmanager
+def lock(say: Callable[[str], None]) -> Iterator[None]:
+    """No other lab command of this checkout runs meanwhile; the kernel ends it when we die.
+
+    Raises HostError after half an hour of waiting.
+    """
+    folder(STATE)
+    folder(HOSTS)
+    path = folder(RUN) / "lock"
+    ends = time.monotonic() + LOCK_S
+    with path.open("a") as handle:
+        waited = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not waited:
+                    say("waiting for another lab command to end")
+                waited = True
+                if time.monotonic() > ends:
+                    raise HostError("lab", f"another lab command holds {path} for half an hour") from None
+                time.sleep(0.1)
+        yield

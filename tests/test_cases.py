@@ -1,0 +1,143 @@
+"""Runs every case in tests/cases: KIND/NAME/CASE.yml, where NAME is the fact, operation or check under test.
+
+Facts in a case are what the host would print, read by the real parsers: `stdout` (text), `code`, `stderr`; or `file`
+with `content`, `mode`, `owner`, `group`; or `absent: true`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import yaml
+
+from rigwright.errors import HostError
+from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
+from rigwright.playbook import _known
+from rigwright.report.document import plain
+from rigwright.shell import Result
+from rigwright.wanted import convert
+
+CASES = Path(__file__).parent / "cases"
+
+
+def _cases(kind: str) -> list[Any]:
+    return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in sorted((CASES / kind).glob("*/*.yml"))]
+
+
+def _result(given: Any) -> Result:
+    """What the host would have printed."""
+    if isinstance(given, str):
+        return Result(0, given.encode())
+    if given.get("absent"):
+        return Result(0, b"absent\n")
+    if "file" in given:
+        file = {"mode": "644", "owner": "root", "group": "root", "content": "", **given["file"]}
+        content = file["content"].encode()
+        head = (
+            f"regular file|{file['mode']}|{file['owner']}|{file['group']}\n{hashlib.sha256(content).hexdigest()}  -\n"
+        )
+        return Result(0, head.encode() + content)
+    return Result(given.get("code", 0), str(given.get("stdout", "")).encode(), str(given.get("stderr", "")).encode())
+
+
+def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> tuple[list[Any], int]:
+    """What an operation or check yields, and in how many rounds, on a host that answers as the case says."""
+    store = FactStore()
+    for rounds in range(1, 10):
+        try:
+            return list(function(store, **parameters)), rounds - 1
+        except Missing as wanted:
+            for fact in wanted.facts:
+                assert fact.name in answers, f"the case has no answer for the fact {fact.name}"
+                store.known[fact] = parsed(fact, _result(answers[fact.name]))
+    raise AssertionError("facts that never settle")
+
+
+def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(function)
+    return {name: convert(value, hints[name], "case", name) for name, value in given.items()}
+
+
+@pytest.mark.parametrize("path", [*_cases("operations"), *_cases("checks")])
+def test_operation_or_check(path: Path) -> None:
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    function = _known(path.parent.parent.name)[path.parent.name]
+    parameters = _parameters(function, case.get("parameters") or {})
+    answers = case.get("facts") or {}
+    if "error" in case or "unavailable" in case:
+        wanted = HostError if "error" in case else (Unavailable, Unreadable)
+        with pytest.raises(wanted) as caught:
+            _ask(function, parameters, answers)
+        assert case.get("error", case.get("unavailable")) in str(caught.value)
+        return
+    found, rounds = _ask(function, parameters, answers)
+    assert rounds == case["rounds"]
+    _matches(found, case.get("changes", case.get("findings", [])))
+    if found and path.parent.parent.name == "operations":
+        again, _ = _ask(function, parameters, {**answers, **case["then"]})
+        assert again == [], "after its own changes the operation still wants something"
+
+
+def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:
+    assert len(found) == len(wanted), [asdict(one) for one in found]
+    for one, expected in zip(found, wanted, strict=True):
+        for key, value in expected.items():
+            if key == "commands":
+                assert [str(cmd) for cmd in one.commands] == value or all(
+                    any(words in str(cmd) for cmd in one.commands) for words in value
+                ), [str(cmd) for cmd in one.commands]
+            else:
+                assert getattr(one, key) == value, f"{key}: {getattr(one, key)!r}"
+
+
+def _facts() -> dict[str, Any]:
+    """Every fact (or function that makes one) of rigwright.facts and rigwright.jobs, as MODULE.NAME."""
+    found: dict[str, Any] = {}
+    package = importlib.import_module("rigwright.facts")
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"rigwright.facts.{info.name}")
+        for name, value in vars(module).items():
+            makes = (
+                inspect.isfunction(value)
+                and value.__module__ == module.__name__
+                and "Fact[" in str(inspect.signature(value).return_annotation)
+            )
+            if isinstance(value, Fact) or makes:
+                found[f"{info.name}.{name}"] = value
+    return found
+
+
+@pytest.mark.parametrize("path", _cases("facts"))
+def test_fact(path: Path) -> None:
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    thing = _facts()[path.parent.name]
+    fact = (
+        thing
+        if isinstance(thing, Fact)
+        else thing(*(tuple(arg) if isinstance(arg, list) else arg for arg in case["arguments"]))
+    )
+    value = parsed(fact, _result(case["answer"]))
+    if "unavailable" in case or "unreadable" in case:
+        kind = Unavailable if "unavailable" in case else Unreadable
+        assert isinstance(value, kind), value
+        assert case.get("unavailable", case.get("unreadable")) in str(value)
+    else:
+        assert plain(value) == case["value"]
+
+
+def _without_case(kind: str, names: Iterator[str] | list[str]) -> list[str]:
+    return [name for name in names if not list((CASES / kind / name).glob("*.yml"))]
+
+
+def test_everything_has_a_case() -> None:
+    missing = _without_case("facts", list(_facts())) + _without_case("operations", list(_known("operations")))
+    missing += _without_case("checks", list(_known("checks")))
+    assert missing == [], "no case in tests/cases for these"

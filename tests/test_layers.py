@@ -1,0 +1,73 @@
+"""Modules import only from lower layers (the table in CONTRIBUTING.md)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "rigwright"
+LAYERS = {
+    "errors": 0,
+    "shell": 1, "yamlfile": 1, "catalogue": 2, "wanted": 2, "preferences": 2,
+    "inventory": 2, "batch": 2,
+    "ssh": 3, "facts": 3, "change": 3, "templates": 3, "events": 4,
+    "transport": 4, "resolution": 4,
+    "operations": 5, "checks": 6,
+    "playbook": 7,
+    "plan": 8, "jobs": 8,
+    "apply": 9,
+    "verify": 10,
+    "fleet": 11,
+    "report": 12,
+    "commands": 13,
+}  # fmt: skip
+
+
+def _layer(module: str) -> int:
+    return LAYERS[module.split(".")[0]]
+
+
+def _imports(path: Path) -> list[str]:
+    """The parts after `rigwright.` of every import in a file, at any depth of it."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rigwright":
+            rest = node.module.partition(".")[2]
+            found += [rest] if rest else [alias.name for alias in node.names]
+        if isinstance(node, ast.Import):
+            found += [alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("rigwright.")]
+    return found
+
+
+def test_imports_go_down() -> None:
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if own in ("__init__", "") or own.startswith("onhost"):
+            continue
+        for used in _imports(path):
+            same_package = used.split(".")[0] == own.split(".")[0]
+            if not same_package and _layer(used) >= _layer(own):
+                wrong.append(f"{own} imports {used}")
+    assert wrong == []
+
+
+def test_every_module_has_a_layer() -> None:
+    names = {
+        path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()
+    }
+    assert names - set(LAYERS) - {"__init__", "__pycache__", "onhost"} == set()
+
+
+def test_only_ssh_makes_connections() -> None:
+    makers = [path.name for path in ROOT.rglob("*.py") if " Connection(" in path.read_text(encoding="utf-8")]
+    assert makers == ["ssh.py"]
+
+
+def test_small_modules() -> None:
+    long = [
+        f"{path.name}: {len(path.read_text().splitlines())}"
+        for path in ROOT.rglob("*.py")
+        if len(path.read_text().splitlines()) > 300
+    ]
+    assert [one for one in long if not one.startswith("gpu_limits.py")] == []
