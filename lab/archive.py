@@ -117,7 +117,9 @@ def _folder(package: Package) -> str:
 def _suites(root: Path, table: list[Package], key: signing.Key) -> None:
     """dists/SUITE with an index per component and a signed Release."""
     text = run(["env", "-C", root, "apt-ftparchive", "packages", "pool"]).stdout
-    stanzas = {m[1]: s for s in text.strip().split("\n\n") if (m := re.search(r"^Filename: pool/.*/([^/\n]+)$", s, re.M))}
+    stanzas = {
+        m[1]: s for s in text.strip().split("\n\n") if (m := re.search(r"^Filename: pool/.*/([^/\n]+)$", s, re.M))
+    }
     components = sorted({p.component for p in table} | {"main", "restricted", "universe", "multiverse"})
     for suite in ("jammy", "jammy-updates", "jammy-security"):
         for component in components:

@@ -83,7 +83,8 @@ def _simulated(model: str) -> dict[str, Any]:
 def _of_gpu(gpu: dict[str, Any]) -> dict[str, Any]:
     """One plugged-in GPU: its model, identity and what its maker did differently."""
     plain = {key: gpu[key] for key in PER_GPU if key in gpu}
-    return {"model": gpu["model"]} | plain | _power(gpu.get("power_w", {})) | gpu.get("values", {})
+    values: dict[str, Any] = gpu.get("values", {})
+    return {"model": gpu["model"]} | plain | _power(gpu.get("power_w", {})) | values
 
 
 def _power(watts: dict[str, float]) -> dict[str, int]:

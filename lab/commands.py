@@ -136,6 +136,7 @@ def power_on(name: str) -> None:
     _root("lab.power-on")
     one = power.the(name)
     network.bridge_up()
+    _serve(one, lambda _: None)
     power.on(one)
 
 
@@ -174,6 +175,8 @@ def _check_rig(rig: str | None) -> None:
 
 
 def _root(command: str) -> None:
+    """This process is root's and what it writes on a host's disk can be read there; raises UsageError."""
+    os.umask(0o022)
     if os.geteuid() != 0:
         raise UsageError(
             "lab", "simulated hosts need root (mounts, namespaces)", "root", f"sudo .venv/bin/invoke {command}"

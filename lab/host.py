@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from lab import network
-from lab.paths import GUEST, HOSTS, RUN, SSH_KEY, TAG, USER, folder, write
+from lab.paths import GUEST, HOSTS, RUN, SSH_KEY, TAG, USER, write
 from lab.programs import run
 from rigwright.errors import HostError, UsageError
 
@@ -108,7 +108,7 @@ def mount(host: Host) -> None:
     if host.root in mounts(host.root):
         return
     for path in (host.folder, host.folder / "upper", host.folder / "work", host.root, host.hw):
-        folder(path, 0o700 if path == host.folder else 0o755)
+        path.mkdir(exist_ok=True, mode=0o700 if path == host.folder else 0o755)  # root's own, whoever called sudo
     # `volatile` leaves this behind and refuses to mount over it: only a crash of the machine itself could lose writes.
     shutil.rmtree(host.folder / "work" / "work" / "incompat", ignore_errors=True)
     gone = [layer for layer in host.layers if not layer.is_dir()]

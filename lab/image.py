@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab.paths import CACHE, GUEST, folder
 from lab.programs import PROGRAMS, run
-from rigwright.errors import HostError
+from rigwright.errors import HostError, UsageError
 
 SYSTEM_PACKAGES = tuple(sorted({*PROGRAMS.values(), "debian-archive-keyring"}))
 """What the machine itself needs installed before it can run the lab."""
@@ -24,6 +24,7 @@ PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,kmod,initramfs-tools,zstd,grub2-common,grub-common,grub-pc-bin,openssh-server,sudo,"
     "python3,procps,iproute2,ifupdown,ca-certificates,gpgv,curl,pciutils,lshw"
 )
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DEADLINE_S = 1800
 
 Say = Callable[[str], None]
@@ -39,6 +40,8 @@ def base(say: Say) -> Path:
     recipe = [SUITE, PACKAGES, kernel(), (GUEST / "build").read_text(), (GUEST / "grub-probe").read_text()]
     image = CACHE / f"base-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
     if not image.is_dir():
+        if not KEYRING.exists():
+            raise UsageError("lab", f"no {KEYRING}", "Debian's keys", "sudo apt-get install debian-archive-keyring")
         folder(CACHE)
         partial = image.with_suffix(".partial")
         run(["rm", "-rf", "--one-file-system", partial], deadline=300)
@@ -62,7 +65,7 @@ def _debootstrap(root: Path, say: Say) -> None:
     """`root` holds a configured minimal Debian with PACKAGES."""
     debs = folder(CACHE / "debs")
     argv = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", f"--cache-dir={debs}"]
-    argv += ["--keyring=/usr/share/keyrings/debian-archive-keyring.gpg", SUITE, str(root)]
+    argv += [f"--keyring={KEYRING}", SUITE, str(root)]
     mirror = _mirror()
     if mirror:
         argv.append(mirror)

@@ -8,7 +8,7 @@ import yaml
 
 from lab import archive_http, power
 from lab.host import Host, known
-from lab.paths import CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_CONFIG, SSH_KEY, USER, write
+from lab.paths import CACHE, CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_CONFIG, SSH_KEY, USER, write
 
 _HEADER = "# Written by lab.up and lab.down: the simulated hosts that are up. Edits are lost.\n"
 _CHECKOUTS = CHECKOUT / "inventory"
@@ -50,7 +50,8 @@ def _variables(host: Host) -> dict[str, object]:
         "ansible_ssh_private_key_file": str(SSH_KEY),
     }
     if host.rig is not None:
-        found["cuda_repository"] = {"url": f"{archive_http.url()}cuda/ubuntu2204/x86_64"}
+        fingerprint = (CACHE / "archive" / "cuda-key-fingerprint").read_text().strip()
+        found["cuda_repository"] = {"url": f"{archive_http.url()}cuda/ubuntu2204/x86_64", "fingerprint": fingerprint}
     return found
 
 

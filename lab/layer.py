@@ -15,7 +15,7 @@ from lab.programs import run
 from rigwright.errors import HostError
 
 GUEST = Path(__file__).resolve().parent / "guest_gpu"
-PARTS = ("kmod", "kmod.py", "modules.py", "build-layer", "framebuffer-hook")
+PARTS = ("kmod", "kmod.py", "modules.py", "driver.py", "state.py", "build-layer", "framebuffer-hook")
 PREINSTALLED = ("linux-modules-@KVER@", "linux-image-@KVER@", "lsb-release")
 """Packages of our archive that an Ubuntu server has from the start."""
 REAL = ("gnupg", "adduser")
@@ -63,7 +63,19 @@ def _build(target: Path, base: Path, archive: Path, debs: list[Path]) -> None:
         'if [ -e /etc/resolv.conf ]; then cp -L /etc/resolv.conf "$w/root/run/resolv.conf"; fi; '
         'shift 2; exec chroot "$w/root" /bin/sh /mnt/build-layer "$@"'
     )
-    inside: list[str | Path] = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh", work, options]
+    inside: list[str | Path] = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        script,
+        "sh",
+        work,
+        options,
+    ]
     proxies = [f"{k}={v}" for k, v in os.environ.items() if k.lower().endswith("_proxy")]
     clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=/root", *proxies]
     run([*clean, *inside, kernel_values()["KVER"], *REAL], deadline=600)

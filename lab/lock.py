@@ -22,18 +22,17 @@ def lock(say: Callable[[str], None]) -> Iterator[None]:
     folder(STATE)
     folder(HOSTS)
     path = folder(RUN) / "lock"
-    ends = time.monotonic() + LOCK_S
+    began, told = time.monotonic(), False
     with path.open("a") as handle:
-        waited = False
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not waited:
+                if not told and time.monotonic() - began > 2:
                     say("waiting for another lab command to end")
-                waited = True
-                if time.monotonic() > ends:
+                    told = True
+                if time.monotonic() - began > LOCK_S:
                     raise HostError("lab", f"another lab command holds {path} for half an hour") from None
                 time.sleep(0.1)
         yield

@@ -52,7 +52,9 @@ def module(fields: Fields, kernel: str) -> bytes:
     for symbol, section, info, value in symbols:
         table += struct.pack("<IBBHQQ", len(strings), info, 0, section, value, 0)
         strings += symbol.encode() + b"\0"
-    size = f"rigwright-size={values.get('size', '16384')}\n".encode()  # what lsmod will show; after the ELF, read by nobody else
+    size = (
+        f"rigwright-size={values.get('size', '16384')}\n".encode()
+    )  # what lsmod will show; after the ELF, read by nobody else
     this_module = b"\0" * 24 + name.encode().ljust(56, b"\0") + b"\0" * 304
     elf = _elf(
         [

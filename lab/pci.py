@@ -15,7 +15,13 @@ from pathlib import Path
 
 from lab.pciconfig import Bar, Function, Link, config
 
-SPEED_OF_GENERATION = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
+SPEED_OF_GENERATION = {
+    1: "2.5 GT/s PCIe",
+    2: "5.0 GT/s PCIe",
+    3: "8.0 GT/s PCIe",
+    4: "16.0 GT/s PCIe",
+    5: "32.0 GT/s PCIe",
+}
 GIB, MIB = 1 << 30, 1 << 20
 
 
@@ -66,8 +72,12 @@ def tree(gpus: list[PciGpu], levels: dict[str, str]) -> list[tuple[str, list[Nod
                 Node(_bridge(f"0000:{low + 1:02x}:{8 * (n + 1):02x}.0", "downstream", end, b, b, first), numa, [end])
                 for n, (end, b) in enumerate(zip(ends, buses, strict=True))
             ]
-            below = [Node(_bridge(f"0000:{low:02x}:00.0", "upstream", None, low + 1, max(buses), first), numa, downstream)]
-        functions.append(Node(_bridge(port, "root", ends[0] if len(group) == 1 else None, low, max(buses), first), numa, below))
+            below = [
+                Node(_bridge(f"0000:{low:02x}:00.0", "upstream", None, low + 1, max(buses), first), numa, downstream)
+            ]
+        functions.append(
+            Node(_bridge(port, "root", ends[0] if len(group) == 1 else None, low, max(buses), first), numa, below)
+        )
     return [(f"0000:{0x80 * numa:02x}", functions) for numa, functions in sorted(roots.items())]
 
 
@@ -88,7 +98,10 @@ def _host_bridge(bus: int, numa: int) -> Node:
 def _management() -> Node:
     """The management controller's VGA, directly on the first root bus."""
     bars = (Bar(0, 0x90000000, 16 * MIB, 0x40200), Bar(1, 0x91000000, 128 * 1024, 0x40200))
-    return Node(Function("0000:00:1f.7", 0x1A03, 0x2000, 0x030000, 0x1A03, 0x2000, "conventional", bars, revision=0x30, irq=19), 0)
+    return Node(
+        Function("0000:00:1f.7", 0x1A03, 0x2000, 0x030000, 0x1A03, 0x2000, "conventional", bars, revision=0x30, irq=19),
+        0,
+    )
 
 
 def _gpu(gpu: PciGpu, irq: int) -> Function:
@@ -151,7 +164,10 @@ def _node(bus: Path, folder: Path, node: Node) -> None:
         "resource": f.resource, "local_cpulist": f"0-{(os.cpu_count() or 1) - 1}", "uevent": f.uevent,
     }  # fmt: skip
     if f.link:
-        values |= {"current_link_speed": SPEED_OF_GENERATION[f.link.generation_now], "current_link_width": str(f.link.width_now)}
+        values |= {
+            "current_link_speed": SPEED_OF_GENERATION[f.link.generation_now],
+            "current_link_width": str(f.link.width_now),
+        }
         values |= {"max_link_speed": SPEED_OF_GENERATION[f.link.generation], "max_link_width": str(f.link.width)}
     if f.clazz == 0x030000:
         values["boot_vga"] = "1" if f.kind == "conventional" else "0"

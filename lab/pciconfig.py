@@ -93,7 +93,18 @@ def config(f: Function) -> bytes:
     def put(at: int, layout: str, *values: int) -> None:
         struct.pack_into("<" + layout, space, at, *values)
 
-    put(0, "HHHHBBBB", f.vendor, f.device, 0x0407, 0x0010 if express else 0, f.revision, f.clazz & 255, f.clazz >> 8 & 255, f.clazz >> 16)
+    put(
+        0,
+        "HHHHBBBB",
+        f.vendor,
+        f.device,
+        0x0407,
+        0x0010 if express else 0,
+        f.revision,
+        f.clazz & 255,
+        f.clazz >> 8 & 255,
+        f.clazz >> 16,
+    )
     put(0x0C, "BBB", 0x10, 0, 1 if f.is_bridge else 0)
     for bar in f.bars:
         kind = {0x40200: 0, 0x14220C: 0xC, 0x40101: 1}[bar.flags]
@@ -104,7 +115,14 @@ def config(f: Function) -> bytes:
         put(0x18, "BBB", int(f.address[5:7], 16), f.secondary, f.subordinate)
         (io, io_end), (memory, memory_end), (wide, wide_end) = f.windows
         put(0x1C, "BB", *((io >> 8 & 0xF0 | 1, io_end >> 8 & 0xF0 | 1) if io_end else (0xF1, 0x01)))
-        put(0x20, "HHHH", memory >> 16 & 0xFFF0, memory_end >> 16 & 0xFFF0, wide >> 16 & 0xFFF0 | 1, wide_end >> 16 & 0xFFF0 | 1)
+        put(
+            0x20,
+            "HHHH",
+            memory >> 16 & 0xFFF0,
+            memory_end >> 16 & 0xFFF0,
+            wide >> 16 & 0xFFF0 | 1,
+            wide_end >> 16 & 0xFFF0 | 1,
+        )
         put(0x28, "II", wide >> 32, wide_end >> 32)
         put(0x3E, "H", 3)
     else:
@@ -134,7 +152,9 @@ def _express(f: Function, put: Put) -> None:
         put(0xB4, "BBHHH", 0x0D, 0, 0, f.vendor, f.device)
         put(0x100, "III", 0x0003 | 1 << 16 | 0xFB4 << 20, 0x12345678, 0x9ABCDEF0)
         put(0xFB4, "I", 0x0001 | 1 << 16 | 0xF24 << 20)
-        put(0xF24, "IHH", 0x000D | 1 << 16, 0x005F, 0x001D)  # ACS on, redirecting: what costs peer-to-peer, as boards come
+        put(
+            0xF24, "IHH", 0x000D | 1 << 16, 0x005F, 0x001D
+        )  # ACS on, redirecting: what costs peer-to-peer, as boards come
         return
     put(0x100, "IIIIHHI", 0x0002 | 1 << 16 | 0x128 << 20, 0, 0, 0, 0, 0, 0)
     put(0x128, "II", 0x0004 | 1 << 16 | 0x420 << 20, 0)

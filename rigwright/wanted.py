@@ -86,6 +86,10 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
         if isinstance(value, str) or not isinstance(value, (list, tuple)):
             raise _wrong(value, "a list", where, name)
         return [convert(item, get_args(wanted)[0], where, name) for item in value]
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong(value, "{NAME: VALUE, ...}", where, name)
+        return {key: convert(item, get_args(wanted)[1], where, f"{name}.{key}") for key, item in value.items()}
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if (

@@ -6,16 +6,19 @@
 Which files a name, alias, option or blacklist means is always asked of the real modprobe.
 """
 
+from __future__ import annotations
+
 import glob
 import os
 import re
 import subprocess
 import sys
 
-from modules import HW, KERNEL, MODULES, REAL, SYSFS, Refused, holders, insert, loaded, read, remove, run
+from lab.guest_gpu.modules import KERNEL, MODULES, REAL, Refused, holders, insert, loaded, remove
+from lab.guest_gpu.state import HW, SYSFS, read, run
 
 
-def may_change(program, name):
+def may_change(program: str, name: str) -> bool:
     """Only root changes the kernel, and only where there is one to change."""
     if os.geteuid() == 0 and os.path.isdir(SYSFS):
         return True
@@ -24,9 +27,9 @@ def may_change(program, name):
     return False
 
 
-def modprobe(words):
+def modprobe(words: list[str]) -> int:
     """modprobe that loads or, with -r, unloads."""
-    flags, names, rest = [], [], list(words)
+    flags, names, rest = list[str](), list[str](), list(words)
     while rest:
         word = rest.pop(0)
         if word in ("-S", "-C", "-d", "--set-version", "--config", "--dirname"):
@@ -58,7 +61,7 @@ def modprobe(words):
     return status
 
 
-def load(what, quiet):
+def load(what: str, quiet: bool) -> int:
     """One `insmod FILE OPTIONS` of modprobe's."""
     path, *options = what.split()
     try:
@@ -71,7 +74,7 @@ def load(what, quiet):
     return 0
 
 
-def unload(name, quiet):
+def unload(name: str, quiet: bool) -> int:
     """modprobe -r of one module: it and what only it needed."""
     if name not in loaded():
         return 0
@@ -88,9 +91,11 @@ def unload(name, quiet):
     return 0
 
 
-def udev():
+def udev() -> None:
     """The nvidia driver has bound: what the installed udev rules then run (udevd itself runs in no container)."""
-    rules = {os.path.basename(p): p for d in ("/lib/udev/rules.d", "/etc/udev/rules.d") for p in glob.glob(d + "/*.rules")}
+    rules = {
+        os.path.basename(p): p for d in ("/lib/udev/rules.d", "/etc/udev/rules.d") for p in glob.glob(d + "/*.rules")
+    }
     for line in "".join(read(path) for _, path in sorted(rules.items())).splitlines():
         if not line.startswith('ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia"'):
             continue
@@ -106,7 +111,7 @@ def udev():
                 run("systemctl", "start", "--no-block", unit)
 
 
-def rmmod(words):
+def rmmod(words: list[str]) -> int:
     """rmmod NAMES."""
     status = 0
     for word in (word for word in words if not word.startswith("-")):
@@ -121,7 +126,7 @@ def rmmod(words):
     return status
 
 
-def insmod(words):
+def insmod(words: list[str]) -> int:
     """insmod FILE OPTIONS."""
     path, *options = [word for word in words if not word.startswith("-")] or [""]
     if not may_change("insmod", path):
@@ -138,7 +143,7 @@ def insmod(words):
     return 0
 
 
-def lsmod(_):
+def lsmod(_: list[str]) -> int:
     """The table that lsmod prints."""
     print("Module                  Size  Used by")
     for line in read(MODULES).splitlines():
@@ -147,14 +152,14 @@ def lsmod(_):
     return 0
 
 
-def coldplug(*where):
+def coldplug(*where: str) -> None:
     """As udev does for each device: whatever its modalias loads, blacklists honoured."""
     aliases = {read(link + "/modalias").strip() for link in glob.glob(SYSFS + "/bus/pci/devices/*")}
     for alias in sorted(aliases - {""}):
         modprobe(["-q", "-b", *where, alias])
 
 
-def boot(_):
+def boot(_: list[str]) -> int:
     """Drivers load as in a real boot: first from the initrd that GRUB chose, with its own modprobe.d, then from the disk."""
     initrd = HW + "/initrd"
     if os.path.isdir(f"{initrd}/lib/modules/{KERNEL}"):
@@ -169,8 +174,9 @@ def boot(_):
     return 0
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     """The program named first, with the rest."""
+    os.environ.pop("PYTHONPATH", None)
     programs = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "lsmod": lsmod, "boot": boot}
     return programs[argv[0]](argv[1:])
 

@@ -43,7 +43,14 @@ class Bare:
         return dict(line.split("=", 1) for line in lines)
 
     def load_driver(self, version: str) -> None:
-        """As modprobe does: settings of an earlier load are gone. `none` is what rmmod leaves."""
+        """As modprobe does: settings of an earlier load are gone. `none` is what rmmod leaves.
+
+        The clients file is there before the first client, who may be an ordinary user.
+        """
+        clients = self._state.parent / "clients"
+        clients.parent.mkdir(parents=True, exist_ok=True)
+        clients.touch()
+        clients.chmod(0o666)
         self.put(driver__loaded=version, driver__instance=time.time_ns())
 
     def cut_power(self) -> None:

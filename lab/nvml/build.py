@@ -13,7 +13,18 @@ from rigwright.errors import HostError
 
 HERE = Path(__file__).resolve().parent
 SLOTS = 512  # as in sim.h
-FLAGS = ("-D_GNU_SOURCE", "-shared", "-fPIC", "-O1", "-g0", "-std=gnu11", "-pthread", "-fvisibility=hidden", "-Wall", "-Wextra")
+FLAGS = (
+    "-D_GNU_SOURCE",
+    "-shared",
+    "-fPIC",
+    "-O1",
+    "-g0",
+    "-std=gnu11",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+)
 KINDS = {"device": "FIRST_IS_DEVICE", "none": "0", "early": "BEFORE_INIT", "waits": "WAITS"}
 
 

@@ -31,7 +31,18 @@ HERE = Path(__file__).resolve().parent
 FILES = HERE / "files"
 
 RELATIONS = ("pre_depends", "depends", "recommends", "provides", "conflicts", "replaces", "breaks")
-PACKAGE_KEYS = {*RELATIONS, "name", "version", "section", "architecture", "source", "multi_arch", "description", "files", "scripts"}
+PACKAGE_KEYS = {
+    *RELATIONS,
+    "name",
+    "version",
+    "section",
+    "architecture",
+    "source",
+    "multi_arch",
+    "description",
+    "files",
+    "scripts",
+}
 TABLE_KEYS = {"repository", "suites", "component", "architecture", "sets", "packages", "source", "section"}
 
 

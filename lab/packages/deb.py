@@ -34,7 +34,9 @@ def build(package: Package, out: Path, built: Built) -> Path:
             (root / "DEBIAN/conffiles").write_text("".join(f"{c}\n" for c in conffiles), encoding="utf-8")
         for script, source in package.scripts.items():
             target = root / "DEBIAN" / script
-            target.write_text(substitute((FILES / source).read_text(encoding="utf-8"), package.values), encoding="utf-8")
+            target.write_text(
+                substitute((FILES / source).read_text(encoding="utf-8"), package.values), encoding="utf-8"
+            )
             target.chmod(0o755)
         argv = ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(root), str(path)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)

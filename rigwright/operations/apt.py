@@ -78,9 +78,9 @@ def pin(facts: Facts, *, name: str, packages: list[str], version: str, block: st
 
 
 def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:
-    """Each package that is installed is held: upgrade, dist-upgrade and unattended-upgrades leave it alone."""
+    """Each package is held: upgrade, dist-upgrade and unattended-upgrades leave it alone."""
     now = facts(dpkg.packages(*names))
-    free = [name for name in names if name in now and not now[name].held]
+    free = [name for name in names if name not in now or not now[name].held]
     if free:
         yield Change(
             "change",

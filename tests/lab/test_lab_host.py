@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import cgroups, commands, inotify, login, network, paths, power
+from lab import cgroups, commands, inotify, inventory, login, network, paths, power
+from lab.host import Host
 from rigwright.errors import HostError, UsageError
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
@@ -178,6 +179,12 @@ def test_inventory_and_ssh_config_reach_the_host(plain_host: str) -> None:
     assert keys in found["ssh_known_hosts"]
 
 
+def test_inventory_of_a_host_with_a_rig_names_its_cuda_repository(plain_host: str) -> None:  # noqa: ARG001
+    files = inventory._files([Host("t-gpu", "servbadge", 99, ())])
+    found = yaml.safe_load(files[paths.INVENTORY / "hosts.yml"])["all"]["children"]["gpu"]["hosts"]["t-gpu"]
+    assert found["cuda_repository"]["url"] == f"http://{network.gateway()}:8080/cuda/ubuntu2204/x86_64"
+
+
 def test_mistakes_are_told_before_anything_happens() -> None:
     with pytest.raises(UsageError, match="cannot be a host's name"):
         commands.up(name="Not_A_Name", say=print)
@@ -187,10 +194,15 @@ def test_mistakes_are_told_before_anything_happens() -> None:
         commands.power_cut("t-nobody")
 
 
-def test_down_leaves_nothing_of_the_host(spare_host: str) -> None:
+def test_down_leaves_nothing_of_the_host(spare_host: str, plain_host: str) -> None:
     assert len(traces(spare_host)) >= 8
+    commands.power_cut(plain_host)
+    commands.power_on(plain_host)  # a boot after the other's: its mount namespace knows the other's disk
+    login.wait(power.the(plain_host))
     commands.down(name=spare_host, say=print)
     assert traces(spare_host) == []
+    pinned = [p for p in cgroups.processes() if f"hosts/{spare_host}/" in Path(f"/proc/{p}/mountinfo").read_text()]
+    assert pinned == [], "another host's mount namespace keeps the removed disk"
     assert spare_host not in paths.INVENTORY.joinpath("hosts.yml").read_text() if paths.INVENTORY.exists() else True
     commands.down(name=spare_host, say=print)
 

@@ -1,0 +1,43 @@
+"""The simulated kernel's folder and how it is read and written; hw/boot binds parts of it over /sys and /proc."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+from collections.abc import Iterator
+
+HW = "/run/lab/hw"
+SYSFS, PROC = HW + "/sys", HW + "/proc"
+DRIVES = {"nouveau": "0x10de", "nvidia": "0x10de", "ast": "0x1a03"}  # driver -> vendor whose displays it drives
+
+
+def read(path: str, default: str = "") -> str:
+    """A file's text; `default` when it cannot be read."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return default
+
+
+def write(path: str, text: str) -> None:
+    """A file with this text, replaced in one step."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
+def run(*argv: str) -> tuple[int, str, str]:
+    """A program's exit status, output and errors."""
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def devices(name: str) -> Iterator[tuple[str, str | None]]:
+    """The PCI devices that a driver of that name can drive: (folder, name of the driver that has it now or None)."""
+    for link in sorted(glob.glob(SYSFS + "/bus/pci/devices/*")):
+        if read(link + "/vendor").strip() == DRIVES.get(name) and read(link + "/class").startswith("0x03"):
+            driver = link + "/driver"
+            yield os.path.realpath(link), os.path.basename(os.readlink(driver)) if os.path.islink(driver) else None
