@@ -14,6 +14,7 @@ from pathlib import Path
 from rigwright.errors import HostError
 
 WANTED = re.compile(r"(?:usr/)?(?P<place>etc/modprobe\.d|run/modprobe\.d|lib/modprobe\.d|lib/modules)/(?P<rest>.+)")
+HEADER = re.compile(rb"07070[12][0-9A-Fa-f]{104}")
 PRECEDENCE = ("lib/modprobe.d", "run/modprobe.d", "etc/modprobe.d")
 
 
@@ -48,8 +49,8 @@ def members(data: bytes, chroot: Path) -> Iterator[tuple[str, bytes]]:
         if data.startswith(b"070701") or data.startswith(b"070702"):
             at = 0
             while True:
-                if data[at : at + 5] != b"07070":
-                    raise HostError("initrd", f"no cpio header at byte {at}")
+                if not HEADER.match(data, at):
+                    raise HostError("initrd", f"damaged: no cpio header at byte {at}")
                 head = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
                 mode, size, name_size = head[1], head[6], head[11]
                 name = data[at + 110 : at + 109 + name_size].decode(errors="surrogateescape")
@@ -69,12 +70,12 @@ def _decompress(data: bytes, chroot: Path) -> bytes:
     try:
         if data.startswith(b"\x1f\x8b"):
             return gzip.decompress(data)
+        if data.startswith(b"BZh"):
+            return bz2.decompress(data)
         if data.startswith(b"\xfd7zXZ\0") or data.startswith(b"\x5d\0\0"):
             return lzma.decompress(data)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
         raise HostError("initrd", f"damaged: {error}") from error
-    if data.startswith(b"BZh"):
-        return bz2.decompress(data)
     program = {b"\x28\xb5\x2f\xfd": "zstd", b"\x02\x21\x4c\x18": "lz4"}.get(data[:4])
     if program is None:
         raise HostError("initrd", f"unknown compression, begins {data[:6].hex()}")

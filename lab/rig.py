@@ -22,9 +22,17 @@ from lab import archive as archives
 from lab import initrd, layer, pci
 from lab.board import board_conf
 from lab.paths import CHECKOUT, RIGS
+from rigwright.errors import HostError
 
 GPUS = CHECKOUT / "rigwright" / "catalogue" / "gpus"
 GUEST = Path(__file__).resolve().parent / "guest_gpu"
+
+PANIC = """#!/bin/sh
+echo '{}'
+echo 'Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)'
+exec sleep infinity
+"""
+"""What a host does instead of booting when its initrd is damaged: it says so on the console and hangs, as in life."""
 
 Say = Callable[[str], None]
 archive = archives.archive
@@ -85,9 +93,21 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
     for gpu, described in zip(gpus, describe(rig)["gpus"], strict=True):
         (hw / "flavours" / gpu.address).write_text(" ".join(model(described["model"])["module_flavours"]) + "\n")
     if boot.initrd is not None:
-        path = root / boot.initrd.lstrip("/")
-        if path.is_file() and path.resolve().is_relative_to(root.resolve()):
-            initrd.unpack(path, hw / "initrd", root)
+        try:
+            initrd.unpack(_on_disk(root, boot.initrd), hw / "initrd", root)
+        except HostError as damaged:
+            (hw / "boot").write_text(PANIC.format(damaged))
+
+
+def _on_disk(root: Path, path: str) -> Path:
+    """That file of the host, its links followed as the host would. Raises HostError when it is none or leaves the disk."""
+    found = root / path.lstrip("/")
+    for _ in range(8):
+        if found.is_symlink():
+            found = root / str(found.parent.relative_to(root) / found.readlink()).lstrip("/")
+    if not found.is_file() or not found.resolve().is_relative_to(root.resolve()):
+        raise HostError("initrd", f"no file {path}")
+    return found
 
 
 def describe(rig: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rigwright.change import Change
 from rigwright.errors import ConsentError, HostError, RigwrightError, Unreachable
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, gpu
 from rigwright.facts import os as system
+from rigwright.inventory import Host
 from rigwright.playbook import Step
 from rigwright.shell import Command, Result, command, script
 from rigwright.transport import Transport
@@ -42,13 +43,15 @@ class Outcome:
 class HostRun:
     """One host in one run: its connection, what is known of it, and the plan so far."""
 
-    def __init__(self, name: str, transport: Transport, options: Options, emit: Emit, reboots: threading.Lock) -> None:
-        self.name = name
+    def __init__(self, host: Host, transport: Transport, options: Options, emit: Emit, reboots: threading.Lock) -> None:
+        self.name = host.name
+        self.address = host.address
         self.transport = transport
         self.options = options
         self.emit = emit
         self.store = FactStore()
         self._reboots = reboots
+        self._announced = False
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """The facts are known, in one round trip; the boot id with them."""
@@ -62,6 +65,9 @@ class HostRun:
         ]
         answers = self.transport.run([fact.command for fact in asked], together=True)
         self.store.learn(zip(asked, answers, strict=True))
+        if not self._announced:
+            self._announced = True
+            self.emit(events.Connected(self.name, self.address, str(self.store(system.simulated))))
 
     def planned(self, steps: Sequence[Step]) -> tuple[plan.Planned, ...]:
         """The plan of the steps, from facts."""

@@ -186,14 +186,13 @@ def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
 def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
     from rich.pretty import Pretty
 
-    from rigwright import events, fleet
+    from rigwright import fleet
     from rigwright.report.facts import SHOWN
 
     def read(one: Any) -> None:
         one.run.read(SHOWN)
         one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
         one.report.simulated = str(one.report.facts.get("os.simulated", ""))
-        one.run.emit(events.Connected(one.bound.host.name, one.bound.host.address, one.report.simulated))
         one.report.status = "ok"
 
     fleet.on_all(work, read)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,8 +13,7 @@ from typing import Any, Literal
 from rigwright import verify
 from rigwright.apply import Emit, HostRun, Options, Outcome
 from rigwright.checks import Finding
-from rigwright.errors import RigwrightError, Unreachable
-from rigwright.events import Connected
+from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.facts import os as system
 from rigwright.inventory import Host
 from rigwright.plan import Planned
@@ -74,9 +74,7 @@ def prepare(
 
     asker = ask if ask_password else None
     return [
-        Work(
-            one, HostRun(one.host.name, to(one.host, environment, asker), options, emit, reboots), HostReport(one.host)
-        )
+        Work(one, HostRun(one.host, to(one.host, environment, asker), options, emit, reboots), HostReport(one.host))
         for one in bound
     ]
 
@@ -92,6 +90,13 @@ def on_all(work: Sequence[Work], act: Callable[[Work], None]) -> None:
             one.report.status, one.report.error = "unreachable", error
         except RigwrightError as error:
             one.report.status, one.report.error = "failed", error
+        except Exception as error:  # a bug of ours must not take the other hosts with it
+            traceback.print_exc()
+            found = f"a bug in rigwright ({type(error).__name__}: {error})"
+            one.report.error = HostError(
+                one.bound.host.name, found, "a run without one", "report it with the lines above"
+            )
+            one.report.status = "failed"
         finally:
             one.report.seconds += time.monotonic() - started
             one.report.round_trips = one.run.transport.round_trips
@@ -114,7 +119,6 @@ def plan(one: Work) -> None:
     """The report holds the plan; its status is ok or pending. Raises the first step's error."""
     one.report.planned = one.run.planned(one.bound.steps)
     one.report.simulated = str(one.run.value(system.simulated))
-    one.run.emit(Connected(one.bound.host.name, one.bound.host.address, one.report.simulated))
     failed = next((step for step in one.report.planned if step.error is not None), None)
     if failed is not None and failed.error is not None:
         raise failed.error

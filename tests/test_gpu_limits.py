@@ -136,11 +136,15 @@ def test_a_refusal_is_named_and_stops_no_other(driver: Bare, program: Path) -> N
 
 
 def test_a_setter_that_lies_is_found_out(driver: Bare, program: Path) -> None:
-    driver.put(gpu1__fault__call__nvmlDeviceGetPersistenceMode=3)
+    driver.put(gpu1__fault__deaf=1, gpu2__fault__call__nvmlDeviceGetPersistenceMode=3)
     done = apply(driver, program, ALL)
     assert done.returncode == 1
-    assert "GPU 1 00000000:07:00.0 Tesla V100-SXM2-16GB: refused: persistence: Not Supported" in done.stderr
-    assert "refused: power limit: set to 200 W, reads 300 W" not in done.stderr
+    assert [line.split("refused: ")[1] for line in done.stderr.splitlines()] == [
+        "persistence: set to on, reads off",
+        "power limit: set to 200 W, reads 300 W",
+        "application clocks: set to 877,1005 MHz, reads 877,1312 MHz",
+        "persistence: Not Supported",
+    ]
 
 
 def test_lost_and_hanging_gpus_are_given_up(driver: Bare, program: Path) -> None:

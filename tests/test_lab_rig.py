@@ -169,7 +169,7 @@ def test_initrd_early_archive_and_precedence_of_modprobe_d(tmp_path: Path) -> No
 def test_a_damaged_initrd_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "initrd"
     path.write_bytes(content)
-    with pytest.raises((HostError, ValueError)):
+    with pytest.raises(HostError):
         initrd.unpack(path, tmp_path / "out", tmp_path)
 
 

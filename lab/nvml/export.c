@@ -10,6 +10,8 @@
 #include "sim.h"
 #include "structs.h"
 
+unsigned list_processes(int gpu, unsigned *count, struct listed_process *out); /* processes.c */
+
 static const void *table[SLOTS];
 
 EXPORTED unsigned nvmlInternalGetExportTable(const void **out, const unsigned char *id)
@@ -23,92 +25,6 @@ EXPORTED unsigned nvmlInternalGetExportTable(const void **out, const unsigned ch
     table[0] = (const void *)sizeof table; /* callers check that their slot lies inside */
     *out = table;
     return OK;
-}
-
-/* gpuN.procs=PID:MIB:NAME;... are compute processes. */
-static unsigned listed_count(const char *text)
-{
-    unsigned n = text != NULL;
-    for (; text && *text; text++)
-        n += *text == ';' && text[1];
-    return n;
-}
-
-static const char *next_process(const char *text, unsigned *pid, unsigned *mib, char *name, size_t size)
-{
-    char *end;
-    *pid = (unsigned)strtoul(text, &end, 10);
-    *mib = *end == ':' ? (unsigned)strtoul(end + 1, &end, 10) : 0;
-    const char *from = *end == ':' ? end + 1 : end, *to = from + strcspn(from, ";");
-    snprintf(name, size, "%.*s", (int)(to - from), from);
-    return *to ? to + 1 : to;
-}
-
-static unsigned compute_processes(int gpu, unsigned *count, struct listed_process *out)
-{
-    const char *text = gpu_str(gpu, "procs");
-    unsigned n = listed_count(text), room = *count, mib;
-    *count = n;
-    if (n > room || (n && !out))
-        return n ? INSUFFICIENT_SIZE : OK;
-    for (unsigned i = 0; i < n; i++) {
-        memset(&out[i], 0, sizeof out[i]);
-        text = next_process(text, &out[i].pid, &mib, out[i].name, sizeof out[i].name);
-        out[i].used_bytes = (uint64_t)mib << 20;
-        out[i].gpu_instance = out[i].compute_instance = ~0u;
-    }
-    return OK;
-}
-
-NVML(nvmlDeviceGetComputeRunningProcesses_v3)(int gpu, unsigned *count, struct process_info *out)
-{
-    const char *text = gpu_str(gpu, "procs");
-    unsigned n = listed_count(text), room = *count, mib;
-    char name[256];
-    *count = n;
-    if (n > room || (n && !out))
-        return n ? INSUFFICIENT_SIZE : OK;
-    for (unsigned i = 0; i < n; i++) {
-        text = next_process(text, &out[i].pid, &mib, name, sizeof name);
-        out[i].used_bytes = (uint64_t)mib << 20;
-        out[i].gpu_instance = out[i].compute_instance = ~0u;
-    }
-    return OK;
-}
-
-NVML(nvmlDeviceGetComputeRunningProcesses_v2)(int gpu, unsigned *count, struct process_info *out)
-{
-    return sim_nvmlDeviceGetComputeRunningProcesses_v3(gpu, count, out);
-}
-
-static unsigned none_running(unsigned *count)
-{
-    *count = 0;
-    return OK;
-}
-
-NVML(nvmlDeviceGetGraphicsRunningProcesses_v3)(int gpu, unsigned *count)
-{
-    (void)gpu;
-    return none_running(count);
-}
-
-NVML(nvmlDeviceGetGraphicsRunningProcesses_v2)(int gpu, unsigned *count)
-{
-    (void)gpu;
-    return none_running(count);
-}
-
-NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3)(int gpu, unsigned *count)
-{
-    (void)gpu;
-    return none_running(count);
-}
-
-NVML(nvmlDeviceGetMPSComputeRunningProcesses_v2)(int gpu, unsigned *count)
-{
-    (void)gpu;
-    return none_running(count);
 }
 
 static unsigned give_bus_id(word index, char *out, word size)
@@ -163,10 +79,11 @@ static unsigned device_slot(int gpu, word b, word c, unsigned slot)
     case 209:
         return give_int(gpu, "voltage_uv", (unsigned *)b);
     case 213:
-        return compute_processes(gpu, count, (struct listed_process *)c);
+        return list_processes(gpu, count, (struct listed_process *)c);
     case 214:
     case 215:
-        return none_running(count);
+        *count = 0;
+        return OK;
     case 230:
         return give_int(gpu, "pcie.gen_host", (unsigned *)b);
     case 231:

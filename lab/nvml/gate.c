@@ -4,6 +4,7 @@
  *   gpuN.fault=CODE                every call on that GPU fails but its location and index (lost under a client)
  *   gpuN.fault.open=CODE           no handle is given for it (lost before this process); see handles.c
  *   gpuN.fault.delay_ms=N          every call on that GPU first takes that long (a hanging ioctl)
+ *   gpuN.fault.deaf=1              its setters say OK and set nothing (gpu.c)
  * NVMLSIM_TRACE=FILE appends one line per call. */
 #include <pthread.h>
 #include <stdio.h>

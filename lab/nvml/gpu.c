@@ -139,6 +139,8 @@ int setting_begin(int gpu)
 
 void setting_put(int gpu, const char *name, unsigned value)
 {
+    if (gpu_int(gpu, 0, "fault.deaf"))
+        return;
     char key[64];
     snprintf(key, sizeof key, "set.%s", name);
     char text[16] = "";

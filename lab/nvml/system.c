@@ -53,20 +53,6 @@ NVML(nvmlSystemGetCudaDriverVersion_v2)(int *out)
     return OK;
 }
 
-NVML(nvmlSystemGetProcessName)(unsigned pid, char *out, unsigned size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return NOT_FOUND;
-    size_t used = size ? fread(out, 1, size - 1, file) : 0;
-    fclose(file);
-    if (size)
-        out[used] = 0;
-    return OK;
-}
-
 EXPORTED const char *nvmlErrorString(unsigned code)
 {
     static const char *const texts[] = {

@@ -109,22 +109,39 @@ class Text:
                         self.line(f"        [dim]{word + ':':8}[/]{escape(text)}")
 
     def limits(self, report: HostReport) -> None:
-        """The table of limits: position, GPU, wanted, in force, what it supports, drift."""
-        table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
-        for column in ("position", "GPU", "", "wanted", "in force", "supported", "drift"):
-            table.add_column(column, overflow="fold")
+        """The table of limits: every GPU with what is in force, and what was wanted where that differs."""
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for column in ("", "position", "GPU", "persist", "power W", "clocks MHz"):
+            table.add_column(column, no_wrap=column != "GPU")
         for row in report.rows:
-            drift = "[green]no[/]" if not row["drift"] else "[bold red]yes[/]"
-            table.add_row(
-                row["position"], row["gpu"], row["limit"], row["wanted"], row["in_force"], row["supported"], drift
-            )
+            cells = [_cell(row[name]) for name in ("persistence", "power", "application_clocks")]
+            table.add_row(str(row["index"]), row["position"].removeprefix("0000:"), escape(row["name"]), *cells)
         with self._lock:
             self.console.print(table)
+            for name in ("power", "application_clocks"):
+                spans: dict[str, list[str]] = {}
+                for row in report.rows:
+                    spans.setdefault(row[name]["supported"], []).append(str(row["index"]))
+                for span, indexes in spans.items():
+                    if span:
+                        which = "" if len(spans) == 1 else f" (GPU {', '.join(indexes)})"
+                        self.console.print(f"[dim]{name.replace('_', ' ')}: {span}{which}[/]")
 
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One message: where, what was found, what was wanted, what to do."""
         before = f"{host}: " if host and not error.where.startswith(host) else ""
         self.line("[bold red]error[/] " + escape(before + str(error)))
+
+
+def _cell(limit: dict[str, Any]) -> str:
+    now = limit["in_force"] or "N/A"
+    return (
+        f"[bold red]{now}[/] [dim]not[/] {limit['wanted']}"
+        if limit["drift"]
+        else f"[green]{now}[/]"
+        if limit["wanted"]
+        else now
+    )
 
 
 def _words(change: Change) -> tuple[str, ...]:

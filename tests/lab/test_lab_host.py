@@ -17,6 +17,7 @@ import yaml
 
 from lab import cgroups, commands, inotify, inventory, login, network, paths, power
 from lab.host import Host
+from lab.supervise import pid_file
 from rigwright.errors import HostError, UsageError
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
@@ -201,22 +202,23 @@ def test_down_leaves_nothing_of_the_host(spare_host: str, plain_host: str) -> No
     login.wait(power.the(plain_host))
     commands.down(name=spare_host, say=print)
     assert traces(spare_host) == []
-    pinned = [p for p in cgroups.processes() if f"hosts/{spare_host}/" in Path(f"/proc/{p}/mountinfo").read_text()]
-    assert pinned == [], "another host's mount namespace keeps the removed disk"
+    for nspawn in shell("pgrep", "--full", "^systemd-nspawn .*--machine=").split():
+        seen = Path(f"/proc/{nspawn}/mountinfo")
+        assert not seen.exists() or f"hosts/{spare_host}/" not in seen.read_text(), "another host still holds the disk"
     assert spare_host not in paths.INVENTORY.joinpath("hosts.yml").read_text() if paths.INVENTORY.exists() else True
     commands.down(name=spare_host, say=print)
 
 
 def test_killed_supervisor_takes_the_host_with_it_and_up_and_down_heal(spare_host: str, ssh: Ssh) -> None:
     out(ssh, spare_host, "echo kept > mark")
-    os.kill(int(power.pid_file(spare_host).read_text()), signal.SIGKILL)
+    os.kill(int(pid_file(spare_host).read_text()), signal.SIGKILL)
     ends = time.monotonic() + 20
     while cgroups.processes(spare_host) and time.monotonic() < ends:
         time.sleep(0.05)
     assert not cgroups.processes(spare_host), "a host without supervisor would never reboot"
     commands.up(name=spare_host, say=print)
     assert out(ssh, spare_host, "cat mark") == "kept"
-    os.kill(int(power.pid_file(spare_host).read_text()), signal.SIGKILL)
+    os.kill(int(pid_file(spare_host).read_text()), signal.SIGKILL)
     paths.HOSTS.joinpath(f"{spare_host}.json").unlink()
     commands.down(name=spare_host, say=print)
     assert traces(spare_host) == []
