@@ -24,17 +24,13 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="setting limits wants root"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the simulated driver is compiled with gcc"),
 ]
-ALL = {
-    "expected_gpus": 4,
-    "gpus": [
-        {
-            "match": {},
-            "persistence": True,
-            "power_limit_w": 200,
-            "application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005},
-        }
-    ],
+RULE: dict[str, Any] = {
+    "match": {},
+    "persistence": True,
+    "power_limit_w": 200,
+    "application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005},
 }
+ALL: dict[str, Any] = {"expected_gpus": 4, "gpus": [RULE]}
 
 
 @pytest.fixture
@@ -123,7 +119,7 @@ def test_the_first_matching_rule_wins(driver: Bare, program: Path) -> None:
 def test_a_refusal_is_named_and_stops_no_other(driver: Bare, program: Path) -> None:
     clocks = {"memory_mhz": 877, "graphics_mhz": 1001}
     refused = {"match": {"uuid": UUID + "1"}, "persistence": True, "power_limit_w": 500, "application_clocks": clocks}
-    done = apply(driver, program, {"gpus": [refused, *ALL["gpus"]]})
+    done = apply(driver, program, {"gpus": [refused, RULE]})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "GPU 0 00000000:06:00.0 Tesla V100-SXM2-16GB: refused: power limit: 500 W is not between 150 and 300 W",
@@ -164,7 +160,7 @@ def test_lost_and_hanging_gpus_are_given_up(driver: Bare, program: Path) -> None
 def test_a_missing_gpu_is_counted_and_named(driver: Bare, program: Path) -> None:
     driver.put(gpu3__absent=1)
     named = {"match": {"uuid": UUID + "4"}, "power_limit_w": 200}
-    done = apply(driver, program, {**ALL, "gpus": [named, *ALL["gpus"]]})
+    done = apply(driver, program, {**ALL, "gpus": [named, RULE]})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "3 of 4 expected GPUs present",
@@ -242,7 +238,7 @@ def test_show_says_why_a_3090_has_no_application_clocks(tmp_path: Path, program:
 
 
 def test_reset_gives_the_defaults_back_and_leaves_persistence(driver: Bare, program: Path) -> None:
-    rule = {**ALL["gpus"][0], "locked_graphics_mhz": [210, 900]}  # type: ignore[index]
+    rule = {**RULE, "locked_graphics_mhz": [210, 900]}
     apply(driver, program, {"gpus": [rule]})
     done = run(driver, program, "reset")
     assert (done.returncode, done.stderr) == (0, "")

@@ -144,10 +144,10 @@ NVML(nvmlDeviceGetOfaUtilization)(int gpu, unsigned *percent, unsigned *period_u
     return idle_engine(percent, period_us);
 }
 
-NVML(nvmlDeviceGetEncoderStats)(int gpu, unsigned *sessions, unsigned *fps, unsigned *latency)
+NVML(nvmlDeviceGetEncoderStats)(int gpu, unsigned *running, unsigned *fps, unsigned *latency)
 {
     (void)gpu;
-    *sessions = *fps = *latency = 0;
+    *running = *fps = *latency = 0;
     return OK;
 }
 

@@ -111,7 +111,7 @@ struct event_data {
 SIZED(event_data, 32);
 
 struct fbc_stats {
-    uint32_t sessions, fps, latency;
+    uint32_t running, fps, latency;
 };
 
 struct violation_time {

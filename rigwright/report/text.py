@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -134,14 +135,10 @@ class Text:
 
 
 def _cell(limit: dict[str, Any]) -> str:
-    now = limit["in_force"] or "N/A"
-    return (
-        f"[bold red]{now}[/] [dim]not[/] {limit['wanted']}"
-        if limit["drift"]
-        else f"[green]{now}[/]"
-        if limit["wanted"]
-        else now
-    )
+    now, wanted = (re.sub(" (W|MHz)$", "", limit[key]) or "N/A" for key in ("in_force", "wanted"))
+    if limit["drift"]:
+        return f"[bold red]{now}[/] [dim]not[/] {wanted}"
+    return f"[green]{now}[/]" if limit["wanted"] else now
 
 
 def _words(change: Change) -> tuple[str, ...]:

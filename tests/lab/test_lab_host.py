@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from lab import cgroups, commands, inotify, inventory, login, network, paths, power
+from lab.hardware import hardware
 from lab.host import Host
 from lab.supervise import pid_file
 from rigwright.errors import HostError, UsageError
@@ -181,6 +182,7 @@ def test_inventory_and_ssh_config_reach_the_host(plain_host: str) -> None:
 
 
 def test_inventory_of_a_host_with_a_rig_names_its_cuda_repository(plain_host: str) -> None:  # noqa: ARG001
+    hardware().archive(paths.CACHE, print)
     files = inventory._files([Host("t-gpu", "servbadge", 99, ())])
     found = yaml.safe_load(files[paths.INVENTORY / "hosts.yml"])["all"]["children"]["gpu"]["hosts"]["t-gpu"]
     assert found["cuda_repository"]["url"] == f"http://{network.gateway()}:8080/cuda/ubuntu2204/x86_64"

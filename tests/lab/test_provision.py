@@ -1,0 +1,147 @@
+"""The main job on a simulated servbadge: provisioned twice, rebooted by hand, and asked by plain ssh, not by rigwright."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lab import commands
+from tests.lab.conftest import Ssh
+from tests.lab.rw import CHECKOUT, INVENTORY, argv, document, invoke
+
+pytestmark = pytest.mark.lab
+NAME = "t-badge"
+
+
+@pytest.fixture(scope="module")
+def badge(lab_root: None) -> Iterator[str]:  # noqa: ARG001
+    """A fresh simulated servbadge for the tests of this module, which run in order."""
+    commands.down(name=NAME, say=print)
+    commands.up(name=NAME, rig="servbadge", say=print)
+    yield NAME
+    commands.down(name=NAME, say=print)
+
+
+def _wait_for_boot(ssh: Ssh, name: str, before: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if ssh(name, "cat /proc/sys/kernel/random/boot_id", 10).stdout.strip() not in ("", before):
+                ssh(name, "systemctl is-system-running --wait", 60)
+                return
+        except subprocess.TimeoutExpired:
+            pass
+        time.sleep(0.5)
+    raise AssertionError(f"{name} did not come back")
+
+
+def test_plan_shows_all_and_changes_nothing(badge: str, ssh: Ssh) -> None:
+    before = ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout
+    found = document("plan", "--host", badge)["hosts"][badge]
+    assert found["status"] == "pending"
+    assert any(change["disruptive"] for change in found["changes"])
+    pinned = next(change for change in found["changes"] if change["step"] == "Driver pinned")
+    assert "535.261.03 from cuda" in pinned["after"]
+    assert ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout == before
+
+
+def test_without_a_yes_nothing_happens(badge: str, ssh: Ssh) -> None:
+    done = invoke("provision", "--host", badge)
+    assert done.returncode == 2
+    assert "--yes" in done.stdout
+    assert ssh(badge, "ls /etc/apt/preferences.d").stdout.strip() == ""
+
+
+def test_controller_killed_in_the_middle_of_the_driver(badge: str, ssh: Ssh) -> None:
+    environment = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)}
+    with subprocess.Popen(
+        argv("provision", "--host", badge, "--yes"),
+        cwd=CHECKOUT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as controller:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if (
+                "dkms"
+                in ssh(badge, "ps -eo args | grep -v grep | grep -c 'nvidia-dkms.*postinst' | sed s/[1-9]/dkms/").stdout
+            ):
+                break
+            assert controller.poll() is None, controller.stdout and controller.stdout.read()
+            time.sleep(0.1)
+        else:
+            raise AssertionError("the driver's installation never began")
+        controller.send_signal(signal.SIGKILL)
+    assert "nvidia" not in ssh(badge, "lsmod").stdout
+    done = invoke("provision", "--host", badge, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a job of an earlier run is still at work" in done.stdout
+
+
+def test_second_run_changes_nothing(badge: str) -> None:
+    found = document("provision", "--host", badge, "--yes")
+    host = found["hosts"][badge]
+    assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
+    assert {finding["verdict"] for finding in host["findings"]} == {"pass"}
+
+
+def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
+    before = ssh(badge, "cat /proc/sys/kernel/random/boot_id").stdout.strip()
+    ssh(badge, "sudo systemctl reboot")
+    _wait_for_boot(ssh, badge, before)
+    query = "nvidia-smi --query-gpu=persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics --format=csv,noheader"
+    assert ssh(badge, query).stdout.splitlines() == ["Enabled, 200.00 W, 877 MHz, 1005 MHz"] * 4
+    assert "iommu=pt" in ssh(badge, "cat /proc/cmdline").stdout.split()
+    assert "nvidia-headless-535" in ssh(badge, "apt-mark showhold").stdout.split()
+    assert "535.261.03" in ssh(badge, "apt-cache policy nvidia-headless-535 | grep Candidate").stdout
+    moving = ssh(badge, "sudo apt-get -s dist-upgrade | grep -E '^(Inst|Remv)' | grep -i nvidia", 60).stdout
+    assert moving == ""
+    assert "535.261.03" in ssh(badge, "cat /proc/driver/nvidia/version").stdout
+    assert ssh(badge, "systemctl is-active gpu-limits.service").stdout.strip() == "active"
+
+
+def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
+    assert invoke("limits", "--host", badge, "--show").returncode == 0
+    ssh(badge, "sudo nvidia-smi -i 1 -pl 250")
+    drift = document("limits", "--host", badge, "--show")
+    rows = drift["hosts"][badge]["gpus"]
+    assert drift["exit_code"] == 2
+    assert [row["power"]["drift"] for row in rows] == [False, True, False, False]
+    mended = document("limits", "--host", badge)["hosts"][badge]
+    assert [change["subject"] for change in mended["changes"]] == ["GPU 1 0000:07:00.0 power limit"]
+    assert document("limits", "--host", badge, "--reset")["exit_code"] == 0
+    assert (
+        ssh(badge, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4
+    )
+    assert document("limits", "--host", badge)["exit_code"] == 0
+    assert document("verify", "--host", badge)["exit_code"] == 0
+
+
+def test_a_limit_that_no_gpu_has_names_the_nearest(badge: str) -> None:
+    text = INVENTORY / "host_vars" / f"{badge}.yml"
+    kept = text.read_text()
+    try:
+        text.write_text(kept.replace("graphics_mhz: 1005", "graphics_mhz: 1001"))
+        done = document("limits", "--host", badge)
+        error = done["hosts"][badge]["error"]
+        assert done["exit_code"] == 1
+        assert "877,1001 MHz" in error["found"]
+        assert "877,997 MHz and 877,1005 MHz" in error["wanted"]
+        text.write_text(kept.replace("power_limit_w: 200", "power_limit_w: 20"))
+        assert "150 to 300 W" in document("limits", "--host", badge)["hosts"][badge]["error"]["wanted"]
+    finally:
+        text.write_text(kept)
+
+
+def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "sudo touch -d '2001-01-01' /boot/initrd.img-$(uname -r)")
+    found = document("plan", "--host", badge)["hosts"][badge]
+    assert [change["subject"].split(" of ")[0] for change in found["changes"]] == ["initramfs"]
+    assert document("provision", "--host", badge, "--yes")["hosts"][badge]["status"] == "changed"
