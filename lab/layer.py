@@ -16,7 +16,7 @@ from rigwright.errors import HostError
 
 GUEST = Path(__file__).resolve().parent / "guest_gpu"
 PARTS = ("kmod", "kmod.py", "modules.py", "driver.py", "state.py", "build-layer", "framebuffer-hook")
-PREINSTALLED = ("linux-modules-@KVER@", "linux-image-@KVER@", "lsb-release")
+PREINSTALLED = ("linux-modules-@KVER@", "linux-image-@KVER@", "lsb-release", "unattended-upgrades")
 """Packages of our archive that an Ubuntu server has from the start."""
 REAL = ("gnupg", "adduser")
 """Debian's own packages, for which no stand-in would do; from the mirror that the base was made from."""
@@ -77,6 +77,9 @@ def _build(target: Path, base: Path, archive: Path, debs: list[Path]) -> None:
         options,
     ]
     proxies = [f"{k}={v}" for k, v in os.environ.items() if k.lower().endswith("_proxy")]
+    apt = run(["apt-config", "shell", "p", "Acquire::http::Proxy"], check=False).stdout.strip()
+    if apt.startswith("p='http") and not proxies:
+        proxies = [f"http_proxy={apt[3:-1]}"]
     clean = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "HOME=/root", *proxies]
     run([*clean, *inside, kernel_values()["KVER"], *REAL], deadline=600)
     (work / "upper").rename(target)

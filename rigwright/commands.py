@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rigwright.errors import ConsentError, RigwrightError, Unreachable, UsageError
 
+if TYPE_CHECKING:
+    from rigwright.report.text import Text
+
 ROOT = Path(__file__).parent.parent
 PLAYBOOKS = ROOT / "playbooks"
+
+
+class Output:
+    """Where a run's text goes; what draws it is loaded when the first line is due, or while the hosts answer."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        self.inventory = ""
+        self.many = False
+
+    @functools.cached_property
+    def text(self) -> Text:
+        """The writer."""
+        from rigwright.report.text import Text
+
+        return Text(self.stream, self.inventory, self.many)
 
 
 def run(
@@ -32,21 +52,22 @@ def run(
     """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code."""
     from rigwright.fleet import HostReport
     from rigwright.report import document
-    from rigwright.report.text import Text
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     reports: list[HostReport] = []
     stream = sys.stderr if json == "-" else sys.stdout
     error: RigwrightError | None = None
-    text = Text(stream, "", False)
+    output = Output(stream)
     try:
-        code = _run(command, run_id, reports, text, host, playbook, inventory, yes, tags, disrupt, show, reset)
+        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset)
     except RigwrightError as found:
         error, code = found, found.exit_code
-        text.error(found)
+        output.text.error(found)
     except KeyboardInterrupt:
         code = 130
-        text.line("\n[bold]interrupted[/]: jobs that were started on a host go on there; the same command finds them")
+        output.text.line(
+            "\n[bold]interrupted[/]: jobs that were started on a host go on there; the same command finds them"
+        )
     if json:
         made = document.document(command, run_id, code, error, reports)
         if json == "-":
@@ -55,7 +76,7 @@ def run(
             try:
                 document.write(made, json)
             except OSError as failed:
-                text.error(
+                output.text.error(
                     UsageError(
                         "--json", f"{json} cannot be written ({failed.strerror})", "a file in a directory that is there"
                     )
@@ -65,7 +86,7 @@ def run(
 
 
 def _run(
-    command: str, run_id: str, reports: list[Any], text: Any, host: str, playbook: str, inventory: str,
+    command: str, run_id: str, reports: list[Any], output: Output, host: str, playbook: str, inventory: str,
     yes: bool, tags: str, disrupt: bool, show: bool, reset: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
@@ -88,19 +109,20 @@ def _run(
             raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
         bound = [playbooks.bind(path, found, one, wanted) for one in hosts]
         _something(bound, path, wanted)
-    text.inventory, text.many = _short(found.path), len(hosts) > 1
+    output.inventory, output.many = _short(found.path), len(hosts) > 1
     ask = _ask_password if sys.stdin.isatty() and sys.stderr.isatty() else None
-    work = fleet.prepare(bound, Options(run_id, disrupt), text.event, ask)
+    work = fleet.prepare(bound, Options(run_id, disrupt), lambda event: output.text.event(event), ask)
     reports.extend(one.report for one in work)
     try:
-        fleet.on_all(work, fleet.connect)
+        fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
+        text = output.text
         act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
         act(work, text, yes or command == "limits", show)
     finally:
         fleet.close(work)
     for report in reports:
         if report.error is not None:
-            text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
+            output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
 
 

@@ -79,8 +79,11 @@ def prepare(
     ]
 
 
-def on_all(work: Sequence[Work], act: Callable[[Work], None]) -> None:
-    """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report."""
+def on_all(work: Sequence[Work], act: Callable[[Work], None], meanwhile: Callable[[], object] = int) -> None:
+    """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
+
+    `meanwhile` runs in this thread while the first hosts answer.
+    """
 
     def guarded(one: Work) -> None:
         started = time.monotonic()
@@ -102,11 +105,10 @@ def on_all(work: Sequence[Work], act: Callable[[Work], None]) -> None:
             one.report.round_trips = one.run.transport.round_trips
 
     alive = [one for one in work if one.report.error is None]
-    if len(alive) == 1:
-        guarded(alive[0])
-        return
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
-        for future in [pool.submit(guarded, one) for one in alive]:
+        futures = [pool.submit(guarded, one) for one in alive]
+        meanwhile()
+        for future in futures:
             future.result()
 
 

@@ -6,7 +6,6 @@ with `content`, `mode`, `owner`, `group`; or `absent: true`.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import pkgutil
@@ -41,9 +40,7 @@ def _result(given: Any) -> Result:
     if "file" in given:
         file = {"mode": "644", "owner": "root", "group": "root", "content": "", **given["file"]}
         content = file["content"].encode()
-        head = (
-            f"regular file|{file['mode']}|{file['owner']}|{file['group']}\n{hashlib.sha256(content).hexdigest()}  -\n"
-        )
+        head = f"regular file|{file['mode']}|{file['owner']}|{file['group']}|{len(content)}\n"
         return Result(0, head.encode() + content)
     return Result(given.get("code", 0), str(given.get("stdout", "")).encode(), str(given.get("stderr", "")).encode())
 

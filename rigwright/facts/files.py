@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from rigwright.facts import Fact, Unreadable
@@ -28,9 +29,10 @@ class File:
 _KINDS = {"regular file": "file", "regular empty file": "file", "directory": "directory", "symbolic link": "link"}
 _SCRIPT = """
 [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }
-stat -c '%F|%a|%U|%G' -- "$1" || exit 1
+about=$(stat -c '%F|%a|%U|%G|%s' -- "$1") || exit 1
+echo "$about"
 [ -f "$1" ] || exit 0
-sha256sum <"$1"; head -c 65536 -- "$1"
+if [ "${about##*|}" -gt 65536 ]; then sha256sum <"$1"; else cat -- "$1"; fi
 """
 
 
@@ -40,11 +42,13 @@ def _file(result: Result) -> File | None:
         return None
     if result.code != 0:
         raise Unreadable(result.error_text or "cannot be read")
-    kind, mode, owner, group = head.decode().split("|")
-    if not rest:
-        return File(_KINDS.get(kind, "other"), mode.zfill(4), owner, group)
-    digest, _, content = rest.partition(b"\n")
-    return File(_KINDS.get(kind, "other"), mode.zfill(4), owner, group, digest.decode().split()[0], content)
+    words, mode, owner, group, size = head.decode().split("|")
+    kind = _KINDS.get(words, "other")
+    if kind != "file":
+        return File(kind, mode.zfill(4), owner, group)
+    if int(size) > 65536:
+        return File(kind, mode.zfill(4), owner, group, rest.decode().split()[0])
+    return File(kind, mode.zfill(4), owner, group, hashlib.sha256(rest).hexdigest(), rest)
 
 
 def file(path: str) -> Fact[File | None]:
