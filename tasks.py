@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from invoke import Collection, Context, Exit, task
 
@@ -14,6 +16,17 @@ _HELP = {
     "json": "write one JSON document to FILE, or to stdout with -",
     "tags": "only the steps with one of these tags (a,b)",
 }
+
+
+def _lab(act: Callable[[Any], None]) -> None:
+    """A task of the lab, its errors as one message."""
+    from lab import commands
+    from rigwright.errors import RigwrightError
+
+    try:
+        act(commands)
+    except RigwrightError as error:
+        raise Exit(f"error {error}", error.exit_code) from None
 
 
 def _run(command: str, **words: object) -> None:
@@ -106,9 +119,7 @@ def limits(
     )
 
 
-@task(
-    positional=[], help={"host": _HELP["host"], "inventory": _HELP["inventory"], "yes": "record it without asking"}
-)
+@task(positional=[], help={"host": _HELP["host"], "inventory": _HELP["inventory"], "yes": "record it without asking"})
 def trust(c: Context, host: str = "", inventory: str = "", yes: bool = False) -> None:
     """Show the ssh key that a host offers, and record it when you say that it is the right one."""
     from rigwright import commands
@@ -122,17 +133,13 @@ def trust(c: Context, host: str = "", inventory: str = "", yes: bool = False) ->
 )
 def lab_up(c: Context, name: str = "", rig: str = "") -> None:
     """Boot a simulated host on this machine (root): real systemd, sshd, apt, GRUB; with --rig simulated GPUs."""
-    from lab import commands
-
-    commands.up(name=name or None, rig=rig or None, say=print)
+    _lab(lambda lab: lab.up(name=name or None, rig=rig or None, say=print))
 
 
 @task(positional=[], help={"name": "one host (default: all of them)"})
 def lab_down(c: Context, name: str = "") -> None:
     """Stop simulated hosts and remove all that they left on this machine (root)."""
-    from lab import commands
-
-    commands.down(name=name or None, say=print)
+    _lab(lambda lab: lab.down(name=name or None, say=print))
 
 
 @task(positional=[])

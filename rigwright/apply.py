@@ -31,6 +31,14 @@ class Options:
 
 
 @dataclass
+class Reboots:
+    """Reboots of a run go one host at a time, and end with the first host that does not come back."""
+
+    lock: threading.Lock
+    lost: str = ""
+
+
+@dataclass
 class Outcome:
     """What became of a host: every step with its status, the changes with whether they were made, and the error."""
 
@@ -43,7 +51,7 @@ class Outcome:
 class HostRun:
     """One host in one run: its connection, what is known of it, and the plan so far."""
 
-    def __init__(self, host: Host, transport: Transport, options: Options, emit: Emit, reboots: threading.Lock) -> None:
+    def __init__(self, host: Host, transport: Transport, options: Options, emit: Emit, reboots: Reboots) -> None:
         self.name = host.name
         self.address = host.address
         self.transport = transport
@@ -196,7 +204,15 @@ class HostRun:
 
     def _reboot(self, change: Change) -> None:
         """The host runs again with another boot id; one host of the fleet at a time."""
-        with self._reboots:
+        with self._reboots.lock:
+            if self._reboots.lost:
+                found = f"{self._reboots.lost} did not come back from its reboot, so this host was not rebooted"
+                raise HostError(
+                    self.name,
+                    found,
+                    "a fleet that comes back",
+                    f"look at {self._reboots.lost}; then run the same command again",
+                )
             before = self.value(system.boot_id)
             self.emit(events.Note(self.name, f"rebooting: {change.before}"))
             order = (
@@ -230,6 +246,7 @@ class HostRun:
             if time.monotonic() - said > 30:
                 said = time.monotonic()
                 self.emit(events.Note(self.name, f"waiting for it to come back, {said - started:.0f} s so far"))
+        self._reboots.lost = self.name
         limit = f"{self.options.reboot_timeout_s:g} s"
         raise Unreachable(
             self.name,

@@ -145,17 +145,12 @@ def _provision(work: list[Any], text: Any, yes: bool, _show: bool) -> None:
     from rigwright import fleet
 
     fleet.on_all(work, fleet.plan)
-    reports = [one.report for one in work]
     alive = [one for one in work if one.report.error is None]
     text.plans([one.report for one in alive])
     pending = [one for one in alive if one.report.status == "pending"]
-    stopped = [report for report in reports if report.error is not None]
-    if pending and not stopped:
+    if pending:
         _consent(yes, text)
         fleet.on_all(pending, fleet.apply)
-    elif pending:
-        text.line("Nothing was changed, because not every host could be planned.")
-        return
     fleet.on_all(alive, fleet.check)
     for one in alive:
         if one.report.error is None:

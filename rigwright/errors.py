@@ -5,6 +5,7 @@
       InputError              a file that the user wrote is wrong (exit 1)
       HostError               a host answered, and the answer stops the run (exit 1)
       ConsentError            a change needs a yes that was not given (exit 2)
+      Interrupted             Ctrl-C (exit 130)
       Unreachable             refused, timed out, host key, authentication (exit 3)
 
 Anything else that escapes is a bug of ours and keeps its traceback.
@@ -51,6 +52,12 @@ class ConsentError(RigwrightError):
     """A change wants a yes that was not given."""
 
     exit_code = 2
+
+
+class Interrupted(RigwrightError):
+    """The person at the terminal stopped the run; jobs that were started on a host go on there."""
+
+    exit_code = 130
 
 
 class Unreachable(RigwrightError):

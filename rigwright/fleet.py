@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rigwright import verify
-from rigwright.apply import Emit, HostRun, Options, Outcome
+from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding
 from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.facts import os as system
@@ -62,12 +62,12 @@ def prepare(
     bound: Sequence[Bound], options: Options, emit: Emit, ask_password: Callable[[str], str] | None = None
 ) -> list[Work]:
     """The work of a run; nothing is connected yet."""
-    reboots = threading.Lock()
+    reboots = Reboots(threading.Lock())
     environment = {"RIGWRIGHT_RUN": options.run_id}
     passwords: dict[str, Secret] = {}
 
     def ask(name: str) -> str:
-        with reboots:
+        with reboots.lock:
             if name not in passwords and ask_password:
                 passwords[name] = Secret(ask_password(name))
         return passwords[name].reveal()
@@ -107,9 +107,14 @@ def on_all(work: Sequence[Work], act: Callable[[Work], None], meanwhile: Callabl
     alive = [one for one in work if one.report.error is None]
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
         futures = [pool.submit(guarded, one) for one in alive]
-        meanwhile()
-        for future in futures:
-            future.result()
+        try:
+            meanwhile()
+            for future in futures:
+                future.result()
+        except KeyboardInterrupt:
+            for one in work:
+                one.run.transport.abandon()
+            raise
 
 
 def connect(one: Work) -> None:

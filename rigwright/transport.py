@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from rigwright import batch
-from rigwright.errors import HostError, Unreachable
+from rigwright.errors import HostError, Interrupted, Unreachable
 from rigwright.inventory import Host
 from rigwright.shell import Command, Result, Secret
 
@@ -44,6 +44,10 @@ class Transport(Protocol):
         """Nothing is held open."""
         ...
 
+    def abandon(self) -> None:
+        """Whatever waits on this transport, in any thread, ends soon with Interrupted; so does every later use."""
+        ...
+
 
 class Ssh:
     """One SSH session with one host, for the whole of a run."""
@@ -55,6 +59,7 @@ class Ssh:
         self.environment = dict(environment or {})
         self.round_trips = 0
         self._session: object | None = None
+        self._abandoned = False
         self._ask = ask_password
         password = host.variables.get("ansible_become_password", host.variables.get("ansible_sudo_pass"))
         self._sudo = password if isinstance(password, Secret) or password is None else Secret(str(password))
@@ -64,7 +69,13 @@ class Ssh:
         from rigwright import ssh
 
         self.close()
+        if self._abandoned:
+            raise Interrupted(self.host.name, "interrupted")
         self._session = ssh.verified(self.host, timeout_s)
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        self.close()
 
     def close(self) -> None:
         from rigwright import ssh
@@ -207,6 +218,9 @@ class Local:
     def close(self) -> None:
         """There is nothing to close."""
 
+    def abandon(self) -> None:
+        """There is nothing that waits."""
+
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
         import os
 
@@ -234,6 +248,9 @@ class Recorded:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+    def abandon(self) -> None:
+        """There is nothing that waits."""
 
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
         self.round_trips += 1
