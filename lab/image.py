@@ -16,7 +16,7 @@ from lab.paths import CACHE, GUEST, folder
 from lab.programs import PROGRAMS, run
 from rigwright.errors import HostError, UsageError
 
-SYSTEM_PACKAGES = tuple(sorted({*PROGRAMS.values(), "debian-archive-keyring"}))
+SYSTEM_PACKAGES = tuple(sorted({*PROGRAMS.values(), "debian-archive-keyring", "libc6-dev"}))
 """What the machine itself needs installed before it can run the lab."""
 
 SUITE = "bookworm"

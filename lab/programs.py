@@ -18,6 +18,8 @@ PROGRAMS = {
     "ip": "iproute2",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
+    "gcc": "gcc",
+    "gpg": "gnupg",
     "unshare": "util-linux",
     "setpriv": "util-linux",
     "mount": "mount",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -159,14 +160,16 @@ def _bind_task(
     task: YamlMapping, outer: dict[str, Any], tags: frozenset[str], folder: Path, kind: str
 ) -> Iterator[_Found]:
     names = [key for key in task if key not in _TASK_KEYS]
-    known = _known(kind)
     one = kind.removesuffix("s")
     if len(names) != 1:
+        known = _known(kind)
         found = f"operations {', '.join(names)}" if names else f"a task without {'an' if one[0] == 'o' else 'a'} {one}"
         raise InputError(task.where(), found, f"one {one} a task, such as {next(iter(known))}")
     operation = names[0]
     where = task.where(operation)
-    if operation not in known:
+    function = _in_module(kind, *operation.split(".", 1)) if "." in operation else None
+    if function is None:
+        known = _known(kind)
         raise InputError(
             where,
             f"unknown {one} '{operation}'{did_you_mean(operation, [*known, *_TASK_KEYS])}",
@@ -186,8 +189,8 @@ def _bind_task(
         label = str(_fill(task.get("name", operation), inner, task.where()))
         skipped = _not_now(task, inner)
         given = task[operation]
-        parameters = {} if skipped else _parameters(operation, known[operation], given, inner, where, folder)
-        yield label, operation, known[operation], parameters, where, skipped
+        parameters = {} if skipped else _parameters(operation, function, given, inner, where, folder)
+        yield label, operation, function, parameters, where, skipped
 
 
 def _not_now(task: YamlMapping, variables: Mapping[str, Any]) -> str:
@@ -229,10 +232,21 @@ def _known(kind: str) -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {}
     for module_info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"rigwright.{kind}.{module_info.name}")
-        for name, function in vars(module).items():
-            if not inspect.isfunction(function) or function.__module__ != module.__name__ or name.startswith("_"):
-                continue
-            parameters = list(inspect.signature(function).parameters.values())
-            if parameters and parameters[0].name == "facts" and all(p.kind is p.KEYWORD_ONLY for p in parameters[1:]):
+        for name in vars(module):
+            function = _in_module(kind, module_info.name, name)
+            if function is not None:
                 found[f"{module_info.name}.{name}"] = function
     return found
+
+
+def _in_module(kind: str, module_name: str, name: str) -> Callable[..., Any] | None:
+    """The operation (or check) of a module, or None when there is none of that name; other modules are not loaded."""
+    if not module_name.isidentifier() or importlib.util.find_spec(f"rigwright.{kind}.{module_name}") is None:
+        return None
+    module = importlib.import_module(f"rigwright.{kind}.{module_name}")
+    function = getattr(module, name, None)
+    if not inspect.isfunction(function) or function.__module__ != module.__name__ or name.startswith("_"):
+        return None
+    parameters = list(inspect.signature(function).parameters.values())
+    fits = parameters and parameters[0].name == "facts" and all(p.kind is p.KEYWORD_ONLY for p in parameters[1:])
+    return function if fits else None

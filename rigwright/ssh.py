@@ -31,23 +31,31 @@ class Session:
         self.connection = connection
         self.user: str = connection.user
         self._abort = abort
+        self._first: list[paramiko.Channel] = []
+
+    def open_first(self, deadline: float) -> None:
+        """The first channel is open; sshd takes longest over that one. Raises Unreachable."""
+        self._first.append(self._open(deadline))
 
     @contextlib.contextmanager
     def channel(self, deadline: float) -> Iterator[paramiko.Channel]:
         """A fresh channel, closed afterwards. Raises Unreachable when none can be opened in time."""
-        transport = self.connection.client.get_transport()
-        try:
-            if transport is None or not transport.is_active():
-                raise EOFError("the connection is closed")
-            channel = transport.open_session(timeout=max(1.0, min(30.0, deadline - time.monotonic())))
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise Unreachable(
-                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
-            ) from None
+        channel = self._first.pop() if self._first else self._open(deadline)
         try:
             yield channel
         finally:
             channel.close()
+
+    def _open(self, deadline: float) -> paramiko.Channel:
+        transport = self.connection.client.get_transport()
+        try:
+            if transport is None or not transport.is_active():
+                raise EOFError("the connection is closed")
+            return transport.open_session(timeout=max(1.0, min(30.0, deadline - time.monotonic())))
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise Unreachable(
+                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
+            ) from None
 
     def close(self) -> None:
         """The connection and its gateways are closed, without waiting for a far end that does not answer."""

@@ -71,7 +71,9 @@ class Ssh:
         self.close()
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
-        self._session = ssh.verified(self.host, timeout_s)
+        session = ssh.verified(self.host, timeout_s)
+        session.open_first(time.monotonic() + timeout_s)
+        self._session = session
 
     def abandon(self) -> None:
         self._abandoned = True

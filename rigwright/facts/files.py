@@ -32,7 +32,8 @@ _SCRIPT = """
 about=$(stat -c '%F|%a|%U|%G|%s' -- "$1") || exit 1
 echo "$about"
 [ -f "$1" ] || exit 0
-if [ "${about##*|}" -gt 65536 ]; then sha256sum <"$1"; else cat -- "$1"; fi
+[ "${about##*|}" -gt 65536 ] && exec sha256sum <"$1"
+exec cat -- "$1"
 """
 
 

@@ -37,9 +37,9 @@ class Grub:
 _SCRIPT = """
 cfg=/boot/grub/grub.cfg; [ -r "$cfg" ] || { echo absent; exit 0; }
 grub-script-check "$cfg" >/dev/null 2>&1 && echo parses=yes || echo parses=no
-for file in /etc/default/grub /etc/default/grub.d/*.cfg; do [ -e "$file" ] && { sh -n "$file" 2>&1 | head -1; }; done
+for file in /etc/default/grub /etc/default/grub.d/*.cfg; do [ -e "$file" ] && sh -n "$file" 2>&1; done
 echo "--env"; grub-editenv /boot/grub/grubenv list 2>/dev/null
-echo "--cfg"; cat "$cfg"
+echo "--cfg"; exec cat "$cfg"
 """
 
 

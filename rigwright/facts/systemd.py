@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rigwright.facts import Fact
-from rigwright.shell import Result, script
+from rigwright.shell import Result, command, script
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def unit(name: str) -> Fact[Unit]:
         return Unit(load, active, sub, values.get("UnitFileState", ""), values.get("NeedDaemonReload") == "yes")
 
     properties = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
-    return Fact(f"systemd.unit({name})", script('systemctl show -p "$1" -- "$2"', properties, name), parse)
+    return Fact(f"systemd.unit({name})", command("systemctl", "show", "-p", properties, "--", name), parse)
 
 
 @dataclass(frozen=True)
