@@ -192,7 +192,7 @@ if any(
 
     atexit.register(_json_guard.print_document)
 
-_lab = Collection("lab")
+_lab_tasks = Collection("lab")
 for _name, _task in (("up", lab_up), ("down", lab_down), ("status", lab_status), ("ssh-config", lab_ssh_config)):
-    _lab.add_task(_task, name=_name)
-ns = Collection(provision, plan, verify, facts, limits, trust, _lab)
+    _lab_tasks.add_task(_task, name=_name)
+ns = Collection(provision, plan, verify, facts, limits, trust, _lab_tasks)

@@ -51,7 +51,9 @@ class Session:
         try:
             if transport is None or not transport.is_active():
                 raise EOFError("the connection is closed")
-            return transport.open_session(timeout=max(1.0, min(30.0, deadline - time.monotonic())))
+            wait_s = max(1.0, min(30.0, deadline - time.monotonic()))
+            channel: paramiko.Channel = transport.open_session(timeout=wait_s)
+            return channel
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise Unreachable(
                 self.host.name, f"the connection was lost ({error})", "", "run the same command again"

@@ -56,7 +56,7 @@ def limits_in_force(facts: Facts, *, limits: Limits) -> Iterator[Finding]:
             seen.append(f"{now['memory_mhz']},{now['graphics_mhz']} MHz")
             wanted.append(f"{limits.application_clocks.memory_mhz},{limits.application_clocks.graphics_mhz} MHz")
         right = seen == wanted
-        subject = f"GPU {one['index']} {one['pci_bus_id']}"
+        subject = f"GPU {one['index']} {one['pci_bus_id'].lower().removeprefix('0000')}"
         fix = "" if right else "invoke limits"
         yield Finding(
             "gpu.limits_in_force", subject, "pass" if right else "fail", ", ".join(seen), ", ".join(wanted), "", fix

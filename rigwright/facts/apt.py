@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
@@ -32,6 +33,11 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
     form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\n"
     asked = tuple(sorted(set(names)))
     return Fact(f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, *asked), parse)
+
+
+def matching(*globs: str) -> Fact[dict[str, Package]]:
+    """What is installed of the packages whose names match."""
+    return dataclasses.replace(packages(*globs), name=f"apt.matching({','.join(globs)})")
 
 
 def _audit(result: Result) -> str:

@@ -75,7 +75,8 @@ echo "--show"; apt-cache $private show "$@" 2>/dev/null; :
 _SIMULATE = (
     _PRIVATE
     + """
-apt-get $private -s --no-install-recommends --allow-downgrades --allow-change-held-packages --no-remove install "$@" 2>&1
+awk 'BEGIN{RS="";ORS="\\n\\n"} !/^Package: [^\\n]*(nvidia|cuda-drivers)/' /var/lib/dpkg/status >"$d/status"
+apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1
 echo "rc=$?"
 """
 )
@@ -140,7 +141,10 @@ class Simulation:
 
 
 def simulated(packages: tuple[str, ...], preferences: str, repository: Repository | None = None) -> Fact[Simulation]:
-    """What `apt-get install` of NAME=VERSION words would do under the given preferences; nothing is done."""
+    """What `apt-get install` of NAME=VERSION words would do on this host, had it no NVIDIA package; nothing is done.
+
+    So the answer is the whole closure, whatever another version or branch that is installed would hide of it.
+    """
 
     def parse(result: Result) -> Simulation:
         if result.code != 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rigwright import catalogue
@@ -11,8 +12,8 @@ from rigwright.facts import Facts, Unavailable, files, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import os as system
 from rigwright.operations import apt
-from rigwright.resolution import BLOCK, PIN, Resolution, pinned, repository, resolved
-from rigwright.shell import script
+from rigwright.resolution import BLOCK, PIN, Resolution, pinned, repository, resolved, upstream
+from rigwright.shell import command, script
 from rigwright.wanted import Cuda, CudaSource, Driver
 
 
@@ -78,16 +79,34 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
     now = facts(dpkg.packages(*found.closure))
     wrong = [name for name in found.closure if not _right(now.get(name), found)]
     if wrong:
-        before = sorted({now[name].version for name in wrong if name in now})
+        others = _others(facts, found)
+        before = sorted({now[name].version for name in wrong if name in now} | set(others.values()))
+        for name, version in others.items():
+            yield Change("remove", name, version, "")
         words = [f"{name}={found.closure[name]}" if found.source else name for name in found.closure]
         yield Change(
             "change" if before else "add",
             f"driver {found.version} ({len(wrong)} packages)",
             ", ".join(before),
             found.version,
-            (apt.install(words),),
+            (
+                *([command("apt-mark", "unhold", *others)] if others else []),
+                apt.install([*words, *(f"{name}-" for name in others)]),
+            ),
             leads_to="reboot",
         )
+
+
+def _others(facts: Facts, found: Resolution) -> dict[str, str]:
+    """What is installed of another driver: it is in the way of this one. Not the container toolkit, whose versions are its own."""
+    there = facts(dpkg.matching("*nvidia*", "cuda-drivers*"))
+    return {
+        name: package.version
+        for name, package in there.items()
+        if name not in found.closure
+        and re.match(r"\d{3}\.\d", upstream(package.version))
+        and upstream(package.version) != found.version
+    }
 
 
 def _right(package: dpkg.Package | None, found: Resolution) -> bool:

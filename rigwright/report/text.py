@@ -147,7 +147,7 @@ def _words(change: Change) -> tuple[str, ...]:
 
 def _shown(change: Change) -> str:
     before, after = (escape(" ".join(text.split())[:160]) for text in (change.before, change.after))
-    arrow = f"{before} [dim]->[/] {after}" if before else after
+    arrow = f"{before} [dim]->[/] {after}" if before and after else before or after
     lead = f"  [bold red]! {escape(change.leads_to)}[/]" if change.leads_to else ""
     sign = "[bold red]![/]" if change.disruptive else _SIGN[change.action]
     return f"    {sign} {escape(change.subject)}  {arrow}{lead}"

@@ -145,3 +145,16 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> No
     found = document("plan", "--host", badge)["hosts"][badge]
     assert [change["subject"].split(" of ")[0] for change in found["changes"]] == ["initramfs"]
     assert document("provision", "--host", badge, "--yes")["hosts"][badge]["status"] == "changed"
+
+
+def test_another_version_of_the_driver(badge: str, ssh: Ssh) -> None:
+    """Down to an exact older release: the pin, the whole closure, the holds and the loaded module move together."""
+    text = INVENTORY / "host_vars" / f"{badge}.yml"
+    text.write_text(text.read_text().replace("branch: '535'", "branch: '535', version: '535.183.01'"))
+    found = document("provision", "--host", badge, "--yes")["hosts"][badge]
+    assert (found["status"], found["rebooted"]) == ("changed", True)
+    assert "535.183.01" in ssh(badge, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
+    held = ssh(badge, "apt-mark showhold").stdout.split()
+    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {' '.join(held)}").stdout.split()
+    assert {version.split("-")[0] for version in versions} == {"535.183.01"}
+    assert document("provision", "--host", badge, "--yes")["hosts"][badge]["changes"] == []
