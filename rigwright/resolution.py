@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
@@ -31,6 +32,12 @@ class Resolution:
 def upstream(version: str) -> str:
     """535.261.03 of a package version 535.261.03-0ubuntu1, epoch or none."""
     return re.split(r"[-+~]", version.split(":", 1)[-1])[0]
+
+
+def branch_of(version: str) -> str:
+    """The driver branch that a package version belongs to, "" when it is no driver's version (container toolkit 1.14)."""
+    found = re.match(r"(\d{3})\.\d", upstream(version))
+    return found[1] if found else ""
 
 
 def repository(os_release: OsRelease, given: CudaSource | None) -> archive.Repository:
@@ -64,14 +71,13 @@ def pinned(facts: Facts, driver: Driver) -> Resolution | None:
         return None
     names = re.search(r"^Package: (.+)$", now.text, re.MULTILINE)
     version = re.search(r"^Pin: version ([0-9.]+)\*$", now.text, re.MULTILINE)
-    if (
-        not names
-        or not version
-        or (driver.version or driver.branch + ".")
-        != version[1][: len(driver.version or driver.branch) + (not driver.version)]
-    ):
+    if not names or not version or not _fits(version[1], driver):
         return None
     return Resolution(version[1], "", "pinned", dict.fromkeys(names[1].split(), version[1]))
+
+
+def _fits(version: str, driver: Driver) -> bool:
+    return version == driver.version if driver.version else version.startswith(f"{driver.branch}.")
 
 
 def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resolution:
@@ -79,10 +85,10 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
 
     Raises HostError: no such release, no source has it, only transitional packages, another branch would come along.
     """
+    os_release, _ = facts.all(system.os_release, files.file(pin_path(PIN)))
     kept = pinned(facts, driver)
     if kept:
         return kept
-    os_release = facts(system.os_release)
     remote = repository(os_release, given)
     known_names = tuple(name for family in families(driver.branch, os_release) for name in family)
     offered_by: dict[str, archive.Archive] = {}
@@ -100,8 +106,8 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
         )
     if choice is None:
         raise _nowhere(driver, offered_by)
-    family, version = choice
-    ask = tuple(f"{name}={version}" for name in family)
+    version = next(iter(choice.values()))
+    ask = tuple(f"{name}={each}" for name, each in choice.items())
     preferences = (
         pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{upstream(version)}*")
         if os_release.id == "debian"
@@ -119,9 +125,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
         move.name: move.version for move in plan.moves if move.version and upstream(move.version) == upstream(version)
     }
     strangers = [
-        move
-        for move in plan.moves
-        if "nvidia" in move.name and re.match(r"(\d+:)?\d{3}\.\d", move.version) and move.name not in closure
+        move for move in plan.moves if "nvidia" in move.name and branch_of(move.version) not in ("", driver.branch)
     ]
     if strangers:
         raise HostError(
@@ -130,31 +134,34 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
             f"branch {driver.branch} and nothing else",
             "source: cuda",
         )
-    closure.update(dict.fromkeys(family, version))
+    closure.update({name: each for name, each in choice.items() if upstream(each) == upstream(version)})
     return Resolution(upstream(version), source, reason, closure)
 
 
 def _choose(
     offered: archive.Archive | None, driver: Driver, os_release: OsRelease, only_from: str
-) -> tuple[tuple[str, ...], str] | None:
-    """The first family that has a real version of the branch in every member, and its newest such version."""
+) -> dict[str, str] | None:
+    """Of the first family whose every member is real, each member's version: all the first one's, where it is offered.
+
+    (Debian gives nvidia-persistenced versions of its own; then the newest of the branch.)
+    """
     if offered is None:
         return None
     for family in families(driver.branch, os_release):
-        for found in offered.versions.get(family[0], ()):
-            right = (
-                upstream(found.version) == driver.version
-                if driver.version
-                else upstream(found.version).startswith(driver.branch + ".")
-            )
-            here = not only_from or found.source.rstrip("/").startswith(only_from)
-            everywhere = all(
-                any(v.version == found.version and not v.transitional for v in offered.versions.get(name, ()))
-                for name in family
-            )
-            if right and here and not found.transitional and everywhere:
-                return family, found.version
+        real = {name: [found for found in offered.versions.get(name, ()) if not found.transitional] for name in family}
+        for first in real[family[0]]:
+            here = not only_from or first.source.rstrip("/").startswith(only_from)
+            if not here or not _fits(upstream(first.version), driver):
+                continue
+            chosen = {name: _beside(first.version, real[name], driver.branch) for name in family}
+            if all(chosen.values()):
+                return chosen
     return None
+
+
+def _beside(version: str, offered: Sequence[archive.Version], branch: str) -> str:
+    same = [found.version for found in offered if found.version == version]
+    return next(iter(same or [found.version for found in offered if branch_of(found.version) == branch]), "")
 
 
 def _transitional(offered: archive.Archive | None) -> str:

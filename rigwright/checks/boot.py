@@ -30,7 +30,7 @@ def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
         "boot.limits_unit_ready",
         UNIT,
         "pass" if right else "fail",
-        f"{now.enabled}, {now.active}",
+        f"{now.enabled or 'not there'}, {now.active}",
         "enabled, active",
         "",
         fix,

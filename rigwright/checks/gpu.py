@@ -6,13 +6,20 @@ from collections.abc import Iterator
 
 from rigwright import catalogue
 from rigwright.checks import Finding
+from rigwright.errors import HostError
 from rigwright.facts import Facts, gpu, pci
 from rigwright.wanted import Limits
+from rigwright.yamlfile import did_you_mean
 
 
 def present(facts: Facts, *, rig: str) -> Iterator[Finding]:
     """The bus and nvidia-smi show as many GPUs as the rig has, of its models."""
-    wanted = catalogue.rigs()[rig].gpus
+    known = catalogue.rigs().get(rig)
+    if known is None:
+        raise HostError(
+            "rig", f"unknown rig '{rig}'{did_you_mean(rig, catalogue.rigs())}", f"one of {', '.join(catalogue.rigs())}"
+        )
+    wanted = known.gpus
     bus, seen = facts.all(pci.gpus, gpu.gpus)
     enough = len(bus) == len(seen) == len(wanted)
     fix = (
@@ -43,7 +50,16 @@ def present(facts: Facts, *, rig: str) -> Iterator[Finding]:
 
 def limits_in_force(facts: Facts, *, limits: Limits) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU."""
-    for one in facts(gpu.nvml)["gpus"]:
+    found = facts(gpu.nvml)["gpus"]
+    if not found:
+        yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
+    for one in found:
+        if one["errors"].get("gpu"):
+            fix = "reboot; if it comes back so, power off and reseat it"
+            yield Finding(
+                "gpu.limits_in_force", f"GPU {one['index']}", "fail", one["errors"]["gpu"], "an answer", "", fix
+            )
+            continue
         seen, wanted = [], []
         if limits.persistence is not None:
             seen.append(f"persistence {_on(one['persistence'])}")

@@ -6,13 +6,13 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from rigwright.facts import Fact
+from rigwright.facts import Fact, Unreadable
 from rigwright.shell import Result, command, script
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package that dpkg knows. `installed`: unpacked and configured."""
+    """A package that dpkg knows. `installed`: unpacked and configured. One that is held but gone has no version."""
 
     version: str
     installed: bool
@@ -23,10 +23,12 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
     """What dpkg knows of the named packages; one that it does not know, or has removed, is not in the answer."""
 
     def parse(result: Result) -> dict[str, Package]:
+        if result.code not in (0, 1):  # 1: some of the names are not known
+            raise Unreadable(result.error_text)
         found: dict[str, Package] = {}
         for line in result.text.splitlines():
             name, version, want, status = line.split("\t")
-            if status not in ("not-installed", "config-files"):
+            if status not in ("not-installed", "config-files") or want == "hold":
                 found[name] = Package(version, status == "installed", want == "hold")
         return found
 
@@ -41,6 +43,8 @@ def matching(*globs: str) -> Fact[dict[str, Package]]:
 
 
 def _audit(result: Result) -> str:
+    if result.code not in (0, 1):
+        raise Unreadable(result.error_text)
     return result.text.strip()
 
 

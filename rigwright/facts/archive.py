@@ -88,7 +88,9 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
     def parse(result: Result) -> Archive:
         if result.code != 0:
             raise Unreadable(_why(result, repository))
-        key, _, rest = result.text.partition("--key\n")[2].partition("--madison\n")
+        key, found, rest = result.text.partition("--key\n")[2].partition("--madison\n")
+        if not found:
+            raise Unreadable(f"apt's answer is no answer: {result.text.strip()[:120]}")
         madison, _, show = rest.partition("--show\n")
         return Archive(_versions(madison, show), key)
 
@@ -149,7 +151,9 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
     def parse(result: Result) -> Simulation:
         if result.code != 0:
             raise Unreadable(_why(result, repository))
-        text, _, code = result.text.rpartition("rc=")
+        text, found, code = result.text.rpartition("rc=")
+        if not found:
+            raise ValueError("no exit status")
         errors = [line for line in text.splitlines() if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         return Simulation(moves(text), "" if code.strip() == "0" else "\n".join(errors) or text.strip()[-300:])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rigwright.facts import Fact
+from rigwright.facts import Fact, Unreadable
 from rigwright.shell import Result, script
 
 
@@ -25,7 +25,11 @@ path=$(ldconfig -p 2>/dev/null | awk '/libnvidia-ml.so.1/{print $NF; exit}'); [ 
 
 
 def _library(result: Result) -> str:
-    return result.text.strip().rpartition("libnvidia-ml.so.")[2]
+    path = result.text.strip()
+    version = path.rpartition("libnvidia-ml.so.")[2]
+    if path and not re.fullmatch(r"\d+(\.\d+)+", version):
+        raise Unreadable(f"{path} carries no version")
+    return version
 
 
 library_version = Fact("driver.library_version", script(_LIBRARY), _library)

@@ -46,21 +46,25 @@ QUERY = (
 
 
 def answered(result: Result) -> str:
-    """nvidia-smi's stdout. Raises Unavailable with its own words when it has none to give."""
+    """nvidia-smi's stdout. Raises Unavailable with its own words when it has none to give.
+
+    Status 14 is a warning (a corrupted infoROM) behind a whole answer.
+    """
     if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
         raise Unavailable("nvidia-smi is not installed")
-    text = result.text.strip()
-    if result.code != 0 or text.startswith("No devices"):
+    text = "\n".join(line for line in result.text.strip().splitlines() if not line.startswith("WARNING:"))
+    if result.code not in (0, 14) or text.startswith("No devices"):
         said = (text or result.error_text).splitlines()
         raise Unavailable(f"nvidia-smi says: {said[0] if said else f'nothing (exit {result.code})'}")
     return text
 
 
+_NONE = ("[N/A]", "N/A", "[Not Supported]", "[Requested functionality has been deprecated]")
+_BROKEN = ("ERR!", "[GPU is lost]", "[Unknown Error]", "[GPU requires reset]", "[Insufficient Permissions]")
+
+
 def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
+    return None if word in _NONE else float(word)
 
 
 def _pair(memory: str, graphics: str) -> ClockPair | None:
@@ -73,6 +77,9 @@ def _gpus(result: Result) -> tuple[Gpu, ...]:
     for row in csv.reader(answered(result).splitlines(), skipinitialspace=True):
         if len(row) != 13:
             raise ValueError(f"{len(row)} columns, not 13")
+        broken = next((cell for cell in row if cell in _BROKEN), "")
+        if broken:
+            raise Unavailable(f"nvidia-smi says of GPU {row[0]} ({row[2]}): {broken.strip('[]')}")
         state = {"Enabled": True, "Disabled": False}.get(row[4])
         bus_id = row[2].lower()[4:] if len(row[2]) > 12 else row[2].lower()
         now, least, most, default = (_number(word) for word in row[5:9])
@@ -114,10 +121,10 @@ class Process:
 
 
 def _processes(result: Result) -> tuple[Process, ...]:
-    if result.code != 0:
-        return ()  # no driver answers, so nothing can hold a GPU through it
-    rows = csv.reader(result.text.splitlines(), skipinitialspace=True)
-    return tuple(Process(int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdigit())
+    if result.code in (9, 127):
+        return ()  # no driver is loaded, so nothing can hold a GPU through it
+    rows = (line.partition(", ") for line in answered(result).splitlines() if line.strip())
+    return tuple(Process(int(pid), name) for pid, _, name in rows)
 
 
 processes = Fact(
@@ -133,8 +140,8 @@ def _nvml(result: Result) -> dict[str, Any]:
     if result.code != 0:
         raise Unavailable(f"NVML: {result.error_text.splitlines()[-1] if result.error_text else 'no answer'}")
     document = json.loads(result.text)
-    if not isinstance(document, dict):
-        raise ValueError("no JSON object")
+    if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
+        raise ValueError("no JSON object with GPUs")
     return document
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.facts import Fact
+from rigwright.facts import Fact, Unreadable
+from rigwright.facts.os import said
 from rigwright.shell import Result, command, script
 
 
 def _loaded(result: Result) -> frozenset[str]:
-    if result.code != 0:
-        raise ValueError(result.error_text)
+    if result.code != 0 or not result.text.startswith("Module"):
+        raise ValueError(result.error_text or "no table of modules")
     return frozenset(line.split()[0] for line in result.text.splitlines()[1:] if line.strip())
 
 
@@ -27,6 +28,8 @@ def module_version(kernel: str, module: str) -> Fact[str]:
     """The version of the module that a kernel would load, "" where it has none."""
 
     def parse(result: Result) -> str:
+        if result.code == 127:
+            raise Unreadable(result.error_text)
         return result.text.strip() if result.code == 0 else ""
 
     return Fact(
@@ -86,4 +89,4 @@ def newer(path: str, than: str) -> Fact[bool]:
 
 
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod"), _loaded)
-command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), lambda result: result.text.strip())
+command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), said)

@@ -32,7 +32,8 @@ def _os_release(result: Result) -> OsRelease:
     )
 
 
-def _word(result: Result) -> str:
+def said(result: Result) -> str:
+    """A command's output without the space around it. Raises ValueError when it failed or said nothing."""
     word = result.text.strip()
     if result.code != 0 or not word:
         raise ValueError("no answer")
@@ -40,9 +41,9 @@ def _word(result: Result) -> str:
 
 
 os_release = Fact("os.release", command("cat", "/etc/os-release"), _os_release, durable=True)
-architecture = Fact("os.architecture", command("uname", "-m"), _word, durable=True)
-running_kernel = Fact("os.running_kernel", command("uname", "-r"), _word)
-boot_id = Fact("os.boot_id", command("cat", "/proc/sys/kernel/random/boot_id"), _word)
+architecture = Fact("os.architecture", command("uname", "-m"), said, durable=True)
+running_kernel = Fact("os.running_kernel", command("uname", "-r"), said)
+boot_id = Fact("os.boot_id", command("cat", "/proc/sys/kernel/random/boot_id"), said)
 simulated = Fact(
     "os.simulated", script("cat /etc/rigwright-lab 2>/dev/null; :"), lambda result: result.text.strip(), durable=True
 )

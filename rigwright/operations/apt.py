@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.change import Change
 from rigwright.errors import HostError
-from rigwright.facts import Facts, archive
+from rigwright.facts import Facts, archive, files
 from rigwright.facts import apt as dpkg
 from rigwright.operations import file
 from rigwright.preferences import pin_path, pin_text
@@ -32,7 +32,8 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
     Raises HostError when no source has a package or the version.
     """
     wanted = {word.partition("=")[0]: word.partition("=")[2] for word in names}
-    now = facts(dpkg.packages(*wanted))
+    known = facts(dpkg.packages(*wanted))
+    now = {name: known[name.split(":")[0]] for name in wanted if name.split(":")[0] in known}
     missing = {
         name: version
         for name, version in wanted.items()
@@ -42,7 +43,7 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
         return
     offered = facts(archive.offered(tuple(missing))).versions
     for name, version in missing.items():
-        have = [found.version for found in offered.get(name, ())]
+        have = list(dict.fromkeys(found.version for found in offered.get(name, ())))
         if not have:
             raise HostError(
                 "",
@@ -63,13 +64,19 @@ def source(
     facts: Facts, *, name: str, url: str, key: str, suite: str = "/", components: list[str] | None = None
 ) -> Iterator[Change]:
     """The source stands in sources.list.d under rigwright-NAME, signed by its own key only (armored text)."""
-    keyring = f"/usr/share/keyrings/rigwright-{name}.asc"
+    listed, keyring = source_paths(name)
+    facts.all(files.file(listed), files.file(keyring))
     line = " ".join([f"deb [signed-by={keyring}]", url, suite, *(components or [])]) + "\n"
     changes = [*file.differing(facts, keyring, key.encode())]
-    changes += file.differing(facts, f"/etc/apt/sources.list.d/rigwright-{name}.list", line.encode())
+    changes += file.differing(facts, listed, line.encode())
     yield from changes
     if changes:
         yield Change("run", "apt-get update", "", "lists read", (command("apt-get", "-q", "update", timeout_s=600),))
+
+
+def source_paths(name: str) -> tuple[str, str]:
+    """Where a source and its key stand."""
+    return f"/etc/apt/sources.list.d/rigwright-{name}.list", f"/usr/share/keyrings/rigwright-{name}.asc"
 
 
 def pin(facts: Facts, *, name: str, packages: list[str], version: str, block: str = "") -> Iterator[Change]:

@@ -31,12 +31,10 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
             f"CUDA {fits[-1] if fits else '?'} or older",
         )
     name = f"cuda-toolkit-{cuda.toolkit.replace('.', '-')}"
-    now = facts(dpkg.packages(name))
+    now, os_release = facts.all(dpkg.packages(name), system.os_release)
     if name in now and now[name].installed:
         return
-    offered = facts(archive.offered((name,), repository(facts(system.os_release), cuda_repository))).versions.get(
-        name, ()
-    )
+    offered = facts(archive.offered((name,), repository(os_release, cuda_repository))).versions.get(name, ())
     if not offered:
         raise HostError(
             "cuda.toolkit",
@@ -47,7 +45,7 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
     yield Change(
         "change" if name in now else "add",
         name,
-        "",
+        now[name].version if name in now else "",
         offered[0].version,
         (apt.install([f"{name}={offered[0].version}"]),),
     )

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from rigwright import catalogue
 from rigwright.change import Change
 from rigwright.errors import HostError
-from rigwright.facts import Facts, Unavailable, files, pci
+from rigwright.facts import Facts, Unavailable, archive, files, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import os as system
 from rigwright.operations import apt
-from rigwright.resolution import BLOCK, PIN, Resolution, pinned, repository, resolved, upstream
+from rigwright.preferences import pin_path
+from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved
 from rigwright.shell import command, script
 from rigwright.wanted import Cuda, CudaSource, Driver
 
@@ -46,28 +47,25 @@ def repository_present(
     facts: Facts, *, driver: Driver, cuda: Cuda | None = None, cuda_repository: CudaSource | None = None
 ) -> Iterator[Change]:
     """NVIDIA's repository is a source of the host, by its own key only, when the driver or the CUDA toolkit comes from it."""
-    os_release, now = facts.all(system.os_release, files.file("/etc/apt/sources.list.d/rigwright-cuda.list"))
+    listed, keyring = apt.source_paths("cuda")
+    asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
+    os_release, now, key_now, _ = facts.all(*asked)
     remote = repository(os_release, cuda_repository)
-    if now is not None and f" {remote.url} " in now.text:
+    if now is not None and key_now is not None and f" {remote.url} " in now.text:
         return
-    found = resolved(facts, driver, cuda_repository)
-    if found.source != "cuda" and cuda is None:
+    if cuda is None and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
         return
-    from rigwright.facts.archive import offered
-
-    key = facts(offered(("cuda-keyring",), remote)).key
+    key = facts(archive.offered(("cuda-keyring",), remote)).key
     yield from apt.source(facts, name="cuda", url=remote.url, key=key)
 
 
 def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """apt's preferences hold the whole closure at one version and keep every other branch out."""
     found = resolved(facts, driver, cuda_repository)
-    if found.source:
-        for change in apt.pin(
-            facts, name=PIN, packages=sorted(found.closure), version=f"{found.version}*", block=BLOCK
-        ):
-            after = f"{found.version} from {found.source} ({found.reason}), {len(found.closure)} packages"
-            yield Change(change.action, change.subject, "", after, change.commands)
+    for change in apt.pin(facts, name=PIN, packages=sorted(found.closure), version=f"{found.version}*", block=BLOCK):
+        origin = f" from {found.source} ({found.reason})" if found.source else ""
+        after = f"{found.version}{origin}, {len(found.closure)} packages"
+        yield Change(change.action, change.subject, "", after, change.commands)
 
 
 def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
@@ -76,10 +74,10 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
     The packages are all downloaded before the first is unpacked, in a job that outlives the controller.
     """
     found = resolved(facts, driver, cuda_repository)
-    now = facts(dpkg.packages(*found.closure))
+    now, there = facts.all(dpkg.packages(*found.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
     wrong = [name for name in found.closure if not _right(now.get(name), found)]
     if wrong:
-        others = _others(facts, found)
+        others = _others(there, found)
         before = sorted({now[name].version for name in wrong if name in now} | set(others.values()))
         for name, version in others.items():
             yield Change("remove", name, version, "")
@@ -97,15 +95,15 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         )
 
 
-def _others(facts: Facts, found: Resolution) -> dict[str, str]:
-    """What is installed of another driver: it is in the way of this one. Not the container toolkit, whose versions are its own."""
-    there = facts(dpkg.matching("*nvidia*", "cuda-drivers*"))
+def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]:
+    """What is installed of another driver, and in the way of this one: another branch's, or named after another release."""
+    own = found.version.split(".")[0]
     return {
         name: package.version
         for name, package in there.items()
         if name not in found.closure
-        and re.match(r"\d{3}\.\d", upstream(package.version))
-        and upstream(package.version) != found.version
+        and branch_of(package.version)
+        and (branch_of(package.version) != own or (re.search(r"\d{3}\.\d", name) and found.version not in name))
     }
 
 

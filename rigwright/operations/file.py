@@ -62,6 +62,8 @@ def differing(
 ) -> Iterator[Change]:
     """The change that makes a file so, if it is not; for other operations too."""
     now = facts(file(path))
+    if now is not None and now.kind not in ("file", "link"):
+        raise HostError("", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
     put = write(path, content, mode, owner, group)
     if now is None:
         yield Change("add", path, "", f"{len(content)} bytes, mode {mode}", (put,), leads_to=leads_to)
@@ -82,16 +84,17 @@ def directory(
 ) -> Iterator[Change]:
     """The directory is there, with this mode and owner."""
     now = facts(file(path))
+    shown = f"{posixpath.normpath(path)}/"
     make = (
         command("mkdir", "-p", "--", path),
         command("chown", "--", f"{owner}:{group}", path),
         command("chmod", "--", mode, path),
     )
     if now is None:
-        yield Change("add", f"{posixpath.normpath(path)}/", "", f"mode {mode}, {owner}:{group}", make)
+        yield Change("add", shown, "", f"mode {mode}, {owner}:{group}", make)
     elif now.kind == "directory" and (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
         yield Change(
-            "change", f"{path}/", f"mode {now.mode}, {now.owner}:{now.group}", f"mode {mode}, {owner}:{group}", make
+            "change", shown, f"mode {now.mode}, {now.owner}:{now.group}", f"mode {mode}, {owner}:{group}", make
         )
     elif now.kind != "directory":
         raise HostError("", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")

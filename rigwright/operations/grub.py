@@ -17,10 +17,13 @@ _WORD = re.compile(r"[A-Za-z0-9_.:,/=+@%-]+")
 
 
 def missing(words: list[str], line: str) -> list[str]:
-    """The wanted words that a kernel command line does not have in force (of a repeated KEY=, the last one counts)."""
+    """The wanted words that a kernel command line does not have in force.
+
+    Of a repeated KEY= the last one counts, unless it is wanted more than once itself (console=).
+    """
     present = line.split()
     last = {word.partition("=")[0]: word for word in present}
-    return [word for word in words if word not in present or last.get(word.partition("=")[0], word) != word]
+    return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]
 
 
 def drop_in(words: list[str]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from rigwright.change import Change
 from rigwright.errors import HostError
-from rigwright.facts import Facts, archive, grub
+from rigwright.facts import Facts, archive, files, grub
+from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
 from rigwright.operations import apt, file
@@ -24,7 +25,7 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
     missing = [f"linux-headers-{release}" for release, found in zip(releases, there, strict=True) if not found]
     if not missing:
         return
-    offered = facts(archive.offered(tuple(missing)))
+    offered, _ = facts.all(archive.offered(tuple(missing)), dpkg.packages(*missing))
     for name in missing:
         if not offered.versions.get(name):
             raise HostError(
@@ -46,9 +47,10 @@ def modules_blocked(facts: Facts, *, modules: list[str]) -> Iterator[Change]:
     content = (
         "# Written by rigwright: the NVIDIA driver cannot load where these hold the GPUs.\n" + "\n".join(lines) + "\n"
     )
-    boot = facts(grub.grub)
-    newer, loaded = facts.all(kernels.newer(_on_disk(boot.entry.initrd), path), kernels.loaded_modules)
-    changes = list(file.differing(facts, path, content.encode(), leads_to="reboot" if set(modules) & loaded else ""))
+    boot, loaded, _ = facts.all(grub.grub, kernels.loaded_modules, files.file(path))
+    newer = facts(kernels.newer(_on_disk(boot.entry.initrd), path))
+    held = {module.replace("-", "_") for module in modules} & loaded
+    changes = list(file.differing(facts, path, content.encode(), leads_to="reboot" if held else ""))
     yield from changes
     if changes or not newer:
         rebuild = command("update-initramfs", "-u", "-k", boot.entry.release, timeout_s=900, long=True)

@@ -74,7 +74,11 @@ def defaults(facts: Facts) -> Iterator[Change]:
         if one.power_default_w is not None and one.power_limit_w != one.power_default_w:
             act = _smi(one.uuid, "-pl", f"{one.power_default_w:g}")
             yield Change(
-                "change", f"{_name(one)} power limit", f"{one.power_limit_w} W", f"{one.power_default_w:g} W", (act,)
+                "change",
+                f"{_name(one)} power limit",
+                f"{one.power_limit_w or 0:g} W",
+                f"{one.power_default_w:g} W",
+                (act,),
             )
         if one.application_clocks and one.application_clocks != one.default_application_clocks:
             before, after = str(one.application_clocks), str(one.default_application_clocks)
@@ -86,12 +90,12 @@ def _clocks_right(one: Gpu, wanted: Clocks) -> bool:
 
 
 def _check_power(one: Gpu, watts: int | None) -> None:
-    if (
-        watts is None
-        or one.power_min_w is None
-        or one.power_max_w is None
-        or one.power_min_w <= watts <= one.power_max_w
-    ):
+    if watts is None:
+        return
+    if one.power_min_w is None or one.power_max_w is None:
+        found = f"the power of {_name(one)} ({one.name}) cannot be limited"
+        raise HostError("limits.power_limit_w", found, "a GPU that tells its range", "leave power_limit_w out for it")
+    if one.power_min_w <= watts <= one.power_max_w:
         return
     nearest = one.power_min_w if watts < one.power_min_w else one.power_max_w
     raise HostError(

@@ -26,7 +26,9 @@ def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot:
     if machine != "x86_64":
         raise HostError("preflight", f"the host is {machine}", "x86_64")
     for path, least in (free_mib or {}).items():
-        if free.get(path, least) < least:
+        if path not in free:
+            raise HostError("preflight", f"free_mib names {path}", f"one of {', '.join(free)}")
+        if free[path] < least:
             todo = f"df -h {path}; sudo apt-get clean"
             raise HostError("preflight", f"{path} has {free[path]} MiB free", f"{least} MiB", todo)
     if secured and not secure_boot:

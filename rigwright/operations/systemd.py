@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.change import Change
-from rigwright.facts import Facts, Unavailable
+from rigwright.facts import Facts, Unavailable, files
 from rigwright.facts import systemd as units
 from rigwright.operations import file
 from rigwright.shell import command
@@ -17,10 +17,11 @@ _RELOAD = command("systemctl", "daemon-reload")
 def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
     """The unit file stands in /etc/systemd/system as the template has it, and systemd has read it."""
     path = f"/etc/systemd/system/{name}"
+    now, _ = facts.all(units.unit(name), files.file(path))
     changes = list(file.differing(facts, path, template.encode()))
     for change in changes:
         yield Change(change.action, change.subject, change.before, change.after, (*change.commands, _RELOAD))
-    if not changes and facts(units.unit(name)).needs_reload:
+    if not changes and now.needs_reload:
         yield Change("run", name, "older than its file", "read again", (_RELOAD,))
 
 
@@ -30,6 +31,8 @@ def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = Tr
     Raises Unavailable while the unit is not there.
     """
     now = facts(units.unit(name))
+    if now.load == "not-found" and not enabled and not running:
+        return
     if now.load in ("not-found", "masked", "bad-setting"):
         raise Unavailable(f"the unit {name} is {now.load}")
     if enabled != (now.enabled == "enabled") and now.enabled not in ("static", "indirect", "generated", "alias"):
