@@ -122,9 +122,9 @@ def limits(
 @task(positional=[], help={"host": _HELP["host"], "inventory": _HELP["inventory"], "yes": "record it without asking"})
 def trust(c: Context, host: str = "", inventory: str = "", yes: bool = False) -> None:
     """Show the ssh key that a host offers, and record it when you say that it is the right one."""
-    from rigwright import commands
+    from rigwright.trust import trust as record
 
-    raise Exit(code=commands.trust(host, inventory, yes))
+    raise Exit(code=record(host, inventory, yes))
 
 
 @task(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -75,7 +76,8 @@ class HostRun:
         self.store.learn(zip(asked, answers, strict=True))
         if not self._announced:
             self._announced = True
-            self.emit(events.Connected(self.name, self.address, str(self.store(system.simulated))))
+            said = self.store.known[system.simulated]
+            self.emit(events.Connected(self.name, self.address, said if isinstance(said, str) else ""))
 
     def planned(self, steps: Sequence[Step]) -> tuple[plan.Planned, ...]:
         """The plan of the steps, from facts."""
@@ -85,7 +87,10 @@ class HostRun:
         """A fact's value, read if need be."""
         if fact not in self.store.known:
             self.read((fact,))
-        return self.store(fact)
+        try:
+            return self.store(fact)
+        except (Unavailable, Unreadable) as reason:
+            raise HostError(self.name, str(reason), "an answer") from None
 
     def apply(self, steps: Sequence[Step], preview: Sequence[plan.Planned]) -> Outcome:
         """Every step is so, proved by its own plan; or the outcome's error says where it stopped, and the rest is as it was."""
@@ -97,11 +102,12 @@ class HostRun:
                 self._finish_leftovers()
                 self._walk(steps, announced, outcome)
             finally:
-                jobs.release_lease(self.transport, self.options.run_id)
+                with contextlib.suppress(RigwrightError):  # the run's own error is the one to tell
+                    jobs.release_lease(self.transport, self.options.run_id)
         except RigwrightError as error:
             outcome.error = outcome.error or error
-        done = {one.step.where + one.step.name for one in outcome.steps}
-        outcome.steps += [one for one in preview if one.step.where + one.step.name not in done]
+        done = {one.step.key for one in outcome.steps}
+        outcome.steps += [one for one in preview if one.step.key not in done]
         return outcome
 
     def _finish_leftovers(self) -> None:
@@ -133,11 +139,11 @@ class HostRun:
             self._consent(one, announced)
             for number, change in enumerate(one.changes):
                 if change.reboot:
-                    self._reboot(change)
+                    self._reboot(one.step, change)
                     outcome.rebooted = True
                 else:
                     self._run(one.step.name, number, change.commands)
-                outcome.done[one.step.name] = (*outcome.done.get(one.step.name, ()), change)
+                outcome.done[one.step.key] = (*outcome.done.get(one.step.key, ()), change)
             self.store.forget()
             again = self.planned([one.step])[0]
             if again.status != "ok":
@@ -162,7 +168,7 @@ class HostRun:
         disruptive = [change for change in one.changes if change.disruptive]
         if not disruptive or self.options.disrupt:
             return
-        if one.step.name not in announced:
+        if one.step.key not in announced:
             raise ConsentError(
                 one.step.name,
                 f"{disruptive[0].subject} was not announced ({disruptive[0].before})",
@@ -174,12 +180,20 @@ class HostRun:
             raise ConsentError(one.step.name, f"GPUs are in use by {busy}", "idle GPUs", "end them, or add --disrupt")
 
     def _busy(self) -> str:
-        try:
-            found = self.value(gpu.processes)
-        except (Unavailable, Unreadable):
-            return ""
-        own = ("nvidia-persistenced", "gpu_limits.py")
-        return ", ".join(f"{one.name} ({one.pid})" for one in found if not one.name.endswith(own))
+        found: dict[int, str] = {}
+        for fact in (gpu.processes, gpu.holders):
+            if fact not in self.store.known:
+                self.read((gpu.processes, gpu.holders))
+            value = self.store.known[fact]
+            if fact is gpu.holders and isinstance(value, Unreadable):
+                raise ConsentError(
+                    self.name, f"who uses the GPUs cannot be told ({value})", "idle GPUs", "add --disrupt"
+                )
+            found.update({one.pid: one.name for one in (value if isinstance(value, tuple) else ())})
+        own = ("nvidia-persiste", "nv-fabricmanage")  # as /proc/PID/comm cuts them
+        return ", ".join(
+            f"{name} ({pid})" for pid, name in found.items() if not name.rsplit("/", 1)[-1].startswith(own)
+        )
 
     def _run(self, step: str, number: int, commands: Sequence[Command]) -> None:
         batch: list[Command] = []
@@ -199,37 +213,42 @@ class HostRun:
 
     def _run_batch(self, step: str, batch: list[Command]) -> None:
         if batch:
-            for cmd, result in zip(batch, self.transport.run(batch), strict=False):
+            with_lease = [jobs.keep_lease(self.options.run_id), *batch]
+            for cmd, result in zip(with_lease, self.transport.run(with_lease), strict=False):
                 _must(step, cmd, result)
 
-    def _reboot(self, change: Change) -> None:
-        """The host runs again with another boot id; one host of the fleet at a time."""
-        with self._reboots.lock:
+    def _reboot(self, step: Step, change: Change) -> None:
+        """The host runs again with another boot id, and is what the step wants; one host of the fleet at a time."""
+        while not self._reboots.lock.acquire(timeout=60):
+            self.transport.run([jobs.keep_lease(self.options.run_id)])
+        try:
             if self._reboots.lost:
-                found = f"{self._reboots.lost} did not come back from its reboot, so this host was not rebooted"
-                raise HostError(
-                    self.name,
-                    found,
-                    "a fleet that comes back",
-                    f"look at {self._reboots.lost}; then run the same command again",
-                )
-            before = self.value(system.boot_id)
+                found = f"{self._reboots.lost} did not come back from its reboot as it should, so this host was not rebooted"
+                todo = f"look at {self._reboots.lost}; then run the same command again"
+                raise HostError(self.name, found, "a fleet that comes back", todo)
+            self._reboots.lost = self.name
+            before = str(self.value(system.boot_id))
             self.emit(events.Note(self.name, f"rebooting: {change.before}"))
-            order = (
-                "systemd-run",
-                "--quiet",
-                "--collect",
-                "--on-active=1s",
-                "--timer-property=AccuracySec=100ms",
-                "systemctl",
-                "reboot",
-            )
-            for cmd, result in zip(
-                (command("sync"), Command(order)), self.transport.run([command("sync"), Command(order)]), strict=True
-            ):
-                _must("reboot", cmd, result)
+            delay = ("--on-active=1s", "--timer-property=AccuracySec=100ms")
+            order = Command(("systemd-run", "--quiet", "--collect", *delay, "systemctl", "reboot"))
+            self._run_batch(step.name, [command("sync"), order])
             self._await_boot(before)
             self.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
+            if self._settles(step):
+                self._reboots.lost = ""
+        finally:
+            self._reboots.lock.release()
+
+    def _settles(self, step: Step) -> bool:
+        """Whether a step is so within two minutes of a boot: a driver may load after systemd says that it is done."""
+        deadline = time.monotonic() + 120
+        while True:
+            self.store.forget()
+            if self.planned([step])[0].status == "ok":
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(5)
 
     def _await_boot(self, before: str) -> None:
         started = said = time.monotonic()
@@ -246,7 +265,6 @@ class HostRun:
             if time.monotonic() - said > 30:
                 said = time.monotonic()
                 self.emit(events.Note(self.name, f"waiting for it to come back, {said - started:.0f} s so far"))
-        self._reboots.lost = self.name
         limit = f"{self.options.reboot_timeout_s:g} s"
         raise Unreachable(
             self.name,
@@ -260,7 +278,7 @@ def _announced(preview: Sequence[plan.Planned]) -> frozenset[str]:
     """The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to."""
     leads = any(change.leads_to == "reboot" for one in preview for change in one.changes)
     return frozenset(
-        one.step.name
+        one.step.key
         for one in preview
         if any(change.disruptive for change in one.changes) or (leads and one.step.operation == "reboot.into_wanted")
     )

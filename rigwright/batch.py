@@ -13,6 +13,7 @@ from rigwright.errors import HostError
 from rigwright.shell import Command, Result, quote, with_stdin
 
 CUT_BYTES = 4 * 1024 * 1024
+NO_ROOM = "rigwright: no room"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -21,13 +22,15 @@ def together(commands: Sequence[Command], nonce: str) -> str:
     lines = [_opening({})]
     for number, cmd in enumerate(commands):
         lines.append(
-            f"( {{ {_limited(cmd, 2)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o; : >{number}.r )"
+            f"( {{ {_limited(cmd, 2)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o || rm -f {number}.c; : >{number}.r )"
             " </dev/null >/dev/null 2>&1 &"
         )
-    deadline_s = max((cmd.timeout_s for cmd in commands), default=0) + 4
+    limits_s = " ".join(str(int(cmd.timeout_s) + 4) for cmd in commands)
     lines.append(
-        f'n=0; while :; do set -- *.r; [ $# -ge {len(commands)} ] && [ -e "$1" ] && break;'
-        f" n=$((n+1)); [ $n -gt {int(deadline_s * 50)} ] && break; sleep 0.01; done"
+        "read up rest </proc/uptime; begun=${up%.*}\n"
+        f"while :; do read up rest </proc/uptime; i=0 open=; for limit in {limits_s}; do"
+        " [ -e $i.r ] || [ $((${up%.*} - begun)) -gt $limit ] || open=1; i=$((i+1)); done;"
+        ' [ "$open" ] || break; sleep 0.01; done'
     )
     return "\n".join([*lines, *_closing(len(commands), nonce)])
 
@@ -50,8 +53,8 @@ def _limited(cmd: Command, kill_after_s: int) -> str:
 def _opening(environment: Mapping[str, str]) -> str:
     exports = " ".join(f"{name}={quote([value])}" for name, value in environment.items())
     return (
-        f"{{ export LC_ALL=C LANGUAGE=C PATH={_PATH} {exports}\numask 077\n"
-        'd=$(mktemp -d -p /dev/shm rigwright.XXXXXX 2>/dev/null || mktemp -d -p /run rigwright.XXXXXX) && cd "$d" || exit 71\n'
+        f"{{ export LC_ALL=C LANGUAGE=C PATH={_PATH} {exports}\numask 022\n"
+        f'd=$(mktemp -d -p /run rigwright.XXXXXX 2>/dev/null || mktemp -d -p /dev/shm rigwright.XXXXXX) && cd "$d" || {{ echo "{NO_ROOM}"; exit; }}\n'
         "trap 'cd /; rm -rf \"$d\"' EXIT"
     )
 
@@ -59,7 +62,7 @@ def _opening(environment: Mapping[str, str]) -> str:
 def _closing(count: int, nonce: str) -> list[str]:
     numbers = " ".join(str(number) for number in range(count))
     return [
-        f'set --; for i in {numbers}; do c=-1; if [ -e $i.r ]; then read c <$i.c; else rm -f $i.o $i.e; fi; set -- "$@" "$c"; done',
+        f'set --; for i in {numbers}; do c=-1; [ -e $i.r ] || rm -f $i.o $i.e $i.c; [ -s $i.c ] && read c <$i.c; set -- "$@" "$c"; done',
         f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e 2>/dev/null; echo "{nonce} data"; cat *.o *.e 2>/dev/null; echo; echo "{nonce} end"',
         "exit; }",
         "",
@@ -78,7 +81,7 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
     """
     start = answer.find(f"{nonce} codes".encode())
     middle = answer.find(f"{nonce} data\n".encode(), start)
-    if start < 0 or middle < 0:
+    if start < 0 or middle < 0 or not finished(answer, nonce):
         shown = answer[-300:].decode("utf-8", "replace").strip()
         raise HostError(
             "",
@@ -87,6 +90,8 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         )
     header = answer[start:middle].decode("ascii", "replace").splitlines()
     codes = [int(word) for word in header[0].split()[2:]]
+    if len(codes) != count:
+        raise HostError("", "the host has no room for the answers", "room in /run or /dev/shm", "df -h /run /dev/shm")
     parts: dict[str, bytes] = {}
     position = middle + len(f"{nonce} data\n")
     for line in header[1:]:

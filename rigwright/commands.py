@@ -7,7 +7,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -117,7 +117,7 @@ def _run(
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
         act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
-        act(work, text, yes or command == "limits", show)
+        act(work, text, yes, show)
     finally:
         fleet.close(work)
     for report in reports:
@@ -127,6 +127,15 @@ def _run(
 
 
 def _something(bound: Sequence[Any], path: Path, tags: frozenset[str]) -> None:
+    from rigwright.yamlfile import did_you_mean
+
+    known = {tag for one in bound for tag in one.tags}
+    for tag in sorted(tags - known):
+        raise UsageError(
+            "--tags",
+            f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}",
+            ", ".join(sorted(known)) or "no tags",
+        )
     if any(one.steps or one.checks for one in bound):
         return
     if tags:
@@ -188,7 +197,7 @@ def _plan(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
 def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
     from rigwright import fleet
 
-    fleet.on_all(work, fleet.plan)
+    fleet.on_all(work, fleet.look)
     fleet.on_all(work, fleet.check_all)
     for one in work:
         if one.report.error is None:
@@ -221,12 +230,16 @@ def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
             )
 
 
-def _limits(work: list[Any], text: Any, _yes: bool, show: bool) -> None:
+def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:
     from rigwright import fleet
     from rigwright.report.limits import rows
 
     fleet.on_all(work, fleet.plan)
     if not show:
+        changes = [change for one in work for step in one.report.planned for change in step.changes]
+        if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
+            text.plans([one.report for one in work if one.report.error is None])
+            _consent(yes, text)  # a playbook of the user's own, that does more than limits
         fleet.on_all(work, fleet.apply)
 
     def table(one: Any) -> None:
@@ -270,38 +283,3 @@ def _ask_password(host: str) -> str:
     import getpass
 
     return getpass.getpass(f"sudo password on {host}: ")
-
-
-def trust(host: str, inventory: str = "", yes: bool = False) -> int:
-    """Shows the key that a host offers, and records it after a yes; returns the exit code."""
-    return _guarded(lambda: _trust(host, inventory, yes))
-
-
-def _trust(host: str, inventory: str, yes: bool) -> int:
-    from rigwright import ssh
-
-    found = read_inventory(inventory)
-    for one in found.select(host) if host else [found.only()]:
-        name, key = ssh.offered_key(one, 20)
-        print(f"{one.name} ({name}) offers {ssh.fingerprint(key)}")
-        print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
-        if not yes:
-            if not sys.stdin.isatty():
-                raise ConsentError(
-                    "trust",
-                    "no terminal to say yes at",
-                    "a yes",
-                    "the same command with --yes, once the key is compared",
-                )
-            if input("Trust it? [y/N] ").strip().lower() not in ("y", "yes"):
-                raise ConsentError("trust", "the answer was no; nothing was recorded", "a yes")
-        print(f"recorded in {ssh.trust(name, key)}")
-    return 0
-
-
-def _guarded(act: Callable[[], int]) -> int:
-    try:
-        return act()
-    except RigwrightError as error:
-        print(f"error {error}", file=sys.stderr)
-        return error.exit_code

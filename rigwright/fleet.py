@@ -65,9 +65,10 @@ def prepare(
     reboots = Reboots(threading.Lock())
     environment = {"RIGWRIGHT_RUN": options.run_id}
     passwords: dict[str, Secret] = {}
+    asking = threading.Lock()
 
     def ask(name: str) -> str:
-        with reboots.lock:
+        with asking:
             if name not in passwords and ask_password:
                 passwords[name] = Secret(ask_password(name))
         return passwords[name].reveal()
@@ -122,10 +123,15 @@ def connect(one: Work) -> None:
     one.run.transport.connect()
 
 
-def plan(one: Work) -> None:
-    """The report holds the plan; its status is ok or pending. Raises the first step's error."""
+def look(one: Work) -> None:
+    """The report holds the plan, steps that failed among it."""
     one.report.planned = one.run.planned(one.bound.steps)
     one.report.simulated = str(one.run.value(system.simulated))
+
+
+def plan(one: Work) -> None:
+    """The report holds the plan; its status is ok or pending. Raises the first step's error."""
+    look(one)
     failed = next((step for step in one.report.planned if step.error is not None), None)
     if failed is not None and failed.error is not None:
         raise failed.error

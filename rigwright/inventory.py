@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import re
 from collections.abc import Mapping
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.errors import InputError, UsageError
+from rigwright.shell import Secret
+from rigwright.templates import settled
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import did_you_mean, load, only_keys
 
 OUR_VARIABLES = ("rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "ssh_known_hosts")
+NO_MATCH = "matches no host"
 _RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
 
 
@@ -65,7 +69,7 @@ class Inventory:
             else:
                 chosen = (chosen or []) + [name for name in names if name not in (chosen or [])]
         if not chosen:
-            raise UsageError(f"--host {pattern}", "matches no host", "a host, a group or a pattern", self._todo())
+            raise UsageError(f"--host {pattern}", NO_MATCH, "a host, a group or a pattern", self._todo())
         return [self.hosts[name] for name in chosen]
 
     def only(self) -> Host:
@@ -135,7 +139,7 @@ def read(path: Path) -> Inventory:
         variables.update(_vars_files(folder / "host_vars", name))
         variables["inventory_hostname"] = name
         variables["group_names"] = [group for group in mine if group != "all"]
-        hosts[name] = Host(name, tuple(mine), variables, where)
+        hosts[name] = Host(name, tuple(mine), _connection(settled(variables, where), where), where)
     members = {group: tuple(name for name, host in hosts.items() if group in host.groups) for group in groups}
     return Inventory(path, hosts, members)
 
@@ -194,13 +198,11 @@ def check_names(variables: YamlMapping) -> None:
     for name in variables:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise InputError(variables.where(name), f"'{name}' is no name of a variable", "letters, digits and _")
-        hint = did_you_mean(name, OUR_VARIABLES)
-        close = hint and sum(a != b for a, b in zip(name, hint[15:], strict=False)) <= 2
-        if name not in OUR_VARIABLES and close and abs(len(name) - len(hint.split("'")[1])) <= 2:
+        near = difflib.get_close_matches(name, OUR_VARIABLES, n=1, cutoff=0.8)
+        if near and name not in OUR_VARIABLES:
+            found = f"unknown variable '{name}'; did you mean '{near[0]}'?"
             raise InputError(
-                variables.where(name),
-                f"unknown variable '{name}'{hint}",
-                f"one of {', '.join(OUR_VARIABLES)}, or a name less like them",
+                variables.where(name), found, f"one of {', '.join(OUR_VARIABLES)}, or a name less like them"
             )
 
 
@@ -215,6 +217,30 @@ def expand(pattern: str) -> list[str]:
     else:
         middle = [chr(code) for code in range(ord(first), ord(last) + 1, step)]
     return [name for word in middle for name in expand(pattern[: found.start()] + word + pattern[found.end() :])]
+
+
+_REFUSED = (
+    "ansible_ssh_common_args",
+    "ansible_ssh_extra_args",
+    "ansible_ssh_args",
+    "ansible_password",
+    "ansible_ssh_pass",
+)
+
+
+def _connection(variables: dict[str, Any], where: str) -> dict[str, Any]:
+    """The variables, those of the connection checked, its passwords as secrets. Raises InputError."""
+    for name in _REFUSED:
+        if name in variables:
+            found = f"{name}, which rigwright does not use"
+            raise InputError(where, found, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out")
+    for name in ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"):
+        if name in variables:
+            variables["ansible_become_password"] = variables[name] = Secret(str(variables[name]))
+    port = variables.get("ansible_port", 22)
+    if not str(port).isdigit() or not 0 < int(port) < 65536:
+        raise InputError(where, f"ansible_port is {port!r}", "a number from 1 to 65535")
+    return variables
 
 
 def _parents(groups: Mapping[str, _Group]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,25 +28,29 @@ mkdir -p -m 755 /var/lib/rigwright /var/lib/rigwright/runs && mkdir -p -m 700 "$
 cat >"$dir/script"; chmod 700 "$dir/script"
 cat >"$dir/job" <<'END'
 dir=$1; sh "$dir/script" >"$dir/log" 2>&1 </dev/null; code=$?
-read boot </proc/sys/kernel/random/boot_id; echo "$code $boot" >"$dir/result.new"; sync "$dir/result.new"; mv "$dir/result.new" "$dir/result"; sync "$dir"
+read boot </proc/sys/kernel/random/boot_id
+echo "$code $boot" >"$dir/result.new" && sync "$dir/result.new" && mv "$dir/result.new" "$dir/result" && sync "$dir"
 END
 rm -f "$dir/result"; : >"$dir/log"; sync "$dir/script" "$dir/job" "$dir"
 state=$(systemctl show -p SubState --value -- "$unit")
 case $state in running|start*) echo "the unit $unit is running already" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
+echo "$dir" >"/run/rigwright.$unit"
 systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
   --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir"
-echo "$dir" >"/run/rigwright.$unit"
 """
 _WATCH = """
 dir=$1 from=$2 n=0
 while [ $n -lt 40 ]; do
-  [ -e "$dir/result" ] && break
+  [ -s "$dir/result" ] && break
   [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && [ $n -gt 1 ] && break
   n=$((n+1)); sleep 0.1
 done
 touch -c /var/lib/rigwright/lease 2>/dev/null || :
-if [ -e "$dir/result" ]; then read code boot <"$dir/result"; else read boot </proc/sys/kernel/random/boot_id; code=running; fi
+if [ -s "$dir/result" ]; then read code boot <"$dir/result"; else
+  read boot </proc/sys/kernel/random/boot_id; code=running
+  case $(systemctl show -p SubState --value -- "${dir##*/}") in running|start*) ;; *) [ -s "$dir/result" ] || code=lost;; esac
+fi
 echo "$code $boot"; tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 """
 
@@ -92,6 +97,12 @@ def watch(transport: Transport, folder: str, limit_s: float, step: str, say: Cal
         for line in lines[:-1]:
             say(line.decode("utf-8", "replace").rstrip("\r"))
         shown = len(log) - len(lines[-1])
+        if code == "lost":
+            found, todo = (
+                "the job ended without a result",
+                f"df -h /var; journalctl -u {folder.rsplit('/', 1)[-1]}, on the host",
+            )
+            raise HostError(step, found, "a result", f"{todo}; then the same command again: it goes on from there")
         if code != "running" and not more:
             return Result(int(code), log)
         if boot and code == "running" and seen_boot != boot:
@@ -142,7 +153,17 @@ if [ -s "$file" ] && [ "$(cut -d' ' -f1 "$file")" != "${mine%% *}" ]; then
 fi
 echo "$mine" >"$file.new" && mv "$file.new" "$file"
 """
+_KEEP = """
+file=/var/lib/rigwright/lease
+[ "$(cut -d' ' -f1 "$file" 2>/dev/null)" = "$1" ] && exec touch "$file"
+echo "another run has taken this host: $(cat "$file" 2>/dev/null)" >&2; exit 75
+"""
 _RELEASE = 'f=/var/lib/rigwright/lease; [ "$(cut -d" " -f1 "$f" 2>/dev/null)" = "$1" ] && rm -f "$f"; :'
+
+
+def keep_lease(run_id: str) -> Command:
+    """A command that beats the lease's heart, and fails when another run has taken it."""
+    return script(_KEEP, run_id, timeout_s=30)
 
 
 def take_lease(transport: Transport, host: str, run_id: str) -> None:
@@ -151,7 +172,7 @@ def take_lease(transport: Transport, host: str, run_id: str) -> None:
     A holder without a heartbeat for 10 minutes and without a job, or one that was a process of this machine that has
     ended, holds nothing.
     """
-    machine = socket.gethostname()
+    machine = f"{socket.gethostname()}-{uuid.getnode():x}"
     mine = f"{run_id} {getpass.getuser()}@{machine} {os.getpid()} {_started(os.getpid())}"
     dead = ""
     for _ in range(2):
@@ -161,7 +182,7 @@ def take_lease(transport: Transport, host: str, run_id: str) -> None:
         age, holder = answer.text.strip().split(" ", 1)
         words = holder.split()
         ours = len(words) == 4 and words[1].endswith(f"@{machine}")
-        if not ours or (words[3] != "?" and _started(int(words[2])) == words[3]):
+        if not ours or words[3] == "?" or _started(int(words[2])) == words[3]:
             raise HostError(
                 host,
                 f"run {words[0]} by {words[1]} is changing it (heartbeat {age} s ago)",

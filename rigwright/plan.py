@@ -13,7 +13,7 @@ from rigwright.playbook import Step
 
 Status = Literal["ok", "pending", "changed", "unknown", "failed", "skipped"]
 Read = Callable[[Sequence[Fact[Any]]], None]
-MAX_ROUNDS = 8
+MAX_ROUNDS = 6
 
 
 @dataclass(frozen=True)

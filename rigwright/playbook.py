@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +15,14 @@ from rigwright import catalogue
 from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import InputError, UsageError
-from rigwright.inventory import Host, Inventory
-from rigwright.templates import FOLDER, Template, evaluate, render, render_text
+from rigwright.inventory import NO_MATCH, Host, Inventory
+from rigwright.templates import FOLDER, Template, evaluate, fill, render, settled
 from rigwright.wanted import VARIABLES, convert
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import Sequence as YamlSequence
 from rigwright.yamlfile import did_you_mean, load, only_keys
 
 _TASK_KEYS = ("name", "when", "loop", "tags", "vars")
-_WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,11 @@ class Step:
     parameters: Mapping[str, Any]
     where: str
     skipped: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells a step from every other of its host: two may share a name, a loop's steps share a line."""
+        return f"{self.where} {self.name}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Bound:
     host: Host
     steps: tuple[Step, ...]
     checks: tuple[Check, ...]
+    tags: frozenset[str] = frozenset()
 
 
 def read(path: Path) -> YamlSequence:
@@ -80,15 +84,14 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
     folder = path.parent.parent / "templates"
     steps: list[Step] = []
     checks: list[Check] = []
+    known: set[str] = set()
     for play in read(path):
-        try:
-            meant = inventory.select(str(play["hosts"]))
-        except UsageError:
-            meant = []
-        if host.name not in [one.name for one in meant]:
+        if not _meant(play, inventory, host):
             continue
         play_variables = {**variables, **(play.get("vars") or {})}
-        play_variables = _settled(play_variables, play.where("name"))
+        play_variables = settled(play_variables, play.where("name"))
+        for task in [*_tasks(play, "tasks"), *_tasks(play, "checks")]:
+            known |= _tags(task)
         for task in _tasks(play, "tasks"):
             for found in _bind_task(task, play_variables, tags, folder if folder.is_dir() else FOLDER, "operations"):
                 steps.append(Step(*found))
@@ -98,7 +101,17 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
             ):
                 if not skipped:
                     checks.append(Check(name, operation, function, parameters, where))
-    return Bound(host, tuple(steps), tuple(checks))
+    return Bound(host, tuple(steps), tuple(checks), frozenset(known))
+
+
+def _meant(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
+    """Whether a play is for a host. Raises InputError when its `hosts:` names what the inventory does not have."""
+    try:
+        return host in inventory.select(str(play["hosts"]))
+    except UsageError as error:
+        if error.found == NO_MATCH:
+            return False
+        raise InputError(play.where("hosts"), error.found, "a host or group of the inventory", error.todo) from None
 
 
 def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
@@ -112,45 +125,14 @@ def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
 
 
 def _variables(host: Host) -> dict[str, Any]:
-    """The host's variables, templates in them filled in, and rigwright's own of the right shape."""
-    variables = _settled(dict(host.variables), host.where)
+    """The host's variables, rigwright's own of the right shape."""
+    variables = dict(host.variables)
     for name, wanted in VARIABLES.items():
         if name in variables:
             convert(variables[name], wanted, getattr(variables[name], "path", "") or host.where, name)
     if "rig" in variables:
         variables["expected_gpus"] = len(catalogue.rig(variables["rig"], host.where).gpus)
     return variables
-
-
-def _settled(variables: dict[str, Any], where: str) -> dict[str, Any]:
-    for _ in range(5):
-        templated = [name for name, value in variables.items() if _has_template(value)]
-        if not templated:
-            return variables
-        variables = {**variables, **{name: _fill(variables[name], variables, f"{where}: {name}") for name in templated}}
-    raise InputError(where, f"the variable '{templated[0]}' never settles", "variables without a circle")
-
-
-def _has_template(value: Any) -> bool:
-    if isinstance(value, str):
-        return "{{" in value or "{%" in value
-    if isinstance(value, Mapping):
-        return any(map(_has_template, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_has_template, value))
-
-
-def _fill(value: Any, variables: Mapping[str, Any], where: str) -> Any:
-    """A value with its templates filled in; one that is a single `{{ }}` keeps its type."""
-    if isinstance(value, str) and _has_template(value):
-        whole = _WHOLE.fullmatch(value)
-        return evaluate(whole[1].strip(), variables, where) if whole else render_text(value, variables, where)
-    if isinstance(value, YamlMapping) and _has_template(value):
-        filled = YamlMapping({key: _fill(item, variables, value.where(key)) for key, item in value.items()})
-        filled.path, filled.line, filled.lines = value.path, value.line, value.lines
-        return filled
-    if isinstance(value, (list, tuple)) and _has_template(value):
-        return [_fill(item, variables, where) for item in value]
-    return value
 
 
 _Found = tuple[str, str, Callable[..., Any], Mapping[str, Any], str, str]
@@ -175,22 +157,25 @@ def _bind_task(
             f"unknown {one} '{operation}'{did_you_mean(operation, [*known, *_TASK_KEYS])}",
             f"one of {', '.join(known)}",
         )
-    own_tags = {task["tags"]} if isinstance(task.get("tags"), str) else set(task.get("tags") or ())
-    if tags and not own_tags & (tags | {"always"}):
+    if tags and not _tags(task) & (tags | {"always"}):
         return
-    variables = _settled({**outer, **(task.get("vars") or {})}, where)
+    variables = settled({**outer, **(task.get("vars") or {})}, where)
     items: Any = [None]
     if "loop" in task:
-        items = _fill(task["loop"], variables, task.where("loop"))
+        items = fill(task["loop"], variables, task.where("loop"))
         if not isinstance(items, (list, tuple)):
             raise InputError(task.where("loop"), f"'loop' is {items!r}", "a list")
     for item in items:
         inner = {**variables, "item": item} if "loop" in task else variables
-        label = str(_fill(task.get("name", operation), inner, task.where()))
+        label = str(fill(task.get("name", operation), inner, task.where()))
         skipped = _not_now(task, inner)
         given = task[operation]
         parameters = {} if skipped else _parameters(operation, function, given, inner, where, folder)
         yield label, operation, function, parameters, where, skipped
+
+
+def _tags(task: YamlMapping) -> set[str]:
+    return {task["tags"]} if isinstance(task.get("tags"), str) else set(task.get("tags") or ())
 
 
 def _not_now(task: YamlMapping, variables: Mapping[str, Any]) -> str:
@@ -218,7 +203,7 @@ def _parameters(
     found: dict[str, Any] = {}
     for name, value in given.items():
         at = given.where(name) if isinstance(given, YamlMapping) else where
-        filled = convert(_fill(value, variables, at), hints[name], at, name)
+        filled = convert(fill(value, variables, at), hints[name], at, name)
         found[name] = Template(render(filled, variables, folder)) if hints[name] is Template else filled
     for name, item in known.items():
         if name not in found and item.default is inspect.Parameter.empty:

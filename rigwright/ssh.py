@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -19,6 +20,17 @@ from rigwright.errors import Unreachable
 from rigwright.inventory import Host
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it would say reaches the user as Unreachable
+
+_KEY_KINDS = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+    "ssh-rsa",
+)
+"""The host keys that paramiko can ask for; of them, those that known_hosts has are asked for, as OpenSSH does."""
 
 OWN_KNOWN_HOSTS = Path("~/.config/rigwright/known_hosts")
 
@@ -93,23 +105,13 @@ def verified(host: Host, timeout_s: float) -> Session:
     try:
         _prepare(connection, sockets, timeout_s, str(host.variables.get("ssh_known_hosts", "")))
         connection.open()
-    except paramiko.BadHostKeyException as error:
-        raise Unreachable(
-            where,
-            f"the host key has changed: it is now {fingerprint(error.key)}",
-            f"the recorded {fingerprint(error.expected_key)}",
-            f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}",
-        ) from None
-    except paramiko.AuthenticationException as error:
-        raise Unreachable(
-            where,
-            f"the login as {connection.user} was refused ({error})",
-            "an ssh key that the host accepts",
-            f"ssh-copy-id {connection.user}@{connection.host}",
-        ) from None
-    except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
+    except BaseException as error:
         abort()
-        raise _unreachable(host, where, error, timed_out.is_set(), timeout_s) from None
+        with contextlib.suppress(Exception):
+            connection.close()
+        if not isinstance(error, (paramiko.SSHException, OSError, EOFError, ValueError)):
+            raise
+        raise _unreachable(host, where, error, timed_out.is_set(), timeout_s, connection) from None
     finally:
         timer.cancel()
     transport = connection.client.get_transport()
@@ -117,33 +119,40 @@ def verified(host: Host, timeout_s: float) -> Session:
     return Session(host, connection, abort)
 
 
-def _unreachable(host: Host, where: str, error: Exception, timed_out: bool, timeout_s: float) -> Unreachable:
+def _unreachable(
+    host: Host, where: str, error: Exception, timed_out: bool, timeout_s: float, connection: Any = None
+) -> Unreachable:
     text = str(error)
-    if "not found in known_hosts" in text:
+    unknown = re.search(r"Server '(.*)' not found in known_hosts", text)
+    if unknown and connection is not None and unknown[1] != _known_name(connection):
+        found = f"the host key of the gateway {unknown[1]} is not known"
+        return Unreachable(
+            where,
+            found,
+            "a key that you have checked",
+            f"ssh {unknown[1].strip('[]').split(']')[0]}, and compare the key",
+        )
+    if unknown:
         return Unreachable(
             where, "the host key is not known", "a key that you have checked", f"invoke trust --host {host.name}"
         )
+    if isinstance(error, paramiko.BadHostKeyException):
+        found = f"the host key has changed: it is now {fingerprint(error.key)}"
+        todo = f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}"
+        return Unreachable(where, found, f"the recorded {fingerprint(error.expected_key)}", todo)
+    if isinstance(error, paramiko.AuthenticationException):
+        user = connection.user if connection is not None else "USER"
+        found = f"the login as {user} was refused ({text})"
+        return Unreachable(where, found, "an ssh key that the host accepts", f"ssh-copy-id {user}@{host.address}")
     if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
-        return Unreachable(
-            where,
-            "the connection was refused",
-            "a running sshd on that port",
-            "is the machine up, and is ansible_port right?",
-        )
+        todo = "is the machine up, and is ansible_port right?"
+        return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
     if isinstance(error, socket.gaierror):
-        return Unreachable(
-            where,
-            f"the name cannot be resolved ({error.strerror})",
-            "an address",
-            f"set ansible_host for {host.name}: {host.where}",
-        )
+        todo = f"set ansible_host for {host.name}: {host.where}"
+        return Unreachable(where, f"the name cannot be resolved ({error.strerror})", "an address", todo)
     if timed_out or isinstance(error, TimeoutError):
-        return Unreachable(
-            where,
-            f"no login within {timeout_s:g} s",
-            "a host that answers",
-            f"is ansible_host right ({host.where}), and the machine on?",
-        )
+        todo = f"is ansible_host right ({host.where}), and the machine on?"
+        return Unreachable(where, f"no login within {timeout_s:g} s", "a host that answers", todo)
     return Unreachable(where, f"no connection ({type(error).__name__}: {text})", "an ssh login", f"ssh {host.address}")
 
 
@@ -158,7 +167,6 @@ def _connection(host: Host) -> Any:
     if "ansible_ssh_private_key_file" in variables:
         connect["key_filename"] = [os.path.expanduser(str(variables["ansible_ssh_private_key_file"]))]
         connect["look_for_keys"] = False
-        connect["allow_agent"] = False
     config = Config(overrides={"run": {"in_stream": False}})
     return Connection(host.address, config=config, connect_kwargs=connect, **options)
 
@@ -169,6 +177,7 @@ def _prepare(connection: Any, sockets: list[socket.socket], timeout_s: float, kn
     _known_hosts(connection, known_hosts)
     connection.connect_kwargs.setdefault("banner_timeout", timeout_s)
     connection.connect_kwargs.setdefault("auth_timeout", timeout_s)
+    connection.connect_timeout = None  # ssh_config's ConnectTimeout and ours would be one too many
     connection.connect_kwargs.setdefault("timeout", timeout_s)
     if isinstance(connection.gateway, Connection):
         _prepare(connection.gateway, sockets, timeout_s, known_hosts)
@@ -189,13 +198,23 @@ def _known_hosts(connection: Any, extra: str) -> None:
     for name in [*named, "/etc/ssh/ssh_known_hosts", str(OWN_KNOWN_HOSTS), *([extra] if extra else [])]:
         path = Path(name).expanduser()
         if path.is_file():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, paramiko.hostkeys.InvalidHostKey):
                 keys.load(str(path))
+    name = _known_name(connection)
     alias = connection.ssh_config.get("hostkeyalias")
     if alias and keys.lookup(alias):
-        name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
         for kind, key in keys.lookup(alias).items():
             keys.add(name, kind, key)
+    kinds = set(keys.lookup(name) or ())
+    if kinds:
+        kinds |= {"rsa-sha2-256", "rsa-sha2-512"} if "ssh-rsa" in kinds else set()
+        others = [kind for kind in _KEY_KINDS if kind not in kinds]
+        connection.connect_kwargs["disabled_algorithms"] = {"keys": others}
+
+
+def _known_name(connection: Any) -> str:
+    """The name under which known_hosts holds a host."""
+    return str(connection.host) if connection.port == 22 else f"[{connection.host}]:{connection.port}"
 
 
 def fingerprint(key: paramiko.PKey) -> str:
@@ -223,14 +242,16 @@ def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
             transport.close()
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise _unreachable(host, where, error, False, timeout_s) from None
-    name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-    return name, key
+    return _known_name(connection), key
 
 
 def trust(name: str, key: paramiko.PKey) -> Path:
     """The key stands in rigwright's own known_hosts afterwards; returns that file."""
     path = OWN_KNOWN_HOSTS.expanduser()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("a", encoding="ascii") as file:
-        file.write(f"{name} {key.get_name()} {key.get_base64()}\n")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    kept = [line for line in lines if line.split()[:2] != [name, key.get_name()]]
+    fresh = path.with_suffix(".new")
+    fresh.write_text("\n".join([*kept, f"{name} {key.get_name()} {key.get_base64()}"]) + "\n", encoding="utf-8")
+    fresh.replace(path)
     return path

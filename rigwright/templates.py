@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import jinja2
 import jinja2.sandbox
 
 from rigwright.errors import InputError
+from rigwright.yamlfile import Mapping as YamlMapping
 
 Template = NewType("Template", str)
 """A parameter that names a file in templates/ and reaches the operation as its rendered text."""
@@ -63,3 +65,39 @@ def _guarded(text: str, values: Mapping[str, Any], where: str) -> str:
         raise InputError(where, f"template error: {error.message}", "defined variables") from None
     except (TypeError, ValueError, ZeroDivisionError, AttributeError, KeyError, OverflowError) as error:
         raise InputError(where, f"template error: {error}", "an expression that has a value") from None
+
+
+_WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
+
+
+def settled(variables: dict[str, Any], where: str) -> dict[str, Any]:
+    """The variables with every template in them filled in from the others. Raises InputError."""
+    for _ in range(5):
+        templated = [name for name, value in variables.items() if has_template(value)]
+        if not templated:
+            return variables
+        variables = {**variables, **{name: fill(variables[name], variables, f"{where}: {name}") for name in templated}}
+    raise InputError(where, f"the variable '{templated[0]}' never settles", "variables without a circle")
+
+
+def has_template(value: Any) -> bool:
+    """Whether a value, or anything in it, holds a template."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(map(has_template, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(has_template, value))
+
+
+def fill(value: Any, variables: Mapping[str, Any], where: str) -> Any:
+    """A value with its templates filled in; one that is a single `{{ }}` keeps its type."""
+    if isinstance(value, str) and has_template(value):
+        whole = _WHOLE.fullmatch(value)
+        return evaluate(whole[1].strip(), variables, where) if whole else render_text(value, variables, where)
+    if isinstance(value, YamlMapping) and has_template(value):
+        filled = YamlMapping({key: fill(item, variables, value.where(key)) for key, item in value.items()})
+        filled.path, filled.line, filled.lines = value.path, value.line, value.lines
+        return filled
+    if isinstance(value, (list, tuple)) and has_template(value):
+        return [fill(item, variables, where) for item in value]
+    return value

@@ -7,8 +7,10 @@ deadline that closes the socket: a login that hangs while a host resets cannot h
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +22,8 @@ from rigwright.shell import Command, Result, Secret
 
 if TYPE_CHECKING:
     from paramiko import Channel
+
+    from rigwright import ssh
 
 CONNECT_S = 20.0
 
@@ -61,8 +65,7 @@ class Ssh:
         self._session: object | None = None
         self._abandoned = False
         self._ask = ask_password
-        password = host.variables.get("ansible_become_password", host.variables.get("ansible_sudo_pass"))
-        self._sudo = password if isinstance(password, Secret) or password is None else Secret(str(password))
+        self._sudo: Secret | None = host.variables.get("ansible_become_password")
         self._sudo_wants_password = False
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
@@ -100,6 +103,8 @@ class Ssh:
         return batch.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+        from paramiko import SSHException
+
         from rigwright import ssh
 
         if not isinstance(self._session, ssh.Session):
@@ -107,7 +112,21 @@ class Ssh:
         session = self._session
         assert isinstance(session, ssh.Session)
         deadline = time.monotonic() + limit_s
+        stop = threading.Timer(limit_s, session.close)
+        stop.daemon = True
+        stop.start()
+        try:
+            return self._attempt(session, script, nonce, deadline)
+        except (OSError, EOFError, SSHException) as error:
+            raise Unreachable(
+                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
+            ) from None
+        finally:
+            stop.cancel()
+
+    def _attempt(self, session: ssh.Session, script: bytes, nonce: str, deadline: float) -> bytes:
         with session.channel(deadline) as channel:
+            channel.settimeout(max(1.0, deadline - time.monotonic()))
             if session.user == "root":
                 channel.exec_command("sh")
             elif self._sudo_wants_password:
@@ -115,23 +134,29 @@ class Ssh:
             else:
                 channel.exec_command("sudo -n sh")
             answer, errors = _converse(channel, script, nonce, deadline, self.host)
-        if not batch.finished(answer, nonce) and not answer and b"sudo" in errors and not self._sudo_wants_password:
-            if b"password" not in errors:
-                raise HostError(self.host.name, f"sudo refused: {_last(errors)}", f"that {session.user} may use sudo")
-            self._sudo_wants_password = True
-            return self._exchange(script, nonce, limit_s)
-        if not batch.finished(answer, nonce) and b"not found" in errors:
+        if batch.finished(answer, nonce):
+            return answer
+        if answer.startswith(batch.NO_ROOM.encode()):
             raise HostError(
-                self.host.name,
-                f"{_last(errors)}",
-                "sudo on the host, or a login as root",
-                "apt-get install sudo, as root",
+                self.host.name, "no temporary directory can be made", "room in /run or /dev/shm", "df -h /run /dev/shm"
             )
-        if not batch.finished(answer, nonce) and not answer:
+        if answer:
             raise Unreachable(
-                self.host.name, f"the connection ended before an answer came ({_last(errors) or 'no message'})"
+                self.host.name, "the connection ended in the middle of an answer", "", "run the same command again"
             )
-        return answer
+        if b"not found" in errors:
+            raise HostError(
+                self.host.name, _last(errors), "sudo on the host, or a login as root", "apt-get install sudo, as root"
+            )
+        if b"sudo" not in errors:
+            said = _last(errors) or "no message"
+            raise Unreachable(self.host.name, f"the connection ended before an answer came ({said})")
+        if self._sudo_wants_password or not re.search(
+            rb"password|authentication is required|terminal is required", errors
+        ):
+            raise HostError(self.host.name, f"sudo refused: {_last(errors)}", f"that {session.user} may use sudo")
+        self._sudo_wants_password = True
+        return self._attempt(session, script, nonce, deadline)
 
     def _sudo_with_password(self, channel: Channel, nonce: str, deadline: float) -> None:
         """The password is sent only after sudo asked for it by our marker, the script only after our nonce came back."""
@@ -153,6 +178,9 @@ class Ssh:
         channel.sendall(self._sudo.reveal().encode() + b"\n")
         ready = _until(channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode())
         if f"{nonce} ready".encode() not in ready:
+            said = _until(channel, b"\0\0", time.monotonic() + 3, errors=True).replace(marker.encode(), b"")
+            if b"sudoers" in said or b"not allowed" in said:
+                raise HostError(self.host.name, f"sudo refused: {_last(said)}", "that this user may use sudo")
             self._sudo = None
             raise HostError(
                 self.host.name, "sudo refused the password", "the password of the user that logs in", "try again"
@@ -231,42 +259,13 @@ class Local:
         self.round_trips += 1
         limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
         argv = ["sh"] if os.geteuid() == 0 else ["sudo", "-n", "sh"]
-        done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
+        try:
+            done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            raise HostError(self.host.name, f"no answer within {limit_s:g} s", "an answer") from None
         if not done.stdout:
             raise HostError(self.host.name, f"no root: {_last(done.stderr)}", "root, or sudo without a password")
         return batch.results(done.stdout, nonce, len(commands))
-
-
-class Recorded:
-    """Answers from a table: for tests, and to replay what a host once said."""
-
-    def __init__(self, answers: Mapping[Command, Result] | Callable[[Command], Result]) -> None:
-        self._answers = answers
-        self.round_trips = 0
-        self.ran: list[Command] = []
-
-    def connect(self, timeout_s: float = CONNECT_S) -> None:
-        """There is nothing to connect to."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def abandon(self) -> None:
-        """There is nothing that waits."""
-
-    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
-        self.round_trips += 1
-        found: list[Result] = []
-        for cmd in commands:
-            self.ran.append(cmd)
-            found.append(
-                self._answers(cmd)
-                if callable(self._answers)
-                else self._answers.get(cmd, Result(127, b"", b"not recorded"))
-            )
-            if found[-1].code != 0 and not together:
-                return found
-        return found
 
 
 def to(

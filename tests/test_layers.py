@@ -9,9 +9,9 @@ ROOT = Path(__file__).parent.parent / "rigwright"
 LAYERS = {
     "errors": 0,
     "shell": 1, "yamlfile": 1, "catalogue": 2, "wanted": 2, "preferences": 2,
-    "inventory": 2, "batch": 2,
-    "ssh": 3, "facts": 3, "change": 3, "templates": 3, "events": 4,
-    "transport": 4, "resolution": 4,
+    "batch": 2, "inventory": 2.5,
+    "ssh": 3, "facts": 3, "change": 3, "templates": 2, "events": 4,
+    "transport": 4, "resolution": 4, "recorded": 5,
     "operations": 5, "checks": 6,
     "playbook": 7,
     "plan": 8, "jobs": 8,
@@ -20,6 +20,7 @@ LAYERS = {
     "fleet": 11,
     "report": 12,
     "commands": 13,
+    "trust": 14,
 }  # fmt: skip
 
 

@@ -27,12 +27,14 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
             raise Unreadable(result.error_text)
         found: dict[str, Package] = {}
         for line in result.text.splitlines():
-            name, version, want, status = line.split("\t")
+            name, version, want, status, *architecture = line.split("\t")
+            if architecture and architecture[0] not in ("amd64", "all"):
+                continue  # the 32-bit twin of a library; the driver is the 64-bit one
             if status not in ("not-installed", "config-files") or want == "hold":
                 found[name] = Package(version, status == "installed", want == "hold")
         return found
 
-    form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\n"
+    form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
     asked = tuple(sorted(set(names)))
     return Fact(f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, *asked), parse)
 
@@ -48,7 +50,11 @@ def _audit(result: Result) -> str:
     return result.text.strip()
 
 
-dpkg_audit = Fact("apt.dpkg_audit", command("dpkg", "--audit"), _audit)
+_AUDIT = """
+ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' && echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
+exec dpkg --audit
+"""
+dpkg_audit = Fact("apt.dpkg_audit", script(_AUDIT), _audit)
 
 
 @dataclass(frozen=True)

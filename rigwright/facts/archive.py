@@ -29,7 +29,6 @@ class Version:
 
     version: str
     source: str
-    depends: str
     transitional: bool
 
 
@@ -42,26 +41,38 @@ class Archive:
 
 
 _PRIVATE = """
-d=/run/rigwright/apt; mkdir -p "$d" && exec 9>"$d/lock" && flock -w 240 9 || { echo 'no lock on private lists' >&2; exit 1; }
 url=$1 key_url=$2 fingerprint=$3 preferences=$4; shift 4
+d=/run/rigwright/apt-$(printf %s "$url" | sha256sum | cut -c1-8)
+mkdir -p "$d" && exec 9>"$d/lock" && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
+[ -d "$d/lists" ] || cp -a /var/lib/apt/lists "$d/lists"
 mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
 rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/sources.list.d/rigwright-*
 private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false"
+fetch="/usr/lib/apt/apt-helper -q $private download-file"
+get() { rm -f "$2"; $fetch "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
 if [ -n "$url" ]; then
-  get() { rm -f "$2"; /usr/lib/apt/apt-helper -q $private download-file "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
-  [ -s "$d/key.asc" ] && [ "$(cat "$d/key.url" 2>/dev/null)" = "$key_url" ] || { get "$key_url" "$d/key.asc"; get "$url/InRelease" "$d/InRelease"; }
-  awk '/^-----BEGIN/{h=1;next} h&&/^[ \\t\\r]*$/{h=0;b=1;next} /^=/||/^-----END/{b=0} b' "$d/key.asc" | base64 -d >"$d/key.gpg"
+  command -v gpgv >/dev/null || { echo 'gpgv is missing: sudo apt-get install gpgv' >&2; exit 1; }
+  if ! [ -s "$d/key.asc" ] || [ "$(cat "$d/key.url" 2>/dev/null)" != "$key_url" ]; then
+    get "$key_url" "$d/key.asc"; get "$url/InRelease" "$d/InRelease"
+  fi
+  dearmor='/^-----BEGIN/{h=1;next} h&&/^[ \\t\\r]*$/{h=0;b=1;next} /^=/||/^-----END/{b=0} b'
+  awk "$dearmor" "$d/key.asc" | base64 -d >"$d/key.gpg"
   signed=$(gpgv --keyring "$d/key.gpg" --status-fd 1 "$d/InRelease" 2>/dev/null | awk '/VALIDSIG/{print $3, $NF}')
   [ -n "$signed" ] || { rm -f "$d/key.asc"; echo "BADSIG $url" >&2; exit 1; }
-  case " $signed " in *" $fingerprint "*) ;; *) [ -z "$fingerprint" ] || { rm -f "$d/key.asc"; echo "BADKEY $signed" >&2; exit 1; };; esac
+  case " $signed " in *" $fingerprint "*) ;; *) rm -f "$d/key.asc"; echo "BADKEY $signed" >&2; exit 1;; esac
   echo "$key_url" >"$d/key.url"
+  grep -lF "${url%/}" "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | xargs -r rm -f
   echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list"
 fi
 if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
 sources=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)
 if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updated" -mmin -10 2>/dev/null)" ]; then
-  apt-get $private -qq update >"$d/update.log" 2>&1 || { grep -E '^(E|W|Err)' "$d/update.log" | head -5 >&2; exit 1; }
-  echo "$sources" >"$d/sources"; : >"$d/updated"
+  rm -f "$d/updated"
+  if apt-get $private -q update >"$d/update.log" 2>&1 && ! grep -qE '^(W|Err)' "$d/update.log"; then
+    echo "$sources" >"$d/sources"; : >"$d/updated"
+  elif [ -z "$(find "$d/lists" -maxdepth 1 -name '*Packages*')" ]; then
+    grep -E '^(E|W|Err)' "$d/update.log" | head -5 >&2; exit 1
+  fi
 fi
 """
 _OFFERED = (
@@ -96,10 +107,14 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
 
     asked = tuple(sorted(set(names)))
     return Fact(
-        f"archive.offered({','.join(asked)})",
+        f"archive.offered({','.join(asked)}){_from(repository)}",
         script(_OFFERED, *_arguments(repository), "", *asked, timeout_s=300),
         parse,
     )
+
+
+def _from(repository: Repository | None) -> str:
+    return f" from {repository.url}" if repository else ""
 
 
 def _arguments(repository: Repository | None) -> tuple[str, str, str]:
@@ -116,22 +131,26 @@ def _why(result: Result, repository: Repository | None) -> str:
 
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
-    stanzas: dict[tuple[str, str], tuple[str, bool]] = {}
+    stanzas: dict[tuple[str, str], bool] = {}
     for stanza in show.split("\n\n"):
         values = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
         if "Package" in values and "Version" in values:
             description = values.get("Description", "") + values.get("Description-en", "")
-            stanzas[values["Package"], values["Version"]] = (
-                values.get("Depends", ""),
-                "transitional" in description.lower(),
-            )
+            only_another = _other_branch(values["Package"], values.get("Depends", ""))
+            stanzas[values["Package"], values["Version"]] = "transitional" in description.lower() or only_another
     found: dict[str, list[Version]] = {}
     for line in madison.splitlines():
         name, version, source = (word.strip() for word in line.split("|", 2))
         if not source.endswith("Sources"):
-            depends, transitional = stanzas.get((name, version), ("", False))
-            found.setdefault(name, []).append(Version(version, source.split()[0], depends, transitional))
+            found.setdefault(name, []).append(Version(version, source.split()[0], stanzas.get((name, version), False)))
     return {name: tuple(versions) for name, versions in found.items()}
+
+
+def _other_branch(name: str, depends: str) -> bool:
+    """Whether a package named after a branch depends on NVIDIA packages of other branches only."""
+    own = re.search(r"-(\d{3})(-|$)", name)
+    others = re.findall(r"nvidia-[a-z0-9-]*?(\d{3})(?:[-, ]|$)", depends)
+    return bool(own and others) and own is not None and own[1] not in others
 
 
 @dataclass(frozen=True)
@@ -158,4 +177,5 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
         return Simulation(moves(text), "" if code.strip() == "0" else "\n".join(errors) or text.strip()[-300:])
 
     arguments = (*_arguments(repository), preferences, *packages)
-    return Fact(f"archive.simulated({','.join(packages)})", script(_SIMULATE, *arguments, timeout_s=300), parse)
+    name = f"archive.simulated({','.join(packages)}){_from(repository)}"
+    return Fact(name, script(_SIMULATE, *arguments, timeout_s=300), parse)

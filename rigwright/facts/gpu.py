@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rigwright.facts import Fact, Unavailable
-from rigwright.shell import Result, command
+from rigwright.shell import Result, command, script
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,21 @@ processes = Fact(
     command("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader", timeout_s=30),
     _processes,
 )
+
+_HOLDERS = """
+find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
+  name=$(cat "/proc/$pid/comm" 2>/dev/null) && echo "$pid, $name"
+done; :
+"""
+
+
+def _holders(result: Result) -> tuple[Process, ...]:
+    rows = (line.partition(", ") for line in result.text.splitlines())
+    return tuple(Process(int(pid), name) for pid, _, name in rows)
+
+
+holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60), _holders)
+"""The processes that have a GPU's device open; also told when the library moved and nvidia-smi cannot answer."""
 
 PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
 

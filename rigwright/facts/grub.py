@@ -20,6 +20,11 @@ class Entry:
     command_line: str
 
     @property
+    def initrd_path(self) -> str:
+        """Where the initramfs stands on the running system; GRUB's own path lacks /boot, or holds a subvolume."""
+        return "/boot/" + self.initrd.rsplit("/", 1)[-1]
+
+    @property
     def release(self) -> str:
         """The kernel's release (what `uname -r` will say): its file name without `vmlinuz-`."""
         return self.kernel.rsplit("/", 1)[-1].removeprefix("vmlinuz-")

@@ -46,7 +46,8 @@ class Initramfs:
 
 
 _INITRAMFS = """
-d=$(mktemp -d -p /run rigwright-initrd.XXXXXX) || exit 1
+command -v unmkinitramfs >/dev/null || { echo "unmkinitramfs is missing (initramfs-tools)" >&2; exit 1; }
+d=$(mktemp -d -p /var/tmp rigwright-initrd.XXXXXX) || exit 1
 trap 'rm -rf "$d"' EXIT
 unmkinitramfs "$1" "$d" || exit 1
 find "$d" -name '*.ko*' -printf 'module %f\\n'

@@ -55,7 +55,7 @@ systemctl show -p ActiveState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonot
 echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
 pid=$(systemctl show -p MainPID --value -- "$unit"); exe=$(readlink "/proc/$pid/exe" 2>/dev/null)
 case $exe in *' (deleted)') echo deleted=yes;; esac
-for file in "$@"; do [ -e "$file" ] && stat -c 'ctime=%Z' -- "$file"; done; :
+for file in "$@"; do [ -e "$file" ] && stat -c 'ctime=%.9Z' -- "$file"; done; :
 """
 
 

@@ -12,13 +12,29 @@ from rigwright.operations import file
 from rigwright.preferences import pin_path, pin_text
 from rigwright.shell import Command, command, script
 
-_INSTALL = """
+_APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
-apt-get -q -o DPkg::Lock::Timeout=600 update || echo 'rigwright: some lists could not be read; going on with the others'
-apt() { apt-get -y -q -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \\
-  --no-install-recommends --allow-downgrades --allow-change-held-packages "$@"; }
+quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+update() {
+  n=0
+  while said=$(apt-get -q update 2>&1) || :; case $said in *"Could not get lock"*) [ $n -lt 60 ];; *) false;; esac; do n=$((n+1)); sleep 5; done
+  case $said in *"
+E: "*|"E: "*) echo "$said"; return 1;; esac
+}
+"""
+_INSTALL = (
+    _APT
+    + """
+update || echo 'rigwright: some lists could not be read; going on with the others'
+apt() { apt-get -y -q $quiet --no-install-recommends --allow-downgrades --allow-change-held-packages "$@"; }
+named=" "; for word in "$@"; do case $word in *-) named="$named${word%-} ";; esac; done
+also=$(apt -s install "$@" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
+  case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
+if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
 apt --download-only install "$@" && apt install "$@"
 """
+)
+_HEAL = _APT + "dpkg --configure -a --force-confdef --force-confold && exec apt-get -y -q $quiet -f install"
 
 
 def install(words: list[str]) -> Command:
@@ -71,7 +87,7 @@ def source(
     changes += file.differing(facts, listed, line.encode())
     yield from changes
     if changes:
-        yield Change("run", "apt-get update", "", "lists read", (command("apt-get", "-q", "update", timeout_s=600),))
+        yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
 
 
 def source_paths(name: str) -> tuple[str, str]:
@@ -109,8 +125,5 @@ def clean(facts: Facts) -> Iterator[Change]:
     """dpkg has no half-installed package; what an interrupted run left is configured."""
     audit = facts(dpkg.dpkg_audit)
     if audit:
-        heal = (
-            command("dpkg", "--configure", "-a", "--force-confdef", "--force-confold", timeout_s=1800, long=True),
-            command("apt-get", "-y", "-f", "install", timeout_s=1800, long=True),
-        )
+        heal = (script(_HEAL, timeout_s=1800, long=True),)
         yield Change("run", "dpkg --configure -a", audit.splitlines()[0], "every package configured", heal)

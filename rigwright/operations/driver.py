@@ -13,13 +13,13 @@ from rigwright.facts import apt as dpkg
 from rigwright.facts import os as system
 from rigwright.operations import apt
 from rigwright.preferences import pin_path
-from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved
+from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, numbers, pinned, repository, resolved
 from rigwright.shell import command, script
 from rigwright.wanted import Cuda, CudaSource, Driver
 
 
-def supported(facts: Facts, *, driver: Driver) -> Iterator[Change]:
-    """Every GPU on the bus runs on the branch. Raises HostError that names a GPU that does not, or when there is none."""
+def supported(facts: Facts, *, driver: Driver, cuda: Cuda | None = None) -> Iterator[Change]:
+    """Every GPU on the bus runs on the branch, and the CUDA toolkit has code for it. Raises HostError that names a GPU that does not, or when there is none."""
     gpus = facts(pci.gpus)
     if not gpus:
         raise HostError(
@@ -40,6 +40,9 @@ def supported(facts: Facts, *, driver: Driver) -> Iterator[Change]:
                 f"branch {branch} does not drive the {model.name} at {gpu.bus_id}",
                 f"a branch from {span}",
             )
+        if cuda and model.last_cuda and numbers(cuda.toolkit) > numbers(model.last_cuda):
+            found = f"CUDA {cuda.toolkit} has no code for the {model.name} at {gpu.bus_id}"
+            raise HostError("cuda.toolkit", found, f"CUDA {model.last_cuda} or older", f"toolkit: '{model.last_cuda}'")
     yield from ()
 
 
@@ -95,13 +98,17 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         )
 
 
+_BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
+"""Packages with a driver's version that work beside every driver."""
+
+
 def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]:
     """What is installed of another driver, and in the way of this one: another branch's, or named after another release."""
     own = found.version.split(".")[0]
     return {
         name: package.version
         for name, package in there.items()
-        if name not in found.closure
+        if name not in (*found.closure, *_BESIDE)
         and branch_of(package.version)
         and (branch_of(package.version) != own or (re.search(r"\d{3}\.\d", name) and found.version not in name))
     }

@@ -18,16 +18,16 @@ path=$1 mode=$2 owner=$3 group=$4
 mkdir -p -m 755 -- "${path%/*}/"
 if [ -e "$path" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
   keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
-  mkdir -p -- "$keep" && cp -a -- "$path" "$keep/"
+  mkdir -p -- "$keep" && cp -an -- "$path" "$keep/"
 fi
 new=$(mktemp -- "$path.XXXXXX") || exit 1
-cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && sync -- "$new" && mv -f -- "$new" "$path" || { rm -f -- "$new"; exit 1; }
+cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && sync -- "$new" && mv -fT -- "$new" "$path" || { rm -f -- "$new"; exit 1; }
 """
 
 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
     """A command that puts a file in place at once, whole and synced, and keeps its predecessor under the run's id."""
-    return script(_WRITE, path, mode, owner, group, stdin=content or b"\n"[:0])
+    return script(_WRITE, path, mode, owner, group, stdin=content)
 
 
 def present(

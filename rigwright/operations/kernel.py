@@ -48,15 +48,10 @@ def modules_blocked(facts: Facts, *, modules: list[str]) -> Iterator[Change]:
         "# Written by rigwright: the NVIDIA driver cannot load where these hold the GPUs.\n" + "\n".join(lines) + "\n"
     )
     boot, loaded, _ = facts.all(grub.grub, kernels.loaded_modules, files.file(path))
-    newer = facts(kernels.newer(_on_disk(boot.entry.initrd), path))
+    newer = facts(kernels.newer(boot.entry.initrd_path, path))
     held = {module.replace("-", "_") for module in modules} & loaded
     changes = list(file.differing(facts, path, content.encode(), leads_to="reboot" if held else ""))
     yield from changes
     if changes or not newer:
         rebuild = command("update-initramfs", "-u", "-k", boot.entry.release, timeout_s=900, long=True)
         yield Change("run", f"initramfs of {boot.entry.release}", "without the block", "with it", (rebuild,))
-
-
-def _on_disk(path: str) -> str:
-    """GRUB's path on a separate /boot partition lacks /boot."""
-    return path if path.startswith("/boot/") else f"/boot{path}"

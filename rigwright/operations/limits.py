@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rigwright.change import Change
 from rigwright.errors import HostError
-from rigwright.facts import Facts, gpu
+from rigwright.facts import Facts, files, gpu
 from rigwright.facts import systemd as units
 from rigwright.facts.gpu import ClockPair, Gpu
 from rigwright.operations import file
@@ -145,13 +145,16 @@ def boot(facts: Facts, *, limits: Limits, expected_gpus: int | None = None) -> I
         config["expected_gpus"] = expected_gpus
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     program = (Path(__file__).parent.parent / "onhost" / "gpu_limits.py").read_bytes()
-    changes = [*file.differing(facts, f"{folder}/gpu_limits.py", program, "0755")]
-    changes += file.differing(facts, f"{folder}/pynvml.py", _pynvml())
-    changes += file.differing(facts, CONFIG, text.encode())
-    unit = Template(render(f"{UNIT}.j2", {"program": f"{folder}/gpu_limits.py", "config": CONFIG}))
+    paths = (f"{folder}/gpu_limits.py", f"{folder}/pynvml.py", CONFIG)
+    unit_path = f"/etc/systemd/system/{UNIT}"
+    asked = (units.unit(UNIT), units.running(UNIT, (*paths, unit_path)))
+    now, run, *_ = facts.all(*asked, *(files.file(path) for path in (*paths, unit_path)))
+    changes = [*file.differing(facts, paths[0], program, "0755")]
+    changes += file.differing(facts, paths[1], _pynvml())
+    changes += file.differing(facts, paths[2], text.encode())
+    unit = Template(render(f"{UNIT}.j2", {"program": paths[0], "config": CONFIG}))
     changes += services.unit(facts, name=UNIT, template=unit)
     yield from changes
-    now = facts(units.unit(UNIT))
     if now.enabled != "enabled":
         yield Change(
             "change", UNIT, now.enabled or "not there", "enabled at boot", (command("systemctl", "enable", UNIT),)
@@ -160,10 +163,9 @@ def boot(facts: Facts, *, limits: Limits, expected_gpus: int | None = None) -> I
         again = (command("systemctl", "reset-failed", UNIT),) if now.active == "failed" else ()
         start = command("systemctl", "start", UNIT, timeout_s=300)
         yield Change("run", UNIT, now.active, "has set the limits of this boot", (*again, start))
-    elif changes:
-        yield Change(
-            "run", UNIT, "from older files", "run again", (command("systemctl", "restart", UNIT, timeout_s=300),)
-        )
+    elif changes or not run.current:
+        restart = command("systemctl", "restart", UNIT, timeout_s=300)
+        yield Change("run", UNIT, "from older files", "run again", (restart,))
 
 
 def _pynvml() -> bytes:

@@ -39,7 +39,7 @@ def gate(facts: Facts, *, kernel_cmdline: list[str] | None = None, driver: bool 
         release = boot.entry.release
         if not facts(kernels.module_version(release, "nvidia")):
             raise Unavailable(f"no nvidia module is built for {release}, the kernel that boots next")
-        path = boot.entry.initrd if boot.entry.initrd.startswith("/boot/") else f"/boot{boot.entry.initrd}"
+        path = boot.entry.initrd_path
         image = facts(kernels.initramfs(path))
         held = sorted((image.modules & _OTHERS) - image.blocked)
         if held:

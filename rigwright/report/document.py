@@ -49,7 +49,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "error": _error(report.error),
         "steps": [{"name": one.step.name, "status": one.status, "reason": one.reason} for one in steps],
         "changes": [
-            _change(one.step.name, change, change in done.get(one.step.name, ()))
+            _change(one.step.name, change, change in done.get(one.step.key, ()))
             for one in steps
             for change in one.changes
         ],

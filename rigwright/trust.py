@@ -1,0 +1,43 @@
+"""`invoke trust`: the one way a host key gets recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from rigwright import ssh
+from rigwright.commands import read_inventory
+from rigwright.errors import ConsentError, RigwrightError
+
+
+def trust(host: str, inventory: str = "", yes: bool = False) -> int:
+    """Shows the key that a host offers, and records it after a yes; returns the exit code."""
+    return _guarded(lambda: _trust(host, inventory, yes))
+
+
+def _trust(host: str, inventory: str, yes: bool) -> int:
+    found = read_inventory(inventory)
+    for one in found.select(host) if host else [found.only()]:
+        name, key = ssh.offered_key(one, 20)
+        print(f"{one.name} ({name}) offers {ssh.fingerprint(key)}")
+        print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+        if not yes:
+            if not sys.stdin.isatty():
+                raise ConsentError(
+                    "trust",
+                    "no terminal to say yes at",
+                    "a yes",
+                    "the same command with --yes, once the key is compared",
+                )
+            if input("Trust it? [y/N] ").strip().lower() not in ("y", "yes"):
+                raise ConsentError("trust", "the answer was no; nothing was recorded", "a yes")
+        print(f"recorded in {ssh.trust(name, key)}")
+    return 0
+
+
+def _guarded(act: Callable[[], int]) -> int:
+    try:
+        return act()
+    except RigwrightError as error:
+        print(f"error {error}", file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,144 @@
+"""What the pages say is so: commands exist, generated pages are current, tables match the code, links lead somewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invoke.exceptions import ParseError
+from invoke.parser import Parser
+
+import tasks
+from rigwright import inventory
+from rigwright.checks import Finding
+from rigwright.fleet import HostReport
+from rigwright.inventory import Host
+from rigwright.report import document
+from tests.test_layers import LAYERS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _commands(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The words of every invoke and scripts/ command in a page: in code blocks and between backticks."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        texts = [line[4:]] if line.startswith("    ") else re.findall(r"`([^`]+)`", line)
+        for text in texts:
+            for part in re.split(r"&&|;|\|", text):
+                words = part.partition(" #")[0].split()
+                words = words[1:] if words[:1] == ["sudo"] else words
+                if words and (words[0] in ("invoke", ".venv/bin/invoke") or words[0].startswith("scripts/")):
+                    yield number, shlex.split(" ".join(words))
+
+
+COMMANDS = [
+    pytest.param(path, words, id=f"{path.name}:{number}") for path in PAGES for number, words in _commands(path)
+]
+
+
+@pytest.mark.parametrize(("path", "words"), COMMANDS)
+def test_command_exists(path: Path, words: list[str]) -> None:  # noqa: ARG001
+    if words[0].startswith("scripts/"):
+        script = ROOT / words[0]
+        assert os.access(script, os.X_OK)
+        text = script.read_text(encoding="utf-8")
+        for option in words[1:]:
+            assert not option.startswith("--") or option in text, f"{words[0]} does not know {option}"
+        return
+    arguments = words[1:]
+    if not arguments or arguments[0] in ("TASK", "--list"):
+        return
+    try:
+        parsed = Parser(contexts=tasks.ns.to_contexts()).parse_argv([one for one in arguments if one != "--help"])
+    except ParseError as error:
+        pytest.fail(f"{' '.join(words)}: {error}")
+    assert [context.name for context in parsed] == [arguments[0]]
+
+
+def test_readme_shows_the_three_doors() -> None:
+    found = [" ".join(words) for _, words in _commands(ROOT / "README.md")]
+    for command in ("scripts/demo", "scripts/setup", "scripts/test", ".venv/bin/invoke provision --host servbadge"):
+        assert command in found
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+def test_generated_pages_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "docs", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def test_layers_table() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([a-z, ]+) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
+    assert {name: int(layer) for layer, names in rows for name in names.split(", ")} == LAYERS
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _keys(inner)
+
+
+def test_every_json_key_is_described() -> None:
+    finding = Finding(**{field.name: "pass" for field in dataclasses.fields(Finding)})  # type: ignore[arg-type]
+    report = HostReport(Host("h", (), {}), findings=(finding,), facts={})
+    made = document.document("plan", "r", 0, None, [report])
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert [key for key in _keys(made) if key != "h" and f'"{key}"' not in text] == []
+
+
+def test_every_variable_is_described() -> None:
+    text = (ROOT / "docs" / "inventory.md").read_text(encoding="utf-8")
+    used = set(inventory.OUR_VARIABLES)
+    for path in (ROOT / "rigwright").glob("*.py"):
+        used |= set(re.findall(r'"(ansible_(?!sudo_pass)\w+)"', path.read_text(encoding="utf-8")))
+    assert [name for name in sorted(used) if f"`{name}" not in text] == []
+
+
+def test_every_dependency_has_a_reason() -> None:
+    declared = re.findall(r'^    "([A-Za-z-]+)[<>=]', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert len(declared) > 10
+    assert [name for name in declared if f"**{name}**" not in changelog] == []
+
+
+# Split, so that this file does not hold them itself: places of the machine a change was made on, and hosts of mirrors.
+FORBIDDEN = ["/wo" + "rk/", "../sha" + "red", "deb.deb" + "ian.org", "archive.ubu" + "ntu.com", "py" + "pi.org"]
+SKIPPED = {".git", ".venv", ".lab", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "__pycache__"}
+
+
+def _project_files() -> Iterator[Path]:
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in SKIPPED and not name.endswith(".egg-info")]
+        yield from (Path(folder) / name for name in names)
+
+
+def test_no_file_names_the_place_it_was_made_in() -> None:
+    found = []
+    for path in _project_files():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += [f"{path.relative_to(ROOT)}: {word}" for word in FORBIDDEN if word in text]
+    assert found == []

@@ -1,0 +1,342 @@
+"""The inventory, by the rules of Ansible's YAML format; and what a mistake in it is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.errors import InputError, UsageError
+from rigwright.inventory import Inventory, read
+
+FLEET = """\
+all:
+  vars: {who: all}
+  children:
+    gpu:
+      vars: {who: gpu, kind: accelerated}
+      children:
+        v100:
+          vars: {who: v100}
+          hosts:
+            servbadge: {ansible_host: 192.0.2.10, who: itself}
+            v100-[02:03]:
+        rtx:
+          hosts:
+            rig-3090:
+        empty:
+    old:
+      hosts:
+        v100-03:
+  hosts:
+    console: {}
+"""
+
+
+def written(folder: Path, **files: str) -> Path:
+    """An inventory directory; `hosts` is hosts.yml, `group_vars__all` is group_vars/all.yml."""
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Inventory:
+    """Four GPU machines and one without."""
+    return read(written(tmp_path, hosts=FLEET))
+
+
+def refused(folder: Path) -> InputError:
+    """The error of an inventory."""
+    with pytest.raises(InputError) as caught:
+        read(folder)
+    return caught.value
+
+
+# --- groups and hosts
+
+
+def test_hosts_in_the_order_of_the_file(fleet: Inventory) -> None:
+    assert list(fleet.hosts) == ["console", "servbadge", "v100-02", "v100-03", "rig-3090"]
+
+
+def test_groups_of_a_host(fleet: Inventory) -> None:
+    assert fleet.hosts["servbadge"].groups == ("all", "gpu", "v100")
+    assert fleet.hosts["console"].groups == ("all", "ungrouped")
+    assert fleet.hosts["v100-03"].groups == ("all", "gpu", "old", "v100")
+    assert fleet.hosts["v100-03"].variables["group_names"] == ["gpu", "old", "v100"]
+    assert fleet.groups["gpu"] == ("servbadge", "v100-02", "v100-03", "rig-3090")
+    assert fleet.groups["empty"] == ()
+
+
+def test_addresses_and_places(fleet: Inventory, tmp_path: Path) -> None:
+    assert fleet.hosts["servbadge"].address == "192.0.2.10"
+    assert fleet.hosts["v100-02"].address == "v100-02"
+    assert fleet.hosts["v100-02"].where == f"{tmp_path}/hosts.yml:11"
+    assert fleet.hosts["v100-02"].variables["inventory_hostname"] == "v100-02"
+
+
+def test_a_group_written_twice_is_one(tmp_path: Path) -> None:
+    found = read(
+        written(tmp_path, hosts="a:\n  hosts: {x: {one: 1}}\nb:\n  children: {a: {hosts: {y: }, vars: {two: 2}}}\n")
+    )
+    assert found.groups["a"] == ("x", "y")
+    assert found.hosts["x"].variables["one"] == 1
+    assert found.hosts["x"].variables["two"] == 2
+
+
+def test_several_files_are_one_inventory(tmp_path: Path) -> None:
+    found = read(written(tmp_path, a="gpu: {hosts: {x: }}\n", b="gpu: {hosts: {y: }, vars: {z: 1}}\n"))
+    assert found.groups["gpu"] == ("x", "y")
+    assert found.hosts["x"].variables["z"] == 1
+
+
+def test_one_file_as_the_inventory(tmp_path: Path) -> None:
+    written(tmp_path, hosts="gpu: {hosts: {x: }}\n", host_vars__x="rig: servbadge\n")
+    assert read(tmp_path / "hosts.yml").hosts["x"].variables["rig"] == "servbadge"
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    assert list(read(written(tmp_path, hosts="# nothing yet\n")).hosts) == []
+
+
+# --- variables
+
+
+def test_nearer_wins(tmp_path: Path) -> None:
+    """all, parent, child in the file; then group_vars in the same order; then the host in the file; then host_vars."""
+    hosts = (
+        "all:\n  vars: {who: all}\n  children:\n    gpu:\n      vars: {who: gpu}\n      children:\n        v100:\n"
+        "          vars: {who: v100}\n          hosts: {x: HOST}\n"
+    )
+    seen = []
+    written(tmp_path, hosts="all: {vars: {who: all}, hosts: {x: }}\n")
+    seen.append(read(tmp_path).hosts["x"].variables["who"])
+    written(tmp_path, hosts=hosts.replace("vars: {who: v100}", "vars: {}").replace("HOST", ""))
+    seen.append(read(tmp_path).hosts["x"].variables["who"])
+    written(tmp_path, hosts=hosts.replace("HOST", ""))
+    seen.append(read(tmp_path).hosts["x"].variables["who"])
+    for name in ("all", "gpu", "v100"):
+        written(tmp_path, **{f"group_vars__{name}": f"who: group_vars/{name}\n"})
+        seen.append(read(tmp_path).hosts["x"].variables["who"])
+    written(tmp_path, hosts=hosts.replace("HOST", "{who: host}"))
+    seen.append(read(tmp_path).hosts["x"].variables["who"])
+    written(tmp_path, host_vars__x="who: host_vars\n")
+    seen.append(read(tmp_path).hosts["x"].variables["who"])
+    assert seen == ["all", "gpu", "v100", "group_vars/all", "group_vars/gpu", "group_vars/v100", "host", "host_vars"]
+
+
+def test_of_two_groups_beside_each_other_the_later_name_wins(tmp_path: Path) -> None:
+    text = "b: {hosts: {x: }, vars: {who: b}}\na: {hosts: {x: }, vars: {who: a}}\n"
+    assert read(written(tmp_path, hosts=text)).hosts["x"].variables["who"] == "b"
+
+
+def test_a_deeper_group_wins_over_a_later_name(tmp_path: Path) -> None:
+    text = "z: {hosts: {x: }, vars: {who: z}}\nb: {children: {a: {hosts: {x: }, vars: {who: a}}}}\n"
+    assert read(written(tmp_path, hosts=text)).hosts["x"].variables["who"] == "a"
+
+
+def test_variables_of_hosts_without_a_group(tmp_path: Path) -> None:
+    found = read(written(tmp_path, hosts="all: {hosts: {x: }}\n", group_vars__ungrouped="who: ungrouped\n"))
+    assert found.hosts["x"].variables["who"] == "ungrouped"
+
+
+def test_group_vars_as_a_directory(tmp_path: Path) -> None:
+    """Its files are read in the order of their names, whatever their ending, as Ansible does."""
+    written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__gpu__10="a: 1\nb: 1\n", group_vars__gpu__20="b: 2\n")
+    variables = read(tmp_path).hosts["x"].variables
+    assert (variables["a"], variables["b"]) == (1, 2)
+    (tmp_path / "group_vars" / "gpu" / "30").write_text("c: 3\n")
+    written(tmp_path, group_vars__gpu__deeper__40="d: 4\n")
+    variables = read(tmp_path).hosts["x"].variables
+    assert variables["c"] == 3
+    assert variables["d"] == 4
+
+
+def test_group_vars_without_an_ending(tmp_path: Path) -> None:
+    written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__other="")
+    (tmp_path / "group_vars" / "gpu").write_text("a: 1\n")
+    assert read(tmp_path).hosts["x"].variables["a"] == 1
+
+
+def test_an_empty_file_of_variables(tmp_path: Path) -> None:
+    written(tmp_path, hosts="gpu: {hosts: {x: }}\n", host_vars__x="# later\n")
+    assert "later" not in read(tmp_path).hosts["x"].variables
+
+
+# --- patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("servbadge", "servbadge"),
+        ("gpu", "servbadge v100-02 v100-03 rig-3090"),
+        ("all", "console servbadge v100-02 v100-03 rig-3090"),
+        ("*", "console servbadge v100-02 v100-03 rig-3090"),
+        ("ungrouped", "console"),
+        ("v100*", "servbadge v100-02 v100-03"),
+        ("v100-0?", "v100-02 v100-03"),
+        ("v100-0[3-9]", "v100-03"),
+        ("gpu:!old", "servbadge v100-02 rig-3090"),
+        ("!old:gpu", "servbadge v100-02 rig-3090"),
+        ("!gpu", "console"),
+        ("gpu:&old", "v100-03"),
+        ("gpu:&v100:!servbadge", "v100-02 v100-03"),
+        ("rig-3090,servbadge", "rig-3090 servbadge"),
+        ("rig-3090:servbadge", "rig-3090 servbadge"),
+        (" rig-3090 , servbadge ", "rig-3090 servbadge"),
+        ("servbadge,gpu,servbadge", "servbadge v100-02 v100-03 rig-3090"),
+        ("~(serv|rig).*", "servbadge rig-3090"),
+        ("~v100-0[23]", "v100-02 v100-03"),
+        ("gpu:!~v100.*", "rig-3090"),
+    ],
+)
+def test_patterns(fleet: Inventory, pattern: str, names: str) -> None:
+    assert [host.name for host in fleet.select(pattern)] == names.split()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("servbagde", "no host or group 'servbagde'; did you mean 'servbadge'?"),
+        ("gpu:!odl", "no host or group 'odl'; did you mean 'old'?"),
+        ("gpu:&rtxx", "no host or group 'rtxx'; did you mean 'rtx'?"),
+        ("zzz*", "no host or group 'zzz*'"),
+        ("empty", "matches no host"),
+        ("rtx:&old", "matches no host"),
+        ("all:!all", "matches no host"),
+        ("all:!gpu:!console,servbadge", "matches no host"),
+        ("~zzz", "matches no host"),
+        ("", "matches no host"),
+        (":", "matches no host"),
+        ("!", "no host or group ''"),
+        ("~(", "'(' is no regular expression"),
+    ],
+)
+def test_patterns_that_name_nothing(fleet: Inventory, pattern: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        fleet.select(pattern)
+    assert message in caught.value.found
+    assert caught.value.where == f"--host {pattern}"
+    assert caught.value.exit_code == 1
+
+
+def test_an_unknown_host_is_told_which_there_are(fleet: Inventory, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        fleet.select("x")
+    assert caught.value.todo == (
+        f"{tmp_path} has: console, servbadge, v100-02, v100-03, rig-3090; `all` means every one"
+    )
+
+
+def test_the_only_host(fleet: Inventory, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        fleet.only()
+    assert "has 5 hosts" in caught.value.found
+    one = read(written(tmp_path / "one", hosts="gpu: {hosts: {x: }}\n"))
+    assert one.only().name == "x"
+    none = read(written(tmp_path / "none", hosts="gpu:\n"))
+    with pytest.raises(UsageError):
+        none.only()
+
+
+# --- mistakes
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        error = refused(path)
+        assert (error.where, error.found) == (str(path), "no inventory there")
+        assert "--inventory" in error.todo
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found", "wanted"),
+    [
+        ("- gpu\n", 0, "no mapping of groups", "GROUP: {hosts: {NAME: {...}}}"),
+        (
+            "gpu:\n  host: {x: }\n",
+            2,
+            "unknown key of a group 'host'; did you mean 'hosts'?",
+            "one of children, hosts, vars",
+        ),
+        ("gpu:\n  servbadge:\n", 2, "unknown key of a group 'servbadge'", "one of children, hosts, vars"),
+        ("gpu:\n  hosts: [x, y]\n", 2, "'hosts' is no mapping", "hosts: with one NAME: per line"),
+        ("gpu:\n  hosts: x\n", 2, "'hosts' is no mapping", "hosts: with one NAME: per line"),
+        ("gpu:\n  vars: [a]\n", 2, "'vars' is no mapping", "vars: with one NAME: per line"),
+        ("gpu:\n  children: v100\n", 2, "'children' is no mapping", "children: with one NAME: per line"),
+        ("gpu: x\n", 1, "group 'gpu' holds", "hosts, vars or children"),
+        ("gpu:\n  hosts:\n    x: 192.0.2.1\n", 3, "host 'x' holds", "variables, one per line"),
+        ("gpu:\n  hosts:\n    x: {a b: 1}\n", 3, "'a b' is no name of a variable", "letters, digits and _"),
+        (
+            "gpu:\n  vars:\n    kernel-cmdline: []\n",
+            3,
+            "'kernel-cmdline' is no name of a variable",
+            "letters, digits and _",
+        ),
+        ("gpu:\n  hosts:\n    x:\n    y:\n    x:\n", 5, "the key 'x' a second time (first in line 3)", "each key once"),
+        ("gpu:\n  hosts:\n    10: {}\n", 3, "the key 10, which YAML reads as no text", "'10' in quotes"),
+        ("gpu:\n\thosts:\n", 2, "a tab", "spaces: YAML knows no tabs in indentation"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, line: int, found: str, wanted: str) -> None:
+    error = refused(written(tmp_path, hosts=text))
+    assert error.where == f"{tmp_path}/hosts.yml{f':{line}' if line else ''}"
+    assert error.found.startswith(found)
+    assert error.wanted == wanted
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("limts", "limits"),
+        ("limit", "limits"),
+        ("drver", "driver"),
+        ("dirver", "driver"),
+        ("kernel_cmdlin", "kernel_cmdline"),
+        ("cuda_repositry", "cuda_repository"),
+    ],
+)
+def test_a_variable_that_is_nearly_one_of_ours(tmp_path: Path, wrong: str, right: str) -> None:
+    """It would be ignored in silence."""
+    error = refused(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", host_vars__x=f"rig: servbadge\n{wrong}: 1\n"))
+    assert error.where == f"{tmp_path}/host_vars/x.yml:2"
+    assert f"'{wrong}'; did you mean '{right}'?" in error.found
+
+
+@pytest.mark.parametrize("name", ["ansible_user", "driver_version", "my_limits", "curl", "power", "dir", "site", "_x"])
+def test_a_variable_of_your_own(tmp_path: Path, name: str) -> None:
+    found = read(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__all=f"{name}: 1\n"))
+    assert found.hosts["x"].variables[name] == 1
+
+
+@pytest.mark.parametrize("pattern", ["n[aa:ac]", "n[1:3:0]", "n[3:1]", "n[1:c]", "n[c:1]", "n[b:a]"])
+def test_a_range_that_is_none(tmp_path: Path, pattern: str) -> None:
+    """Not a crash, and not silently no host at all."""
+    error = refused(written(tmp_path, hosts=f"gpu:\n  hosts:\n    '{pattern}':\n"))
+    assert error.where == f"{tmp_path}/hosts.yml:3"
+    assert pattern in error.found
+
+
+def test_groups_in_a_circle(tmp_path: Path) -> None:
+    text = "a: {children: {b: }, hosts: {x: }}\nb: {children: {a: }}\n"
+    error = refused(written(tmp_path, hosts=text))
+    assert "hold each other" in error.found
+    assert "hosts.yml" in error.where
+
+
+def test_variables_that_are_no_mapping(tmp_path: Path) -> None:
+    error = refused(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__gpu="- a\n"))
+    assert error.where == f"{tmp_path}/group_vars/gpu.yml"
+    assert error.found == "no mapping of variables"
+
+
+def test_a_file_that_ansible_encrypted(tmp_path: Path) -> None:
+    """The whole file is a vault: the message says so, and what to do."""
+    vault = "$ANSIBLE_VAULT;1.1;AES256\n6230653230\n3961\n"
+    error = refused(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__all=vault))
+    assert error.where.startswith(f"{tmp_path}/group_vars/all.yml")
+    assert "vault" in str(error).lower()

@@ -1,0 +1,136 @@
+"""scripts/: they parse, explain themselves, refuse clearly, and agree with the lab and pyproject.toml."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab import image
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = ROOT / "scripts"
+ALL = sorted(path for path in SCRIPTS.iterdir() if path.is_file())
+SHELL = [path for path in ALL if path.read_text(encoding="utf-8").startswith(("#!/bin/sh", "# shellcheck shell=sh"))]
+HELPFUL = [path for path in ALL if os.access(path, os.X_OK)]
+LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-test.lock"]
+
+
+def _run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
+def test_shell_parses(path: Path) -> None:
+    done = _run("sh", "-n", path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", HELPFUL, ids=lambda path: path.name)
+def test_help(path: Path) -> None:
+    done = _run(path, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"scripts/{path.name}" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["setup", "demo"])
+def test_unknown_option(name: str) -> None:
+    done = _run(SCRIPTS / name, "--remoev")
+    assert done.returncode == 1
+    assert "unknown option '--remoev'" in done.stderr
+
+
+def test_ci_runs_what_the_readme_tells() -> None:
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert _run("bash", "-n", ROOT / ".ci" / "run").returncode == 0
+    assert re.findall(r"exec (.+)", text) == ['scripts/test "$@"', 'sudo scripts/test "$@"']
+    assert "    sudo scripts/test\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _machine(commands: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Shell commands after machine.sh was read."""
+    return _run("sh", "-c", f". scripts/machine.sh; {commands}", env={"PATH": os.environ["PATH"], **env})
+
+
+def test_without_root_it_says_what_to_type() -> None:
+    done = _machine("id() { echo 1000; }; need_root 'sudo scripts/demo'; echo went on")
+    assert done.returncode == 1
+    assert "sudo scripts/demo" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("sudo_user", "user"), [("", "root"), ("ada", "ada"), ("-rf", "root"), ("a b", "root"), ("a;id", "root")]
+)
+def test_the_person_who_called_sudo(sudo_user: str, user: str) -> None:
+    assert _machine("user", SUDO_USER=sudo_user).stdout == f"{user}\n"
+
+
+def test_packages_are_those_that_the_lab_wants() -> None:
+    listed = set(_machine("echo $PACKAGES").stdout.split())
+    assert set(image.SYSTEM_PACKAGES) - listed == set()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with as much in it as scripts/setup reads before it downloads anything."""
+    (tmp_path / "scripts").mkdir()
+    for name in ("scripts/setup", "pyproject.toml", "requirements.lock", "requirements-test.lock"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def _python(folder: Path, text: str) -> str:
+    fake = folder / "fake-python"
+    fake.write_text(f"#!/bin/sh\n{text}\n")
+    fake.chmod(0o755)
+    return str(fake)
+
+
+def _setup(checkout: Path, python: str) -> subprocess.CompletedProcess[str]:
+    return _run(checkout / "scripts" / "setup", cwd=checkout, env={"PATH": "/usr/bin:/bin", "PYTHON": python})
+
+
+def test_setup_without_venv_module(checkout: Path) -> None:
+    fake = _python(checkout, 'case "$2" in *ensurepip*) exit 1 ;; esac; [ "$1" != --version ] || echo Python 3.11.2')
+    done = _setup(checkout, fake)
+    assert done.returncode == 1
+    assert "Python 3.11.2 has no venv module" in done.stderr
+    assert "sudo apt-get install python3-venv" in done.stderr
+
+
+def test_setup_without_python(checkout: Path) -> None:
+    done = _setup(checkout, _python(checkout, "exit 1"))
+    assert done.returncode == 1
+    assert "no Python 3.10 or newer" in done.stderr
+
+
+def test_setup_leaves_alone_what_is_no_virtual_environment(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "mine").touch()
+    done = _setup(checkout, _python(checkout, "exit 0"))
+    assert done.returncode == 1
+    assert ".venv is there" in done.stderr
+    assert (checkout / ".venv" / "mine").exists()
+
+
+def _versions(lock: Path) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+==\S+)", lock.read_text(encoding="utf-8"), re.M))
+
+
+def test_locks_have_every_dependency_with_hashes() -> None:
+    declared = re.findall(r'^    "([A-Za-z-]+)[<>=]', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    locked = {version.partition("==")[0] for version in _versions(LOCKS[1])}
+    assert {name.lower() for name in declared} <= locked
+    assert _versions(LOCKS[0]) <= _versions(LOCKS[1])
+    for lock in LOCKS:
+        text = lock.read_text(encoding="utf-8")
+        assert "://" not in text
+        for entry in re.split(r"\n(?=[a-z])", text)[1:]:
+            assert "--hash=sha256:" in entry, entry.splitlines()[0]
