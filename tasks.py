@@ -23,6 +23,7 @@ def _lab(act: Callable[[Any], None]) -> None:
     from lab import commands
     from rigwright.errors import RigwrightError
 
+    _guard.done = True
     try:
         act(commands)
     except RigwrightError as error:
@@ -32,14 +33,14 @@ def _lab(act: Callable[[Any], None]) -> None:
 def _run(command: str, **words: object) -> None:
     from rigwright import commands
 
-    _json_guard.done = True
+    _guard.done = True
     raise Exit(code=commands.run(command, **words))  # type: ignore[arg-type]
 
 
 @task(positional=[], help={**_HELP, "disrupt": "also what was not announced, or interrupts GPU work"})
 def provision(
     c: Context,
-    host: str = "",
+    host: str | None = None,
     playbook: str = "",
     inventory: str = "",
     yes: bool = False,
@@ -54,7 +55,7 @@ def provision(
 @task(positional=[], help=_HELP)
 def plan(
     c: Context,
-    host: str = "",
+    host: str | None = None,
     playbook: str = "",
     inventory: str = "",
     yes: bool = False,
@@ -68,7 +69,7 @@ def plan(
 @task(positional=[], help=_HELP)
 def verify(
     c: Context,
-    host: str = "",
+    host: str | None = None,
     playbook: str = "",
     inventory: str = "",
     yes: bool = False,
@@ -82,7 +83,7 @@ def verify(
 @task(positional=[], help=_HELP)
 def facts(
     c: Context,
-    host: str = "",
+    host: str | None = None,
     playbook: str = "",
     inventory: str = "",
     yes: bool = False,
@@ -96,7 +97,7 @@ def facts(
 @task(positional=[], help={**_HELP, "show": "only show; exit 2 on drift", "reset": "back to the GPUs' own defaults"})
 def limits(
     c: Context,
-    host: str = "",
+    host: str | None = None,
     playbook: str = "",
     inventory: str = "",
     yes: bool = False,
@@ -120,10 +121,11 @@ def limits(
 
 
 @task(positional=[], help={"host": _HELP["host"], "inventory": _HELP["inventory"], "yes": "record it without asking"})
-def trust(c: Context, host: str = "", inventory: str = "", yes: bool = False) -> None:
+def trust(c: Context, host: str | None = None, inventory: str = "", yes: bool = False) -> None:
     """Show the ssh key that a host offers, and record it when you say that it is the right one."""
     from rigwright.trust import trust as record
 
+    _guard.done = True
     raise Exit(code=record(host, inventory, yes))
 
 
@@ -147,6 +149,7 @@ def lab_status(c: Context) -> None:
     """The simulated hosts: rig, address, state."""
     from lab import commands
 
+    _guard.done = True
     for one in commands.status():
         print(f"{one.name:16} {one.rig or '-':16} {one.address:16} {one.state}")
 
@@ -156,41 +159,56 @@ def lab_ssh_config(c: Context) -> None:
     """An ssh_config for `ssh -F FILE NAME` to every simulated host."""
     from lab import commands
 
+    _guard.done = True
     print(commands.ssh_config(), end="")
 
 
-class _json_guard:
-    """`--json -` prints one document for a mistake on the command line too, which Invoke itself reports and ends on."""
+class _guard:
+    """What Invoke says of a mistake on the command line is followed by what to type, and by one document with `--json -`."""
 
     done = False
 
     @staticmethod
-    def print_document() -> None:
-        if _json_guard.done:
+    def at_exit() -> None:
+        if _guard.done:
             return
-        import json
+        words = sys.argv[1:]
+        task_name = next((word for word in words if word in ns.task_names or not word.startswith("-")), "")
+        known = task_name in ns.task_names
+        todo = f"invoke {task_name} --help" if known else "invoke --list, then invoke TASK --help"
+        stray = next((word for word in words[1:2] if not word.startswith("-")), "")
+        hint = f"; a host is named with --host {stray}" if known and stray else ""
+        print(f"  do:     {todo}{hint}", file=sys.stderr)
+        if _guard.json:
+            import json
 
-        found = "the command line: " + " ".join(sys.argv[1:])
-        error = {
-            "where": "command line",
-            "found": found,
-            "wanted": "words that the task knows",
-            "todo": "invoke TASK --help",
-        }
-        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-        print(
-            json.dumps(
-                {"schema": 1, "command": command, "run": "", "exit_code": 1, "error": error, "hosts": {}}, indent=2
+            found = "the command line cannot be read: " + " ".join(words)
+            error = {"where": "command line", "found": found, "wanted": "a task and its flags", "todo": todo + hint}
+            print(
+                json.dumps(
+                    {"schema": 1, "command": task_name, "run": "", "exit_code": 1, "error": error, "hosts": {}},
+                    indent=2,
+                )
             )
-        )
+
+    json = any(
+        a == "--json=-" or (a == "--json" and b == "-") for a, b in zip(sys.argv, [*sys.argv[1:], ""], strict=True)
+    )
 
 
-if any(
-    a == "--json=-" or (a == "--json" and b == "-") for a, b in zip(sys.argv, [*sys.argv[1:], ""], strict=True)
-) and not ({"--help", "-h", "--list", "-l"} & set(sys.argv)):
+if sys.argv[1:] and not {
+    "--help",
+    "-h",
+    "--list",
+    "-l",
+    "--version",
+    "-V",
+    "--complete",
+    "--print-completion-script",
+} & set(sys.argv):
     import atexit
 
-    atexit.register(_json_guard.print_document)
+    atexit.register(_guard.at_exit)
 
 _lab_tasks = Collection("lab")
 for _name, _task in (("up", lab_up), ("down", lab_down), ("status", lab_status), ("ssh-config", lab_ssh_config)):

@@ -14,7 +14,7 @@ from rigwright.change import Change
 from rigwright.errors import ConsentError, HostError, RigwrightError, Unreachable
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, gpu
 from rigwright.facts import os as system
-from rigwright.inventory import Host
+from rigwright.hosts import Host
 from rigwright.playbook import Step
 from rigwright.shell import Command, Result, command, script
 from rigwright.transport import Transport
@@ -166,9 +166,10 @@ class HostRun:
 
     def _consent(self, one: plan.Planned, announced: frozenset[str]) -> None:
         disruptive = [change for change in one.changes if change.disruptive]
-        if not disruptive or self.options.disrupt:
+        leads = any(change.leads_to == "reboot" for change in one.changes)
+        if self.options.disrupt or not (disruptive or leads):
             return
-        if one.step.key not in announced:
+        if disruptive and one.step.key not in announced:
             raise ConsentError(
                 one.step.name,
                 f"{disruptive[0].subject} was not announced ({disruptive[0].before})",

@@ -99,7 +99,7 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         parts[name] = answer[position : position + int(size)]
         position += int(size)
     return [
-        Result(code, out[:CUT_BYTES], parts.get(f"{number}.e", b""), cut=len(out) > CUT_BYTES)
+        Result(code, out[:CUT_BYTES], parts.get(f"{number}.e", b"")[:CUT_BYTES], cut=len(out) > CUT_BYTES)
         for number, code in enumerate(codes[:count])
         for out in (parts.get(f"{number}.o", b""),)
     ]

@@ -39,7 +39,7 @@ class Output:
 def run(
     command: str,
     *,
-    host: str = "",
+    host: str | None = None,
     playbook: str = "",
     inventory: str = "",
     yes: bool = False,
@@ -86,7 +86,7 @@ def run(
 
 
 def _run(
-    command: str, run_id: str, reports: list[Any], output: Output, host: str, playbook: str, inventory: str,
+    command: str, run_id: str, reports: list[Any], output: Output, host: str | None, playbook: str, inventory: str,
     yes: bool, tags: str, disrupt: bool, show: bool, reset: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
@@ -94,7 +94,7 @@ def _run(
     from rigwright.apply import Options
 
     found = read_inventory(inventory)
-    hosts = found.select(host) if host else [found.only()]
+    hosts = [found.only()] if host is None else found.select(host)
     name = (
         "limits-reset"
         if reset
@@ -183,8 +183,16 @@ def _consent(yes: bool, text: Any) -> None:
             "consent", "there is a plan, and no terminal to say yes at", "a yes", "the same command with --yes"
         )
     text.console.print("Make these changes? [bold]\\[y/N][/] ", end="")
-    if input().strip().lower() not in ("y", "yes"):
+    if _answer() not in ("y", "yes"):
         raise ConsentError("consent", "the answer was no; nothing was changed", "a yes")
+
+
+def _answer() -> str:
+    """What is typed, in lower case; Ctrl-D is a no."""
+    try:
+        return input().strip().lower()
+    except EOFError:
+        return ""
 
 
 def _plan(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:

@@ -15,7 +15,7 @@ from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding
 from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.facts import os as system
-from rigwright.inventory import Host
+from rigwright.hosts import Host
 from rigwright.plan import Planned
 from rigwright.playbook import Bound
 from rigwright.shell import Secret

@@ -97,6 +97,12 @@ def watch(transport: Transport, folder: str, limit_s: float, step: str, say: Cal
         for line in lines[:-1]:
             say(line.decode("utf-8", "replace").rstrip("\r"))
         shown = len(log) - len(lines[-1])
+        if code in ("running", "lost") and boot and seen_boot != boot:
+            found, todo = (
+                "the machine went down in the middle of it",
+                "run the same command again: it goes on from there",
+            )
+            raise HostError(step, found, "the job to end", todo)
         if code == "lost":
             found, todo = (
                 "the job ended without a result",
@@ -105,13 +111,6 @@ def watch(transport: Transport, folder: str, limit_s: float, step: str, say: Cal
             raise HostError(step, found, "a result", f"{todo}; then the same command again: it goes on from there")
         if code != "running" and not more:
             return Result(int(code), log)
-        if boot and code == "running" and seen_boot != boot:
-            raise HostError(
-                step,
-                "the machine went down in the middle of it",
-                "the job to end",
-                "run the same command again: it goes on from there",
-            )
         boot = seen_boot
     raise HostError(
         step, f"not done within {limit_s:g} s", "an end", f"look at {folder}/log on the host; the job goes on"

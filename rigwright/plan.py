@@ -54,7 +54,17 @@ def _one(step: Step, store: FactStore) -> Planned:
     except Unavailable as reason:
         return Planned(step, "unknown", reason=str(reason))
     except Unreadable as reason:
-        return Planned(step, "failed", reason=str(reason), error=HostError(step.name, str(reason)))
+        return Planned(
+            step,
+            "failed",
+            reason=str(reason),
+            error=HostError(
+                step.name,
+                str(reason),
+                "an answer that can be read",
+                "mend what it says on the host, then run the same command again",
+            ),
+        )
     except HostError as error:
         error.where = error.where or step.name
         return Planned(step, "failed", reason=error.found, error=error)

@@ -15,7 +15,7 @@ from rigwright import catalogue
 from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import InputError, UsageError
-from rigwright.inventory import NO_MATCH, Host, Inventory
+from rigwright.hosts import NO_MATCH, Host, Inventory
 from rigwright.templates import FOLDER, Template, evaluate, fill, render, settled
 from rigwright.wanted import VARIABLES, convert
 from rigwright.yamlfile import Mapping as YamlMapping
@@ -73,8 +73,11 @@ def read(path: Path) -> YamlSequence:
             raise InputError(plays.where(number), "a play that is no mapping", "name, hosts, tasks")
         only_keys(play, ("name", "hosts", "vars", "tasks", "checks"), "key of a play")
         for key in ("name", "hosts"):
-            if key not in play:
-                raise InputError(plays.where(number), f"a play without '{key}'", f"{key}: ...")
+            if not play.get(key):
+                where = play.where(key) if key in play else plays.where(number)
+                raise InputError(where, f"a play without '{key}'", f"{key}: ...")
+        if not isinstance(play.get("vars") or {}, dict):
+            raise InputError(play.where("vars"), f"'vars' is {play['vars']!r}", "{NAME: VALUE, ...}")
     return plays
 
 
@@ -89,7 +92,7 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
         if not _meant(play, inventory, host):
             continue
         play_variables = {**variables, **(play.get("vars") or {})}
-        play_variables = settled(play_variables, play.where("name"))
+        play_variables = settled(play_variables, play.where("name"), host.origins)
         for task in [*_tasks(play, "tasks"), *_tasks(play, "checks")]:
             known |= _tags(task)
         for task in _tasks(play, "tasks"):
@@ -107,7 +110,8 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
 def _meant(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
     """Whether a play is for a host. Raises InputError when its `hosts:` names what the inventory does not have."""
     try:
-        return host in inventory.select(str(play["hosts"]))
+        hosts = play["hosts"]
+        return host.name in inventory.names(":".join(map(str, hosts)) if isinstance(hosts, list) else str(hosts))
     except UsageError as error:
         if error.found == NO_MATCH:
             return False
@@ -129,9 +133,9 @@ def _variables(host: Host) -> dict[str, Any]:
     variables = dict(host.variables)
     for name, wanted in VARIABLES.items():
         if name in variables:
-            convert(variables[name], wanted, getattr(variables[name], "path", "") or host.where, name)
+            convert(variables[name], wanted, host.origin(name), name)
     if "rig" in variables:
-        variables["expected_gpus"] = len(catalogue.rig(variables["rig"], host.where).gpus)
+        variables["expected_gpus"] = len(catalogue.rig(variables["rig"], host.origin("rig")).gpus)
     return variables
 
 
@@ -143,6 +147,10 @@ def _bind_task(
 ) -> Iterator[_Found]:
     names = [key for key in task if key not in _TASK_KEYS]
     one = kind.removesuffix("s")
+    odd = next((name for name in names if "." not in name), "")
+    if odd and len(names) > 1:
+        found = f"unknown key of a task '{odd}'{did_you_mean(odd, _TASK_KEYS)}"
+        raise InputError(task.where(odd), found, f"one operation, and {', '.join(_TASK_KEYS)}")
     if len(names) != 1:
         known = _known(kind)
         found = f"operations {', '.join(names)}" if names else f"a task without {'an' if one[0] == 'o' else 'a'} {one}"
@@ -152,13 +160,20 @@ def _bind_task(
     function = _in_module(kind, *operation.split(".", 1)) if "." in operation else None
     if function is None:
         known = _known(kind)
+        same = [name for name in known if name.split(".")[0] == operation.split(".")[0]]
         raise InputError(
             where,
             f"unknown {one} '{operation}'{did_you_mean(operation, [*known, *_TASK_KEYS])}",
-            f"one of {', '.join(known)}",
+            f"one of {', '.join(same)}"
+            if same
+            else f"one of the modules {', '.join(dict.fromkeys(n.split('.')[0] for n in known))}",
+            f"docs/{kind}.md has them all",
         )
     if tags and not _tags(task) & (tags | {"always"}):
         return
+    if not isinstance(task.get("vars") or {}, dict):
+        raise InputError(task.where("vars"), f"'vars' is {task['vars']!r}", "{NAME: VALUE, ...}")
+    _check_parameters(operation, function, task[operation], where)
     variables = settled({**outer, **(task.get("vars") or {})}, where)
     items: Any = [None]
     if "loop" in task:
@@ -175,7 +190,10 @@ def _bind_task(
 
 
 def _tags(task: YamlMapping) -> set[str]:
-    return {task["tags"]} if isinstance(task.get("tags"), str) else set(task.get("tags") or ())
+    tags = task.get("tags") or []
+    if not isinstance(tags, (str, list)) or not all(isinstance(tag, str) for tag in tags):
+        raise InputError(task.where("tags"), f"'tags' is {tags!r}", "a name, or a list of names")
+    return {tags} if isinstance(tags, str) else set(tags)
 
 
 def _not_now(task: YamlMapping, variables: Mapping[str, Any]) -> str:
@@ -189,21 +207,34 @@ def _not_now(task: YamlMapping, variables: Mapping[str, Any]) -> str:
     return ""
 
 
+def _check_parameters(operation: str, function: Callable[..., Any], given: Any, where: str) -> None:
+    """Raises InputError for parameters that are none, or that the operation does not have, whether it applies or not."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(where, f"the parameters of {operation} are {given!r}", "{NAME: VALUE, ...}")
+    if isinstance(given, YamlMapping) and given:
+        only_keys(
+            given,
+            [name for name in inspect.signature(function).parameters if name != "facts"],
+            f"parameter of {operation}",
+        )
+
+
 def _parameters(
     operation: str, function: Callable[..., Any], given: Any, variables: Mapping[str, Any], where: str, folder: Path
 ) -> dict[str, Any]:
-    if given is None:
-        given = YamlMapping()
-    if not isinstance(given, Mapping):
-        raise InputError(where, f"the parameters of {operation} are {given!r}", "{NAME: VALUE, ...}")
+    given = YamlMapping() if given is None else given
     hints = get_type_hints(function)
     known = {name: item for name, item in inspect.signature(function).parameters.items() if name != "facts"}
-    if isinstance(given, YamlMapping) and given:
-        only_keys(given, known, f"parameter of {operation}")
     found: dict[str, Any] = {}
     for name, value in given.items():
         at = given.where(name) if isinstance(given, YamlMapping) else where
         filled = convert(fill(value, variables, at), hints[name], at, name)
+        if hints[name] is Template and not (folder / filled).is_file():
+            known_ones = sorted(file.name for file in folder.glob("*.j2"))
+            wrong = f"no such template '{filled}'{did_you_mean(filled, known_ones)}"
+            raise InputError(
+                at, wrong, f"one of {', '.join(known_ones)}" if known_ones else f"one of the files in {folder}"
+            )
         found[name] = Template(render(filled, variables, folder)) if hints[name] is Template else filled
     for name, item in known.items():
         if name not in found and item.default is inspect.Parameter.empty:

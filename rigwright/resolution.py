@@ -104,6 +104,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
         reason = (
             f"the distribution's {only} is only transitional" if only else "the distribution's archive does not have it"
         )
+        reason = "the inventory says so" if driver.source == "cuda" else reason
     if choice is None:
         raise _nowhere(driver, offered_by)
     version = next(iter(choice.values()))
@@ -153,15 +154,18 @@ def _choose(
             here = not only_from or first.source.rstrip("/").startswith(only_from)
             if not here or not _fits(upstream(first.version), driver):
                 continue
-            chosen = {name: _beside(first.version, real[name], driver.branch) for name in family}
+            chosen = {name: _beside(first, name, real[name], driver.branch) for name in family}
             if all(chosen.values()):
                 return chosen
     return None
 
 
-def _beside(version: str, offered: Sequence[archive.Version], branch: str) -> str:
-    same = [found.version for found in offered if found.version == version]
-    return next(iter(same or [found.version for found in offered if branch_of(found.version) == branch]), "")
+def _beside(first: archive.Version, name: str, offered: Sequence[archive.Version], branch: str) -> str:
+    """The version of a family's member that goes with the first one's, from the same source; "" when there is none."""
+    same = [found.version for found in offered if found.version == first.version]
+    if not same and name == "nvidia-persistenced":
+        same = [found.version for found in offered if branch_of(found.version) == branch]
+    return next(iter(same), "")
 
 
 def _transitional(offered: archive.Archive | None) -> str:

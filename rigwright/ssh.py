@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import paramiko
 from fabric import Config, Connection
 
 from rigwright.errors import Unreachable
-from rigwright.inventory import Host
+from rigwright.hosts import Host
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it would say reaches the user as Unreachable
 
@@ -78,8 +78,10 @@ class Session:
         self._abort()
 
 
-def verified(host: Host, timeout_s: float) -> Session:
+def verified(host: Host, timeout_s: float, opening: Callable[[Callable[[], None]], None]) -> Session:
     """A session with a host whose key, and every gateway's, is known; within `timeout_s` seconds.
+
+    `opening` is given what ends the attempt at once, from any thread.
 
     Raises Unreachable: refused, timed out, unknown or changed host key, authentication.
     """
@@ -92,6 +94,7 @@ def verified(host: Host, timeout_s: float) -> Session:
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
 
+    opening(abort)
     timed_out = threading.Event()
 
     def too_late() -> None:
@@ -140,6 +143,9 @@ def _unreachable(
         found = f"the host key has changed: it is now {fingerprint(error.key)}"
         todo = f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}"
         return Unreachable(where, found, f"the recorded {fingerprint(error.expected_key)}", todo)
+    if isinstance(error, paramiko.PasswordRequiredException):
+        key = host.variables.get("ansible_ssh_private_key_file", "the key")
+        return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
     if isinstance(error, paramiko.AuthenticationException):
         user = connection.user if connection is not None else "USER"
         found = f"the login as {user} was refused ({text})"
@@ -153,7 +159,9 @@ def _unreachable(
     if timed_out or isinstance(error, TimeoutError):
         todo = f"is ansible_host right ({host.where}), and the machine on?"
         return Unreachable(where, f"no login within {timeout_s:g} s", "a host that answers", todo)
-    return Unreachable(where, f"no connection ({type(error).__name__}: {text})", "an ssh login", f"ssh {host.address}")
+    return Unreachable(
+        where, f"no connection ({text or 'the other side hung up'})", "an ssh login", f"ssh {host.address}"
+    )
 
 
 def _connection(host: Host) -> Any:
@@ -183,13 +191,28 @@ def _prepare(connection: Any, sockets: list[socket.socket], timeout_s: float, kn
         _prepare(connection.gateway, sockets, timeout_s, known_hosts)
         connection.gateway.open()
     elif connection.gateway is None:
-        opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
+        opened = _dial(connection.host, connection.port, sockets, timeout_s)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
-        sockets.append(opened)
         connection.connect_kwargs["sock"] = opened
+
+
+def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) -> socket.socket:
+    """A connected socket, to the first of a name's addresses that answers; listed while it connects, so that it can be ended."""
+    failed: OSError = OSError(f"{name} has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+        opened = socket.socket(family, kind, protocol)
+        sockets.append(opened)
+        opened.settimeout(timeout_s)
+        try:
+            opened.connect(address)
+            return opened
+        except OSError as error:
+            opened.close()
+            failed = error
+    raise failed
 
 
 def _known_hosts(connection: Any, extra: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -62,22 +63,35 @@ def _guarded(text: str, values: Mapping[str, Any], where: str) -> str:
     except jinja2.TemplateSyntaxError as error:
         raise InputError(f"{where}:{error.lineno}", f"template error: {error.message}", "valid Jinja2") from None
     except jinja2.TemplateError as error:
-        raise InputError(where, f"template error: {error.message}", "defined variables") from None
+        at = f"{where}:{_line(error)}" if where.startswith("templates/") else where
+        raise InputError(at, f"template error: {error.message}", "defined variables") from None
     except (TypeError, ValueError, ZeroDivisionError, AttributeError, KeyError, OverflowError) as error:
         raise InputError(where, f"template error: {error}", "an expression that has a value") from None
+
+
+def _line(error: BaseException) -> int:
+    """The template's own line in which rendering failed."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
+    return lines[-1] if lines and lines[-1] else 1
 
 
 _WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
 
 
-def settled(variables: dict[str, Any], where: str) -> dict[str, Any]:
-    """The variables with every template in them filled in from the others. Raises InputError."""
+def settled(variables: dict[str, Any], where: str, origins: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The variables with every template in them filled in from the others.
+
+    `origins` tells where each was given. Raises InputError.
+    """
+    at = origins or {}
     for _ in range(5):
         templated = [name for name, value in variables.items() if has_template(value)]
         if not templated:
             return variables
-        variables = {**variables, **{name: fill(variables[name], variables, f"{where}: {name}") for name in templated}}
-    raise InputError(where, f"the variable '{templated[0]}' never settles", "variables without a circle")
+        filled = {name: fill(variables[name], variables, at.get(name, f"{where}: {name}")) for name in templated}
+        variables = {**variables, **filled}
+    name = templated[0]
+    raise InputError(at.get(name, where), f"the variable '{name}' never settles", "variables without a circle")
 
 
 def has_template(value: Any) -> bool:

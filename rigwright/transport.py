@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rigwright import batch
 from rigwright.errors import HostError, Interrupted, Unreachable
-from rigwright.inventory import Host
+from rigwright.hosts import Host
 from rigwright.shell import Command, Result, Secret
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Ssh:
         self.round_trips = 0
         self._session: object | None = None
         self._abandoned = False
+        self._abort: Callable[[], None] = lambda: None
         self._ask = ask_password
         self._sudo: Secret | None = host.variables.get("ansible_become_password")
         self._sudo_wants_password = False
@@ -74,12 +75,18 @@ class Ssh:
         self.close()
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
-        session = ssh.verified(self.host, timeout_s)
+        session = ssh.verified(self.host, timeout_s, self._opening)
         session.open_first(time.monotonic() + timeout_s)
         self._session = session
 
+    def _opening(self, abort: Callable[[], None]) -> None:
+        self._abort = abort
+        if self._abandoned:
+            abort()
+
     def abandon(self) -> None:
         self._abandoned = True
+        self._abort()
         self.close()
 
     def close(self) -> None:
@@ -172,13 +179,13 @@ class Ssh:
             self._sudo = Secret(self._ask(self.host.name))
         marker = f"rigwright-{nonce}-password"
         channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
-        errors = _until(channel, marker.encode(), deadline, errors=True)
+        _, errors = _until(channel, marker.encode(), deadline, errors=True)
         if marker.encode() not in errors:
             raise HostError(self.host.name, f"sudo refused: {_last(errors)}", "that this user may use sudo")
         channel.sendall(self._sudo.reveal().encode() + b"\n")
-        ready = _until(channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode())
+        ready, errors = _until(channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode())
         if f"{nonce} ready".encode() not in ready:
-            said = _until(channel, b"\0\0", time.monotonic() + 3, errors=True).replace(marker.encode(), b"")
+            said = errors.replace(marker.encode(), b"")
             if b"sudoers" in said or b"not allowed" in said:
                 raise HostError(self.host.name, f"sudo refused: {_last(said)}", "that this user may use sudo")
             self._sudo = None
@@ -192,8 +199,10 @@ def _last(errors: bytes) -> str:
     return lines[-1] if lines else ""
 
 
-def _until(channel: Channel, mark: bytes, deadline: float, *, errors: bool, give_up: bytes = b"\0\0") -> bytes:
-    """What a channel says on one of its outputs until a mark comes, or on stderr one that ends the waiting."""
+def _until(
+    channel: Channel, mark: bytes, deadline: float, *, errors: bool, give_up: bytes = b"\0\0"
+) -> tuple[bytes, bytes]:
+    """What a channel says on stdout and stderr until a mark comes on one, or on stderr one that ends the waiting."""
     out, err = b"", b""
     while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
         moved = False
@@ -205,7 +214,7 @@ def _until(channel: Channel, mark: bytes, deadline: float, *, errors: bool, give
             break
         if not moved:
             time.sleep(0.005)
-    return err if errors else out
+    return out, err
 
 
 def _converse(channel: Channel, script: bytes, nonce: str, deadline: float, host: Host) -> tuple[bytes, bytes]:

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Callable
 
 from rigwright import ssh
-from rigwright.commands import read_inventory
+from rigwright.commands import _answer, read_inventory
 from rigwright.errors import ConsentError, RigwrightError
 
 
-def trust(host: str, inventory: str = "", yes: bool = False) -> int:
+def trust(host: str | None, inventory: str = "", yes: bool = False) -> int:
     """Shows the key that a host offers, and records it after a yes; returns the exit code."""
     return _guarded(lambda: _trust(host, inventory, yes))
 
 
-def _trust(host: str, inventory: str, yes: bool) -> int:
+def _trust(host: str | None, inventory: str, yes: bool) -> int:
     found = read_inventory(inventory)
-    for one in found.select(host) if host else [found.only()]:
+    for one in [found.only()] if host is None else found.select(host):
         name, key = ssh.offered_key(one, 20)
         print(f"{one.name} ({name}) offers {ssh.fingerprint(key)}")
         print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
@@ -29,7 +29,8 @@ def _trust(host: str, inventory: str, yes: bool) -> int:
                     "a yes",
                     "the same command with --yes, once the key is compared",
                 )
-            if input("Trust it? [y/N] ").strip().lower() not in ("y", "yes"):
+            print("Trust it? [y/N] ", end="", flush=True)
+            if _answer() not in ("y", "yes"):
                 raise ConsentError("trust", "the answer was no; nothing was recorded", "a yes")
         print(f"recorded in {ssh.trust(name, key)}")
     return 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 from rigwright.errors import InputError
 from rigwright.yamlfile import Mapping as YamlMapping
+from rigwright.yamlfile import Sequence as YamlSequence
 from rigwright.yamlfile import did_you_mean, only_keys
 
 
@@ -24,16 +26,14 @@ class Driver:
 
     def __post_init__(self) -> None:
         if self.source not in ("auto", "distribution", "cuda"):
-            raise ValueError(
-                f"source '{self.source}'{did_you_mean(self.source, ('auto', 'distribution', 'cuda'))}; auto, distribution or cuda"
-            )
+            hint = did_you_mean(self.source, ("auto", "distribution", "cuda"))
+            raise ValueError(f"source '{self.source}'{hint}", "auto, distribution or cuda")
         if self.branch.count(".") and not self.version:
             object.__setattr__(self, "version", self.branch)
         object.__setattr__(self, "branch", self.branch.split(".")[0])
         if not self.branch.isdigit() or (self.version and not self.version.startswith(f"{self.branch}.")):
-            raise ValueError(
-                f"branch '{self.branch}', version '{self.version}'; a branch such as '535', or a version of it such as '535.183.01'"
-            )
+            found = f"branch '{self.branch}', version '{self.version}'"
+            raise ValueError(found, "a branch such as '535', or a version of it such as '535.183.01'")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ class CudaSource:
     key: str = ""
     fingerprint: str = ""
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"(https?|file)://[^\s'\"]+", self.url):
+            raise ValueError(f"url '{self.url}'", "http://..., https://... or file:///...")
+        object.__setattr__(self, "fingerprint", self.fingerprint.replace(" ", "").upper())
+        if self.fingerprint and not re.fullmatch(r"[0-9A-Fa-f]{40}", self.fingerprint):
+            raise ValueError(f"fingerprint '{self.fingerprint}'", "40 hexadecimal digits, without spaces")
+
 
 @dataclass(frozen=True)
 class Clocks:
@@ -58,6 +65,10 @@ class Clocks:
 
     memory_mhz: int
     graphics_mhz: int
+
+    def __post_init__(self) -> None:
+        if self.memory_mhz <= 0 or self.graphics_mhz <= 0:
+            raise ValueError(f"{self.memory_mhz},{self.graphics_mhz} MHz", "two clocks in MHz, such as 877 and 1005")
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,28 @@ class Limits:
     power_limit_w: int | None = None
     application_clocks: Clocks | None = None
 
+    def __post_init__(self) -> None:
+        if self.power_limit_w is not None and self.power_limit_w <= 0:
+            raise ValueError(f"power_limit_w {self.power_limit_w}", "watts, such as 200")
+
+
+AbsolutePath = NewType("AbsolutePath", str)
+"""A path from the root."""
+
+OctalMode = NewType("OctalMode", str)
+"""A file's mode: three or four octal digits, in quotes."""
+
+KernelWord = NewType("KernelWord", str)
+"""One word of a kernel command line."""
+
+FILE_MODE, DIRECTORY_MODE = OctalMode("0644"), OctalMode("0755")
+
+_FORMS: dict[object, tuple[str, str, str]] = {
+    AbsolutePath: (r"/[^\0\n]*", "no path from the root", "a path that begins with /"),
+    OctalMode: (r"[0-7]{3,4}", "no mode", "octal digits in quotes, such as '0644'"),
+    KernelWord: (r"[A-Za-z0-9_.:,/=+@%-]+", "no kernel parameter", "NAME or NAME=VALUE, without spaces and quotes"),
+}
+
 
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """A value from YAML as the type that a parameter's annotation wants.
@@ -76,7 +109,11 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """
     origin = get_origin(wanted)
     if isinstance(wanted, typing.NewType):
-        wanted = wanted.__supertype__
+        text = convert(value, wanted.__supertype__, where, name)
+        pattern, wrong, meant = _FORMS.get(wanted, (r"(?s).*", "", ""))
+        if not re.fullmatch(pattern, text):
+            raise InputError(where, f"'{name}': {text!r} is {wrong}", meant)
+        return text
     if origin in (types.UnionType, typing.Union):
         choices = [choice for choice in get_args(wanted) if choice is not type(None)]
         return None if value is None else convert(value, choices[0], where, name)
@@ -85,7 +122,10 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     if origin is list:
         if isinstance(value, str) or not isinstance(value, (list, tuple)):
             raise _wrong(value, "a list", where, name)
-        return [convert(item, get_args(wanted)[0], where, name) for item in value]
+        lines = (
+            [value.where(at) for at in range(len(value))] if isinstance(value, YamlSequence) else [where] * len(value)
+        )
+        return [convert(item, get_args(wanted)[0], line, name) for item, line in zip(value, lines, strict=True)]
     if origin is dict:
         if not isinstance(value, Mapping):
             raise _wrong(value, "{NAME: VALUE, ...}", where, name)
@@ -122,7 +162,8 @@ def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     try:
         return wanted(**given)
     except ValueError as error:
-        raise InputError(where, f"'{name}': {error}") from None
+        found, meant = error.args
+        raise InputError(where, f"'{name}': {found}", meant) from None
 
 
 def _wrong(value: Any, wanted: str, where: str, name: str) -> InputError:
@@ -134,7 +175,7 @@ VARIABLES = {
     "cuda": Cuda,
     "limits": Limits,
     "cuda_repository": CudaSource,
-    "kernel_cmdline": list[str],
+    "kernel_cmdline": list[KernelWord],
     "rig": str,
 }
 """The inventory variables that rigwright knows, and their types."""

@@ -72,21 +72,33 @@ def loads(text: str, name: str) -> Any:
         raise InputError(name, f"not YAML: {error}", "valid YAML") from None
 
 
-def _build(loader: Any, node: yaml.Node, name: str) -> Any:
+def _build(loader: Any, node: yaml.Node, name: str, above: tuple[int, ...] = ()) -> Any:
     line = node.start_mark.line + 1
-    if node.tag.startswith("!"):
+    if id(node) in above:
+        raise InputError(f"{name}:{line}", "an anchor that holds itself", "values without a circle")
+    above = (*above, id(node))
+    if node.tag.startswith("!") or node.tag.rsplit(":", 1)[0] != "tag:yaml.org,2002":
         todo = ""
         if node.tag == "!vault":
             todo = (
                 "keep the secret out of the inventory: type it when asked, or put it in a file that only you can read"
             )
-        raise InputError(f"{name}:{line}", f"the tag {node.tag}, which rigwright cannot read", "a plain value", todo)
+        raise InputError(
+            f"{name}:{line}",
+            f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')}, which rigwright cannot read",
+            "a plain value",
+            todo,
+        )
     if isinstance(node, yaml.MappingNode):
         mapping = Mapping()
         mapping.path, mapping.line, mapping.lines = name, line, {}
         for key_node, value_node in node.value:
-            key = loader.construct_object(key_node, deep=True)
             key_line = key_node.start_mark.line + 1
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                raise InputError(f"{name}:{key_line}", "the merge key <<", "the keys themselves, written out")
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise InputError(f"{name}:{key_line}", "a key that is a list or a mapping", "a key that is a text")
+            key = _scalar(loader, key_node, name)
             if not isinstance(key, str):
                 raise InputError(
                     f"{name}:{key_line}",
@@ -99,15 +111,25 @@ def _build(loader: Any, node: yaml.Node, name: str) -> Any:
                     f"the key '{key}' a second time (first in line {mapping.lines[key]})",
                     "each key once",
                 )
-            mapping[key] = _build(loader, value_node, name)
+            mapping[key] = _build(loader, value_node, name, above)
             mapping.lines[key] = key_line
         return mapping
     if isinstance(node, yaml.SequenceNode):
-        sequence = Sequence(_build(loader, item, name) for item in node.value)
+        sequence = Sequence(_build(loader, item, name, above) for item in node.value)
         sequence.path, sequence.line = name, line
         sequence.lines = [item.start_mark.line + 1 for item in node.value]
         return sequence
-    return loader.construct_object(node, deep=True)
+    return _scalar(loader, node, name)
+
+
+def _scalar(loader: Any, node: yaml.Node, name: str) -> Any:
+    try:
+        return loader.construct_object(node, deep=True)
+    except (ValueError, KeyError, AttributeError, TypeError, OverflowError):
+        where = f"{name}:{node.start_mark.line + 1}"
+        raise InputError(
+            where, f"'{node.value}', which is no {node.tag.rsplit(':', 1)[-1]}", "a plain value, or one in quotes"
+        ) from None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

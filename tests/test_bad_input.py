@@ -20,7 +20,7 @@ import pytest
 
 from rigwright import commands, ssh, transport
 from rigwright.errors import Unreachable
-from rigwright.inventory import Host
+from rigwright.hosts import Host
 
 VERIFIED = ssh.verified
 CHECKOUT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The hosts that were connected to in this process; nothing is, really."""
     tried: list[str] = []
 
-    def verified(host: Any, _timeout_s: float) -> Any:
+    def verified(host: Any, *_: Any) -> Any:
         tried.append(host.name)
         raise AssertionError(f"{host.name} was connected to")
 
@@ -416,7 +416,7 @@ def test_a_host_that_never_speaks_ends_within_the_deadline(greeting: bytes) -> N
     assert transport.CONNECT_S <= 30
     started = time.monotonic()
     with listener(greeting) as port, pytest.raises(Unreachable) as caught:
-        VERIFIED(Host("one", (), {"ansible_host": "127.0.0.1", "ansible_port": port}, "hosts.yml:3"), 1.5)
+        VERIFIED(Host("one", (), {"ansible_host": "127.0.0.1", "ansible_port": port}, "hosts.yml:3"), 1.5, lambda _: None)
     assert time.monotonic() - started < 4
     assert "no login within 1.5 s" in caught.value.found
     assert caught.value.wanted

@@ -170,7 +170,7 @@ def test_the_environment() -> None:
     (found,) = in_order(command("printenv", "RIGWRIGHT_RUN"), RIGWRIGHT_RUN=value)
     assert found.stdout == value.encode() + b"\n"
     (found,) = together(script('echo "$LC_ALL $PATH"; umask'))
-    assert found.text.split() == ["C", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "0077"]
+    assert found.text.split() == ["C", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "0022"]
 
 
 @pytest.mark.parametrize(

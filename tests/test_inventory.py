@@ -166,6 +166,12 @@ def test_an_empty_file_of_variables(tmp_path: Path) -> None:
     assert "later" not in read(tmp_path).hosts["x"].variables
 
 
+def test_a_template_in_a_variable_of_another_host(tmp_path: Path) -> None:
+    """A shared inventory holds what other tools fill in; it matters when that host is meant."""
+    hosts = "gpu:\n  hosts:\n    x: {site: here}\n    y: {password: '{{ vault_password }}'}\n"
+    assert [host.name for host in read(written(tmp_path, hosts=hosts)).select("x")] == ["x"]
+
+
 # --- patterns
 
 

@@ -246,7 +246,7 @@ def test_our_own_playbooks(name: str) -> None:
         ("    - apt.install: {}\n", 4, "unknown operation 'apt.install'"),
         ("    - apt._INSTALL: {}\n", 4, "unknown operation 'apt._INSTALL'"),
         ("    - driver.versions_equal: {}\n", 4, "unknown operation 'driver.versions_equal'"),
-        ("    - apt.clean:\n      wehn: true\n", 4, "operations apt.clean, wehn"),
+        ("    - apt.clean:\n      wehn: true\n", 5, "unknown key of a task 'wehn'; did you mean 'when'?"),
         ("    - name: x\n", 4, "a task without an operation"),
         ("    - apt.clean:\n      apt.hold: {names: []}\n", 4, "operations apt.clean, apt.hold"),
         (

@@ -634,7 +634,7 @@ def test_the_answers_of_two_sources_have_two_names() -> None:
     ("error", "why"),
     [
         (f"BADSIG {NVIDIA}", f"{NVIDIA} has no valid signature by the key at {NVIDIA}/key"),
-        ("BADKEY AA BB", f"{NVIDIA} is signed by AA BB, not by the expected key FF"),
+        ("BADKEY AA BB", f"{NVIDIA} is signed by AA and BB, not by the expected key FF"),
         ("W: x\nE: The repository is not signed.", "apt cannot read its sources: E: The repository is not signed."),
         ("", "apt cannot read its sources: no message"),
     ],
@@ -659,34 +659,38 @@ def test_a_mirror_of_nvidia_s_repository() -> None:
 
 
 class Unit:
-    """A host with files and gpu-limits.service, as far as `limits.boot` sees and changes it."""
+    """A host with files and gpu-limits.service, as far as `limits.boot` sees and changes it. Its clock ticks with every command."""
 
     def __init__(self) -> None:
-        self.files: dict[str, tuple[bytes, str]] = {}
-        self.enabled, self.active, self.needs_reload = "", "inactive", False
+        self.files: dict[str, tuple[bytes, str, int]] = {}
+        self.enabled, self.active, self.needs_reload, self.started = "", "inactive", False, 0
+        self.clock = 0
         self.rounds = 0
 
     def answer(self, fact: Fact[Any]) -> Any:
         """The fact's value."""
+        path = fact.name.partition("(")[2][:-1]
         if fact.name.startswith("files.file("):
-            path = fact.name[len("files.file(") : -1]
             if path not in self.files:
                 return None
-            content, mode = self.files[path]
+            content, mode, _ = self.files[path]
             return files.File("file", mode, "root", "root", hashlib.sha256(content).hexdigest(), content)
         load = "loaded" if "/etc/systemd/system/gpu-limits.service" in self.files else "not-found"
         text = (
             f"LoadState={load}\nActiveState={self.active}\nSubState=x\nUnitFileState={self.enabled}\n"
             f"NeedDaemonReload={'yes' if self.needs_reload else 'no'}\n"
+            f"ActiveEnterTimestampMonotonic={self.started * 1_000_000}\nnow={self.clock}\nup={self.clock}\n"
         )
-        return parsed(fact, Result(0, text.encode()))
+        times = [f"ctime={self.files[word][2]}\n" for word in fact.command.argv if word in self.files]
+        return parsed(fact, Result(0, (text + "".join(times)).encode()))
 
     def run(self, cmd: Command) -> None:
         """What the command does to the host."""
+        self.clock += 1
         if cmd.argv[:2] == ("sh", "-c"):
             path, mode, owner, group = cmd.argv[4:]
             assert (owner, group) == ("root", "root")
-            self.files[path] = (cmd.stdin, mode)
+            self.files[path] = (cmd.stdin, mode, self.clock)
             if path.startswith("/etc/systemd"):
                 self.enabled, self.needs_reload = self.enabled or "disabled", True
             return
@@ -698,7 +702,7 @@ class Unit:
             self.enabled = "enabled"
         elif verb in ("start", "restart"):
             assert not self.needs_reload
-            self.active = "active"
+            self.active, self.started = "active", self.clock
 
     def wants(self, wanted: Limits) -> list[Change]:
         """What `limits.boot` still wants."""
@@ -709,6 +713,12 @@ class Unit:
             except Missing as missing:
                 store.known.update((fact, self.answer(fact)) for fact in missing.facts)
         raise AssertionError("facts that never settle")
+
+    def becomes(self, wanted: Limits) -> None:
+        """Whatever `limits.boot` wants is done."""
+        for change in self.wants(wanted):
+            for cmd in change.commands:
+                self.run(cmd)
 
 
 WANTED = Limits(True, 200, Clocks(877, 1005))
@@ -725,9 +735,7 @@ def test_the_boot_unit_from_nothing() -> None:
         ("change", "gpu-limits.service"),
         ("run", "gpu-limits.service"),
     ]
-    for change in changes:
-        for cmd in change.commands:
-            host.run(cmd)
+    host.becomes(WANTED)
     assert host.wants(WANTED) == []
     assert (host.enabled, host.active) == ("enabled", "active")
     config = json.loads(host.files["/etc/rigwright/limits.json"][0])
@@ -747,7 +755,7 @@ def test_the_boot_unit_from_nothing() -> None:
 
 
 def test_the_boot_unit_asks_for_everything_at_once() -> None:
-    """Its five facts can all be named before any is looked at."""
+    """All its facts can be named before any is looked at."""
     host = Unit()
     host.wants(WANTED)
     assert host.rounds == 1
@@ -760,29 +768,26 @@ def test_the_boot_unit_heals_after_a_run_that_died(after: int) -> None:
     commands = [cmd for change in host.wants(WANTED) for cmd in change.commands]
     for cmd in commands[:after]:
         host.run(cmd)
-    for change in host.wants(WANTED):
-        for cmd in change.commands:
-            host.run(cmd)
+    host.becomes(WANTED)
     assert host.wants(WANTED) == []
     assert (host.enabled, host.active, host.needs_reload) == ("enabled", "active", False)
 
 
 def test_the_boot_unit_runs_again_with_other_limits() -> None:
     host = Unit()
-    for wanted in (WANTED, Limits(True, 250, None)):
-        for change in host.wants(wanted):
-            for cmd in change.commands:
-                host.run(cmd)
+    host.becomes(WANTED)
+    host.becomes(Limits(True, 250, None))
     changes = host.wants(WANTED)
     assert [change.subject for change in changes] == ["/etc/rigwright/limits.json", "gpu-limits.service"]
     assert changes[1].commands[0].argv == ("systemctl", "restart", "gpu-limits.service")
+    host.run(changes[0].commands[0])
+    (left,) = host.wants(WANTED)
+    assert left.commands[0].argv[1] == "restart", "also when a run died between the file and the restart"
 
 
 def test_the_boot_unit_that_failed_is_started_again() -> None:
     host = Unit()
-    for change in host.wants(WANTED):
-        for cmd in change.commands:
-            host.run(cmd)
+    host.becomes(WANTED)
     host.active = "failed"
     (change,) = host.wants(WANTED)
     assert [cmd.argv[1] for cmd in change.commands] == ["reset-failed", "start"]

@@ -10,9 +10,10 @@ from rigwright.facts import kernel as kernels
 from rigwright.facts import systemd as units
 from rigwright.operations.grub import missing
 from rigwright.operations.limits import UNIT
+from rigwright.wanted import KernelWord
 
 
-def command_line_in_force(facts: Facts, *, words: list[str]) -> Iterator[Finding]:
+def command_line_in_force(facts: Facts, *, words: list[KernelWord]) -> Iterator[Finding]:
     """The running kernel was booted with the words."""
     line = facts(kernels.command_line)
     lost = missing(words, line)

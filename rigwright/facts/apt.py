@@ -29,14 +29,14 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
         for line in result.text.splitlines():
             name, version, want, status, *architecture = line.split("\t")
             if architecture and architecture[0] not in ("amd64", "all"):
-                continue  # the 32-bit twin of a library; the driver is the 64-bit one
+                name = f"{name}:{architecture[0]}"  # the 32-bit twin of a library; the driver is the 64-bit one
             if status not in ("not-installed", "config-files") or want == "hold":
                 found[name] = Package(version, status == "installed", want == "hold")
         return found
 
     form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
     asked = tuple(sorted(set(names)))
-    return Fact(f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, *asked), parse)
+    return Fact(f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, "--", *asked), parse)
 
 
 def matching(*globs: str) -> Fact[dict[str, Package]]:

@@ -47,7 +47,7 @@ mkdir -p "$d" && exec 9>"$d/lock" && flock -w 280 9 || { echo 'no lock on privat
 [ -d "$d/lists" ] || cp -a /var/lib/apt/lists "$d/lists"
 mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
 rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/sources.list.d/rigwright-*
-private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false"
+private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
 fetch="/usr/lib/apt/apt-helper -q $private download-file"
 get() { rm -f "$2"; $fetch "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
 if [ -n "$url" ]; then
@@ -61,7 +61,9 @@ if [ -n "$url" ]; then
   [ -n "$signed" ] || { rm -f "$d/key.asc"; echo "BADSIG $url" >&2; exit 1; }
   case " $signed " in *" $fingerprint "*) ;; *) rm -f "$d/key.asc"; echo "BADKEY $signed" >&2; exit 1;; esac
   echo "$key_url" >"$d/key.url"
-  grep -lF "${url%/}" "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | xargs -r rm -f
+  for file in $(grep -lF "${url%/}" "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null); do
+    case $file in *.sources) rm -f "$file";; *) grep -vF "${url%/}" "$file" >"$d/kept"; cat "$d/kept" >"$file";; esac
+  done
   echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list"
 fi
 if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
@@ -73,6 +75,9 @@ if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updat
   elif [ -z "$(find "$d/lists" -maxdepth 1 -name '*Packages*')" ]; then
     grep -E '^(E|W|Err)' "$d/update.log" | head -5 >&2; exit 1
   fi
+fi
+if [ -n "$url" ] && ! apt-cache $private policy | grep -qF "${url%/}"; then
+  echo "the packages of $url could not be read: $(grep -E '^(E|W|Err)' "$d/update.log" | head -1)" >&2; exit 1
 fi
 """
 _OFFERED = (
@@ -86,7 +91,7 @@ echo "--show"; apt-cache $private show "$@" 2>/dev/null; :
 _SIMULATE = (
     _PRIVATE
     + """
-awk 'BEGIN{RS="";ORS="\\n\\n"} !/^Package: [^\\n]*(nvidia|cuda-drivers)/' /var/lib/dpkg/status >"$d/status"
+awk 'BEGIN{RS="";ORS="\\n\\n"} !(/^Package: [^\\n]*(nvidia|cuda-drivers)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
 apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1
 echo "rc=$?"
 """
@@ -124,10 +129,14 @@ def _arguments(repository: Repository | None) -> tuple[str, str, str]:
 def _why(result: Result, repository: Repository | None) -> str:
     error = result.error_text
     if repository and "BADKEY" in error:
-        return f"{repository.url} is signed by {error.split('BADKEY', 1)[1].strip()}, not by the expected key {repository.fingerprint}"
+        signed = dict.fromkeys(error.split("BADKEY", 1)[1].split())
+        return f"{repository.url} is signed by {' and '.join(signed)}, not by the expected key {repository.fingerprint}"
     if repository and "BADSIG" in error:
         return f"{repository.url} has no valid signature by the key at {repository.key_url}"
-    return f"apt cannot read its sources: {error.splitlines()[-1] if error else 'no message'}"
+    said = error.splitlines()[-1] if error else "no message"
+    if repository and ("Download Failed" in error or "Failed" in error or "Could not" in error):
+        return f"{repository.url} cannot be reached: {said}"
+    return f"apt cannot read its sources: {said}"
 
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:

@@ -80,7 +80,7 @@ def _gpus(result: Result) -> tuple[Gpu, ...]:
         broken = next((cell for cell in row if cell in _BROKEN), "")
         if broken:
             raise Unavailable(f"nvidia-smi says of GPU {row[0]} ({row[2]}): {broken.strip('[]')}")
-        state = {"Enabled": True, "Disabled": False}.get(row[4])
+        state = None if row[4] in _NONE else {"Enabled": True, "Disabled": False}[row[4]]
         bus_id = row[2].lower()[4:] if len(row[2]) > 12 else row[2].lower()
         now, least, most, default = (_number(word) for word in row[5:9])
         clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
@@ -135,7 +135,7 @@ processes = Fact(
 
 _HOLDERS = """
 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
-  name=$(cat "/proc/$pid/comm" 2>/dev/null) && echo "$pid, $name"
+  name=$(cat "/proc/$pid/comm" 2>/dev/null) && [ "$name" != nvidia-smi ] && echo "$pid, $name"
 done; :
 """
 

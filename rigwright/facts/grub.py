@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from rigwright.facts import Fact, Unavailable
+from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.shell import Result, script
 
 
@@ -56,7 +56,13 @@ def _grub(result: Result) -> Grub:
     environment, _, cfg = rest.partition("--cfg\n")
     values = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
     errors = "\n".join(line for line in head.splitlines()[1:] if line.strip())
-    return Grub(default_entry(cfg, values), head.startswith("parses=yes"), errors)
+    parses = head.startswith("parses=yes")
+    try:
+        return Grub(default_entry(cfg, values), parses, errors)
+    except ValueError as error:
+        if not head.startswith("parses=no"):
+            raise
+        raise Unreadable(f"/boot/grub/grub.cfg is broken ({error}): sudo update-grub") from None
 
 
 def default_entry(cfg: str, environment: dict[str, str]) -> Entry:
@@ -95,7 +101,7 @@ def _default(cfg: str, environment: dict[str, str]) -> str:
 def _pick(entries: list[_Node], level: str) -> _Node | None:
     if level.isdigit() and int(level) < len(entries):
         return entries[int(level)]
-    return next((node for node in entries if level in (node.title, node.identifier)), None)
+    return next((node for node in entries if level and level in (node.title, node.identifier)), None)
 
 
 def _entries(cfg: str) -> list[_Node]:

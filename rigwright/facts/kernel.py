@@ -33,7 +33,9 @@ def module_version(kernel: str, module: str) -> Fact[str]:
         return result.text.strip() if result.code == 0 else ""
 
     return Fact(
-        f"kernel.module_version({kernel},{module})", command("modinfo", "-k", kernel, "-F", "version", module), parse
+        f"kernel.module_version({kernel},{module})",
+        command("modinfo", "-k", kernel, "-F", "version", "--", module),
+        parse,
     )
 
 
@@ -75,7 +77,9 @@ def blocked_modules(modprobe_d: str) -> frozenset[str]:
         words = line.split("#")[0].split()
         if len(words) == 2 and words[0] == "blacklist":
             blocked.add(words[1].replace("-", "_"))
-        if words[:1] + words[2:3] in (["alias", "off"], ["install", "/bin/true"], ["install", "/bin/false"]):
+        if words[:1] + words[2:3] in (["alias", "off"], ["install", "/bin/true"], ["install", "/bin/false"]) or (
+            words[:1] == ["install"] and words[2:3] in (["/usr/bin/true"], ["/usr/bin/false"])
+        ):
             blocked.add(words[1].replace("-", "_"))
     return frozenset(blocked)
 

@@ -49,7 +49,7 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
     """
     wanted = {word.partition("=")[0]: word.partition("=")[2] for word in names}
     known = facts(dpkg.packages(*wanted))
-    now = {name: known[name.split(":")[0]] for name in wanted if name.split(":")[0] in known}
+    now = {name: known[key] for name in wanted for key in (name.removesuffix(":amd64"),) if key in known}
     missing = {
         name: version
         for name, version in wanted.items()

@@ -27,7 +27,7 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
         fits = [name for name, minimum in catalogue.toolkits().items() if numbers(minimum) <= numbers(newest)]
         raise HostError(
             "cuda.toolkit",
-            f"CUDA {cuda.toolkit} wants driver {least} or newer, not {newest}",
+            f"CUDA {cuda.toolkit} wants driver {least} or newer, and {driver.version or 'branch ' + driver.branch} is older",
             f"CUDA {fits[-1] if fits else '?'} or older",
         )
     name = f"cuda-toolkit-{cuda.toolkit.replace('.', '-')}"

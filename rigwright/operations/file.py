@@ -12,6 +12,7 @@ from rigwright.facts import Facts
 from rigwright.facts.files import file
 from rigwright.shell import Command, command, script
 from rigwright.templates import Template
+from rigwright.wanted import DIRECTORY_MODE, FILE_MODE, AbsolutePath, OctalMode
 
 _WRITE = """
 path=$1 mode=$2 owner=$3 group=$4
@@ -33,9 +34,9 @@ def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", gr
 def present(
     facts: Facts,
     *,
-    path: str,
+    path: AbsolutePath,
     content: str,
-    mode: str = "0644",
+    mode: OctalMode = FILE_MODE,
     owner: str = "root",
     group: str = "root",
     leads_to: str = "",
@@ -45,7 +46,13 @@ def present(
 
 
 def template(
-    facts: Facts, *, path: str, template: Template, mode: str = "0644", owner: str = "root", group: str = "root"
+    facts: Facts,
+    *,
+    path: AbsolutePath,
+    template: Template,
+    mode: OctalMode = FILE_MODE,
+    owner: str = "root",
+    group: str = "root",
 ) -> Iterator[Change]:
     """The file at `path` is what the template in templates/ makes of the host's variables."""
     yield from differing(facts, path, template.encode(), mode, owner, group)
@@ -80,7 +87,7 @@ def _shown(content: bytes) -> str:
 
 
 def directory(
-    facts: Facts, *, path: str, mode: str = "0755", owner: str = "root", group: str = "root"
+    facts: Facts, *, path: AbsolutePath, mode: OctalMode = DIRECTORY_MODE, owner: str = "root", group: str = "root"
 ) -> Iterator[Change]:
     """The directory is there, with this mode and owner."""
     now = facts(file(path))
@@ -88,7 +95,7 @@ def directory(
     make = (
         command("mkdir", "-p", "--", path),
         command("chown", "--", f"{owner}:{group}", path),
-        command("chmod", "--", mode, path),
+        command("chmod", "--", f"0{mode.zfill(4)}", path),
     )
     if now is None:
         yield Change("add", shown, "", f"mode {mode}, {owner}:{group}", make)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rigwright.change import Change
 from rigwright.errors import HostError
@@ -11,12 +10,12 @@ from rigwright.facts import Facts, files, grub
 from rigwright.facts import kernel as kernels
 from rigwright.operations import file
 from rigwright.shell import command
+from rigwright.wanted import KernelWord
 
 DROP_IN = "/etc/default/grub.d/zz-rigwright.cfg"
-_WORD = re.compile(r"[A-Za-z0-9_.:,/=+@%-]+")
 
 
-def missing(words: list[str], line: str) -> list[str]:
+def missing(words: Sequence[str], line: str) -> list[str]:
     """The wanted words that a kernel command line does not have in force.
 
     Of a repeated KEY= the last one counts, unless it is wanted more than once itself (console=).
@@ -26,22 +25,17 @@ def missing(words: list[str], line: str) -> list[str]:
     return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]
 
 
-def drop_in(words: list[str]) -> str:
+def drop_in(words: Sequence[str]) -> str:
     """The drop-in's text: appended, so that what others set stays."""
     text = " ".join(words)
     return f'# Written by rigwright, read after every other file here.\nGRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {text}"\n'
 
 
-def cmdline(facts: Facts, *, words: list[str]) -> Iterator[Change]:
+def cmdline(facts: Facts, *, words: list[KernelWord]) -> Iterator[Change]:
     """The entry that boots next has the words, proved in the generated grub.cfg; a reboot puts them in force.
 
-    Raises HostError for a word that is no kernel parameter, and when GRUB's own files do not parse.
+    Raises HostError when GRUB's own files do not parse.
     """
-    for word in words:
-        if not _WORD.fullmatch(word):
-            raise HostError(
-                "kernel_cmdline", f"'{word}' is no kernel parameter", "NAME or NAME=VALUE, without spaces and quotes"
-            )
     now, running, mine = facts.all(grub.grub, kernels.command_line, files.file(DROP_IN))
     if now.defaults_error:
         raise HostError(

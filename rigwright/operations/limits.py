@@ -31,13 +31,13 @@ def _name(one: Gpu) -> str:
     return f"GPU {one.index} {one.bus_id}"
 
 
-def persistence(facts: Facts, *, on: bool = True) -> Iterator[Change]:
+def persistence(facts: Facts, *, enabled: bool = True) -> Iterator[Change]:
     """Every GPU keeps its state when no program uses it (or does not)."""
     for one in facts(gpu.gpus):
-        if one.persistence is not None and one.persistence != on:
+        if one.persistence is not None and one.persistence != enabled:
             words = {True: "Enabled", False: "Disabled"}
-            act = _smi(one.uuid, "-pm", str(int(on)))
-            yield Change("change", f"{_name(one)} persistence", words[one.persistence], words[on], (act,))
+            act = _smi(one.uuid, "-pm", str(int(enabled)))
+            yield Change("change", f"{_name(one)} persistence", words[one.persistence], words[enabled], (act,))
 
 
 def applied(facts: Facts, *, limits: Limits) -> Iterator[Change]:
@@ -51,7 +51,7 @@ def applied(facts: Facts, *, limits: Limits) -> Iterator[Change]:
     for one in gpus:
         _check_power(one, limits.power_limit_w)
     if limits.persistence is not None:
-        yield from persistence(facts, on=limits.persistence)
+        yield from persistence(facts, enabled=limits.persistence)
     for one in gpus:
         watts = limits.power_limit_w
         if watts is not None and one.power_limit_w != watts:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rigwright.change import Change
 from rigwright.facts import Facts, Unavailable, driver, grub, pci
 from rigwright.facts import kernel as kernels
 from rigwright.operations.grub import missing
+from rigwright.wanted import KernelWord
 
 _OTHERS = frozenset({"nouveau", "nova_core"})
 
 
-def _reasons(facts: Facts, kernel_cmdline: list[str], with_driver: bool) -> list[str]:
+def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool) -> list[str]:
     boot, line, bound, loaded = facts.all(grub.grub, kernels.command_line, pci.gpus, driver.loaded_version)
     reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := missing(kernel_cmdline, line)) else []
     if with_driver:
@@ -25,7 +26,7 @@ def _reasons(facts: Facts, kernel_cmdline: list[str], with_driver: bool) -> list
     return reasons
 
 
-def gate(facts: Facts, *, kernel_cmdline: list[str] | None = None, driver: bool = True) -> Iterator[Change]:
+def gate(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None, driver: bool = True) -> Iterator[Change]:
     """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that parses.
 
     Asked only when a reboot is due. Raises Unavailable with what is not so yet; at apply that stops the run before the reboot.
@@ -47,7 +48,9 @@ def gate(facts: Facts, *, kernel_cmdline: list[str] | None = None, driver: bool 
     yield from ()
 
 
-def into_wanted(facts: Facts, *, kernel_cmdline: list[str] | None = None, driver: bool = True) -> Iterator[Change]:
+def into_wanted(
+    facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None, driver: bool = True
+) -> Iterator[Change]:
     """The kernel runs with the wanted words, and the driver that is installed is the one that is loaded."""
     reasons = _reasons(facts, kernel_cmdline or [], driver)
     if reasons:

@@ -1,0 +1,147 @@
+"""Hosts and groups, and the patterns that name them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rigwright.errors import InputError, UsageError
+from rigwright.shell import Secret
+from rigwright.templates import settled
+from rigwright.yamlfile import did_you_mean
+
+NO_MATCH = "matches no host"
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine: its name, the groups it is in (nearest last), its variables, and where it was named (FILE:LINE)."""
+
+    name: str
+    groups: tuple[str, ...]
+    variables: Mapping[str, Any] = field(compare=False, repr=False)
+    where: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def origin(self, variable: str) -> str:
+        """Where a variable was given its value (FILE:LINE)."""
+        return self.origins.get(variable, self.where)
+
+    @property
+    def address(self) -> str:
+        """The name or address that is connected to."""
+        return str(self.variables.get("ansible_host", self.name))
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All hosts of an inventory, in file order."""
+
+    path: Path
+    hosts: Mapping[str, Host]
+    groups: Mapping[str, tuple[str, ...]]
+
+    def select(self, pattern: str) -> list[Host]:
+        """The hosts that `names` names, ready to be connected to. Raises UsageError, and InputError for their variables."""
+        return [_ready(self.hosts[name]) for name in self.names(pattern)]
+
+    def names(self, pattern: str) -> list[str]:
+        """The names of the hosts of a pattern: NAME, GROUP, glob, ~regex, joined by `:` or `,`; `:&` also in, `:!` not in.
+
+        Raises UsageError when a part names nothing, or nothing is left.
+        """
+        chosen: list[str] | None = None
+        parts = [part.strip() for part in re.split(r"[:,](?![^\[]*\])", pattern) if part.strip()]
+        order = {"!": 2, "&": 1}
+        for part in sorted(parts, key=lambda text: order.get(text[0], 0)):
+            names = self._matching(part.lstrip("!&"), pattern)
+            if part.startswith("!"):
+                chosen = [name for name in (self.hosts if chosen is None else chosen) if name not in names]
+            elif part.startswith("&"):
+                chosen = [name for name in (self.hosts if chosen is None else chosen) if name in names]
+            else:
+                chosen = (chosen or []) + [name for name in names if name not in (chosen or [])]
+        if not chosen:
+            raise UsageError(f"--host {pattern}", NO_MATCH, "a host, a group or a pattern", self._todo())
+        return chosen
+
+    def only(self) -> Host:
+        """The one host of an inventory that has one. Raises UsageError otherwise."""
+        if len(self.hosts) != 1:
+            raise UsageError(
+                "--host",
+                f"is missing, and {self.path} has {len(self.hosts)} hosts",
+                "which ones are meant",
+                self._todo(),
+            )
+        return _ready(next(iter(self.hosts.values())))
+
+    def _matching(self, part: str, pattern: str) -> list[str]:
+        if part.startswith("~"):
+            try:
+                found = re.compile(part[1:])
+            except re.error as error:
+                raise UsageError(
+                    f"--host {pattern}",
+                    f"'{part[1:]}' is no regular expression: {error}",
+                    "one after ~, such as ~v100-0[1-4]",
+                    self._todo(),
+                ) from None
+            return [
+                name for name, host in self.hosts.items() if any(found.match(word) for word in (name, *host.groups))
+            ]
+        names = [
+            name
+            for name, host in self.hosts.items()
+            if any(fnmatch.fnmatchcase(word, part) for word in (name, *host.groups))
+        ]
+        if not names and part not in self.groups:
+            known = [*self.hosts, *self.groups]
+            raise UsageError(
+                f"--host {pattern}", f"no host or group '{part}'{did_you_mean(part, known)}", "", self._todo()
+            )
+        return names
+
+    def _todo(self) -> str:
+        names = list(self.hosts)
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        return f"{self.path} has: {shown or 'no hosts'}; `all` means every one"
+
+
+_REFUSED = (
+    "ansible_ssh_common_args",
+    "ansible_ssh_extra_args",
+    "ansible_ssh_args",
+    "ansible_password",
+    "ansible_ssh_pass",
+)
+
+
+def _ready(host: Host) -> Host:
+    """The host with its templates filled in, the connection checked, passwords as secrets. Raises InputError."""
+    variables = settled(dict(host.variables), host.where, host.origins)
+    for name in _REFUSED:
+        if name in variables:
+            found = f"{name}, which rigwright does not use"
+            raise InputError(
+                host.origin(name), found, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out"
+            )
+    for name in ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"):
+        if name in variables:
+            if not isinstance(variables[name], str) or re.search(r"[\r\n\0]", variables[name]):
+                raise InputError(host.origin(name), f"{name} is no text of one line", "the password, in quotes")
+            variables["ansible_become_password"] = variables[name] = Secret(variables[name])
+    key = variables.get("ansible_ssh_private_key_file")
+    if key is not None and not Path(str(key)).expanduser().is_file():
+        found = f"the ssh key {key} is not there"
+        raise InputError(
+            host.origin("ansible_ssh_private_key_file"), found, "a private key file", "ssh-keygen makes one"
+        )
+    port = variables.get("ansible_port", 22)
+    if not str(port).isdigit() or not 0 < int(port) < 65536:
+        raise InputError(host.origin("ansible_port"), f"ansible_port is {port!r}", "a number from 1 to 65535")
+    return replace(host, variables=variables)
