@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rigwright import ssh
 
 CONNECT_S = 20.0
+_ALLOW = "as root on the host: usermod -a -G sudo USER, or a line in /etc/sudoers.d"
 
 
 class Transport(Protocol):
@@ -161,7 +162,9 @@ class Ssh:
         if self._sudo_wants_password or not re.search(
             rb"password|authentication is required|terminal is required", errors
         ):
-            raise HostError(self.host.name, f"sudo refused: {_last(errors)}", f"that {session.user} may use sudo")
+            raise HostError(
+                self.host.name, f"sudo refused: {_last(errors)}", f"that {session.user} may use sudo", _ALLOW
+            )
         self._sudo_wants_password = True
         return self._attempt(session, script, nonce, deadline)
 
@@ -181,13 +184,13 @@ class Ssh:
         channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
         _, errors = _until(channel, marker.encode(), deadline, errors=True)
         if marker.encode() not in errors:
-            raise HostError(self.host.name, f"sudo refused: {_last(errors)}", "that this user may use sudo")
+            raise HostError(self.host.name, f"sudo refused: {_last(errors)}", "that this user may use sudo", _ALLOW)
         channel.sendall(self._sudo.reveal().encode() + b"\n")
         ready, errors = _until(channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode())
         if f"{nonce} ready".encode() not in ready:
             said = errors.replace(marker.encode(), b"")
             if b"sudoers" in said or b"not allowed" in said:
-                raise HostError(self.host.name, f"sudo refused: {_last(said)}", "that this user may use sudo")
+                raise HostError(self.host.name, f"sudo refused: {_last(said)}", "that this user may use sudo", _ALLOW)
             self._sudo = None
             raise HostError(
                 self.host.name, "sudo refused the password", "the password of the user that logs in", "try again"

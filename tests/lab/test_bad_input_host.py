@@ -434,7 +434,7 @@ def test_hostile_values_never_reach_a_shell(root: Root, inventory: Inventory, tm
     )
     for name in ("package", "aptoption", "unit"):
         assert found["error"] or found["hosts"][name]["error"], name
-    path = "/etc/rigwright-test/{{ hostile | replace('/', '|') }}"
+    path = "/etc/rigwright-test/{{ hostile | replace('/', '|') | replace('\\n', ' ') }}"
     (tmp_path / "apply.yml").write_text(
         "- name: Files\n  hosts: all\n  tasks:\n"
         f"    - file.present: {{path: \"{path}\", content: '{{{{ hostile }}}}'}}\n"
