@@ -105,6 +105,11 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
             f"the distribution's {only} is only transitional" if only else "the distribution's archive does not have it"
         )
         reason = "the inventory says so" if driver.source == "cuda" else reason
+    if driver.source.startswith("/"):
+        remote = archive.Repository(f"file:{driver.source}", "", "")
+        source, reason = driver.source, "the inventory says so"
+        offered_by[source] = facts(archive.offered(known_names, remote))
+        choice = _choose(offered_by[source], driver, os_release, remote.url)
     if choice is None:
         raise _nowhere(driver, offered_by)
     version = next(iter(choice.values()))
@@ -114,7 +119,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
         if os_release.id == "debian"
         else (pin_text([f"*nvidia*-{driver.branch}*"], f"{upstream(version)}*", BLOCK))
     )
-    plan = facts(archive.simulated(ask, preferences, remote if source == "cuda" else None))
+    plan = facts(archive.simulated(ask, preferences, remote if source != "distribution" else None))
     if plan.error:
         raise HostError(
             "driver",

@@ -18,16 +18,19 @@ from rigwright.yamlfile import did_you_mean, only_keys
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver branch ('535'), or one `version` of it; `source`: auto, distribution or cuda."""
+    """A driver branch ('535'), or one `version` of it; `source`: auto, distribution, cuda, or a directory of .debs on the host."""
 
     branch: str
     version: str = ""
     source: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.source not in ("auto", "distribution", "cuda"):
+        if self.source not in ("auto", "distribution", "cuda") and not re.fullmatch(r"/[^\s'\"]+", self.source):
             hint = did_you_mean(self.source, ("auto", "distribution", "cuda"))
-            raise ValueError(f"source '{self.source}'{hint}", "auto, distribution or cuda")
+            raise ValueError(
+                f"source '{self.source}'{hint}",
+                "auto, distribution, cuda, or a directory on the host that begins with /",
+            )
         if self.branch.count(".") and not self.version:
             object.__setattr__(self, "version", self.branch)
         object.__setattr__(self, "branch", self.branch.split(".")[0])

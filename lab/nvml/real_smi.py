@@ -41,8 +41,8 @@ def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
     return binary
 
 
-def debian_mirror() -> str:
-    """The Debian archive that this machine's own apt sources name."""
+def debian_mirror(cache: Path = CACHE) -> str:
+    """The Debian archive that this machine's own apt sources name, or that debootstrap took the base image from."""
     release = platform.freedesktop_os_release()
     suite = release.get("VERSION_CODENAME", "") if release.get("ID") == "debian" else ""
     targets = _run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"])
@@ -50,12 +50,17 @@ def debian_mirror() -> str:
         uri, _, name = line.partition(" ")
         if suite and name == suite:
             return uri
+    for sources in sorted(cache.glob("base-*/etc/apt/sources.list")):
+        for line in sources.read_text().splitlines():
+            words = [word for word in line.split() if not word.startswith("[") and not word.endswith("]")]
+            if words[:1] == ["deb"] and len(words) > 2:
+                return words[1]
     raise HostError("apt sources", "no Debian archive of this machine's release", "a Debian machine with its mirror")
 
 
 def _fetch(version: str, binary: Path) -> None:
     """Download, unpack and put the binary in place by one rename; the first suite that has the version wins."""
-    mirror, refusals = debian_mirror(), []
+    mirror, refusals = debian_mirror(binary.parents[2]), []
     binary.parent.mkdir(parents=True, exist_ok=True)
     for suite in SUITES[version]:
         with tempfile.TemporaryDirectory(prefix="nvidia-smi.") as name:

@@ -65,6 +65,12 @@ class Proof:
     proved: str
 
 
+def sources_naming(url: str) -> Fact[tuple[str, ...]]:
+    """The files of apt's sources that name a URL, other than rigwright's own."""
+    ask = 'grep -lF -- "$1" /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v /rigwright-; :'
+    return Fact(f"apt.sources_naming({url})", script(ask, url), lambda result: tuple(result.text.split()))
+
+
 _PROOF_NOW = (
     "stat -c '%n %Y %s' /var/lib/dpkg/status /var/lib/apt/lists /etc/apt/preferences.d /etc/apt/preferences.d/* "
     "/etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/sources.list.d/* 2>/dev/null | sha256sum | cut -d' ' -f1"

@@ -50,7 +50,12 @@ rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwr
 private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
 fetch="/usr/lib/apt/apt-helper -q $private download-file"
 get() { rm -f "$2"; $fetch "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
-if [ -n "$url" ]; then
+case $url in
+"") ;;
+file:*)
+  [ -e "${url#file:}/Packages" ] || { echo "NOINDEX" >&2; exit 1; }
+  echo "deb [trusted=yes] $url ./" >"$d/etc/sources.list.d/rigwright-private.list";;
+*)
   command -v gpgv >/dev/null || { echo 'gpgv is missing: sudo apt-get install gpgv' >&2; exit 1; }
   if ! [ -s "$d/key.asc" ] || [ "$(cat "$d/key.url" 2>/dev/null)" != "$key_url" ]; then
     get "$key_url" "$d/key.asc"; get "$url/InRelease" "$d/InRelease"
@@ -64,8 +69,8 @@ if [ -n "$url" ]; then
   for file in $(grep -lF "${url%/}" "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null); do
     case $file in *.sources) rm -f "$file";; *) grep -vF "${url%/}" "$file" >"$d/kept"; cat "$d/kept" >"$file";; esac
   done
-  echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list"
-fi
+  echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list";;
+esac
 if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
 sources=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)
 if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updated" -mmin -10 2>/dev/null)" ]; then
@@ -83,7 +88,7 @@ fi
 _OFFERED = (
     _PRIVATE
     + """
-echo "--key"; [ -n "$url" ] && cat "$d/key.asc"
+echo "--key"; [ -s "$d/key.asc" ] && cat "$d/key.asc"
 echo "--madison"; apt-cache $private madison "$@"
 echo "--show"; apt-cache $private show "$@" 2>/dev/null; :
 """
@@ -128,6 +133,9 @@ def _arguments(repository: Repository | None) -> tuple[str, str, str]:
 
 def _why(result: Result, repository: Repository | None) -> str:
     error = result.error_text
+    if repository and "NOINDEX" in error:
+        folder = repository.url.removeprefix("file:")
+        return f"{folder} has no file Packages: cd {folder} && dpkg-scanpackages . > Packages (dpkg-dev has it)"
     if repository and "BADKEY" in error:
         signed = dict.fromkeys(error.split("BADKEY", 1)[1].split())
         return f"{repository.url} is signed by {' and '.join(signed)}, not by the expected key {repository.fingerprint}"

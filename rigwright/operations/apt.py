@@ -11,6 +11,7 @@ from rigwright.facts import apt as dpkg
 from rigwright.operations import file
 from rigwright.preferences import pin_path, pin_text
 from rigwright.shell import Command, command, script
+from rigwright.wanted import AbsolutePath
 
 _APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
@@ -85,6 +86,15 @@ def source(
     line = " ".join([f"deb [signed-by={keyring}]", url, suite, *(components or [])]) + "\n"
     changes = [*file.differing(facts, keyring, key.encode())]
     changes += file.differing(facts, listed, line.encode())
+    yield from changes
+    if changes:
+        yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
+
+
+def directory(facts: Facts, *, path: AbsolutePath) -> Iterator[Change]:
+    """A directory of .debs on the host (with its Packages index) is a source, unsigned: whoever writes there is trusted."""
+    line = f"deb [trusted=yes] file:{path} ./\n"
+    changes = list(file.differing(facts, source_paths("local")[0], line.encode()))
     yield from changes
     if changes:
         yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))

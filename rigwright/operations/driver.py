@@ -15,7 +15,7 @@ from rigwright.operations import apt
 from rigwright.preferences import pin_path
 from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, numbers, pinned, repository, resolved
 from rigwright.shell import command, script
-from rigwright.wanted import Cuda, CudaSource, Driver
+from rigwright.wanted import AbsolutePath, Cuda, CudaSource, Driver
 
 
 def supported(facts: Facts, *, driver: Driver, cuda: Cuda | None = None) -> Iterator[Change]:
@@ -49,7 +49,10 @@ def supported(facts: Facts, *, driver: Driver, cuda: Cuda | None = None) -> Iter
 def repository_present(
     facts: Facts, *, driver: Driver, cuda: Cuda | None = None, cuda_repository: CudaSource | None = None
 ) -> Iterator[Change]:
-    """NVIDIA's repository is a source of the host, by its own key only, when the driver or the CUDA toolkit comes from it."""
+    """NVIDIA's repository is a source of the host, by its own key only, when the driver or the CUDA toolkit comes from it;
+    and so is the directory that the driver comes from. A source of that URL that stands already is left as it is."""
+    if driver.source.startswith("/"):
+        yield from apt.directory(facts, path=AbsolutePath(driver.source))
     listed, keyring = apt.source_paths("cuda")
     asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
     os_release, now, key_now, _ = facts.all(*asked)
@@ -58,8 +61,9 @@ def repository_present(
         return
     if cuda is None and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
         return
-    key = facts(archive.offered(("cuda-keyring",), remote)).key
-    yield from apt.source(facts, name="cuda", url=remote.url, key=key)
+    offered, elsewhere = facts.all(archive.offered(("cuda-keyring",), remote), dpkg.sources_naming(remote.url))
+    if not elsewhere:
+        yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key)
 
 
 def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
