@@ -416,7 +416,9 @@ def test_a_host_that_never_speaks_ends_within_the_deadline(greeting: bytes) -> N
     assert transport.CONNECT_S <= 30
     started = time.monotonic()
     with listener(greeting) as port, pytest.raises(Unreachable) as caught:
-        VERIFIED(Host("one", (), {"ansible_host": "127.0.0.1", "ansible_port": port}, "hosts.yml:3"), 1.5, lambda _: None)
+        VERIFIED(
+            Host("one", (), {"ansible_host": "127.0.0.1", "ansible_port": port}, "hosts.yml:3"), 1.5, lambda _: None
+        )
     assert time.monotonic() - started < 4
     assert "no login within 1.5 s" in caught.value.found
     assert caught.value.wanted
