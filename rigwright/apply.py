@@ -100,6 +100,7 @@ class HostRun:
             jobs.take_lease(self.transport, self.name, self.options.run_id)
             try:
                 self._finish_leftovers()
+                self.store.forget()  # between the preview and the lease somebody else may have changed the host
                 self._walk(steps, announced, outcome)
             finally:
                 with contextlib.suppress(RigwrightError):  # the run's own error is the one to tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rigwright.change import Change
@@ -12,6 +13,11 @@ class Event:
     """Something about one host."""
 
     host: str
+
+    @property
+    def kind(self) -> str:
+        """connected, step_started, output_line, step_done or note."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rigwright import verify
 from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding
 from rigwright.errors import HostError, RigwrightError, Unreachable
+from rigwright.events import Event
 from rigwright.facts import os as system
 from rigwright.hosts import Host
 from rigwright.plan import Planned
@@ -37,6 +38,7 @@ class HostReport:
     findings: tuple[Finding, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    events: list[tuple[float, Event]] = field(default_factory=list)
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0
@@ -74,10 +76,18 @@ def prepare(
         return passwords[name].reveal()
 
     asker = ask if ask_password else None
-    return [
-        Work(one, HostRun(one.host, to(one.host, environment, asker), options, emit, reboots), HostReport(one.host))
-        for one in bound
-    ]
+    begun = time.monotonic()
+
+    def work(one: Bound) -> Work:
+        report = HostReport(one.host)
+
+        def record(event: Event) -> None:
+            report.events.append((time.monotonic() - begun, event))
+            emit(event)
+
+        return Work(one, HostRun(one.host, to(one.host, environment, asker), options, record, reboots), report)
+
+    return [work(one) for one in bound]
 
 
 def on_all(work: Sequence[Work], act: Callable[[Work], None], meanwhile: Callable[[], object] = int) -> None:

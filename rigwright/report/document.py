@@ -13,6 +13,7 @@ from typing import Any
 
 from rigwright.change import Change
 from rigwright.errors import RigwrightError
+from rigwright.events import Event
 from rigwright.facts import Unavailable, Unreadable
 from rigwright.fleet import HostReport
 from rigwright.plan import Planned
@@ -56,11 +57,21 @@ def _host(report: HostReport) -> dict[str, Any]:
         "findings": [dataclasses.asdict(finding) for finding in report.findings],
         "facts": {name: plain(value) for name, value in report.facts.items()},
         "gpus": [plain(row) for row in report.rows],
+        "events": [_event(at, event) for at, event in report.events],
         "simulated": report.simulated,
         "rebooted": bool(report.outcome and report.outcome.rebooted),
         "round_trips": report.round_trips,
         "seconds": round(report.seconds, 3),
     }
+
+
+def _event(at_s: float, event: Event) -> dict[str, Any]:
+    told = {key: _rounded(plain(value)) for key, value in vars(event).items() if key not in ("host", "changes")}
+    return {"at_s": round(at_s, 3), "event": event.kind, **told}
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def _change(step: str, change: Change, done: bool) -> dict[str, Any]:
