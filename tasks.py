@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from invoke import Collection, Context, Exit, task
@@ -196,16 +197,8 @@ class _guard:
     )
 
 
-if sys.argv[1:] and not {
-    "--help",
-    "-h",
-    "--list",
-    "-l",
-    "--version",
-    "-V",
-    "--complete",
-    "--print-completion-script",
-} & set(sys.argv):
+_ASKS = {"--help", "-h", "--list", "-l", "--version", "-V", "--complete", "--print-completion-script"}
+if Path(sys.argv[0]).name in ("invoke", "inv", "__main__.py") and sys.argv[1:] and not _ASKS & set(sys.argv):
     import atexit
 
     atexit.register(_guard.at_exit)

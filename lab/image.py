@@ -14,9 +14,9 @@ from pathlib import Path
 
 from lab.paths import CACHE, GUEST, folder
 from lab.programs import PROGRAMS, run
-from rigwright.errors import HostError, UsageError
+from rigwright.errors import HostError
 
-SYSTEM_PACKAGES = tuple(sorted({*PROGRAMS.values(), "debian-archive-keyring", "libc6-dev"}))
+SYSTEM_PACKAGES = tuple(sorted({*PROGRAMS.values(), "libc6-dev"}))
 """What the machine itself needs installed before it can run the lab."""
 
 SUITE = "bookworm"
@@ -24,7 +24,7 @@ PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,kmod,initramfs-tools,zstd,grub2-common,grub-common,grub-pc-bin,openssh-server,sudo,"
     "python3,procps,iproute2,ifupdown,ca-certificates,gpgv,curl,pciutils,lshw"
 )
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+KEYRING = Path(__file__).parent / "keys" / "debian-archive-keyring.gpg"
 DEADLINE_S = 1800
 
 Say = Callable[[str], None]
@@ -40,8 +40,6 @@ def base(say: Say) -> Path:
     recipe = [SUITE, PACKAGES, kernel(), (GUEST / "build").read_text(), (GUEST / "grub-probe").read_text()]
     image = CACHE / f"base-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
     if not image.is_dir():
-        if not KEYRING.exists():
-            raise UsageError("lab", f"no {KEYRING}", "Debian's keys", "sudo apt-get install debian-archive-keyring")
         folder(CACHE)
         partial = image.with_suffix(".partial")
         run(["rm", "-rf", "--one-file-system", partial], deadline=300)
@@ -83,7 +81,15 @@ def _configure(root: Path, say: Say) -> None:
 
 def _narrate(argv: list[str], say: Say, proc: Path | None = None) -> None:
     """Runs `argv` in namespaces of its own (an interrupted build leaves no mount), its output in .lab/cache/build.log."""
-    namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *([f"--mount-proc={proc}"] if proc else [])]
+    namespaces = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+    ]
+    if proc:  # util-linux before 2.39 mounts nothing on a directory that is no mount point yet
+        namespaces += ["sh", "-c", 'mount -t proc proc "$0" && exec "$@"', str(proc)]
     log = CACHE / "build.log"
     ends, spoken = time.monotonic() + DEADLINE_S, time.monotonic()
     with log.open("a") as out, log.open() as back:
@@ -112,7 +118,9 @@ def _narrate(argv: list[str], say: Say, proc: Path | None = None) -> None:
     if child.returncode != 0:
         last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
         raise HostError(
-            "lab", f"{argv[0]}: exit {child.returncode}: {last}", todo=f"read {log}; is the mirror reachable?"
+            "lab",
+            f"{argv[0]}: exit {child.returncode}: {last}",
+            todo=f"read {log}; is the Debian mirror reachable, and its release signed by a key of lab/keys?",
         )
 
 

@@ -20,6 +20,7 @@ PROGRAMS = {
     "ssh-keygen": "openssh-client",
     "gcc": "gcc",
     "gpg": "gnupg",
+    "zstd": "zstd",
     "unshare": "util-linux",
     "setpriv": "util-linux",
     "mount": "mount",

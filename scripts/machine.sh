@@ -2,7 +2,7 @@
 # Sourced by demo and test: what this machine has and lacks, and who the user is. Run from the root of the checkout.
 
 # What the lab and .venv need of the machine. tests/test_scripts.py compares it with what the lab itself asks for.
-PACKAGES='apt-utils coreutils debian-archive-keyring debootstrap dpkg gcc gnupg iproute2 libc6-dev mount openssh-client
+PACKAGES='apt-utils coreutils debootstrap dpkg gcc gnupg iproute2 libc6-dev mount openssh-client
 python3 python3-venv systemd-container util-linux zstd'
 
 RECORD=.lab/installed-packages

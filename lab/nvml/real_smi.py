@@ -19,7 +19,7 @@ from pathlib import Path
 from rigwright.errors import HostError
 
 CACHE = Path(__file__).resolve().parents[2] / ".lab" / "cache"
-KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # bookworm's holds the trixie keys, too
+KEYRING = Path(__file__).resolve().parents[1] / "keys" / "debian-archive-keyring.gpg"
 SUITES = {
     "535.261.03": ("bookworm",),
     "550.163.01": ("trixie", "bookworm-backports"),

@@ -59,7 +59,7 @@ def _grub(result: Result) -> Grub:
     parses = head.startswith("parses=yes")
     try:
         return Grub(default_entry(cfg, values), parses, errors)
-    except ValueError as error:
+    except (ValueError, IndexError) as error:
         if not head.startswith("parses=no"):
             raise
         raise Unreadable(f"/boot/grub/grub.cfg is broken ({error}): sudo update-grub") from None
