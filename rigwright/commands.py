@@ -171,8 +171,16 @@ def _closing(report: Any) -> str:
     bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
     good = sum(finding.verdict == "pass" for finding in report.findings)
     changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
-    mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]proved by {good} checks[/]"
-    return f"[bold]{report.host.name}[/]: {changes} changes, {mark}, {report.seconds:.1f} s"
+    mark = (
+        f"[bold red]{bad} of {bad + good} checks failed[/]"
+        if bad
+        else f"[bold green]proved by {_count(good, 'check')}[/]"
+    )
+    return f"[bold]{report.host.name}[/]: {_count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _consent(yes: bool, text: Any) -> None:
@@ -258,7 +266,9 @@ def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:
         if one.report.error is None:
             text.limits(one.report)
             done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
-            said = "drift" if one.report.status == "pending" else f"{done} changes" if done else "nothing to change"
+            said = (
+                "drift" if one.report.status == "pending" else _count(done, "change") if done else "nothing to change"
+            )
             text.line(f"[bold]{one.report.host.name}[/]: {said}")
 
 

@@ -109,28 +109,35 @@ def _sourced(document: YamlMapping, keys: list[str]) -> None:
 @lru_cache(maxsize=1)
 def models() -> Mapping[str, Model]:
     """Every GPU model by its key (the file's name). Raises InputError."""
-    found = {}
-    for path in sorted((FOLDER / "gpus").glob("*.yml")):
-        data = _mapping(path)
-        only_keys(data, _MODEL_KEYS, "key of a GPU")
-        _sourced(data, _NUMBERS)
-        found[path.stem] = Model(
-            path.stem,
-            data["name"],
-            tuple(data["pci_ids"]),
-            data["architecture"],
-            tuple(data["clock_verbs"]),
-            tuple(data["module_flavours"]),
-            data["first_branch"],
-            data["last_branch"],
-            data["last_cuda"],
-        )
-    return found
+    return {path.stem: _model(path) for path in sorted((FOLDER / "gpus").glob("*.yml"))}
 
 
+def _model(path: Path) -> Model:
+    data = _mapping(path)
+    only_keys(data, _MODEL_KEYS, "key of a GPU")
+    _sourced(data, _NUMBERS)
+    return Model(
+        path.stem,
+        data["name"],
+        tuple(data["pci_ids"]),
+        data["architecture"],
+        tuple(data["clock_verbs"]),
+        tuple(data["module_flavours"]),
+        data["first_branch"],
+        data["last_branch"],
+        data["last_cuda"],
+    )
+
+
+@lru_cache(maxsize=64)
 def model_of(device_id: str) -> Model | None:
-    """The model of a PCI device id, or None when nobody has described it."""
-    return next((model for model in models().values() if device_id in model.pci_ids), None)
+    """The model of a PCI device id, or None when nobody has described it. Reads only files that hold the id."""
+    for path in sorted((FOLDER / "gpus").glob("*.yml")):
+        if f'"{device_id}"' in path.read_text(encoding="utf-8"):
+            model = _model(path)
+            if device_id in model.pci_ids:
+                return model
+    return None
 
 
 @lru_cache(maxsize=1)
@@ -159,24 +166,22 @@ def toolkits() -> Mapping[str, str]:
     return {name: body["minimum_driver"] for name, body in _cuda()["toolkits"].items()}
 
 
-@lru_cache(maxsize=1)
-def rigs() -> Mapping[str, Rig]:
-    """Every rig by its key. Raises InputError."""
-    found = {}
-    for path in sorted((FOLDER / "rigs").glob("*.yml")):
-        data = _mapping(path)
-        only_keys(data, ("title", "gpus", "driver", "cuda", "sources"), "key of a rig")
-        for model in data["gpus"]:
-            if model not in models():
-                raise InputError(
-                    data.where("gpus"), f"unknown model '{model}'{did_you_mean(model, models())}", "a file in gpus/"
-                )
-        found[path.stem] = Rig(path.stem, data["title"], tuple(data["gpus"]), data["driver"], data["cuda"])
-    return found
+def rigs() -> tuple[str, ...]:
+    """The names of all rigs."""
+    return tuple(sorted(path.stem for path in (FOLDER / "rigs").glob("*.yml")))
 
 
+@lru_cache(maxsize=64)
 def rig(name: str, where: str) -> Rig:
-    """The rig of that name. Raises InputError with the nearest one."""
+    """The rig of that name. Raises InputError with the nearest one, and for a mistake in its file."""
     if name not in rigs():
         raise InputError(where, f"unknown rig '{name}'{did_you_mean(name, rigs())}", f"one of {', '.join(rigs())}")
-    return rigs()[name]
+    data = _mapping(FOLDER / "rigs" / f"{name}.yml")
+    only_keys(data, ("title", "gpus", "driver", "cuda", "sources"), "key of a rig")
+    known = [path.stem for path in (FOLDER / "gpus").glob("*.yml")]
+    for model in data["gpus"]:
+        if model not in known:
+            raise InputError(
+                data.where("gpus"), f"unknown model '{model}'{did_you_mean(model, known)}", "a file in gpus/"
+            )
+    return Rig(name, data["title"], tuple(data["gpus"]), data["driver"], data["cuda"])

@@ -14,12 +14,10 @@ from rigwright.yamlfile import did_you_mean
 
 def present(facts: Facts, *, rig: str) -> Iterator[Finding]:
     """The bus and nvidia-smi show as many GPUs as the rig has, of its models."""
-    known = catalogue.rigs().get(rig)
-    if known is None:
-        raise HostError(
-            "rig", f"unknown rig '{rig}'{did_you_mean(rig, catalogue.rigs())}", f"one of {', '.join(catalogue.rigs())}"
-        )
-    wanted = known.gpus
+    if rig not in catalogue.rigs():
+        known = ", ".join(catalogue.rigs())
+        raise HostError("rig", f"unknown rig '{rig}'{did_you_mean(rig, catalogue.rigs())}", f"one of {known}")
+    wanted = catalogue.rig(rig, "rig").gpus
     bus, seen = facts.all(pci.gpus, gpu.gpus)
     enough = len(bus) == len(seen) == len(wanted)
     fix = (
