@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 from rigwright.errors import ConsentError, RigwrightError, Unreachable, UsageError
-
-if TYPE_CHECKING:
-    from rigwright.report.text import Text
+from rigwright.report.output import Output
 
 ROOT = Path(__file__).parent.parent
 PLAYBOOKS = ROOT / "playbooks"
-
-
-class Output:
-    """Where a run's text goes; what draws it is loaded when the first line is due, or while the hosts answer."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        self.stream = stream
-        self.inventory = ""
-        self.many = False
-
-    @functools.cached_property
-    def text(self) -> Text:
-        """The writer."""
-        from rigwright.report.text import Text
-
-        return Text(self.stream, self.inventory, self.many)
 
 
 def run(
