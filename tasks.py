@@ -131,6 +131,30 @@ def trust(c: Context, host: str | None = None, inventory: str = "", yes: bool = 
 
 
 @task(
+    positional=["name"],
+    help={
+        "name": "a GPU, rig, driver, CUDA toolkit or PCI id, an error's text in quotes, 'Xid 79', or - to read a log",
+        "inventory": _HELP["inventory"],
+    },
+)
+def explain(c: Context, name: str, inventory: str = "") -> None:
+    """What is known of a GPU, a machine, a driver, an error text or an Xid: cause, fix, source. Asks no host."""
+    from rigwright import knowledge
+
+    _guard.done = True
+    raise Exit(code=knowledge.explain(name, inventory))
+
+
+@task(positional=[])
+def catalogue_check(c: Context) -> None:
+    """Read all of the catalogue and compare it with NVIDIA's own device list."""
+    from rigwright import knowledge
+
+    _guard.done = True
+    raise Exit(code=knowledge.check())
+
+
+@task(
     positional=[],
     help={"name": "the host's name (default: the rig's)", "rig": "a file of lab/rigs/ (default: no GPUs)"},
 )
@@ -179,6 +203,8 @@ class _guard:
         todo = f"invoke {task_name} --help" if known else "invoke --list, then invoke TASK --help"
         stray = next((word for word in words[1:2] if not word.startswith("-")), "")
         hint = f"; a host is named with --host {stray}" if known and stray else ""
+        if task_name == "explain":
+            hint = f"; a text of several words stands in quotes: invoke explain '{' '.join(words[1:])}'"
         print(f"  do:     {todo}{hint}", file=sys.stderr)
         if _guard.json:
             import json
@@ -206,4 +232,6 @@ if Path(sys.argv[0]).name in ("invoke", "inv", "__main__.py") and sys.argv[1:] a
 _lab_tasks = Collection("lab")
 for _name, _task in (("up", lab_up), ("down", lab_down), ("status", lab_status), ("ssh-config", lab_ssh_config)):
     _lab_tasks.add_task(_task, name=_name)
-ns = Collection(provision, plan, verify, facts, limits, trust, _lab_tasks)
+_catalogue_tasks = Collection("catalogue")
+_catalogue_tasks.add_task(catalogue_check, name="check")
+ns = Collection(provision, plan, verify, facts, limits, trust, explain, _catalogue_tasks, _lab_tasks)

@@ -1,4 +1,4 @@
-"""What an operation still wants done."""
+"""What an operation still wants done, and what it chose."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import Literal
 from rigwright.shell import Command
 
 Action = Literal["add", "change", "remove", "run"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A choice that an operation made, and why, for the plan to show. `warn`: it wants attention."""
+
+    text: str
+    warn: bool = False
 
 
 @dataclass(frozen=True)

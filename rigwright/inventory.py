@@ -15,7 +15,7 @@ from rigwright.patterns import expand
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import load, only_keys
 
-OUR_VARIABLES = ("rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "ssh_known_hosts")
+OUR_VARIABLES = ("rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "slots", "ssh_known_hosts")
 
 
 _Given = dict[str, tuple[Any, str]]

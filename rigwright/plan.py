@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rigwright.change import Change
+from rigwright.change import Change, Note
 from rigwright.errors import HostError
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable
 from rigwright.playbook import Step
@@ -18,13 +18,14 @@ MAX_ROUNDS = 6
 
 @dataclass(frozen=True)
 class Planned:
-    """A step, and what it still wants: `pending` with changes, `unknown` with the reason, `failed` with the error."""
+    """A step, what it chose, and what it still wants: `pending` with changes, `unknown` with the reason, `failed` with the error."""
 
     step: Step
     status: Status
     changes: tuple[Change, ...] = ()
     reason: str = ""
     error: HostError | None = None
+    notes: tuple[Note, ...] = ()
 
 
 def make(steps: Sequence[Step], store: FactStore, read: Read) -> tuple[Planned, ...]:
@@ -50,7 +51,7 @@ def _one(step: Step, store: FactStore) -> Planned:
     if step.skipped:
         return Planned(step, "skipped", reason=step.skipped)
     try:
-        changes = tuple(step.function(store, **step.parameters))
+        yielded = tuple(step.function(store, **step.parameters))
     except Unavailable as reason:
         return Planned(step, "unknown", reason=str(reason))
     except Unreadable as reason:
@@ -68,7 +69,9 @@ def _one(step: Step, store: FactStore) -> Planned:
     except HostError as error:
         error.where = error.where or step.name
         return Planned(step, "failed", reason=error.found, error=error)
-    return Planned(step, "pending" if changes else "ok", changes)
+    changes = tuple(one for one in yielded if isinstance(one, Change))
+    notes = tuple(one for one in yielded if isinstance(one, Note))
+    return Planned(step, "pending" if changes else "ok", changes, notes=notes)
 
 
 def _settled(planned: Sequence[Planned]) -> tuple[Planned, ...]:

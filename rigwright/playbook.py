@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from rigwright import catalogue
-from rigwright.change import Change
+from rigwright.change import Change, Note
 from rigwright.checks import Finding
 from rigwright.errors import InputError, UsageError
 from rigwright.hosts import NO_MATCH, Host, Inventory
 from rigwright.templates import FOLDER, Template, evaluate, fill, render, settled
-from rigwright.wanted import VARIABLES, convert
+from rigwright.typed import convert
+from rigwright.wanted import VARIABLES
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import Sequence as YamlSequence
 from rigwright.yamlfile import did_you_mean, load, only_keys
@@ -31,7 +32,7 @@ class Step:
 
     name: str
     operation: str
-    function: Callable[..., Iterator[Change]] = field(compare=False, repr=False)
+    function: Callable[..., Iterator[Change | Note]] = field(compare=False, repr=False)
     parameters: Mapping[str, Any]
     where: str
     skipped: str = ""
@@ -83,7 +84,8 @@ def read(path: Path) -> YamlSequence:
 
 def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset()) -> Bound:
     """The steps and checks of every play that is for this host. Raises InputError, before anything is connected to."""
-    variables = _variables(host)
+    rigs = rigs_of(inventory)
+    variables = _variables(host, rigs)
     folder = path.parent.parent / "templates"
     steps: list[Step] = []
     checks: list[Check] = []
@@ -96,15 +98,22 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
         for task in [*_tasks(play, "tasks"), *_tasks(play, "checks")]:
             known |= _tags(task)
         for task in _tasks(play, "tasks"):
-            for found in _bind_task(task, play_variables, tags, folder if folder.is_dir() else FOLDER, "operations"):
+            for found in _bind_task(
+                task, play_variables, tags, folder if folder.is_dir() else FOLDER, "operations", rigs
+            ):
                 steps.append(Step(*found))
         for task in _tasks(play, "checks"):
             for name, operation, function, parameters, where, skipped in _bind_task(
-                task, play_variables, tags, FOLDER, "checks"
+                task, play_variables, tags, FOLDER, "checks", rigs
             ):
                 if not skipped:
                     checks.append(Check(name, operation, function, parameters, where))
     return Bound(host, tuple(steps), tuple(checks), frozenset(known))
+
+
+def rigs_of(inventory: Inventory) -> Path:
+    """Where the user's own rigs stand: `rigs/` beside the inventory; the folder need not be there."""
+    return (inventory.path if inventory.path.is_dir() else inventory.path.parent) / "rigs"
 
 
 def _meant(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
@@ -128,22 +137,38 @@ def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
     return list(tasks)
 
 
-def _variables(host: Host) -> dict[str, Any]:
-    """The host's variables, rigwright's own of the right shape."""
+def _variables(host: Host, rigs: Path) -> dict[str, Any]:
+    """The host's variables, rigwright's own of the right shape; `expected_gpus`, and the `slots` of its rig where it names none."""
     variables = dict(host.variables)
     for name, wanted in VARIABLES.items():
         if name in variables:
             convert(variables[name], wanted, host.origin(name), name)
     if "rig" in variables:
-        variables["expected_gpus"] = len(catalogue.rig(variables["rig"], host.origin("rig")).gpus)
+        rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs)
+        variables["expected_gpus"] = len(rig.gpus)
+        variables.setdefault("slots", rig.slots)
+        unknown = [position for position in variables["slots"].values() if position not in rig.gpus]
+        if unknown:
+            raise InputError(
+                host.origin("slots"),
+                f"'{unknown[0]}' is no position of {rig.key}{did_you_mean(unknown[0], rig.gpus)}",
+                f"one of {', '.join(rig.gpus)}",
+            )
     return variables
+
+
+def parameter(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
+    """A value as the type that a parameter's annotation wants; a rig by its name, of `rigs` or the catalogue. Raises InputError."""
+    if hint is catalogue.Rig:
+        return catalogue.rig(convert(value, str, where, name), where, rigs)
+    return convert(value, hint, where, name)
 
 
 _Found = tuple[str, str, Callable[..., Any], Mapping[str, Any], str, str]
 
 
 def _bind_task(
-    task: YamlMapping, outer: dict[str, Any], tags: frozenset[str], folder: Path, kind: str
+    task: YamlMapping, outer: dict[str, Any], tags: frozenset[str], folder: Path, kind: str, rigs: Path
 ) -> Iterator[_Found]:
     names = [key for key in task if key not in _TASK_KEYS]
     one = kind.removesuffix("s")
@@ -185,7 +210,7 @@ def _bind_task(
         label = str(fill(task.get("name", operation), inner, task.where()))
         skipped = _not_now(task, inner)
         given = task[operation]
-        parameters = {} if skipped else _parameters(operation, function, given, inner, where, folder)
+        parameters = {} if skipped else _parameters(operation, function, given, inner, where, folder, rigs)
         yield label, operation, function, parameters, where, skipped
 
 
@@ -220,7 +245,13 @@ def _check_parameters(operation: str, function: Callable[..., Any], given: Any, 
 
 
 def _parameters(
-    operation: str, function: Callable[..., Any], given: Any, variables: Mapping[str, Any], where: str, folder: Path
+    operation: str,
+    function: Callable[..., Any],
+    given: Any,
+    variables: Mapping[str, Any],
+    where: str,
+    folder: Path,
+    rigs: Path,
 ) -> dict[str, Any]:
     given = YamlMapping() if given is None else given
     hints = get_type_hints(function)
@@ -228,7 +259,7 @@ def _parameters(
     found: dict[str, Any] = {}
     for name, value in given.items():
         at = given.where(name) if isinstance(given, YamlMapping) else where
-        filled = convert(fill(value, variables, at), hints[name], at, name)
+        filled = parameter(fill(value, variables, at), hints[name], at, name, rigs)
         if hints[name] is Template and not (folder / filled).is_file():
             known_ones = sorted(file.name for file in folder.glob("*.j2"))
             wrong = f"no such template '{filled}'{did_you_mean(filled, known_ones)}"

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
+from rigwright.choices import flavour_of
 from rigwright.errors import HostError
-from rigwright.facts import Facts, archive, files
+from rigwright.facts import Facts, archive, files, pci
 from rigwright.facts import os as system
 from rigwright.facts.os import OsRelease
 from rigwright.preferences import pin_path, pin_text
+from rigwright.versions import numbers
 from rigwright.wanted import CudaSource, Driver
 
 PIN = "nvidia"
@@ -54,13 +56,15 @@ def repository(os_release: OsRelease, given: CudaSource | None) -> archive.Repos
     )
 
 
-def families(branch: str, os_release: OsRelease) -> tuple[tuple[str, ...], ...]:
-    """The sets of packages that make a server's driver, best first."""
+def families(branch: str, os_release: OsRelease, flavour: str = "proprietary") -> tuple[tuple[str, ...], ...]:
+    """The sets of packages that make a server's driver with that kernel module, best first."""
     if os_release.id == "debian":
-        return (("nvidia-kernel-dkms", "nvidia-smi", "nvidia-persistenced", "libcuda1"),)
+        module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
+        return ((module, "nvidia-smi", "nvidia-persistenced", "libcuda1"),)
+    end = "-open" if flavour == "open" else ""
     return (
-        (f"nvidia-headless-{branch}-server", f"nvidia-utils-{branch}-server"),
-        (f"nvidia-headless-{branch}", f"nvidia-utils-{branch}"),
+        (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
+        (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}"),
     )
 
 
@@ -85,20 +89,22 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
 
     Raises HostError: no such release, no source has it, only transitional packages, another branch would come along.
     """
-    os_release, _ = facts.all(system.os_release, files.file(pin_path(PIN)))
+    os_release, _, gpus = facts.all(system.os_release, files.file(pin_path(PIN)), pci.gpus)
     kept = pinned(facts, driver)
     if kept:
         return kept
     remote = repository(os_release, given)
-    known_names = tuple(name for family in families(driver.branch, os_release) for name in family)
+    models = [model for one in gpus if (model := catalogue.model_of(one.device_id))]
+    wanted = families(driver.branch, os_release, flavour_of(models, driver))
+    known_names = tuple(name for family in wanted for name in family)
     offered_by: dict[str, archive.Archive] = {}
     if driver.source in ("auto", "distribution"):
         offered_by["distribution"] = facts(archive.offered(known_names))
-    choice = _choose(offered_by.get("distribution"), driver, os_release, "")
+    choice = _choose(offered_by.get("distribution"), driver, wanted, "")
     source, reason = "distribution", "the distribution's archive has the real branch"
     if choice is None and driver.source in ("auto", "cuda"):
         offered_by["cuda"] = facts(archive.offered(known_names, remote))
-        choice = _choose(offered_by["cuda"], driver, os_release, remote.url)
+        choice = _choose(offered_by["cuda"], driver, wanted, remote.url)
         source = "cuda"
         only = _transitional(offered_by.get("distribution"))
         reason = (
@@ -109,7 +115,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
         remote = archive.Repository(f"file:{driver.source}", "", "")
         source, reason = driver.source, "the inventory says so"
         offered_by[source] = facts(archive.offered(known_names, remote))
-        choice = _choose(offered_by[source], driver, os_release, remote.url)
+        choice = _choose(offered_by[source], driver, wanted, remote.url)
     if choice is None:
         raise _nowhere(driver, offered_by)
     version = next(iter(choice.values()))
@@ -145,7 +151,7 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
 
 
 def _choose(
-    offered: archive.Archive | None, driver: Driver, os_release: OsRelease, only_from: str
+    offered: archive.Archive | None, driver: Driver, wanted: Sequence[Sequence[str]], only_from: str
 ) -> dict[str, str] | None:
     """Of the first family whose every member is real, each member's version: all the first one's, where it is offered.
 
@@ -153,7 +159,7 @@ def _choose(
     """
     if offered is None:
         return None
-    for family in families(driver.branch, os_release):
+    for family in wanted:
         real = {name: [found for found in offered.versions.get(name, ()) if not found.transitional] for name in family}
         for first in real[family[0]]:
             here = not only_from or first.source.rstrip("/").startswith(only_from)
@@ -221,8 +227,3 @@ def _nowhere(driver: Driver, offered_by: dict[str, archive.Archive]) -> HostErro
         sources,
         "name one that a source has; source: auto looks in NVIDIA's repository too",
     )
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """535.171.04 as (535, 171, 4), to compare releases."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -17,12 +17,12 @@ from typing import Any, get_type_hints
 import pytest
 import yaml
 
+from rigwright.change import Note
 from rigwright.errors import HostError
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
-from rigwright.playbook import _known
+from rigwright.playbook import _known, parameter
 from rigwright.report.document import plain
 from rigwright.shell import Result
-from rigwright.wanted import convert
 
 CASES = Path(__file__).parent / "cases"
 
@@ -60,7 +60,7 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
 
 def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(function)
-    return {name: convert(value, hints[name], "case", name) for name, value in given.items()}
+    return {name: parameter(value, hints[name], "case", name) for name, value in given.items()}
 
 
 @pytest.mark.parametrize("path", [*_cases("operations"), *_cases("checks")])
@@ -77,10 +77,16 @@ def test_operation_or_check(path: Path) -> None:
         return
     found, rounds = _ask(function, parameters, answers)
     assert rounds == case["rounds"]
+    notes = [one.text for one in found if isinstance(one, Note)]
+    found = [one for one in found if not isinstance(one, Note)]
     _matches(found, case.get("changes", case.get("findings", [])))
+    if "notes" in case:
+        assert notes == case["notes"]
     if found and path.parent.parent.name == "operations":
         again, _ = _ask(function, parameters, {**answers, **case["then"]})
-        assert again == [], "after its own changes the operation still wants something"
+        assert [one for one in again if not isinstance(one, Note)] == [], (
+            "after its own changes the operation still wants something"
+        )
 
 
 def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:

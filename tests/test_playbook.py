@@ -10,7 +10,8 @@ import pytest
 from rigwright import inventory, playbook
 from rigwright.errors import InputError
 from rigwright.playbook import Bound
-from rigwright.wanted import Clocks, Driver, Limits, convert
+from rigwright.typed import convert
+from rigwright.wanted import Clocks, Driver, Limits
 from rigwright.yamlfile import loads
 
 HOSTS = """\
@@ -220,7 +221,7 @@ def test_checks(project: Project) -> None:
         + "  checks:\n    - name: GPUs\n      gpu.present: {rig: '{{ rig }}'}\n      when: rig is defined\n"
     )
     (check,) = project.bind(text).checks
-    assert (check.name, check.check, check.parameters) == ("GPUs", "gpu.present", {"rig": "servbadge"})
+    assert (check.name, check.check, check.parameters["rig"].key) == ("GPUs", "gpu.present", "servbadge")
     assert project.bind(text, "other").checks == ()
 
 

@@ -32,8 +32,9 @@ from rigwright.facts.grub import default_entry
 from rigwright.operations import apt, driver, file, grub, limits
 from rigwright.preferences import pin_path, pin_text
 from rigwright.report.document import plain
-from rigwright.resolution import PIN, numbers, pinned, resolved, upstream
+from rigwright.resolution import PIN, pinned, resolved, upstream
 from rigwright.shell import Command, Result, Secret, command, script
+from rigwright.versions import numbers
 from rigwright.wanted import Clocks, CudaSource, Driver, Limits
 from rigwright.yamlfile import loads
 
@@ -488,6 +489,8 @@ class TwoSources:
         self.asked.append(f"{name.partition('(')[0]}{' of NVIDIA' if remote else ''}")
         if name.startswith("apt.sources_naming"):
             return Result(0, b"")
+        if name == "pci.gpus":
+            return Result(0, b"0000:06:00.0 0x030200 1db1\n")
         if name == "os.release":
             return Result(0, b"ID=ubuntu\nVERSION_ID=22.04\n")
         if name.startswith("archive.offered"):

@@ -10,7 +10,7 @@ from rigwright.facts import kernel as kernels
 from rigwright.facts import systemd as units
 from rigwright.operations.grub import missing
 from rigwright.operations.limits import UNIT
-from rigwright.wanted import KernelWord
+from rigwright.typed import KernelWord
 
 
 def command_line_in_force(facts: Facts, *, words: list[KernelWord]) -> Iterator[Finding]:

@@ -2,61 +2,81 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rigwright import catalogue
+from rigwright.catalogue import Rig
 from rigwright.checks import Finding
-from rigwright.errors import HostError
+from rigwright.choices import unknown_model
 from rigwright.facts import Facts, gpu, pci
+from rigwright.positions import called, place
+from rigwright.typed import BusId
 from rigwright.wanted import Limits
-from rigwright.yamlfile import did_you_mean
 
 
-def present(facts: Facts, *, rig: str) -> Iterator[Finding]:
-    """The bus and nvidia-smi show as many GPUs as the rig has, of its models."""
-    if rig not in catalogue.rigs():
-        known = ", ".join(catalogue.rigs())
-        raise HostError("rig", f"unknown rig '{rig}'{did_you_mean(rig, catalogue.rigs())}", f"one of {known}")
-    wanted = catalogue.rig(rig, "rig").gpus
+def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """The bus and nvidia-smi show the GPUs that the rig has, model by model; every named position has its own."""
     bus, seen = facts.all(pci.gpus, gpu.gpus)
-    enough = len(bus) == len(seen) == len(wanted)
-    fix = (
-        ""
-        if enough
-        else "power off, reseat the GPU that is missing, check its power; sudo lshw -C display counts them without a driver"
-    )
-    text = f"{len(bus)} on the bus, {len(seen)} in nvidia-smi"
-    yield Finding("gpu.present", "GPUs", "pass" if enough else "fail", text, f"{len(wanted)} ({rig})", "", fix)
-    for one in bus:
-        model = catalogue.model_of(one.device_id)
-        if model is None:
-            seen_id = f"unknown model 10de:{one.device_id}"
+    models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
+    wanted = Counter(catalogue.model(key).name for key in rig.models)
+    there = Counter(model.name if model else "unknown" for model in models.values())
+    enough = len(bus) == len(seen) and wanted == there
+    fix = ""
+    if not enough:
+        fewer = len(bus) < len(rig.models) or len(seen) < len(bus)
+        fix = (
+            _RESEAT
+            if fewer
+            else f"the rig of this machine, in its variables ({rig.key} is another); invoke explain {rig.key}"
+        )
+    text = f"{_counted(there)} on the bus, {len(seen)} in nvidia-smi"
+    yield Finding("gpu.present", "GPUs", "pass" if enough else "fail", text, f"{_counted(wanted)} ({rig.key})", "", fix)
+    named = slots or rig.slots
+    for bus_id, position in named.items():
+        if bus_id not in models:
             yield Finding(
-                "gpu.present", one.bus_id, "info", seen_id, "a described model", "", "add a file to catalogue/gpus/"
+                "gpu.present", place(bus_id, named), "fail", "no GPU", "a GPU in every named position", "", _RESEAT
             )
-        elif model.key not in wanted:
+        elif (model := models[bus_id]) and position in rig.gpus and model.key != rig.gpus[position]:
+            name = catalogue.model(rig.gpus[position]).name
+            yield Finding(
+                "gpu.present", place(bus_id, named), "warn", model.name, name, "another card is in this position", ""
+            )
+    for one in bus:
+        if models[one.bus_id] is None:
+            found = unknown_model(one.device_id)
             yield Finding(
                 "gpu.present",
-                one.bus_id,
-                "warn",
-                model.name,
-                f"a model of {rig}",
-                "another card is in this position",
+                place(one.bus_id, named),
+                "info",
+                found,
+                "a described model",
                 "",
+                "CONTRIBUTING.md says how",
             )
 
 
-def limits_in_force(facts: Facts, *, limits: Limits) -> Iterator[Finding]:
+_RESEAT = (
+    "power off, reseat the GPU that is missing, check its power; sudo lshw -C display counts them without a driver"
+)
+
+
+def _counted(models: Counter[str]) -> str:
+    return ", ".join(f"{number} x {name}" for name, number in models.items()) or "none"
+
+
+def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU."""
     found = facts(gpu.nvml)["gpus"]
     if not found:
         yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
+        bus_id = (one["pci_bus_id"] or "").lower()[-12:]
+        subject = called(bus_id, one["uuid"] or "", slots) or f"GPU {one['index']}, which does not say where it is"
         if one["errors"].get("gpu"):
             fix = "reboot; if it comes back so, power off and reseat it"
-            yield Finding(
-                "gpu.limits_in_force", f"GPU {one['index']}", "fail", one["errors"]["gpu"], "an answer", "", fix
-            )
+            yield Finding("gpu.limits_in_force", subject, "fail", one["errors"]["gpu"], "an answer", "", fix)
             continue
         seen, wanted = [], []
         if limits.persistence is not None:
@@ -70,7 +90,6 @@ def limits_in_force(facts: Facts, *, limits: Limits) -> Iterator[Finding]:
             seen.append(f"{now['memory_mhz']},{now['graphics_mhz']} MHz")
             wanted.append(f"{limits.application_clocks.memory_mhz},{limits.application_clocks.graphics_mhz} MHz")
         right = seen == wanted
-        subject = f"GPU {one['index']} {one['pci_bus_id'].lower().removeprefix('0000')}"
         fix = "" if right else "invoke limits"
         yield Finding(
             "gpu.limits_in_force", subject, "pass" if right else "fail", ", ".join(seen), ", ".join(wanted), "", fix

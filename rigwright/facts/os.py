@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 
 from rigwright.facts import Fact
@@ -80,3 +81,11 @@ def user(name: str) -> Fact[User | None]:
         return User(words[0], words[5], words[6], tuple(sorted(groups.split())))
 
     return Fact(f"os.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name), parse)
+
+
+def _today(result: Result) -> datetime.date:
+    return datetime.date.fromisoformat(said(result))
+
+
+today = Fact("os.today", command("date", "+%F"), _today)
+"""The date by the host's own clock, which may be wrong."""

@@ -38,3 +38,12 @@ def _gpus(result: Result) -> tuple[PciGpu, ...]:
 
 
 gpus = Fact("pci.gpus", script(_SCRIPT), _gpus)
+
+
+def _switches(result: Result) -> tuple[str, ...]:
+    rows = (line.split() for line in result.text.splitlines())
+    return tuple(row[0] for row in rows if row[1].startswith("0x0680"))
+
+
+nvswitches = Fact("pci.nvswitches", script(_SCRIPT), _switches)
+"""The bus ids of the NVSwitches, of every generation that shows itself as an NVIDIA bridge; B200's do not."""

@@ -11,7 +11,7 @@ from rigwright.facts import apt as dpkg
 from rigwright.operations import file
 from rigwright.preferences import pin_path, pin_text
 from rigwright.shell import Command, command, script
-from rigwright.wanted import AbsolutePath
+from rigwright.typed import AbsolutePath
 
 _APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1

@@ -11,7 +11,8 @@ from rigwright.facts import Facts, archive
 from rigwright.facts import apt as dpkg
 from rigwright.facts import os as system
 from rigwright.operations import apt
-from rigwright.resolution import numbers, repository
+from rigwright.resolution import repository
+from rigwright.versions import numbers
 from rigwright.wanted import Cuda, CudaSource, Driver
 
 
@@ -20,11 +21,12 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
 
     Raises HostError when the driver's branch is too old for it, or no source has it.
     """
-    least = catalogue.toolkits().get(cuda.toolkit)
+    known = catalogue.toolkits().get(cuda.toolkit)
+    least = known.minimum_driver if known else ""
     branch = catalogue.branches().get(driver.branch)
     newest = driver.version or (branch.versions[-1] if branch else "")
     if least and newest and numbers(newest) < numbers(least):
-        fits = [name for name, minimum in catalogue.toolkits().items() if numbers(minimum) <= numbers(newest)]
+        fits = [name for name, one in catalogue.toolkits().items() if numbers(one.minimum_driver) <= numbers(newest)]
         raise HostError(
             "cuda.toolkit",
             f"CUDA {cuda.toolkit} wants driver {least} or newer, and {driver.version or 'branch ' + driver.branch} is older",

@@ -6,21 +6,32 @@ import re
 from collections.abc import Iterator
 
 from rigwright import catalogue
-from rigwright.change import Change
+from rigwright.catalogue import Model
+from rigwright.change import Change, Note
+from rigwright.choices import choices, flavour_of, unknown_model
+from rigwright.compatibility import check_branch, check_cuda, fit
 from rigwright.errors import HostError
 from rigwright.facts import Facts, Unavailable, archive, files, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import os as system
 from rigwright.operations import apt
+from rigwright.positions import place
 from rigwright.preferences import pin_path
-from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, numbers, pinned, repository, resolved
+from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved
 from rigwright.shell import command, script
-from rigwright.wanted import AbsolutePath, Cuda, CudaSource, Driver
+from rigwright.typed import AbsolutePath, BusId
+from rigwright.wanted import Cuda, CudaSource, Driver
 
 
-def supported(facts: Facts, *, driver: Driver, cuda: Cuda | None = None) -> Iterator[Change]:
-    """Every GPU on the bus runs on the branch, and the CUDA toolkit has code for it. Raises HostError that names a GPU that does not, or when there is none."""
-    gpus = facts(pci.gpus)
+def supported(
+    facts: Facts, *, driver: Driver, cuda: Cuda | None = None, slots: dict[BusId, str] | None = None
+) -> Iterator[Note]:
+    """Every GPU on the bus runs on the branch and its kernel module, and the CUDA toolkit has code for it.
+
+    Tells what the GPUs have in common and what was chosen. Raises HostError that names the GPUs that do not fit, or when
+    there is none.
+    """
+    gpus, switches, today = facts.all(pci.gpus, pci.nvswitches, system.today)
     if not gpus:
         raise HostError(
             "driver",
@@ -28,22 +39,22 @@ def supported(facts: Facts, *, driver: Driver, cuda: Cuda | None = None) -> Iter
             "a GPU that lspci shows",
             "reseat it, check its power and Above 4G Decoding",
         )
+    known: dict[str, Model] = {}
     for gpu in gpus:
         model = catalogue.model_of(gpu.device_id)
         if model is None:
-            continue
-        branch = int(driver.branch)
-        if branch < model.first_branch or (model.last_branch is not None and branch > model.last_branch):
-            span = f"{model.first_branch} to {model.last_branch or 'the newest'}"
-            raise HostError(
-                "driver.branch",
-                f"branch {branch} does not drive the {model.name} at {gpu.bus_id}",
-                f"a branch from {span}",
+            yield Note(
+                f"{place(gpu.bus_id, slots)}: {unknown_model(gpu.device_id)}; nothing is checked for it", warn=True
             )
-        if cuda and model.last_cuda and numbers(cuda.toolkit) > numbers(model.last_cuda):
-            found = f"CUDA {cuda.toolkit} has no code for the {model.name} at {gpu.bus_id}"
-            raise HostError("cuda.toolkit", found, f"CUDA {model.last_cuda} or older", f"toolkit: '{model.last_cuda}'")
-    yield from ()
+        else:
+            known[place(gpu.bus_id, slots)] = model
+    if known:
+        fit(known)
+        check_branch(known, driver.branch)
+        if cuda:
+            check_cuda(known, cuda.toolkit)
+        flavour_of(tuple(known.values()), driver)
+        yield from choices(known, driver, len(switches), today)
 
 
 def repository_present(
@@ -55,7 +66,7 @@ def repository_present(
         yield from apt.directory(facts, path=AbsolutePath(driver.source))
     listed, keyring = apt.source_paths("cuda")
     asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
-    os_release, now, key_now, _ = facts.all(*asked)
+    os_release, now, key_now, _, _ = facts.all(*asked, pci.gpus)
     remote = repository(os_release, cuda_repository)
     if now is not None and key_now is not None and f" {remote.url} " in now.text:
         return

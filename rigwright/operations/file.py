@@ -12,7 +12,7 @@ from rigwright.facts import Facts
 from rigwright.facts.files import file
 from rigwright.shell import Command, command, script
 from rigwright.templates import Template
-from rigwright.wanted import DIRECTORY_MODE, FILE_MODE, AbsolutePath, OctalMode
+from rigwright.typed import DIRECTORY_MODE, FILE_MODE, AbsolutePath, OctalMode
 
 _WRITE = """
 path=$1 mode=$2 owner=$3 group=$4

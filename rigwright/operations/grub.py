@@ -10,7 +10,7 @@ from rigwright.facts import Facts, files, grub
 from rigwright.facts import kernel as kernels
 from rigwright.operations import file
 from rigwright.shell import command
-from rigwright.wanted import KernelWord
+from rigwright.typed import KernelWord
 
 DROP_IN = "/etc/default/grub.d/zz-rigwright.cfg"
 

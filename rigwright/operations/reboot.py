@@ -8,7 +8,7 @@ from rigwright.change import Change
 from rigwright.facts import Facts, Unavailable, driver, grub, pci
 from rigwright.facts import kernel as kernels
 from rigwright.operations.grub import missing
-from rigwright.wanted import KernelWord
+from rigwright.typed import KernelWord
 
 _OTHERS = frozenset({"nouveau", "nova_core"})
 

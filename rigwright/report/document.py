@@ -48,7 +48,15 @@ def _host(report: HostReport) -> dict[str, Any]:
     return {
         "status": report.status,
         "error": _error(report.error),
-        "steps": [{"name": one.step.name, "status": one.status, "reason": one.reason} for one in steps],
+        "steps": [
+            {
+                "name": one.step.name,
+                "status": one.status,
+                "reason": one.reason,
+                "notes": [note.text for note in one.notes],
+            }
+            for one in steps
+        ],
         "changes": [
             _change(one.step.name, change, change in done.get(one.step.key, ()))
             for one in steps

@@ -14,17 +14,19 @@ from rigwright.wanted import Limits
 def rows(run: HostRun, bound: Bound) -> list[dict[str, Any]]:
     """One row per GPU, with one entry per limit. Raises Unavailable when the GPUs cannot be read."""
     limits = next((step.parameters["limits"] for step in bound.steps if "limits" in step.parameters), Limits())
-    return [_row(one, limits) for one in run.value(gpu.gpus)]
+    slots: dict[str, str] = next((step.parameters["slots"] for step in bound.steps if step.parameters.get("slots")), {})
+    return [_row(one, limits, slots.get(one.bus_id, "")) for one in run.value(gpu.gpus)]
 
 
-def _row(one: Gpu, limits: Limits) -> dict[str, Any]:
+def _row(one: Gpu, limits: Limits, position: str) -> dict[str, Any]:
     clocks = limits.application_clocks
     pair = ClockPair(clocks.memory_mhz, clocks.graphics_mhz) if clocks else None
     power_span = "" if one.power_min_w is None else f"{one.power_min_w:g}-{one.power_max_w:g} W"
     default = f"default {one.default_application_clocks}" if one.default_application_clocks else ""
     return {
         "index": one.index,
-        "position": one.bus_id,
+        "position": position,
+        "bus_id": one.bus_id,
         "uuid": one.uuid,
         "name": one.name,
         "persistence": _limit(_on(limits.persistence), _on(one.persistence), "on, off"),

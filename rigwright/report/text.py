@@ -16,6 +16,7 @@ from rigwright import events
 from rigwright.change import Change
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
+from rigwright.positions import SHORT_UUID
 
 _SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
 _VERDICT = {
@@ -77,7 +78,8 @@ class Text:
         for report in reports:
             if report.planned:
                 key = tuple(
-                    (one.step.name, one.status, one.reason, tuple(map(_words, one.changes))) for one in report.planned
+                    (one.step.name, one.status, one.reason, tuple(map(_words, one.changes)), one.notes)
+                    for one in report.planned
                 )
                 groups.setdefault(key, []).append(report)
         for same in groups.values():
@@ -88,8 +90,13 @@ class Text:
 
     def _plan(self, report: HostReport) -> None:
         for one in report.planned:
+            if one.notes and one.status != "pending":
+                self.line(f"  [bold]{escape(one.step.name)}[/]")
             if one.status == "pending":
                 self.line(f"  [bold]{escape(one.step.name)}[/]")
+            for note in one.notes:
+                self.line(f"    {'[yellow]![/]' if note.warn else '[dim]·[/]'} {escape(note.text)}")
+            if one.status == "pending":
                 for change in one.changes:
                     self.line(_shown(change))
             elif one.status == "unknown":
@@ -112,21 +119,22 @@ class Text:
     def limits(self, report: HostReport) -> None:
         """The table of limits: every GPU with what is in force, and what was wanted where that differs."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in ("", "position", "GPU", "persist", "power W", "clocks MHz"):
+        for column in ("position", "bus id", "UUID", "GPU", "persist", "power W", "clocks MHz"):
             table.add_column(column, no_wrap=column != "GPU")
         for row in report.rows:
             cells = [_cell(row[name]) for name in ("persistence", "power", "application_clocks")]
-            table.add_row(str(row["index"]), row["position"].removeprefix("0000:"), escape(row["name"]), *cells)
+            which = (row["position"] or "-", row["bus_id"].removeprefix("0000:"), row["uuid"][:SHORT_UUID])
+            table.add_row(*map(escape, which), escape(row["name"]), *cells)
         with self._lock:
             self.console.print(table)
             for name in ("power", "application_clocks"):
                 spans: dict[str, list[str]] = {}
                 for row in report.rows:
-                    spans.setdefault(row[name]["supported"], []).append(str(row["index"]))
-                for span, indexes in spans.items():
+                    spans.setdefault(row[name]["supported"], []).append(row["position"] or row["bus_id"])
+                for span, names in spans.items():
                     if span:
-                        which = "" if len(spans) == 1 else f" (GPU {', '.join(indexes)})"
-                        self.console.print(f"[dim]{name.replace('_', ' ')}: {span}{which}[/]")
+                        only = "" if len(spans) == 1 else f" ({', '.join(names)})"
+                        self.console.print(f"[dim]{name.replace('_', ' ')}: {span}{only}[/]")
 
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One message: where, what was found, what was wanted, what to do."""

@@ -1,0 +1,109 @@
+"""The PCI ids that one NVIDIA driver knows: devices.csv, which scripts/devices writes from the driver's own list.
+
+It knows far more GPUs than gpus/ describes, and a little of each. Where both know one, they must agree.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rigwright.catalogue import reading
+from rigwright.catalogue.gpus import Model, models
+from rigwright.errors import InputError
+
+_SHOWN = "catalogue/devices.csv"
+_COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A PCI id of the list. `legacy_branch`: the last branch that drives it ('470'); '' when the list's driver does.
+
+    `name`: several cards with one id are named with ' / ' between. `open`, `proprietary`: the kernel modules that drive it.
+    """
+
+    device_id: str
+    name: str
+    legacy_branch: str
+    open: bool
+    proprietary: bool
+
+    @property
+    def flavours(self) -> frozenset[str]:
+        """The kernel modules that drive it, as Model.module_flavours has them."""
+        return frozenset(name for name, drives in (("open", self.open), ("proprietary", self.proprietary)) if drives)
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[str, Mapping[str, Device]]:
+    path = reading.FOLDER / "devices.csv"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(_SHOWN, f"cannot be read: {error}", "the table", "scripts/devices") from None
+    driver = re.fullmatch(r"# driver ([0-9]{3}[0-9.]*)", lines[0] if lines else "")
+    if not driver:
+        raise InputError(f"{_SHOWN}:1", "no driver version", "# driver 580.178.04", "scripts/devices")
+    above = sum(line.startswith("#") for line in lines)
+    found: dict[str, Device] = {}
+    for number, row in enumerate(csv.reader(lines[above:]), above + 1):
+        if number == above + 1 and row == _COLUMNS:
+            continue
+        if not re.fullmatch(r"[0-9a-f]{4},.+,[0-9.]*,(yes|no),(yes|no)", ",".join(row)) or row[0] in found:
+            raise InputError(f"{_SHOWN}:{number}", f"the row {','.join(row)!r}", ",".join(_COLUMNS), "scripts/devices")
+        device_id, name, legacy, is_open, proprietary = row
+        found[device_id] = Device(device_id, name, legacy, is_open == "yes", proprietary == "yes")
+    return driver[1], found
+
+
+def version() -> str:
+    """The driver whose list this is, such as 580.178.04. Raises InputError."""
+    return _table()[0]
+
+
+def devices() -> Mapping[str, Device]:
+    """Every GPU of the list by its PCI id (four digits); an id that is absent is none that driver knows. Raises InputError."""
+    return _table()[1]
+
+
+def disagreements() -> tuple[str, ...]:
+    """Where a file in gpus/ and the list say different things of the same PCI id, a sentence each; () when nowhere."""
+    return tuple(
+        f"gpus/{model.key}.yml says {ours} of {device_id}, and the list of driver {version()} says {theirs}"
+        for model in models().values()
+        for device_id in model.pci_ids
+        if device_id in devices()
+        for ours, theirs in _differences(model, devices()[device_id])
+    )
+
+
+def unlisted() -> tuple[str, ...]:
+    """The PCI ids in gpus/ that the list lacks, as 'KEY ID'. No mistake: OEM boards and newer GPUs are not listed."""
+    return tuple(
+        f"{key} {device_id}"
+        for key, model in models().items()
+        for device_id in model.pci_ids
+        if device_id not in devices()
+    )
+
+
+def _differences(model: Model, device: Device) -> Iterator[tuple[str, str]]:
+    branch = int(version().split(".")[0])
+    if device.legacy_branch:
+        if model.last_branch != int(device.legacy_branch.split(".")[0]):
+            yield f"last_branch {model.last_branch or 'none'}", f"{device.legacy_branch}"
+    elif model.last_branch is not None and model.last_branch < branch:
+        yield f"last_branch {model.last_branch}", f"that {branch} still drives it"
+    if set(model.module_flavours) != device.flavours:
+        yield f"module_flavours {', '.join(sorted(model.module_flavours))}", ", ".join(sorted(device.flavours))
+    if _bare(model.name) not in {_bare(name) for name in device.name.split(" / ")}:
+        yield f"name {model.name}", device.name
+
+
+def _bare(name: str) -> str:
+    """A name without its maker's and family's word, spaces and dashes: what is left tells the cards apart."""
+    return re.sub(r"nvidia|tesla|geforce|[^a-z0-9]", "", name.lower())

@@ -1,0 +1,174 @@
+"""The GPU models: one file each in gpus/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from rigwright.catalogue import reading
+from rigwright.catalogue.reading import document, record
+from rigwright.errors import InputError
+from rigwright.typed import PciId, Release
+
+Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]
+Verb = Literal["application", "locked_graphics", "locked_memory"]
+Flavour = Literal["proprietary", "open"]
+
+
+@dataclass(frozen=True)
+class Power:
+    """Watts of one GPU; makers of cards differ, and the host's own answer decides."""
+
+    default: float | None
+    min: float | None
+    max: float | None
+
+    def __post_init__(self) -> None:
+        known = [watts for watts in (self.min, self.default, self.max) if watts is not None]
+        if known != sorted(known) or any(not 10 <= watts <= 2500 for watts in known):
+            raise ValueError(
+                f"{self.min}, {self.default}, {self.max}", "min, default and max in watts, in that order of size"
+            )
+
+
+@dataclass(frozen=True)
+class ApplicationClocks:
+    """A pair of clocks, MHz."""
+
+    memory: int
+    graphics: int
+
+
+@dataclass(frozen=True)
+class ClocksMhz:
+    """Supported clocks, MHz: every memory clock, highest first; graphics clocks from min to max by step."""
+
+    memory: tuple[int, ...]
+    graphics_max: float | None
+    graphics_min: float | None = None
+    graphics_step: float | None = None
+    default_application: ApplicationClocks | None = None
+
+    def __post_init__(self) -> None:
+        if list(self.memory) != sorted(self.memory, reverse=True) or any(
+            not 100 <= one <= 20000 for one in self.memory
+        ):
+            raise ValueError(f"memory {list(self.memory)}", "memory clocks in MHz, highest first")
+        pair = self.default_application
+        if pair and pair.memory not in self.memory:
+            raise ValueError(f"application clocks with memory {pair.memory}", f"one of {list(self.memory)}")
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """NVLink of one GPU: links, and GB/s of each in one direction."""
+
+    generation: int
+    links: int
+    gb_s_per_link: float
+
+
+@dataclass(frozen=True)
+class PeerToPeer:
+    """What the stock driver grants between two of this model: over PCIe, and over NVLink where there is one.
+
+    `measure`: reports differ, ask the host.
+    """
+
+    pcie: Literal["granted", "denied", "measure"]
+    nvlink: Literal["granted", "none"] = "none"
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A GPU that does nothing, with persistence on: its performance state and watts (None: not known)."""
+
+    state: Literal["P0", "P8", "P12"]
+    power_w: float | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A GPU model. `last_branch` None: still supported by the newest; `last_cuda` likewise.
+
+    `fabric`: nvswitch (boards of this model always have one, and need the fabric manager), either, or none.
+    """
+
+    name: str
+    pci_ids: tuple[PciId, ...]
+    architecture: Architecture
+    compute_capability: Release
+    memory_mib: int
+    memory_bandwidth_gb_s: float
+    tensor_cores: int
+    power_w: Power
+    clocks_mhz: ClocksMhz
+    clock_verbs: tuple[Verb, ...]
+    nvlink: NvLink | None
+    p2p: PeerToPeer
+    idle: Idle
+    module_flavours: tuple[Flavour, ...]
+    first_branch: int
+    last_branch: int | None
+    last_cuda: Release | None
+    sources: dict[str, str] = field(repr=False)
+    fabric: Literal["none", "either", "nvswitch"] = "none"
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.pci_ids or not self.module_flavours:
+            raise ValueError("no pci_ids or no module_flavours", "at least one each")
+        if not 1024 <= self.memory_mib < 1 << 20:
+            raise ValueError(f"memory_mib {self.memory_mib}", "MiB: 16384 for 16 GB")
+        if not 50 <= self.memory_bandwidth_gb_s <= 20000:
+            raise ValueError(f"memory_bandwidth_gb_s {self.memory_bandwidth_gb_s:g}", "GB/s: 900 for a V100")
+        if self.last_branch is not None and self.last_branch < self.first_branch:
+            raise ValueError(f"last_branch {self.last_branch} before first_branch {self.first_branch}", "first <= last")
+
+
+def _paths() -> list[Path]:
+    return sorted((reading.FOLDER / "gpus").glob("*.yml"))
+
+
+def keys() -> list[str]:
+    """The names of all GPU models."""
+    return [path.stem for path in _paths()]
+
+
+@lru_cache(maxsize=1)
+def models() -> Mapping[str, Model]:
+    """Every GPU model by its key (the file's name). Raises InputError, also when two have the same PCI id."""
+    found: dict[str, Model] = {}
+    owner: dict[str, str] = {}
+    for path in _paths():
+        one = record(path, Model)
+        for device_id in one.pci_ids:
+            if device_id in owner:
+                raise InputError(
+                    document(path).where("pci_ids"),
+                    f"PCI id {device_id} is also in catalogue/gpus/{owner[device_id]}.yml",
+                    "each id in one file",
+                )
+            owner[device_id] = path.stem
+        found[path.stem] = one
+    return found
+
+
+@lru_cache(maxsize=64)
+def model(key: str) -> Model:
+    """The model of that key, which must be one of `keys`. Reads no other file. Raises InputError."""
+    return record(reading.FOLDER / "gpus" / f"{key}.yml", Model)
+
+
+@lru_cache(maxsize=64)
+def model_of(device_id: str) -> Model | None:
+    """The model of a PCI device id, or None when nobody has described it. Reads only files that hold the id."""
+    for path in _paths():
+        if f'"{device_id}"' in path.read_text(encoding="utf-8"):
+            found = record(path, Model)
+            if device_id in found.pci_ids:
+                return found
+    return None
