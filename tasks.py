@@ -34,8 +34,13 @@ def _lab(act: Callable[[Any], None]) -> None:
 def _run(command: str, **words: object) -> None:
     from rigwright import commands
 
+    def describe(address: str, inventory: str) -> str:
+        from rigwright import init as first
+
+        return first.offer(address, inventory)
+
     _guard.done = True
-    raise Exit(code=commands.run(command, **words))  # type: ignore[arg-type]
+    raise Exit(code=commands.run(command, describe=describe, **words))  # type: ignore[arg-type]
 
 
 @task(positional=[], help={**_HELP, "disrupt": "also what was not announced, or interrupts GPU work"})
@@ -128,6 +133,27 @@ def trust(c: Context, host: str | None = None, inventory: str = "", yes: bool = 
 
     _guard.done = True
     raise Exit(code=record(host, inventory, yes))
+
+
+@task(
+    positional=[],
+    help={
+        "host": "the name that it gets in the inventory",
+        "address": "USER@HOST or USER@HOST:PORT",
+        "inventory": "the inventory's directory (default: $RIGWRIGHT_INVENTORY, then ./inventory)",
+        "rig": "which rig it is, where several have its GPUs",
+        "supply_w": "watts of its power supply, where a rig is drafted",
+        "yes": "record the host key without asking, once you have compared it",
+    },
+)
+def init(
+    c: Context, host: str, address: str, inventory: str = "", rig: str = "", supply_w: str = "", yes: bool = False
+) -> None:
+    """Describe a machine of your own: shows its ssh key, looks at its GPUs, writes the inventory. Changes nothing on it."""
+    from rigwright import init as first
+
+    _guard.done = True
+    raise Exit(code=first.init(first.Asked(host, address, inventory, rig, supply_w, yes)))
 
 
 @task(
@@ -234,4 +260,4 @@ for _name, _task in (("up", lab_up), ("down", lab_down), ("status", lab_status),
     _lab_tasks.add_task(_task, name=_name)
 _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
-ns = Collection(provision, plan, verify, facts, limits, trust, explain, _catalogue_tasks, _lab_tasks)
+ns = Collection(provision, plan, verify, facts, limits, init, trust, explain, _catalogue_tasks, _lab_tasks)

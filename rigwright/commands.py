@@ -6,11 +6,12 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rigwright.errors import ConsentError, RigwrightError, Unreachable, UsageError
+from rigwright import asking
+from rigwright.errors import RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
 
 ROOT = Path(__file__).parent.parent
@@ -29,8 +30,12 @@ def run(
     disrupt: bool = False,
     show: bool = False,
     reset: bool = False,
+    describe: Callable[[str, str], str] | None = None,
 ) -> int:
-    """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code."""
+    """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code.
+
+    `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
+    """
     from rigwright.fleet import HostReport
     from rigwright.report import document
 
@@ -40,6 +45,8 @@ def run(
     error: RigwrightError | None = None
     output = Output(stream)
     try:
+        if host and "@" in host:
+            host = _named(host, inventory, describe)
         code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset)
     except RigwrightError as found:
         error, code = found, found.exit_code
@@ -91,7 +98,7 @@ def _run(
         bound = [playbooks.bind(path, found, one, wanted) for one in hosts]
         _something(bound, path, wanted)
     output.inventory, output.many = _short(found.path), len(hosts) > 1
-    ask = _ask_password if sys.stdin.isatty() and sys.stderr.isatty() else None
+    ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
     work = fleet.prepare(bound, Options(run_id, disrupt), lambda event: output.text.event(event), ask)
     reports.extend(one.report for one in work)
     try:
@@ -105,6 +112,19 @@ def _run(
         if report.error is not None:
             output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
+
+
+def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
+    """The name of the host at USER@ADDRESS. Raises UsageError that says how a new machine is described."""
+    for name, one in read_inventory(inventory).hosts.items():
+        if address == f"{one.variables.get('ansible_user', '')}@{one.address}":
+            return str(name)
+    name = describe(address, inventory) if describe and asking.on_terminal() else ""
+    if not name:
+        flag = f" --inventory {inventory}" if inventory else ""
+        todo = f"invoke init --host NAME --address {address}{flag}"
+        raise UsageError(f"--host {address}", "is not in the inventory", "a machine that it describes", todo)
+    return name
 
 
 def _something(bound: Sequence[Any], path: Path, tags: frozenset[str]) -> None:
@@ -139,7 +159,7 @@ def _provision(work: list[Any], text: Any, yes: bool, _show: bool) -> None:
     text.plans([one.report for one in alive])
     pending = [one for one in alive if one.report.status == "pending"]
     if pending:
-        _consent(yes, text)
+        _consent(yes)
         fleet.on_all(pending, fleet.apply)
     fleet.on_all(alive, fleet.check)
     for one in alive:
@@ -164,24 +184,12 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _consent(yes: bool, text: Any) -> None:
+def _consent(yes: bool) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise ConsentError(
-            "consent", "there is a plan, and no terminal to say yes at", "a yes", "the same command with --yes"
-        )
-    text.console.print("Make these changes? [bold]\\[y/N][/] ", end="")
-    if _answer() not in ("y", "yes"):
-        raise ConsentError("consent", "the answer was no; nothing was changed", "a yes")
-
-
-def _answer() -> str:
-    """What is typed, in lower case; Ctrl-D is a no."""
-    try:
-        return input().strip().lower()
-    except EOFError:
-        return ""
+    asking.insist(
+        "consent", "Make these changes?", "the same command with --yes", "the answer was no; nothing was changed"
+    )
 
 
 def _plan(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
@@ -236,7 +244,7 @@ def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:
         changes = [change for one in work for step in one.report.planned for change in step.changes]
         if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
             text.plans([one.report for one in work if one.report.error is None])
-            _consent(yes, text)  # a playbook of the user's own, that does more than limits
+            _consent(yes)  # a playbook of the user's own, that does more than limits
         fleet.on_all(work, fleet.apply)
 
     def table(one: Any) -> None:
@@ -276,9 +284,3 @@ def _with_lab_hint(error: RigwrightError, host: str, path: Path) -> RigwrightErr
     hint = f"the lab has a host of that name: add --inventory {_short(lab)}"
     error.todo = f"{error.todo}; {hint}" if error.todo else hint
     return error
-
-
-def _ask_password(host: str) -> str:
-    import getpass
-
-    return getpass.getpass(f"sudo password on {host}: ")

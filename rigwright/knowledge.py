@@ -71,7 +71,7 @@ def _check(console: Console) -> None:
 
 def _guarded(act: Callable[[Console], None]) -> int:
     try:
-        act(Console(emoji=False))
+        act(Console(emoji=False, soft_wrap=not sys.stdout.isatty()))
     except RigwrightError as error:
         print(f"error {error}", file=sys.stderr)
         return error.exit_code

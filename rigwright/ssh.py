@@ -245,6 +245,14 @@ def fingerprint(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.fingerprint}"
 
 
+def is_known(host: Host, key: paramiko.PKey) -> bool:
+    """Whether the files that a connection would read hold this very key for the host."""
+    connection = _connection(host)
+    _known_hosts(connection, str(host.variables.get("ssh_known_hosts", "")))
+    known = connection.client.get_host_keys().lookup(_known_name(connection)) or {}
+    return any(one == key for one in known.values())
+
+
 def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
     """The name under which known_hosts would hold a host, and the key it offers now; nothing is trusted or sent.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rigwright import ssh
-from rigwright.commands import _answer, read_inventory
-from rigwright.errors import ConsentError, RigwrightError
+from rigwright import asking, ssh
+from rigwright.commands import read_inventory
+from rigwright.errors import RigwrightError
+
+_TODO = "the same command with --yes, once the key is compared"
 
 
 def trust(host: str | None, inventory: str = "", yes: bool = False) -> int:
@@ -22,16 +24,7 @@ def _trust(host: str | None, inventory: str, yes: bool) -> int:
         print(f"{one.name} ({name}) offers {ssh.fingerprint(key)}")
         print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
         if not yes:
-            if not sys.stdin.isatty():
-                raise ConsentError(
-                    "trust",
-                    "no terminal to say yes at",
-                    "a yes",
-                    "the same command with --yes, once the key is compared",
-                )
-            print("Trust it? [y/N] ", end="", flush=True)
-            if _answer() not in ("y", "yes"):
-                raise ConsentError("trust", "the answer was no; nothing was recorded", "a yes")
+            asking.insist("trust", "Trust it?", _TODO, "the answer was no; nothing was recorded")
         print(f"recorded in {ssh.trust(name, key)}")
     return 0
 

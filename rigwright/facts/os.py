@@ -89,3 +89,45 @@ def _today(result: Result) -> datetime.date:
 
 today = Fact("os.today", command("date", "+%F"), _today)
 """The date by the host's own clock, which may be wrong."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """What the machine's firmware calls it; texts are empty where it does not say (a virtual machine, a container)."""
+
+    vendor: str
+    product: str
+    board: str
+
+    def __str__(self) -> str:
+        return " ".join(dict.fromkeys(word for word in (self.vendor, self.product, self.board) if word))
+
+
+_BOARD = 'for name in sys_vendor product_name board_name; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
+_BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer", "default string", "not specified")
+
+
+def _board(result: Result) -> Board:
+    lines = [line.strip() for line in result.text.split("\n")]
+    if len(lines) < 3:
+        raise ValueError("not three lines")
+    return Board(*("" if line.lower() in _BLANKS else line for line in lines[:3]))
+
+
+board = Fact("os.board", script(_BOARD), _board)
+"""The machine's names from DMI; what a maker left unfilled counts as empty."""
+
+_CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
+
+
+def _cpu(result: Result) -> str:
+    rows = [line.partition(":") for line in result.text.splitlines()]
+    names = [value.strip() for key, _, value in rows if key.strip() == "model name"]
+    sockets = sum(key.strip() == "physical id" for key, _, _ in rows)
+    if not names:
+        raise ValueError("no model name")
+    return f"{sockets} x {names[0]}" if sockets > 1 else names[0]
+
+
+cpu = Fact("os.cpu", script(_CPU), _cpu)
+"""The processors: `2 x Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz`."""

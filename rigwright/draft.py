@@ -1,0 +1,171 @@
+"""From what a machine says of itself to its rig and its inventory entry, as texts; nothing is read or written here."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import yaml
+
+from rigwright.catalogue import Model, Rig
+from rigwright.compatibility import cuda_ceiling, fit
+from rigwright.errors import InputError, UsageError
+from rigwright.facts.os import Board
+from rigwright.yamlfile import Mapping as YamlMapping
+from rigwright.yamlfile import loads
+
+PLACEHOLDER = re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
+"""Addresses that are for documentation only: an inventory's example, to be filled in."""
+
+
+def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
+    """The rigs that a machine with these GPUs can be: those that know its board, or else those that name none of their own.
+
+    Where the machine does not say what it is, every rig with these GPUs.
+    """
+    wanted = Counter(model.key for model in models)
+    same = [rig for rig in rigs if Counter(rig.models) == wanted]
+    names = [name.lower() for name in (board.product, board.board) if name]
+    if not names:
+        return tuple(same)
+    by_board = [rig for rig in same if any(ours.lower() in name for ours in rig.boards for name in names)]
+    return tuple(by_board or [rig for rig in same if not rig.boards])
+
+
+def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
+    """A position for every bus id, the lower id first; `gpus` are models by bus id, the same as the rig has."""
+    free = dict(rig.gpus)
+    found: dict[str, str] = {}
+    for bus_id in sorted(gpus):
+        position = next(at for at, model in free.items() if model == gpus[bus_id].key)
+        found[bus_id] = position
+        del free[position]
+    return found
+
+
+def rig_text(board: Board, cpu: str, gpus: Mapping[str, Model], supply_w: int, today: datetime.date) -> str:
+    """A rig file for a machine that no rig matches. `supply_w` 0: not known. Raises HostError when its GPUs do not fit together."""
+    found = fit({bus_id: gpus[bus_id] for bus_id in sorted(gpus)})
+    branch = found.recommended
+    toolkit, limit = cuda_ceiling(found, branch)
+    positions: dict[str, str] = {}
+    for bus_id in sorted(gpus):
+        socket = re.search(r"SXM\d?", gpus[bus_id].name)
+        kind = socket[0] if socket else "PCIE"
+        positions[f"{kind}-{sum(at.startswith(kind) for at in positions) + 1}"] = gpus[bus_id].key
+    counted = ", ".join(f"{number} x {name}" for name, number in Counter(model.name for model in gpus.values()).items())
+    rig: dict[str, object] = {
+        "title": f"{board}, {counted}" if str(board) else counted,
+        **(
+            {"boards": [name for name in dict.fromkeys((board.product, board.board)) if name]}
+            if board.product or board.board
+            else {}
+        ),
+        "cpu": cpu,
+        "gpus": positions,
+        **({"supplies": [{"watts": supply_w}]} if supply_w else {}),
+        "limits": {"persistence": True},
+        "driver": branch,
+        "cuda": toolkit or "12.2",
+        "p2p": {"path": "measure", "why": "nobody has measured this machine yet"},
+        "sources": {
+            "cpu": f"the machine itself, {today}",
+            "gpus": f"the machine itself, {today}",
+            **({"supplies": f"its owner, {today}"} if supply_w else {}),
+            "driver": f"the long-term branch that all its GPUs run, catalogue of {today}",
+            "cuda": f"the newest that {limit} allows",
+        },
+    }
+    head = f"# Drafted by invoke init on {today} from what the machine says of itself. Positions are in bus order.\n"
+    return head + _dump(rig)
+
+
+def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> str:
+    """The variables of a host that is such a rig: host_vars/NAME.yml."""
+    limits: dict[str, object] = {"persistence": True}
+    if rig.limits:
+        limits = {"persistence": bool(rig.limits.persistence)}
+        if rig.limits.power_limit_w is not None:
+            limits["power_limit_w"] = rig.limits.power_limit_w
+        clocks = rig.limits.application_clocks
+        if clocks:
+            limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
+    head = f"# {rig.title}. Written by invoke init on {today}; yours to change. `invoke explain {rig.key}` says why.\n"
+    named = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n" + _dump(
+        {"slots": dict(positions)}
+    )
+    rest = {
+        "driver": {"branch": rig.driver, "source": "auto"},
+        "cuda": {"toolkit": rig.cuda},
+        "kernel_cmdline": ["iommu=pt"],
+        "limits": limits,
+    }
+    return head + _dump({"rig": rig.key}) + named + _dump(rest)
+
+
+def _dump(value: Mapping[str, object]) -> str:
+    """One key per line where it fits: scalars plain, mappings and lists of scalars in braces and brackets."""
+    made = ""
+    for key, item in value.items():
+        flow = None if isinstance(item, (dict, list)) else False
+        made += yaml.safe_dump({key: item}, sort_keys=False, default_flow_style=flow, width=120, allow_unicode=True)
+    return made
+
+
+def with_host(text: str, shown: str, name: str, variables: Mapping[str, object]) -> str:
+    """An inventory file with one host more in the group `gpu`, its comments and everything else as they were.
+
+    A host of that name that has an example's address gets the new one. Raises UsageError when it has another; InputError
+    when the file is laid out so that a line cannot be put in.
+    """
+    document = loads(text, shown)
+    if document is None or (isinstance(document, YamlMapping) and "gpu" not in document):
+        return (
+            text
+            + ("" if not text or text.endswith("\n") else "\n")
+            + _block("", "gpu", {"hosts": {name: dict(variables)}})
+        )
+    group = document["gpu"] if isinstance(document, YamlMapping) else None
+    hosts = group.get("hosts") if isinstance(group, YamlMapping) else None
+    lines = text.splitlines(keepends=True)
+    if isinstance(hosts, YamlMapping) and name in hosts:
+        return "".join(_readdressed(lines, hosts, name, variables))
+    if not isinstance(hosts, YamlMapping) or not hosts or hosts.line == group.lines["hosts"]:  # type: ignore[union-attr]
+        raise InputError(
+            shown,
+            "group 'gpu' has no hosts, one per line",
+            "gpu: {hosts: ...} written over several lines",
+            f"add {name} by hand",
+        )
+    first = min(hosts.lines.values())
+    indent = re.match(r" *", lines[first - 1])[0]  # type: ignore[index]
+    return "".join([*lines[: first - 1], _block(indent, name, variables), *lines[first - 1 :]])
+
+
+def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Mapping[str, object]) -> list[str]:
+    given = hosts[name]
+    now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
+    if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)) or given.line == hosts.lines[name]:
+        raise UsageError(
+            "--host",
+            f"'{name}' is in the inventory already ({hosts.where(name)})",
+            "another name, or the host's own line",
+            f"edit {hosts.where(name)}",
+        )
+    result = list(lines)
+    for key in given:
+        if key in ("ansible_host", "ansible_user", "ansible_port"):
+            at = given.lines[key] - 1
+            indent = re.match(r" *", result[at])[0]  # type: ignore[index]
+            result[at] = f"{indent}{key}: {variables[key]}\n" if key in variables else ""
+    at = given.lines["ansible_host"] - 1
+    indent = re.match(r" *", result[at])[0]  # type: ignore[index]
+    result[at] += "".join(f"{indent}{key}: {value}\n" for key, value in variables.items() if key not in given)
+    return result
+
+
+def _block(indent: str, name: str, value: Mapping[str, object]) -> str:
+    made = yaml.safe_dump({name: dict(value)}, sort_keys=False, default_flow_style=False)
+    return "".join(f"{indent}{line}\n" for line in made.splitlines())
