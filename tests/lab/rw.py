@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +42,32 @@ def document(task: str, *words: str, deadline: float = 240, **environment: str) 
     assert found["exit_code"] == done.returncode, done.stderr
     assert isinstance(found, dict)
     return found
+
+
+def on_terminal(
+    answers: list[tuple[str, str]], task: str, *words: str, deadline: float = 120, **environment: str
+) -> tuple[int, str]:
+    """A command's exit code and all it wrote on a terminal, where each answer is typed once its question stands there."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", "TERM": "dumb", **environment}
+    done = subprocess.Popen(argv(task, *words), cwd=CHECKOUT, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    text, asked, until = "", 0, time.monotonic() + deadline
+    try:
+        while time.monotonic() < until:
+            if not select.select([ours], [], [], 0.5)[0]:
+                continue
+            try:
+                read = os.read(ours, 65536)
+            except OSError:
+                break
+            text += read.decode()
+            if answers[asked:] and answers[asked][0] in text:
+                os.write(ours, answers[asked][1].encode() + b"\n")
+                asked += 1
+        assert not answers[asked:], f"never asked: {answers[asked][0]}\n{text}"
+        return done.wait(10), text.replace("\r\n", "\n")
+    finally:
+        done.kill()
+        done.wait()
+        os.close(ours)
