@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rigwright import catalogue
-from rigwright.catalogue import Model
+from rigwright.catalogue import Model, Rig
 from rigwright.change import Note
 from rigwright.compatibility import Fit, cuda_ceiling, fit
 from rigwright.errors import HostError
@@ -22,6 +22,17 @@ def unknown_model(device_id: str) -> str:
     listed = catalogue.devices().get(device_id)
     name = f" ({listed.name}, by NVIDIA's list of driver {catalogue.devices_version()})" if listed else ""
     return f"unknown model 10de:{device_id}{name}, add a file to rigwright/catalogue/gpus/"
+
+
+def counted(models: Iterable[Model | None]) -> str:
+    """`4 x Tesla V100-SXM2-16GB`, the models in the order of their names; None is a model that nobody has described."""
+    names = Counter(model.name if model else "unknown model" for model in models)
+    return ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "no GPU"
+
+
+def counted_of(rig: Rig) -> str:
+    """The GPUs of a rig, as `counted` says them."""
+    return counted(catalogue.model(key) for key in rig.models)
 
 
 def flavour_of(models: Sequence[Model], driver: Driver) -> str:
@@ -43,8 +54,7 @@ def flavour_of(models: Sequence[Model], driver: Driver) -> str:
 def choices(gpus: Mapping[str, Model], driver: Driver, nvswitches: int, today: datetime.date) -> Iterator[Note]:
     """What the GPUs have in common and what was chosen from it, one line each. Raises HostError as `fit` does."""
     found = fit(gpus, nvswitches)
-    counted = Counter(model.name for model in gpus.values())
-    yield Note("GPUs: " + ", ".join(f"{number} x {name}" for name, number in counted.items()))
+    yield Note(f"GPUs: {counted(gpus.values())}")
     yield _branch(found, driver, today)
     flavour = flavour_of(tuple(gpus.values()), driver)
     why = (

@@ -11,7 +11,7 @@ from rich.console import Console
 from rigwright import catalogue
 from rigwright.commands import read_inventory
 from rigwright.errors import InputError, RigwrightError, UsageError
-from rigwright.playbook import rigs_of
+from rigwright.variables import rigs_of
 
 
 def explain(text: str, inventory: str = "") -> int:

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from rigwright import catalogue
 from rigwright.change import Change, Note
 from rigwright.checks import Finding
 from rigwright.errors import InputError, UsageError
 from rigwright.hosts import NO_MATCH, Host, Inventory
 from rigwright.templates import FOLDER, Template, evaluate, fill, render, settled
-from rigwright.typed import convert
-from rigwright.wanted import VARIABLES
+from rigwright.variables import of_host, parameter, rigs_of
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import Sequence as YamlSequence
 from rigwright.yamlfile import did_you_mean, load, only_keys
@@ -85,7 +83,7 @@ def read(path: Path) -> YamlSequence:
 def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset()) -> Bound:
     """The steps and checks of every play that is for this host. Raises InputError, before anything is connected to."""
     rigs = rigs_of(inventory)
-    variables = _variables(host, rigs)
+    variables = of_host(host, rigs)
     folder = path.parent.parent / "templates"
     steps: list[Step] = []
     checks: list[Check] = []
@@ -111,11 +109,6 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
     return Bound(host, tuple(steps), tuple(checks), frozenset(known))
 
 
-def rigs_of(inventory: Inventory) -> Path:
-    """Where the user's own rigs stand: `rigs/` beside the inventory; the folder need not be there."""
-    return (inventory.path if inventory.path.is_dir() else inventory.path.parent) / "rigs"
-
-
 def _meant(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
     """Whether a play is for a host. Raises InputError when its `hosts:` names what the inventory does not have."""
     try:
@@ -135,33 +128,6 @@ def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
         if not isinstance(task, YamlMapping):
             raise InputError(tasks.where(number), "a task that is no mapping", "name and one operation")
     return list(tasks)
-
-
-def _variables(host: Host, rigs: Path) -> dict[str, Any]:
-    """The host's variables, rigwright's own of the right shape; `expected_gpus`, and the `slots` of its rig where it names none."""
-    variables = dict(host.variables)
-    for name, wanted in VARIABLES.items():
-        if name in variables:
-            convert(variables[name], wanted, host.origin(name), name)
-    if "rig" in variables:
-        rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs)
-        variables["expected_gpus"] = len(rig.gpus)
-        variables.setdefault("slots", rig.slots)
-        unknown = [position for position in variables["slots"].values() if position not in rig.gpus]
-        if unknown:
-            raise InputError(
-                host.origin("slots"),
-                f"'{unknown[0]}' is no position of {rig.key}{did_you_mean(unknown[0], rig.gpus)}",
-                f"one of {', '.join(rig.gpus)}",
-            )
-    return variables
-
-
-def parameter(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
-    """A value as the type that a parameter's annotation wants; a rig by its name, of `rigs` or the catalogue. Raises InputError."""
-    if hint is catalogue.Rig:
-        return catalogue.rig(convert(value, str, where, name), where, rigs)
-    return convert(value, hint, where, name)
 
 
 _Found = tuple[str, str, Callable[..., Any], Mapping[str, Any], str, str]

@@ -20,9 +20,10 @@ import yaml
 from rigwright.change import Note
 from rigwright.errors import HostError
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
-from rigwright.playbook import _known, parameter
+from rigwright.playbook import _known
 from rigwright.report.document import plain
 from rigwright.shell import Result
+from rigwright.variables import parameter
 
 CASES = Path(__file__).parent / "cases"
 

@@ -16,7 +16,7 @@ LAYERS = {
     "choices": 6, "draft": 6, "recorded": 6,
     "resolution": 7, "explain": 7,
     "operations": 8,
-    "checks": 9,
+    "checks": 9, "variables": 9,
     "playbook": 10,
     "plan": 11, "jobs": 11,
     "apply": 12,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding
-from rigwright.choices import unknown_model
+from rigwright.checks import Finding, Verdict
+from rigwright.choices import counted, counted_of, unknown_model
 from rigwright.facts import Facts, gpu, pci
 from rigwright.positions import called, place
 from rigwright.typed import BusId
@@ -16,45 +15,29 @@ from rigwright.wanted import Limits
 
 
 def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The bus and nvidia-smi show the GPUs that the rig has, model by model; every named position has its own."""
-    bus, seen = facts.all(pci.gpus, gpu.gpus)
+    """The bus shows the GPUs that the rig has, model by model, and every named position has its own; needs no driver."""
+    bus = facts(pci.gpus)
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
-    wanted = Counter(catalogue.model(key).name for key in rig.models)
-    there = Counter(model.name if model else "unknown" for model in models.values())
-    enough = len(bus) == len(seen) and wanted == there
+    wanted, there = counted_of(rig), counted(models.values())
+    same = wanted == there
     fix = ""
-    if not enough:
-        fewer = len(bus) < len(rig.models) or len(seen) < len(bus)
-        fix = (
-            _RESEAT
-            if fewer
-            else f"the rig of this machine, in its variables ({rig.key} is another); invoke explain {rig.key}"
-        )
-    text = f"{_counted(there)} on the bus, {len(seen)} in nvidia-smi"
-    yield Finding("gpu.present", "GPUs", "pass" if enough else "fail", text, f"{_counted(wanted)} ({rig.key})", "", fix)
+    if not same:
+        other = f"the rig of this machine is another than {rig.key}: invoke explain {rig.key}"
+        fix = _RESEAT if len(bus) < len(rig.models) else other
+    yield Finding("gpu.present", "GPUs", "pass" if same else "fail", there, f"{wanted} ({rig.key})", "", fix)
     named = slots or rig.slots
     for bus_id, position in named.items():
+        at = place(bus_id, named)
+        model = models.get(bus_id)
         if bus_id not in models:
-            yield Finding(
-                "gpu.present", place(bus_id, named), "fail", "no GPU", "a GPU in every named position", "", _RESEAT
-            )
-        elif (model := models[bus_id]) and position in rig.gpus and model.key != rig.gpus[position]:
+            yield Finding("gpu.present", at, "fail", "no GPU", catalogue.model(rig.gpus[position]).name, "", _RESEAT)
+        elif model and model.key != rig.gpus[position]:
             name = catalogue.model(rig.gpus[position]).name
-            yield Finding(
-                "gpu.present", place(bus_id, named), "warn", model.name, name, "another card is in this position", ""
-            )
+            yield Finding("gpu.present", at, "warn", model.name, name, "another card is in this position", "")
     for one in bus:
         if models[one.bus_id] is None:
-            found = unknown_model(one.device_id)
-            yield Finding(
-                "gpu.present",
-                place(one.bus_id, named),
-                "info",
-                found,
-                "a described model",
-                "",
-                "CONTRIBUTING.md says how",
-            )
+            at, found = place(one.bus_id, named), unknown_model(one.device_id)
+            yield Finding("gpu.present", at, "info", found, "a described model", "", "CONTRIBUTING.md says how")
 
 
 _RESEAT = (
@@ -62,8 +45,27 @@ _RESEAT = (
 )
 
 
-def _counted(models: Counter[str]) -> str:
-    return ", ".join(f"{number} x {name}" for name, number in models.items()) or "none"
+def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """Every GPU on the bus answers the driver: nvidia-smi lists it."""
+    bus, seen = facts.all(pci.gpus, gpu.gpus)
+    listed = {one.bus_id for one in seen}
+    silent = [one.bus_id for one in bus if one.bus_id not in listed]
+    if not silent:
+        verdict: Verdict = "pass" if bus else "fail"
+        yield Finding(
+            "gpu.answering", "GPUs", verdict, f"{len(seen)} in nvidia-smi", f"{len(bus)}, as on the bus", "", ""
+        )
+    for bus_id in silent:
+        fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
+        yield Finding(
+            "gpu.answering",
+            place(bus_id, slots),
+            "fail",
+            "not in nvidia-smi",
+            "listed",
+            "on the bus, without an answer",
+            fix,
+        )
 
 
 def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from rigwright import catalogue
-from rigwright.catalogue import Model
+from rigwright.catalogue import Model, Rig
 from rigwright.change import Change, Note
-from rigwright.choices import choices, flavour_of, unknown_model
+from rigwright.choices import choices, counted, counted_of, flavour_of, unknown_model
 from rigwright.compatibility import check_branch, check_cuda, fit
 from rigwright.errors import HostError
 from rigwright.facts import Facts, Unavailable, archive, files, pci
@@ -24,11 +24,16 @@ from rigwright.wanted import Cuda, CudaSource, Driver
 
 
 def supported(
-    facts: Facts, *, driver: Driver, cuda: Cuda | None = None, slots: dict[BusId, str] | None = None
+    facts: Facts,
+    *,
+    driver: Driver,
+    cuda: Cuda | None = None,
+    rig: Rig | None = None,
+    slots: dict[BusId, str] | None = None,
 ) -> Iterator[Note]:
     """Every GPU on the bus runs on the branch and its kernel module, and the CUDA toolkit has code for it.
 
-    Tells what the GPUs have in common and what was chosen. Raises HostError that names the GPUs that do not fit, or when
+    Tells where the GPUs are not those of the rig, what they have in common and what was chosen. Raises HostError that names the GPUs that do not fit, or when
     there is none.
     """
     gpus, switches, today = facts.all(pci.gpus, pci.nvswitches, system.today)
@@ -48,6 +53,11 @@ def supported(
             )
         else:
             known[place(gpu.bus_id, slots)] = model
+    if rig and counted(known.values()) != counted_of(rig):
+        yield Note(f"the rig {rig.key} has {counted_of(rig)}; the bus has {counted(known.values())}", warn=True)
+    for bus_id, position in (slots or {}).items():
+        if bus_id not in (gpu.bus_id for gpu in gpus):
+            yield Note(f"{position} {bus_id}: no GPU", warn=True)
     if known:
         fit(known)
         check_branch(known, driver.branch)

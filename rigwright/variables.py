@@ -1,0 +1,47 @@
+"""What a playbook sees of a host: its variables, rigwright's own of the right shape, and what follows from its rig."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+from rigwright import catalogue
+from rigwright.errors import InputError
+from rigwright.hosts import Host, Inventory
+from rigwright.typed import convert
+from rigwright.wanted import VARIABLES
+from rigwright.yamlfile import did_you_mean
+
+
+def rigs_of(inventory: Inventory) -> Path:
+    """Where the user's own rigs stand: `rigs/` beside the inventory; the folder need not be there."""
+    return (inventory.path if inventory.path.is_dir() else inventory.path.parent) / "rigs"
+
+
+def of_host(host: Host, rigs: Path) -> dict[str, Any]:
+    """The host's variables, rigwright's own of the right shape; `expected_gpus`, and the `slots` of its rig where it names none."""
+    variables = dict(host.variables)
+    for name, wanted in VARIABLES.items():
+        if name in variables:
+            convert(variables[name], wanted, host.origin(name), name)
+    if "rig" in variables:
+        rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs)
+        variables["expected_gpus"] = len(rig.gpus)
+        variables.setdefault("slots", rig.slots)
+        unknown = [position for position in variables["slots"].values() if position not in rig.gpus]
+        if unknown:
+            raise InputError(
+                host.origin("slots"),
+                f"'{unknown[0]}' is no position of {rig.key}{did_you_mean(unknown[0], rig.gpus)}",
+                f"one of {', '.join(rig.gpus)}",
+            )
+    return variables
+
+
+def parameter(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
+    """A value as the type that a parameter's annotation wants; a rig by its name, of `rigs` or the catalogue. Raises InputError."""
+    if catalogue.Rig in (hint, *get_args(hint)):
+        if value is None and hint is not catalogue.Rig:
+            return None
+        return catalogue.rig(convert(value, str, where, name), where, rigs)
+    return convert(value, hint, where, name)
