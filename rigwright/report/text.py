@@ -124,7 +124,7 @@ class Text:
         for row in report.rows:
             cells = [_cell(row[name]) for name in ("persistence", "power", "application_clocks")]
             which = (row["position"] or "-", row["bus_id"].removeprefix("0000:"), row["uuid"][:SHORT_UUID])
-            table.add_row(*map(escape, which), escape(row["name"]), *cells)
+            table.add_row(*map(escape, which), escape(re.sub("^(NVIDIA|Tesla) (GeForce )?", "", row["name"])), *cells)
         with self._lock:
             self.console.print(table)
             for name in ("power", "application_clocks"):
