@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.checks import Finding, Verdict
-from rigwright.facts import Facts, driver, grub
+from rigwright.facts import Facts, driver, grub, history
 from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
-from rigwright.resolution import pinned
+from rigwright.resolution import pinned, upstream
 from rigwright.wanted import Driver
 
 
@@ -18,10 +18,11 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
     built = facts(kernels.module_version(boot.entry.release, "nvidia"))
     seen = f"loaded {loaded or 'none'}, module {built or 'none'}, library {library or 'none'}"
     same = loaded and loaded == built == library
-    fix = "" if same else "reboot" if built == library and built else "invoke provision"
-    cause = (
-        "" if same else "packages moved and the running module did not" if loaded and built else "no driver is loaded"
-    )
+    fix = "" if same else "invoke provision"
+    cause = "" if same else "no driver is loaded"
+    if not same and loaded:
+        moves = [move for move in facts(history.moved) if upstream(move.version) in (library, built)]
+        cause = f"packages moved and the running module did not{f': {moves[-1]}' if moves else ''}"
     yield Finding(
         "driver.versions_equal", "driver", "pass" if same else "fail", seen, "one version everywhere", cause, fix
     )

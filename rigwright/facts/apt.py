@@ -113,3 +113,31 @@ def _upgrades(result: Result) -> tuple[Move, ...]:
 next_upgrade = Fact(
     "apt.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=120), _upgrades
 )
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a lock of apt or dpkg."""
+
+    pid: int
+    name: str
+
+
+LOCK_HOLDERS = """
+for file in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
+  inode=$(stat -c %i "$file" 2>/dev/null) || continue
+  awk -v inode=":$inode$" '$2 != "->" && $6 ~ inode {print $5}' /proc/locks
+done | sort -un | while read pid; do
+  [ -r "/proc/$pid/cmdline" ] && printf '%s %s\\n' "$pid" "$(tr '\\0' ' ' <"/proc/$pid/cmdline" | cut -c1-80)"
+done; :
+"""
+"""Shell text that prints `PID COMMAND` of everyone who holds dpkg's or apt's locks."""
+
+
+def _lock_holders(result: Result) -> tuple[Holder, ...]:
+    rows = (line.partition(" ") for line in result.text.splitlines())
+    return tuple(Holder(int(pid), name.strip()) for pid, _, name in rows)
+
+
+lock_holders = Fact("apt.lock_holders", script(LOCK_HOLDERS), _lock_holders)
+"""Who holds dpkg's and apt's locks now; () when nobody does."""

@@ -39,3 +39,14 @@ for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An 
 """
 secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT), lambda result: result.text.strip() == "1")
 """True when the firmware enforces Secure Boot; False without UEFI."""
+
+_RUNFILE = 'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && ! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | head -1 || :; echo found; exit; }; done; :'
+
+
+def _runfile(result: Result) -> str | None:
+    lines = result.text.split()
+    return (lines[0] if len(lines) > 1 else "") if "found" in lines else None
+
+
+runfile_version = Fact("driver.runfile_version", script(_RUNFILE), _runfile)
+"""The version of a driver that NVIDIA's .run installer left, "" when it does not say, None when there is none."""

@@ -131,3 +131,9 @@ def _cpu(result: Result) -> str:
 
 cpu = Fact("os.cpu", script(_CPU), _cpu)
 """The processors: `2 x Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz`."""
+
+_CLOUD_INIT = (
+    "command -v cloud-init >/dev/null && cloud-init status 2>/dev/null | sed -n 's/^status: *//p' | head -1; :"
+)
+cloud_init = Fact("os.cloud_init", script(_CLOUD_INIT), lambda result: result.text.strip())
+"""What cloud-init says of itself: running, done, error, disabled; "" where it is not installed."""

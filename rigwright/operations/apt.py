@@ -16,13 +16,23 @@ from rigwright.typed import AbsolutePath
 _APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
 quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+holders() { @HOLDERS@ }
+turn() {
+  n=0
+  while who=$(holders) && [ -n "$who" ] && [ $n -lt 120 ]; do
+    [ $((n % 6)) = 0 ] && echo "rigwright: waiting for $(echo "$who" | cut -d' ' -f2- | paste -sd,), which holds dpkg's lock"
+    n=$((n+1)); sleep 5
+  done
+}
 update() {
+  turn
   n=0
   while said=$(apt-get -q update 2>&1) || :; case $said in *"Could not get lock"*) [ $n -lt 60 ];; *) false;; esac; do n=$((n+1)); sleep 5; done
   case $said in *"
 E: "*|"E: "*) echo "$said"; return 1;; esac
 }
 """
+_APT = _APT.replace("@HOLDERS@", f"\n{dpkg.LOCK_HOLDERS}\n")
 _INSTALL = (
     _APT
     + """
@@ -32,10 +42,10 @@ named=" "; for word in "$@"; do case $word in *-) named="$named${word%-} ";; esa
 also=$(apt -s install "$@" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
   case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
 if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
-apt --download-only install "$@" && apt install "$@"
+apt --download-only install "$@" && turn && apt install "$@"
 """
 )
-_HEAL = _APT + "dpkg --configure -a --force-confdef --force-confold && exec apt-get -y -q $quiet -f install"
+_HEAL = _APT + "turn; dpkg --configure -a --force-confdef --force-confold && exec apt-get -y -q $quiet -f install"
 
 
 def install(words: list[str]) -> Command:

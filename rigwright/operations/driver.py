@@ -11,13 +11,15 @@ from rigwright.change import Change, Note
 from rigwright.choices import choices, counted, counted_of, flavour_of, unknown_model
 from rigwright.compatibility import check_branch, check_cuda, fit
 from rigwright.errors import HostError
-from rigwright.facts import Facts, Unavailable, archive, files, pci
+from rigwright.facts import Facts, Unavailable, archive, files, gpu, history, pci
 from rigwright.facts import apt as dpkg
+from rigwright.facts import driver as state
+from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
 from rigwright.operations import apt
 from rigwright.positions import place
 from rigwright.preferences import pin_path
-from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved
+from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved, upstream
 from rigwright.shell import command, script
 from rigwright.typed import AbsolutePath, BusId
 from rigwright.wanted import Cuda, CudaSource, Driver
@@ -45,18 +47,18 @@ def supported(
             "reseat it, check its power and Above 4G Decoding",
         )
     known: dict[str, Model] = {}
-    for gpu in gpus:
-        model = catalogue.model_of(gpu.device_id)
+    for one in gpus:
+        model = catalogue.model_of(one.device_id)
         if model is None:
             yield Note(
-                f"{place(gpu.bus_id, slots)}: {unknown_model(gpu.device_id)}; nothing is checked for it", warn=True
+                f"{place(one.bus_id, slots)}: {unknown_model(one.device_id)}; nothing is checked for it", warn=True
             )
         else:
-            known[place(gpu.bus_id, slots)] = model
+            known[place(one.bus_id, slots)] = model
     if rig and counted(known.values()) != counted_of(rig):
         yield Note(f"the rig {rig.key} has {counted_of(rig)}; the bus has {counted(known.values())}", warn=True)
     for bus_id, position in (slots or {}).items():
-        if bus_id not in (gpu.bus_id for gpu in gpus):
+        if bus_id not in (one.bus_id for one in gpus):
             yield Note(f"{position} {bus_id}: no GPU", warn=True)
     if known:
         fit(known)
@@ -141,6 +143,44 @@ def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]
 
 def _right(package: dpkg.Package | None, found: Resolution) -> bool:
     return package is not None and package.installed and package.version.split(":")[-1].startswith(found.version)
+
+
+_RELOAD = """
+for unit in nvidia-persistenced nvidia-fabricmanager nvidia-dcgm; do
+  systemctl is-active -q "$unit" && { systemctl stop "$unit"; again="$again $unit"; }
+done
+for module in nvidia_peermem nvidia_drm nvidia_modeset nvidia_uvm nvidia; do
+  [ -d "/sys/module/$module" ] && { modprobe -r "$module" || failed=1; }
+done
+modprobe nvidia && modprobe nvidia-uvm; code=$?
+for unit in $again; do systemctl start "$unit"; done
+[ -z "$failed" ] && exit $code
+echo 'the old module does not unload: sudo reboot'; exit 1
+"""
+
+
+def reloaded(facts: Facts) -> Iterator[Change]:
+    """The loaded module is the installed one, without a reboot: where the packages moved under it and nobody uses the GPUs.
+
+    Where no driver is loaded, or something holds the GPUs, nothing is done here: the reboot has it.
+    """
+    running, loaded, bound = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
+    if not loaded or any(one.driver not in ("nvidia", "") for one in bound):
+        return
+    built = facts(kernels.module_version(running, "nvidia"))
+    if not built or built == loaded:
+        return
+    users, moves = facts.all(gpu.holders, history.moved)
+    if [one for one in users if not one.name.startswith(_OURS)]:
+        return
+    why = next((f"; {move}" for move in reversed(moves) if upstream(move.version) == built), "")
+    yield Change(
+        "run", "driver module", f"{loaded} loaded{why}", f"{built} loaded", (script(_RELOAD, timeout_s=300, long=True),)
+    )
+
+
+_OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
+"""Programs that hold the GPUs for the driver itself, as /proc/PID/comm cuts their names; they are stopped and started."""
 
 
 def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change
+from rigwright.change import Change, Note
 from rigwright.errors import HostError
-from rigwright.facts import Facts, driver
+from rigwright.facts import Facts, apt, driver
 from rigwright.facts import os as system
+from rigwright.shell import command
 
 _KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
 
 
-def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False) -> Iterator[Change]:
-    """The system is a supported Ubuntu or Debian on x86-64 with room on its disks, and Secure Boot will not refuse the module.
+def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False) -> Iterator[Note]:
+    """The system is a supported Ubuntu or Debian on x86-64 with room on its disks, Secure Boot will not refuse the module,
+    and no driver came from NVIDIA's .run file. Tells who holds apt's locks.
 
     `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Raises HostError.
     """
-    release, machine, free, secured = facts.all(
-        system.os_release, system.architecture, system.free_mib, driver.secure_boot
+    release, machine, free, secured, runfile, holders = facts.all(
+        system.os_release,
+        system.architecture,
+        system.free_mib,
+        driver.secure_boot,
+        driver.runfile_version,
+        apt.lock_holders,
     )
     if release.version_id not in _KNOWN.get(release.id, ()):
         wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
@@ -38,4 +45,20 @@ def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot:
             "Secure Boot off, or a machine owner key enrolled at the console",
             "turn Secure Boot off in the firmware, or enrol a key (mokutil --import) and set secure_boot: true",
         )
-    yield from ()
+    if runfile is not None:
+        raise HostError(
+            "preflight",
+            f"a driver{' ' + runfile if runfile else ''} of NVIDIA's .run installer, which no package manager knows",
+            "no driver, or one from packages",
+            "sudo nvidia-uninstall --silent, then run the same command again",
+        )
+    if holders:
+        names = ", ".join(f"{one.name} ({one.pid})" for one in holders)
+        yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
+
+
+def settled(facts: Facts) -> Iterator[Change]:
+    """cloud-init has finished with a fresh machine; where it is not installed, or was switched off, there is nothing to wait for."""
+    if facts(system.cloud_init) in ("running", "not started", "not run"):
+        wait = command("timeout", "900", "cloud-init", "status", "--wait", timeout_s=930, long=True)
+        yield Change("run", "cloud-init", "still running", "finished", (wait,))

@@ -1,0 +1,62 @@
+"""What apt did to this machine, and when: from its own history.log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A package that apt moved: when (the host's clock), by what command and whom, from `before` to `version` ("" removed)."""
+
+    at: str
+    by: str
+    name: str
+    before: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before or 'new'} -> {self.version or 'removed'} on {self.at} by {self.by}"
+
+
+_SCRIPT = """
+cd /var/log/apt 2>/dev/null || exit 0
+for file in $(ls -tr history.log.*.gz history.log 2>/dev/null | tail -4); do
+  case $file in *.gz) zcat "$file";; *) cat "$file";; esac
+done
+"""
+_ACTIONS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
+_PACKAGE = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9]+)? \(([^)]*)\)")
+
+
+def _moved(result: Result) -> tuple[Moved, ...]:
+    found: list[Moved] = []
+    for stanza in result.text.split("\n\n"):
+        values = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+        if "Start-Date" not in values:
+            continue
+        at = " ".join(values["Start-Date"].split())
+        asked = f", asked by {values['Requested-By']}" if "Requested-By" in values else ""
+        by = values.get("Commandline", "apt") + asked
+        for action in _ACTIONS:
+            for name, versions in _PACKAGE.findall(values.get(action, "")):
+                if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules")):
+                    found.append(_one(at, by, action, name, versions))
+    return tuple(found)
+
+
+def _one(at: str, by: str, action: str, name: str, versions: str) -> Moved:
+    words = [word.strip() for word in versions.split(",") if word.strip() != "automatic"]
+    if action in ("Upgrade", "Downgrade"):
+        return Moved(at, by, name, words[0], words[-1])
+    if action in ("Remove", "Purge"):
+        return Moved(at, by, name, words[0], "")
+    return Moved(at, by, name, "", words[0])
+
+
+moved = Fact("history.moved", script(_SCRIPT), _moved)
+"""NVIDIA's packages and kernels that apt moved, oldest first, as far as the logs that are kept go; () where there are none."""
