@@ -51,6 +51,11 @@ def flavour_of(models: Sequence[Model], driver: Driver) -> str:
     return driver.flavour
 
 
+def needs_fabric_manager(models: Sequence[Model], nvswitches: int) -> bool:
+    """Whether a host wants the fabric manager: it has NVSwitches, or GPUs that never come without."""
+    return nvswitches > 0 or any(model.fabric == "nvswitch" for model in models)
+
+
 def choices(gpus: Mapping[str, Model], driver: Driver, nvswitches: int, today: datetime.date) -> Iterator[Note]:
     """What the GPUs have in common and what was chosen from it, one line each. Raises HostError as `fit` does."""
     found = fit(gpus, nvswitches)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
-from rigwright.choices import flavour_of
+from rigwright.choices import flavour_of, needs_fabric_manager
 from rigwright.errors import HostError
 from rigwright.facts import Facts, archive, files, pci
 from rigwright.facts import os as system
@@ -17,6 +17,7 @@ from rigwright.versions import numbers
 from rigwright.wanted import CudaSource, Driver
 
 PIN = "nvidia"
+FABRIC_MANAGER = "nvidia-fabricmanager"
 BLOCK = "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ cuda-drivers*"
 """Names that carry a driver branch; with the closure pinned first, every other branch is kept out. Not nvidia-container-toolkit."""
 
@@ -56,15 +57,18 @@ def repository(os_release: OsRelease, given: CudaSource | None) -> archive.Repos
     )
 
 
-def families(branch: str, os_release: OsRelease, flavour: str = "proprietary") -> tuple[tuple[str, ...], ...]:
-    """The sets of packages that make a server's driver with that kernel module, best first."""
+def families(
+    branch: str, os_release: OsRelease, flavour: str = "proprietary", fabric_manager: bool = False
+) -> tuple[tuple[str, ...], ...]:
+    """The sets of packages that make a server's driver with that kernel module, best first; the fabric manager is of the driver's version."""
+    also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
     if os_release.id == "debian":
         module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
-        return ((module, "nvidia-smi", "nvidia-persistenced", "libcuda1"),)
+        return ((module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also),)
     end = "-open" if flavour == "open" else ""
     return (
-        (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
-        (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}"),
+        (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server", *also),
+        (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}", *also),
     )
 
 
@@ -89,13 +93,14 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
 
     Raises HostError: no such release, no source has it, only transitional packages, another branch would come along.
     """
-    os_release, _, gpus = facts.all(system.os_release, files.file(pin_path(PIN)), pci.gpus)
+    os_release, _, gpus, switches = facts.all(system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches)
     kept = pinned(facts, driver)
     if kept:
         return kept
     remote = repository(os_release, given)
     models = [model for one in gpus if (model := catalogue.model_of(one.device_id))]
-    wanted = families(driver.branch, os_release, flavour_of(models, driver))
+    fabric = needs_fabric_manager(models, len(switches))
+    wanted = families(driver.branch, os_release, flavour_of(models, driver), fabric)
     known_names = tuple(name for family in wanted for name in family)
     offered_by: dict[str, archive.Archive] = {}
     if driver.source in ("auto", "distribution"):
@@ -174,6 +179,8 @@ def _choose(
 def _beside(first: archive.Version, name: str, offered: Sequence[archive.Version], branch: str) -> str:
     """The version of a family's member that goes with the first one's, from the same source; "" when there is none."""
     same = [found.version for found in offered if found.version == first.version]
+    if not same and name.startswith(FABRIC_MANAGER):  # packaged apart: its revision differs, its release must not
+        same = [found.version for found in offered if upstream(found.version) == upstream(first.version)]
     if not same and name == "nvidia-persistenced":
         same = [found.version for found in offered if branch_of(found.version) == branch]
     return next(iter(same), "")

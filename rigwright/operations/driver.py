@@ -78,7 +78,7 @@ def repository_present(
         yield from apt.directory(facts, path=AbsolutePath(driver.source))
     listed, keyring = apt.source_paths("cuda")
     asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
-    os_release, now, key_now, _, _ = facts.all(*asked, pci.gpus)
+    os_release, now, key_now, *_ = facts.all(*asked, pci.gpus, pci.nvswitches)
     remote = repository(os_release, cuda_repository)
     if now is not None and key_now is not None and f" {remote.url} " in now.text:
         return

@@ -1,0 +1,41 @@
+"""The fabric manager: there and of the driver's version where there are NVSwitches, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright import catalogue
+from rigwright.checks import Finding
+from rigwright.choices import needs_fabric_manager
+from rigwright.facts import Facts, driver, pci
+from rigwright.facts import apt as dpkg
+from rigwright.facts import systemd as units
+from rigwright.operations.fabric import UNIT
+from rigwright.resolution import FABRIC_MANAGER, upstream
+
+
+def equal(facts: Facts) -> Iterator[Finding]:
+    """The fabric manager runs, of the loaded driver's version to the last digit; without NVSwitches there is none."""
+    asked = (pci.gpus, pci.nvswitches, driver.loaded_version, dpkg.matching(f"{FABRIC_MANAGER}*"), units.unit(UNIT))
+    gpus, switches, loaded, packages, unit = facts.all(*asked)
+    models = [model for one in gpus if (model := catalogue.model_of(one.device_id))]
+    installed = sorted({upstream(one.version) for one in packages.values() if one.installed})
+    has = ", ".join(installed) or "none"
+    if not needs_fabric_manager(models, len(switches)):
+        seen = f"{has}, without NVSwitches" if installed else "none, and no NVSwitch"
+        fix = f"sudo apt-get purge '{FABRIC_MANAGER}*'" if installed else ""
+        yield Finding("fabric.equal", "fabric manager", "warn" if installed else "pass", seen, "none", "", fix)
+        return
+    right = installed == [loaded] and unit.active == "active"
+    cause = (
+        "" if right else "its version is not the driver's" if installed and installed != [loaded] else "it does not run"
+    )
+    yield Finding(
+        "fabric.equal",
+        "fabric manager",
+        "pass" if right else "fail",
+        f"{has}, {unit.active}",
+        f"{loaded or 'the version of the driver'}, active",
+        cause,
+        "" if right else "invoke provision; journalctl -u nvidia-fabricmanager says why it stopped",
+    )
