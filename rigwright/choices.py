@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rigwright import catalogue
-from rigwright.catalogue import Model, Rig
+from rigwright.catalogue import Rig
 from rigwright.change import Note
-from rigwright.compatibility import Fit, cuda_ceiling, fit
-from rigwright.errors import HostError
+from rigwright.compatibility import Card, Fit, cuda_ceiling, fit, flavour_of, needs_fabric_manager
 from rigwright.wanted import Driver
 
 VERBS = {"application": "-ac", "locked_graphics": "-lgc", "locked_memory": "-lmc"}
@@ -24,9 +23,9 @@ def unknown_model(device_id: str) -> str:
     return f"unknown model 10de:{device_id}{name}, add a file to rigwright/catalogue/gpus/"
 
 
-def counted(models: Iterable[Model | None]) -> str:
-    """`4 x Tesla V100-SXM2-16GB`, the models in the order of their names; None is a model that nobody has described."""
-    names = Counter(model.name if model else "unknown model" for model in models)
+def counted(cards: Iterable[Card | None]) -> str:
+    """`4 x Tesla V100-SXM2-16GB`, in the order of names; None is a model that nobody knows."""
+    names = Counter(card.label if card else "unknown model" for card in cards)
     return ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "no GPU"
 
 
@@ -35,71 +34,36 @@ def counted_of(rig: Rig) -> str:
     return counted(catalogue.model(key) for key in rig.models)
 
 
-def flavour_of(models: Sequence[Model], driver: Driver) -> str:
-    """The kernel module that is installed: what the inventory says, or the one the GPUs want; proprietary where they
-    want none in particular. Raises HostError when a GPU does not run on what the inventory says."""
-    if driver.flavour == "auto":
-        return fit({str(number): model for number, model in enumerate(models)}).flavours[0] if models else "proprietary"
-    for model in models:
-        if driver.flavour not in model.module_flavours:
-            raise HostError(
-                "driver.flavour",
-                f"the {driver.flavour} kernel module does not drive the {model.name}",
-                " or ".join(model.module_flavours),
-                "flavour: auto",
-            )
-    return driver.flavour
-
-
-def needs_fabric_manager(models: Sequence[Model], nvswitches: int) -> bool:
-    """Whether a host wants the fabric manager: it has NVSwitches, or GPUs that never come without."""
-    return nvswitches > 0 or any(model.fabric == "nvswitch" for model in models)
-
-
-def choices(gpus: Mapping[str, Model], driver: Driver, nvswitches: int, today: datetime.date) -> Iterator[Note]:
+def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: datetime.date) -> Iterator[Note]:
     """What the GPUs have in common and what was chosen from it, one line each. Raises HostError as `fit` does."""
-    found = fit(gpus, nvswitches)
-    yield Note(f"GPUs: {counted(gpus.values())}")
+    found = fit(gpus)
     yield _branch(found, driver, today)
     flavour = flavour_of(tuple(gpus.values()), driver)
-    why = (
-        "the inventory says so"
-        if driver.flavour != "auto"
-        else f"{found.flavour_by} has no other"
-        if found.flavour_by
-        else "the GPUs run on either"
-    )
-    yield Note(f"kernel module: {flavour}, {why}")
+    why = f"{found.flavour_by} has no other" if found.flavour_by else "the GPUs run on either"
+    yield Note(f"kernel module: {flavour}, {why if driver.flavour == 'auto' else 'the inventory says so'}")
     toolkit, limit = cuda_ceiling(found, driver.branch)
-    if toolkit:
-        more = (
-            f"; {found.last_cuda_by} would end at {found.last_cuda}" if found.last_cuda not in (None, toolkit) else ""
-        )
-        yield Note(f"CUDA: up to {toolkit}, by {limit}{more}")
-    yield Note(fabric_manager(found))
-    yield Note("clocks: " + "; ".join(f"{name} {_verbs(verbs)}" for name, verbs in found.verbs.items()))
+    more = f"; {found.last_cuda_by} would end at {found.last_cuda}" if found.last_cuda not in (None, toolkit) else ""
+    yield Note(f"CUDA: up to {toolkit}, by {limit}{more}" if toolkit else f"CUDA: not known for {limit}{more}")
+    wanted = needs_fabric_manager(gpus.values(), nvswitches)
+    yield Note("fabric manager: " + ("wanted, the GPUs hang on NVSwitches" if wanted else "none, there is no NVSwitch"))
+    if found.verbs:
+        yield Note("clocks: " + "; ".join(f"{name} {_verbs(verbs, driver)}" for name, verbs in found.verbs.items()))
 
 
-def fabric_manager(found: Fit) -> str:
-    """Whether the fabric manager is wanted."""
-    return (
-        "fabric manager: wanted, the GPUs hang on NVSwitches"
-        if found.fabric_manager
-        else "fabric manager: none, there is no NVSwitch"
-    )
-
-
-def _verbs(verbs: Sequence[str]) -> str:
-    return "by " + " or ".join(VERBS[verb] for verb in verbs) if verbs else "cannot be set"
+def _verbs(verbs: Sequence[str], driver: Driver) -> str:
+    gone = int(driver.branch) > catalogue.application_clocks_until()
+    left = [VERBS[verb] for verb in verbs if not (gone and verb == "application")]
+    return "by " + " or ".join(left) if left else "cannot be set"
 
 
 def _branch(found: Fit, driver: Driver, today: datetime.date) -> Note:
     last = f"{found.branches[-1]}, the last for {found.last_by}" if found.last_by else "the newest"
     text = f"driver {driver.version or driver.branch}: the GPUs run {found.branches[0]} to {last}"
     branch = catalogue.branches().get(driver.branch)
-    if branch is None or branch.eol is None or branch.eol >= today:
-        until = f", supported until {branch.eol}" if branch and branch.eol else ""
-        return Note(text + until)
+    if branch is None:
+        return Note(f"{text}; nothing is known of branch {driver.branch}", warn=True)
+    if branch.eol is None or branch.eol >= today:
+        return Note(f"{text}, supported until {branch.eol}" if branch.eol else text)
     better = catalogue.branches()[found.recommended]
     ahead = better.eol is not None and better.eol >= today
     instead = f"; {better.name} is supported until {better.eol}" if ahead else ""

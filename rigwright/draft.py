@@ -11,7 +11,7 @@ import yaml
 
 from rigwright.catalogue import Model, Rig
 from rigwright.compatibility import cuda_ceiling, fit
-from rigwright.errors import InputError, UsageError
+from rigwright.errors import HostError, InputError, UsageError
 from rigwright.facts.os import Board
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import loads
@@ -34,28 +34,53 @@ def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tupl
     return tuple(by_board or [rig for rig in same if not rig.boards])
 
 
+def lacking(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
+    """The rigs with this machine's board that have its GPUs and more: one may be off the bus."""
+    here = Counter(model.key for model in models)
+    names = [name.lower() for name in (board.product, board.board) if name]
+    return tuple(
+        rig
+        for rig in rigs
+        if here < Counter(rig.models) and any(ours.lower() in name for ours in rig.boards for name in names)
+    )
+
+
 def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
-    """A position for every bus id, the lower id first; `gpus` are models by bus id, the same as the rig has."""
+    """A position for every bus id, the lower id first; `gpus` are models by bus id. Raises UsageError for a GPU that the
+    rig has no position for."""
     free = dict(rig.gpus)
     found: dict[str, str] = {}
     for bus_id in sorted(gpus):
-        position = next(at for at, model in free.items() if model == gpus[bus_id].key)
+        position = next((at for at, model in free.items() if model == gpus[bus_id].key), None)
+        if position is None:
+            raise UsageError(
+                "init",
+                f"{rig.key} has no position for the {gpus[bus_id].label} at {bus_id}",
+                "a rig with the machine's GPUs",
+                f"invoke explain {rig.key}",
+            )
         found[bus_id] = position
         del free[position]
     return found
 
 
-def rig_text(board: Board, cpu: str, gpus: Mapping[str, Model], supply_w: int, today: datetime.date) -> str:
-    """A rig file for a machine that no rig matches. `supply_w` 0: not known. Raises HostError when its GPUs do not fit together."""
+def rig_text(
+    board: Board, cpu: str, gpus: Mapping[str, Model], nvswitches: int, supply_w: int, today: datetime.date
+) -> str:
+    """A rig file for a machine that no rig matches. `supply_w` 0: not known. Raises HostError when its GPUs do not fit
+    together, or no CUDA toolkit is known for them."""
     found = fit({bus_id: gpus[bus_id] for bus_id in sorted(gpus)})
     branch = found.recommended
     toolkit, limit = cuda_ceiling(found, branch)
+    if toolkit is None:
+        raise HostError("init", f"no CUDA toolkit is known for {limit}", "a branch that the catalogue knows")
     positions: dict[str, str] = {}
     for bus_id in sorted(gpus):
-        socket = re.search(r"SXM\d?", gpus[bus_id].name)
-        kind = socket[0] if socket else "PCIE"
+        kind = _socket(gpus[bus_id])
         positions[f"{kind}-{sum(at.startswith(kind) for at in positions) + 1}"] = gpus[bus_id].key
-    counted = ", ".join(f"{number} x {name}" for name, number in Counter(model.name for model in gpus.values()).items())
+    counted = ", ".join(
+        f"{number} x {name}" for name, number in Counter(model.label for model in gpus.values()).items()
+    )
     rig: dict[str, object] = {
         "title": f"{board}, {counted}" if str(board) else counted,
         **(
@@ -68,11 +93,13 @@ def rig_text(board: Board, cpu: str, gpus: Mapping[str, Model], supply_w: int, t
         **({"supplies": [{"watts": supply_w}]} if supply_w else {}),
         "limits": {"persistence": True},
         "driver": branch,
-        "cuda": toolkit or "12.2",
-        "p2p": {"path": "measure", "why": "nobody has measured this machine yet"},
+        "cuda": toolkit,
+        "p2p": {"path": "nvswitch" if nvswitches else "measure", "why": "nobody has measured this machine yet"},
+        **({"nvswitches": nvswitches} if nvswitches else {}),
         "sources": {
             "cpu": f"the machine itself, {today}",
             "gpus": f"the machine itself, {today}",
+            **({"nvswitches": f"the machine itself, {today}"} if nvswitches else {}),
             **({"supplies": f"its owner, {today}"} if supply_w else {}),
             "driver": f"the long-term branch that all its GPUs run, catalogue of {today}",
             "cuda": f"the newest that {limit} allows",
@@ -80,6 +107,12 @@ def rig_text(board: Board, cpu: str, gpus: Mapping[str, Model], supply_w: int, t
     }
     head = f"# Drafted by invoke init on {today} from what the machine says of itself. Positions are in bus order.\n"
     return head + _dump(rig)
+
+
+def _socket(model: Model) -> str:
+    """SXM2 for a module in such a socket, SXM where its key does not say which, else PCIE."""
+    named = re.search(r"sxm\d?", model.key)
+    return named[0].upper() if named else "SXM" if model.fabric != "none" else "PCIE"
 
 
 def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> str:

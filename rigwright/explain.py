@@ -11,6 +11,7 @@ from pathlib import Path
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.choices import VERBS, choices, unknown_model
+from rigwright.compatibility import runs
 from rigwright.errors import UsageError
 from rigwright.versions import numbers
 from rigwright.wanted import Driver
@@ -40,37 +41,50 @@ def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[
     `rigs` is the folder of the user's own rigs. Raises UsageError with the nearest names and texts when nothing is.
     """
     name = text.strip()
-    named = _named(name, today, rigs)
+    named = tuple(_named(name, today, rigs))
     if named:
-        return (named,)
+        return named
     found = [*map(_xid, catalogue.xids_in(name)), *map(_symptom, catalogue.symptoms_in(name))]
     if found:
         return tuple(found)
     raise _unknown(name)
 
 
-def _named(name: str, today: datetime.date, rigs: Path | None) -> Explanation | None:
-    lower = name.lower()
-    own = sorted(path.stem for path in rigs.glob("*.yml")) if rigs else []
-    device_id = re.fullmatch(r"(?:10de:)?([0-9a-f]{4})", lower)
-    toolkit = re.fullmatch(r"(?:cuda[ -]?)?(\d+\.\d+)", lower)
-    branch = re.fullmatch(r"(?:driver[ -]?|nvidia[ -]?driver[ -]?)?(\d{3})((?:\.\d+)*)", lower)
-    model = next((model for model in catalogue.models().values() if lower in (model.key, model.name.lower())), None)
-    if lower in (*own, *catalogue.rigs()):
-        return _rig(catalogue.rig(lower, "explain", rigs), today)
-    if model:
-        return _model(model)
+def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Explanation]:
+    """Everything of that name: a rig and its GPU may share one."""
+    plain = name.casefold()
+    own = [path.stem for path in rigs.glob("*.yml")] if rigs else []
+    for rig in dict.fromkeys((*own, *catalogue.rigs())):
+        if plain == rig.casefold():
+            yield _rig(catalogue.rig(rig, "explain", rigs), today)
+    branch = re.fullmatch(r"(?:nvidia[ -]?)?(?:driver[ -]?)?(\d{3})((?:\.\d+)*)", plain)
     if branch and branch[1] in catalogue.branches():
-        return _branch(branch[1], branch[1] + branch[2] if branch[2] else "", today)
+        yield _branch(branch[1], branch[1] + branch[2] if branch[2] else "", today)
+        return
+    toolkit = re.fullmatch(r"(?:cuda[ -]?)?(\d+\.\d+)", plain)
     if toolkit and toolkit[1] in catalogue.toolkits():
-        return _toolkit(toolkit[1])
-    if lower in catalogue.symptoms():
-        return _symptom(catalogue.symptoms()[lower])
-    if device_id and (known := catalogue.model_of(device_id[1])):
-        return _model(known)
-    if device_id and device_id[1] in catalogue.devices():
-        return Explanation(f"10de:{device_id[1]}", (Line("what", unknown_model(device_id[1])),))
-    return None
+        yield _toolkit(toolkit[1])
+        return
+    device_id = re.fullmatch(r"(?:10de:)?([0-9a-f]{4})", plain)
+    if plain in catalogue.gpu_keys():
+        yield _model(catalogue.model(plain))
+    elif device_id and (known := catalogue.model_of(device_id[1])):
+        yield _model(known)
+    elif device_id and device_id[1] in catalogue.devices() and plain.startswith("10de:"):
+        yield Explanation(f"10de:{device_id[1]}", (Line("what", unknown_model(device_id[1])),))
+    elif len(plain) < 50 and re.search(r"[a-z]", plain):
+        if plain in catalogue.symptoms():
+            yield _symptom(catalogue.symptoms()[plain])
+        yield from (
+            _model(model)
+            for model in catalogue.models().values()
+            if _bare(plain) in (_bare(model.name), _bare(model.key))
+        )
+
+
+def _bare(name: str) -> str:
+    """A GPU's name without its maker's and family's words, spaces and dashes: `GeForce RTX 3090` is rtx-3090."""
+    return re.sub(r"nvidia|tesla|geforce|[^a-z0-9]", "", name.lower())
 
 
 def _unknown(name: str) -> UsageError:
@@ -86,7 +100,7 @@ def _unknown(name: str) -> UsageError:
         "explain",
         f"nothing is known of '{name[:100]}'{did_you_mean(name.lower(), names)}",
         "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), 'Xid 79', or an error's own text",
-        f"the nearest texts: {near}" if near else "copy the line as the program printed it, in quotes",
+        f"the nearest texts: {near}" if near and " " in name else "copy the line as the program printed it, in quotes",
     )
 
 
@@ -113,15 +127,14 @@ def _xid(code: int) -> Explanation:
                 Line("do", "look at the lines around it in dmesg"),
             ),
         )
-    lines = [
-        Line("what", f"{known.name}: {known.meaning}"),
-        Line("blame", "mostly the program" if known.application else "the hardware or the driver"),
-    ]
+    lines = [Line("what", f"{known.name}: {known.meaning}")]
+    if known.application:
+        lines.append(Line("blame", "mostly the program, not the GPU"))
     lines += [Line("first", step) for step in known.first_steps]
     lines.append(Line("do", known.do))
     if known.again:
         lines.append(Line("again", known.again))
-    return Explanation(f"Xid {code}", (*lines, Line("source", catalogue.source_of("xids.yml", "meaning"))))
+    return Explanation(f"Xid {code}", (*lines, Line("source", catalogue.xid_source())))
 
 
 def _model(one: Model) -> Explanation:
@@ -182,7 +195,7 @@ def _rig(one: Rig, today: datetime.date) -> Explanation:
     if one.cpu:
         lines.append(Line("machine", one.cpu + (f", {one.memory_gib} GiB" if one.memory_gib else "")))
     lines.append(Line("driver", one.driver, one.sources.get("driver", "")))
-    lines += [Line("", note.text) for note in list(choices(models, Driver(one.driver), one.nvswitches, today))[1:]]
+    lines += [Line("", note.text) for note in choices(models, Driver(one.driver), one.nvswitches, today)]
     lines.append(Line("CUDA", one.cuda, one.sources.get("cuda", "")))
     lines.append(
         Line("peers", f"{one.p2p.path}: {one.p2p.why}" if one.p2p.why else one.p2p.path, one.sources.get("p2p", ""))
@@ -204,8 +217,8 @@ def _rig(one: Rig, today: datetime.date) -> Explanation:
 
 
 def _positions(models: dict[str, Model]) -> Iterator[str]:
-    for name in dict.fromkeys(model.name for model in models.values()):
-        at = [position for position, model in models.items() if model.name == name]
+    for name in dict.fromkeys(model.label for model in models.values()):
+        at = [position for position, model in models.items() if model.label == name]
         yield f"{len(at)} x {name} at {', '.join(at)}"
 
 
@@ -225,9 +238,7 @@ def _power(one: Rig, models: dict[str, Model]) -> Iterator[Line]:
 
 def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     one = catalogue.branches()[name]
-    drives = [
-        model for model in catalogue.models().values() if model.first_branch <= int(name) <= (model.last_branch or 9999)
-    ]
+    drives = [model for model in catalogue.models().values() if runs(model, int(name))]
     architectures = list(
         dict.fromkeys(model.architecture for model in sorted(drives, key=lambda model: model.first_branch))
     )
@@ -251,7 +262,7 @@ def _branch(name: str, version: str, today: datetime.date) -> Explanation:
         (
             *lines,
             *(Line("note", note) for note in one.notes),
-            Line("source", catalogue.source_of("drivers.yml", "eol")),
+            Line("source", catalogue.branch_source()),
         ),
     )
 
@@ -265,8 +276,11 @@ def _toolkit(name: str) -> Explanation:
     return Explanation(
         f"CUDA {name}",
         (
-            Line("driver", f"{one.minimum_driver} or newer"),
+            Line(
+                "driver",
+                f"{one.shipped_driver} came with it; {catalogue.family_minimum(name)} or newer runs it, less PTX JIT",
+            ),
             Line("no code for", "; ".join(dropped) or "no GPU that the catalogue knows is dropped"),
-            Line("source", catalogue.source_of("cuda.yml", "minimum_driver")),
+            Line("source", catalogue.toolkit_source()),
         ),
     )

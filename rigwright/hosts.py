@@ -45,6 +45,11 @@ class Inventory:
     hosts: Mapping[str, Host]
     groups: Mapping[str, tuple[str, ...]]
 
+    @property
+    def rigs(self) -> Path:
+        """Where the user's own rigs stand: `rigs/` beside the inventory; the folder need not be there."""
+        return (self.path if self.path.is_dir() else self.path.parent) / "rigs"
+
     def select(self, pattern: str) -> list[Host]:
         """The hosts that `names` names, ready to be connected to. Raises UsageError, and InputError for their variables."""
         return [_ready(self.hosts[name]) for name in self.names(pattern)]

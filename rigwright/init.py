@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,14 @@ from rich.markup import escape
 from rigwright import asking, catalogue, draft, fleet, inventory, ssh
 from rigwright.apply import Options
 from rigwright.catalogue import Model, Rig
-from rigwright.choices import unknown_model
+from rigwright.choices import counted, counted_of, unknown_model
 from rigwright.errors import HostError, InputError, RigwrightError, UsageError
 from rigwright.facts import os as system
 from rigwright.facts import pci
 from rigwright.facts.os import Board
 from rigwright.hosts import Host
 from rigwright.playbook import Bound
+from rigwright.yamlfile import load
 
 _ADDRESS = re.compile(
     r"(?:(?P<user>[A-Za-z_][\w.-]*)@)?(?P<host>[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?"
@@ -46,9 +49,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the machine says of itself: models by bus id, its board and processors."""
+    """What the machine says of itself: models by bus id, NVSwitches, its board and processors."""
 
     gpus: Mapping[str, Model]
+    nvswitches: int
     board: Board
     cpu: str
 
@@ -62,7 +66,7 @@ def init(asked: Asked) -> int:
         print(f"error {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("\ninterrupted; nothing was written", file=sys.stderr)
+        print("\ninterrupted; the inventory is as it was", file=sys.stderr)
         return 130
     return 0
 
@@ -71,50 +75,53 @@ def _init(asked: Asked, console: Console, today: datetime.date) -> None:
     variables = _variables(asked)
     folder = Path(asked.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
     if folder.is_file():
-        raise UsageError(
-            "--inventory", f"{folder} is a file", "a directory with hosts.yml, to write host_vars/ beside it"
-        )
+        wanted = "a directory with hosts.yml, to write host_vars/ beside it"
+        raise UsageError("--inventory", f"{folder} is a file", wanted)
     hosts_file = folder / "hosts.yml"
-    text = hosts_file.read_text(encoding="utf-8") if hosts_file.is_file() else ""
+    text = _text(hosts_file)
     fresh = draft.with_host(text, str(hosts_file), asked.host, variables)
     host = Host(asked.host, ("all", "gpu"), {**_shared(folder), **variables}, "--address")
     _known(host, asked, console)
     seen = _look(host, console)
-    files: dict[Path, str] = {hosts_file: fresh}
+    files = {**_described(asked, folder, seen, console, today), hosts_file: fresh}
+    _write(files, folder)
+    for path, written in files.items():
+        if path != hosts_file:
+            console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]")
+    said = f"{asked.host} at {asked.address}. Nothing on the machine was changed."
+    console.print(f"\n[bold]{escape(str(hosts_file))}[/] has {escape(said)}")
+    flag = f" --inventory {folder}" if asked.inventory else ""
+    console.print(f"Next: invoke plan --host {escape(asked.host + flag)}")
+
+
+def _described(asked: Asked, folder: Path, seen: Seen, console: Console, today: datetime.date) -> dict[Path, str]:
+    """The files that describe the machine, not written yet: its variables, and a rig where none is like it. Raises UsageError."""
+    files: dict[Path, str] = {}
     rig = _rig(asked, folder, seen, console)
     if rig is None:
         path = folder / "rigs" / f"{asked.host}.yml"
         if path.exists():
-            raise UsageError(
-                "init",
-                f"{path} is there, and is another machine",
-                "a name that is free",
-                f"--host, or --rig {asked.host}",
-            )
-        files[path] = draft.rig_text(seen.board, seen.cpu, seen.gpus, _supply_w(asked), today)
+            todo = f"another --host, or --rig {asked.host}"
+            raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
+        files[path] = draft.rig_text(seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(asked), today)
         rig = _parsed(path, files[path])
         console.print(f"No rig of the catalogue is like it; drafted [bold]{escape(str(path))}[/]")
     own = folder / "host_vars" / f"{asked.host}.yml"
-    if own.is_file() and re.search(rf"^rig: *{re.escape(rig.key)} *$", own.read_text(encoding="utf-8"), re.MULTILINE):
+    if not own.exists():
+        return {**files, own: draft.host_text(rig, draft.slots(rig, seen.gpus), today)}
+    if own.is_file() and isinstance(there := load(own), dict) and there.get("rig") == rig.key:
         console.print(f"{escape(str(own))} is there already and says rig: {escape(rig.key)}; it stays as it is")
-    elif own.exists():
-        raise UsageError(
-            "init",
-            f"{own} is there already, and is not about {rig.key}",
-            "a name that is free",
-            f"move {own} away, or choose another --host",
-        )
-    else:
-        files[own] = draft.host_text(rig, draft.slots(rig, seen.gpus), today)
-    _write(files, folder, text)
-    for path, written in files.items():
-        if path != hosts_file:
-            console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]")
-    console.print(
-        f"\n[bold]{escape(str(hosts_file))}[/] has {escape(asked.host)} at {escape(asked.address)}. Nothing on the machine was changed."
-    )
-    flag = f" --inventory {folder}" if asked.inventory else ""
-    console.print(f"Next: invoke plan --host {escape(asked.host + flag)}")
+        return files
+    todo = f"move {own} away, or choose another --host"
+    raise UsageError("init", f"{own} is there already, and is not about {rig.key}", "a name that is free", todo)
+
+
+def _text(path: Path) -> str:
+    """A file's text, "" when it is not there. Raises InputError."""
+    try:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"cannot be read: {error}", "a readable UTF-8 file") from None
 
 
 def _variables(asked: Asked) -> dict[str, Any]:
@@ -137,15 +144,10 @@ def _variables(asked: Asked) -> dict[str, Any]:
 
 
 def _shared(folder: Path) -> Mapping[str, Any]:
-    """What the inventory says of all its hosts, such as ssh_known_hosts; nothing where there is no inventory yet."""
-    try:
-        hosts = inventory.read(folder).hosts
-    except InputError:
-        if (folder / "hosts.yml").exists():
-            raise
-        return {}
-    shared = [host.variables["ssh_known_hosts"] for host in hosts.values() if "ssh_known_hosts" in host.variables]
-    return {"ssh_known_hosts": shared[0]} if shared else {}
+    """The known_hosts file that the first host of the inventory names, which group variables give to all; {} where none does."""
+    hosts = inventory.read(folder).hosts.values() if (folder / "hosts.yml").exists() else ()
+    named = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
+    return {"ssh_known_hosts": named[0]} if named else {}
 
 
 def _known(host: Host, asked: Asked, console: Console) -> None:
@@ -165,21 +167,15 @@ def _look(host: Host, console: Console) -> Seen:
     """What the machine says. Raises Unreachable, and HostError when it has no GPU, or one that nobody has described."""
     ask = asking.password if asking.on_terminal() else None
     (work,) = fleet.prepare([Bound(host, (), ())], Options(secrets.token_hex(4), False), lambda _event: None, ask)
+    asked = (pci.gpus, pci.nvswitches, system.board, system.cpu, system.os_release)
     try:
         work.run.transport.connect()
-        work.run.read((pci.gpus, system.board, system.cpu, system.os_release))
-        found, board, cpu, release = (
-            work.run.value(fact) for fact in (pci.gpus, system.board, system.cpu, system.os_release)
-        )
+        work.run.read(asked)
+        found, switches, board, cpu, release = (work.run.value(fact) for fact in asked)
     finally:
         fleet.close([work])
     if not found:
-        raise HostError(
-            "init",
-            "no NVIDIA GPU is on the PCI bus",
-            "a GPU that lspci shows",
-            "reseat it, check its power and Above 4G Decoding",
-        )
+        raise pci.no_gpu("init")
     models = {gpu.bus_id: catalogue.model_of(gpu.device_id) for gpu in found}
     unknown = [unknown_model(gpu.device_id) for gpu in found if models[gpu.bus_id] is None]
     if unknown:
@@ -187,40 +183,44 @@ def _look(host: Host, console: Console) -> Seen:
     names = [text for text in (str(board), cpu, release.pretty_name) if text]
     console.print(f"[bold]{escape(host.name)}[/]: {escape(', '.join(names))}")
     for bus_id, model in models.items():
-        console.print(f"  {bus_id}  {escape(model.name if model else '')}")
-    return Seen({bus_id: model for bus_id, model in models.items() if model}, board, cpu)
+        console.print(f"  {bus_id}  {escape(model.label if model else '')}")
+    return Seen({bus_id: model for bus_id, model in models.items() if model}, len(switches), board, cpu)
 
 
 def _rig(asked: Asked, folder: Path, seen: Seen, console: Console) -> Rig | None:
     """The rig that the machine is; None when one is to be drafted. Raises UsageError."""
+    here = list(seen.gpus.values())
     if asked.rig:
         chosen = catalogue.rig(asked.rig, "--rig", folder / "rigs")
-        if not draft.matching([chosen], list(seen.gpus.values()), Board("", "", "")):
-            theirs = ", ".join(catalogue.model(key).name for key in chosen.models)
-            ours = ", ".join(model.name for model in seen.gpus.values())
-            raise UsageError(
-                "--rig",
-                f"{chosen.key} has {theirs}; the machine has {ours}",
-                "a rig with the machine's GPUs",
-                "leave --rig out: one is drafted",
-            )
+        if Counter(model.key for model in here) == Counter(chosen.models):
+            return chosen
+        draft.slots(chosen, seen.gpus)
+        console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
         return chosen
     every = [catalogue.rig(name, "init") for name in catalogue.rigs()]
-    found = draft.matching(every, list(seen.gpus.values()), seen.board)
+    found = draft.matching(every, here, seen.board)
     if len(found) == 1:
         console.print(f"It is the rig [bold]{found[0].key}[/]: {escape(found[0].title)}")
         return found[0]
-    if not found:
-        return None
-    choices = ", ".join(rig.key for rig in found)
+    missing = () if found else draft.lacking(every, here, seen.board)
+    if missing:
+        text = f"its board is of {missing[0].key}, which has {counted_of(missing[0])}; here are {counted(here)}"
+        console.print(f"[yellow]{escape(text)}[/]")
+    return _chosen(found or missing, console) if found or missing else None
+
+
+def _chosen(found: Sequence[Rig], console: Console) -> Rig | None:
+    """The one of several rigs that somebody names; None for none of them. Raises UsageError without a terminal."""
+    keys = [rig.key for rig in found]
     if not asking.on_terminal():
-        raise UsageError(
-            "init", f"its GPUs fit more than one rig: {choices}", "which one it is", f"--rig {found[0].key}"
-        )
+        raise UsageError("init", f"it may be {' or '.join(keys)}", "which one it is", f"--rig {keys[0]}")
     for rig in found:
         console.print(f"  [bold]{rig.key}[/]  {escape(rig.title)}")
-    answer = asking.answer("Which rig is it? (Enter: none of them) ")
-    return catalogue.rig(answer, "the answer", folder / "rigs") if answer else None
+    while True:
+        answer = asking.answer("Which rig is it? (Enter: none of them) ")
+        if not answer or answer in keys:
+            return next((rig for rig in found if rig.key == answer), None)
+        console.print(f"{escape(answer)} is none of {', '.join(keys)}")
 
 
 def _supply_w(asked: Asked) -> int:
@@ -244,29 +244,27 @@ def _parsed(path: Path, text: str) -> Rig:
         return catalogue.rig(path.stem, "init", Path(folder))
 
 
-def _write(files: Mapping[Path, str], folder: Path, hosts_before: str) -> None:
+def _write(files: Mapping[Path, str], folder: Path) -> None:
     """Every file stands, and the inventory can be read with them; or all is as it was. Raises InputError, UsageError."""
-    written: list[Path] = []
-    hosts_file = folder / "hosts.yml"
-    there = hosts_file.is_file()
+    before = {path: path.read_bytes() if path.exists() else None for path in files}
     try:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             fresh = path.with_name(f".{path.name}.new")
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(path)
-            written.append(path)
         inventory.read(folder)
-    except (OSError, RigwrightError) as error:
-        for path in written:
-            if path == hosts_file and there:
-                path.write_text(hosts_before, encoding="utf-8")
-            else:
-                path.unlink(missing_ok=True)
+    except BaseException as error:
+        for path, was in before.items():
+            with contextlib.suppress(OSError):
+                path.with_name(f".{path.name}.new").unlink(missing_ok=True)
+                if was is None:
+                    path.unlink(missing_ok=True)
+                elif path.read_bytes() != was:
+                    path.write_bytes(was)
         if isinstance(error, OSError):
-            raise UsageError(
-                "init", f"{error.filename} cannot be written ({error.strerror})", "an inventory that you may write"
-            ) from None
+            found = f"{error.filename} cannot be written ({error.strerror})"
+            raise UsageError("init", found, "an inventory that you may write") from None
         raise
 
 

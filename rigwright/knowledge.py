@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 
 from rigwright import catalogue
 from rigwright.commands import read_inventory
 from rigwright.errors import InputError, RigwrightError, UsageError
-from rigwright.variables import rigs_of
 
 
 def explain(text: str, inventory: str = "") -> int:
@@ -27,12 +28,8 @@ def _explain(console: Console, text: str, inventory: str) -> None:
         text = sys.stdin.read()
         if not text.strip():
             raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
-    try:
-        rigs = rigs_of(read_inventory(inventory))
-    except InputError:
-        if inventory:
-            raise
-        rigs = None  # the catalogue explains without an inventory too
+    there = inventory or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
+    rigs = read_inventory(inventory).rigs if there else None  # the catalogue explains without an inventory too
     show(console, found_in(text, datetime.date.today(), rigs))
 
 

@@ -16,7 +16,7 @@ from rigwright.checks import Finding
 from rigwright.errors import InputError, UsageError
 from rigwright.hosts import NO_MATCH, Host, Inventory
 from rigwright.templates import FOLDER, Template, evaluate, fill, render, settled
-from rigwright.variables import of_host, parameter, rigs_of
+from rigwright.variables import of_host, parameter
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import Sequence as YamlSequence
 from rigwright.yamlfile import did_you_mean, load, only_keys
@@ -82,7 +82,7 @@ def read(path: Path) -> YamlSequence:
 
 def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset()) -> Bound:
     """The steps and checks of every play that is for this host. Raises InputError, before anything is connected to."""
-    rigs = rigs_of(inventory)
+    rigs = inventory.rigs
     variables = of_host(host, rigs)
     folder = path.parent.parent / "templates"
     steps: list[Step] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
-from rigwright.choices import flavour_of, needs_fabric_manager
+from rigwright.compatibility import card_of, flavour_of, needs_fabric_manager
 from rigwright.errors import HostError
 from rigwright.facts import Facts, archive, files, pci
 from rigwright.facts import os as system
@@ -98,9 +98,9 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
     if kept:
         return kept
     remote = repository(os_release, given)
-    models = [model for one in gpus if (model := catalogue.model_of(one.device_id))]
-    fabric = needs_fabric_manager(models, len(switches))
-    wanted = families(driver.branch, os_release, flavour_of(models, driver), fabric)
+    cards = [card for one in gpus if (card := card_of(one.device_id))]
+    fabric = needs_fabric_manager(cards, len(switches))
+    wanted = families(driver.branch, os_release, flavour_of(cards, driver), fabric)
     known_names = tuple(name for family in wanted for name in family)
     offered_by: dict[str, archive.Archive] = {}
     if driver.source in ("auto", "distribution"):

@@ -66,12 +66,12 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
             raise InputError(where, f"'{name}': {text!r} is {wrong}", meant)
         return text
     if origin in (types.UnionType, typing.Union):
-        choices = [choice for choice in get_args(wanted) if choice is not type(None)]
-        return None if value is None else convert(value, choices[0], where, name)
+        (choice,) = (choice for choice in get_args(wanted) if choice is not type(None))
+        return None if value is None else convert(value, choice, where, name)
     if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
         return _dataclass(value, wanted, where, name)
     if origin is typing.Literal:
-        if value not in get_args(wanted):
+        if value not in get_args(wanted) or isinstance(value, bool):
             known = [str(choice) for choice in get_args(wanted)]
             raise InputError(
                 where, f"'{name}' is {value!r}{did_you_mean(str(value), known)}", f"one of {', '.join(known)}"

@@ -7,15 +7,10 @@ from typing import Any, get_args
 
 from rigwright import catalogue
 from rigwright.errors import InputError
-from rigwright.hosts import Host, Inventory
+from rigwright.hosts import Host
 from rigwright.typed import convert
 from rigwright.wanted import VARIABLES
 from rigwright.yamlfile import did_you_mean
-
-
-def rigs_of(inventory: Inventory) -> Path:
-    """Where the user's own rigs stand: `rigs/` beside the inventory; the folder need not be there."""
-    return (inventory.path if inventory.path.is_dir() else inventory.path.parent) / "rigs"
 
 
 def of_host(host: Host, rigs: Path) -> dict[str, Any]:

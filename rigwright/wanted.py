@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright.typed import BusId, KernelWord
+from rigwright.typed import BusId, KernelWord, Release
 from rigwright.yamlfile import did_you_mean
 
 
@@ -32,7 +32,9 @@ class Driver:
         if self.branch.count(".") and not self.version:
             object.__setattr__(self, "version", self.branch)
         object.__setattr__(self, "branch", self.branch.split(".")[0])
-        if not self.branch.isdigit() or (self.version and not self.version.startswith(f"{self.branch}.")):
+        if not re.fullmatch(r"\d{3}", self.branch) or (
+            self.version and not re.fullmatch(rf"{self.branch}(\.\d+)+", self.version)
+        ):
             found = f"branch '{self.branch}', version '{self.version}'"
             raise ValueError(found, "a branch such as '535', or a version of it such as '535.183.01'")
 
@@ -41,7 +43,7 @@ class Driver:
 class Cuda:
     """A CUDA toolkit ('12.2')."""
 
-    toolkit: str
+    toolkit: Release
 
 
 @dataclass(frozen=True)

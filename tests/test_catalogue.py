@@ -103,11 +103,11 @@ def test_driver_branches() -> None:
 def test_toolkits_go_with_branches() -> None:
     toolkits = catalogue.toolkits()
     assert list(toolkits) == sorted(toolkits, key=numbers)
-    least = [numbers(one.minimum_driver) for one in toolkits.values()]
+    least = [numbers(one.shipped_driver) for one in toolkits.values()]
     assert least == sorted(least)
     for branch in catalogue.branches().values():
         if branch.cuda in toolkits:
-            assert int(toolkits[str(branch.cuda)].minimum_driver.split(".")[0]) <= int(branch.name)
+            assert int(toolkits[str(branch.cuda)].shipped_driver.split(".")[0]) <= int(branch.name)
 
 
 def test_dropped_architectures_are_the_last_cuda_of_models() -> None:
@@ -126,7 +126,7 @@ def test_last_branches_are_those_of_models() -> None:
 
 
 def _forget() -> None:
-    for cached in (gpus.models, gpus.model, gpus.model_of, _table, drivers.branches, drivers._cuda):
+    for cached in (gpus.models, gpus.model, gpus.model_of, _table, drivers.branches, drivers._drivers, drivers._cuda):
         cached.cache_clear()
 
 

@@ -58,9 +58,11 @@ def test_slots_are_in_bus_order_and_of_the_right_model() -> None:
     }  # fmt: skip
 
 
-def _drafted(folder: Path, models: Sequence[str], board: Board = SILENT, supply_w: int = 1600) -> catalogue.Rig:
+def _drafted(
+    folder: Path, models: Sequence[str], board: Board = SILENT, supply_w: int = 1600, nvswitches: int = 0
+) -> catalogue.Rig:
     gpus = {f"0000:{at:02x}:00.0": catalogue.model(key) for at, key in enumerate(models, 1)}
-    text = draft.rig_text(board, "AMD Ryzen 7", gpus, supply_w, TODAY)
+    text = draft.rig_text(board, "AMD Ryzen 7", gpus, nvswitches, supply_w, TODAY)
     (folder / "mine.yml").write_text(text, encoding="utf-8")
     return catalogue.rig("mine", "a test", folder)
 
@@ -77,6 +79,27 @@ def test_sockets_are_named_by_their_kind(tmp_path: Path) -> None:
     rig = _drafted(tmp_path, ["v100-sxm2-16gb", "v100-pcie-16gb", "v100-sxm2-16gb"], supply_w=0)
     assert list(rig.gpus) == ["SXM2-1", "PCIE-1", "SXM2-2"]
     assert (rig.cuda, rig.supplies) == ("12.9", ())
+
+
+def test_nvswitches_are_drafted_too(tmp_path: Path) -> None:
+    rig = _drafted(tmp_path, ["h200"] * 8, nvswitches=4)
+    assert (next(iter(rig.gpus)), rig.nvswitches, rig.p2p.path) == ("SXM-1", 4, "nvswitch")
+
+
+def test_a_module_is_named_by_its_socket(tmp_path: Path) -> None:
+    assert list(_drafted(tmp_path, ["h100-sxm5"]).gpus) == ["SXM5-1"]
+
+
+def test_a_machine_that_lacks_a_gpu_is_still_told_by_its_board() -> None:
+    three = [catalogue.model("v100-sxm2-16gb")] * 3
+    board = Board("GIGABYTE", "T180-G20-ZB3", "")
+    assert [rig.key for rig in draft.lacking(RIGS, three, board)] == ["servbadge", "servbadge-6gpu"]
+    assert draft.lacking(RIGS, three, SILENT) == ()
+
+
+def test_a_gpu_without_a_position() -> None:
+    with pytest.raises(UsageError, match=r"servbadge has no position for the Tesla T4 at 0000:01:00.0"):
+        draft.slots(catalogue.rig("servbadge", "a test"), {"0000:01:00.0": catalogue.model("t4")})
 
 
 def test_nothing_is_drafted_for_gpus_that_do_not_fit(tmp_path: Path) -> None:
@@ -121,7 +144,7 @@ def test_a_host_is_put_in_and_everything_else_stays(tmp_path: Path, before: str)
     host = found.hosts["servbadge"]
     assert host.address == "192.168.1.20"
     assert "gpu" in host.groups
-    others = _hosts(tmp_path, before).hosts if before.strip("# mine\n") else {}
+    others = _hosts(tmp_path, before).hosts if ":" in before else {}
     assert set(found.hosts) == {*others, "servbadge"}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from rigwright import catalogue
-from rigwright.compatibility import Fit, cuda_ceiling, fit
+from rigwright.catalogue import reading
+from rigwright.choices import counted
+from rigwright.compatibility import Fit, cuda_ceiling, fit, needs_fabric_manager
 from rigwright.errors import HostError
 from rigwright.facts import FactStore, parsed, pci
 from rigwright.facts import os as system
@@ -62,7 +65,7 @@ TOGETHER = [
     (["rtx-3060", "gtx-1060-6gb"], "470", "580", ["proprietary"], {"580": "12.9"}, False),
     (["m6000-24gb", "gtx-1070"], "470", "580", ["proprietary"], {"580": "12.9"}, False),
     (["rtx-3070", "rtx-3090"], "470", "615", ["proprietary", "open"], {"580": "13.0", "590": "13.1"}, False),
-    (["v100-pcie-16gb", "rtx-4090"], "525", "580", ["proprietary"], {"525": "12.0", "580": "12.9"}, False),
+    (["v100-pcie-16gb", "rtx-4090"], "520", "580", ["proprietary"], {"525": "12.0", "580": "12.9"}, False),
     (["t4", "rtx-5090"], "570", "615", ["open"], {"570": "12.8", "580": "13.0"}, False),
     (["v100-sxm3-32gb"], "470", "580", ["proprietary"], {"580": "12.9"}, True),
     (["b200"], "570", "615", ["open"], {"570": "12.8"}, True),
@@ -83,12 +86,12 @@ def test_together(
     assert (found.branches[0], found.branches[-1]) == (first, last)
     assert list(found.flavours) == flavours
     assert {branch: cuda_ceiling(found, branch)[0] for branch in cuda} == cuda
-    assert found.fabric_manager is fabric_manager
+    assert needs_fabric_manager([catalogue.model(key) for key in keys], 0) is fabric_manager
 
 
 def test_nvswitches_on_the_bus_want_the_fabric_manager() -> None:
-    a100 = {"SXM4-0": catalogue.model("a100-sxm4-40gb")}
-    assert [fit(a100, switches).fabric_manager for switches in (0, 6)] == [False, True]
+    a100 = [catalogue.model("a100-sxm4-40gb")]
+    assert [needs_fabric_manager(a100, switches) for switches in (0, 6)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -112,3 +115,33 @@ def test_nothing_in_common_names_both(keys: list[str], words: list[str]) -> None
 )
 def test_recommended_is_a_long_term_branch(keys: list[str], recommended: str) -> None:
     assert _fit(*keys).recommended == recommended
+
+
+def test_recommended_has_releases_and_is_supported_longest() -> None:
+    newest = dataclasses.replace(catalogue.model("rtx-3090"), first_branch=585)
+    assert fit({"": newest}).recommended == "610"  # 615 has no release that is known, 590 and 595 end before
+    only = dataclasses.replace(newest, first_branch=700)
+    with pytest.raises(
+        HostError, match="no driver branch that is known drives the NVIDIA GeForce RTX 3090, branches 700"
+    ):
+        fit({"": only})
+
+
+def test_two_models_of_one_name_are_told_apart() -> None:
+    assert counted([catalogue.model("rtx-3080"), catalogue.model("rtx-3080-12gb")]) == (
+        "1 x NVIDIA GeForce RTX 3080 10 GB, 1 x NVIDIA GeForce RTX 3080 12 GB"
+    )
+
+
+@pytest.mark.parametrize("spelling", ["['1eb8']", '["1eb8"]'])
+def test_a_model_is_found_however_its_ids_are_quoted(
+    spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gpus").mkdir()
+    text = (catalogue.FOLDER / "gpus" / "t4.yml").read_text(encoding="utf-8").replace('["1eb8"]', spelling)
+    (tmp_path / "gpus" / "t4.yml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(reading, "FOLDER", tmp_path)
+    catalogue.model_of.cache_clear()
+    found = catalogue.model_of("1eb8")
+    catalogue.model_of.cache_clear()
+    assert found is not None

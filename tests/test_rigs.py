@@ -87,7 +87,7 @@ def test_its_driver_and_cuda_serve_all_of_its_gpus(name: str) -> None:
     assert _version(rig.cuda) <= _version(branch.cuda)
     toolkit = catalogue.toolkits().get(rig.cuda)
     if toolkit:
-        assert _version(toolkit.minimum_driver) <= _version(branch.versions[-1])
+        assert _version(toolkit.shipped_driver) <= _version(branch.versions[-1])
     models = [catalogue.model(key) for key in rig.models]
     for model in models:
         assert model.first_branch <= int(rig.driver) <= (model.last_branch or 999), model.key

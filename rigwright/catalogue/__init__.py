@@ -8,14 +8,19 @@ from rigwright.catalogue.drivers import (
     Branch,
     CudaRepository,
     Toolkit,
+    application_clocks_until,
+    branch_source,
     branches,
     cuda_repository,
+    family_minimum,
+    open_module_from,
+    toolkit_source,
     toolkits,
 )
-from rigwright.catalogue.failures import Symptom, Xid, nearest, symptoms, symptoms_in, xids, xids_in
+from rigwright.catalogue.failures import Symptom, Xid, nearest, symptoms, symptoms_in, xid_source, xids, xids_in
 from rigwright.catalogue.gpus import Model, model, model_of, models
 from rigwright.catalogue.gpus import keys as gpu_keys
-from rigwright.catalogue.reading import FOLDER, source_of
+from rigwright.catalogue.reading import FOLDER
 from rigwright.catalogue.rigs import Rig, rig, rigs
 
 __all__ = [
@@ -27,23 +32,28 @@ __all__ = [
     "Symptom",
     "Toolkit",
     "Xid",
+    "application_clocks_until",
+    "branch_source",
     "branches",
     "cuda_repository",
     "devices",
     "devices_version",
     "disagreements",
+    "family_minimum",
     "gpu_keys",
     "model",
     "model_of",
     "models",
     "nearest",
+    "open_module_from",
     "rig",
     "rigs",
-    "source_of",
     "symptoms",
     "symptoms_in",
+    "toolkit_source",
     "toolkits",
     "unlisted",
+    "xid_source",
     "xids",
     "xids_in",
 ]

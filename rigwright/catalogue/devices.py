@@ -33,9 +33,39 @@ class Device:
     proprietary: bool
 
     @property
-    def flavours(self) -> frozenset[str]:
-        """The kernel modules that drive it, as Model.module_flavours has them."""
-        return frozenset(name for name, drives in (("open", self.open), ("proprietary", self.proprietary)) if drives)
+    def label(self) -> str:
+        """Its name in the list."""
+        return self.name
+
+    @property
+    def first_branch(self) -> int:
+        """0: the list does not say."""
+        return 0
+
+    @property
+    def last_branch(self) -> int | None:
+        """The last branch that drives it. What no open module drives is older than Turing, and 580 is the last for that."""
+        return int(self.legacy_branch.split(".")[0]) if self.legacy_branch else None if self.open else 580
+
+    @property
+    def module_flavours(self) -> tuple[str, ...]:
+        """The kernel modules that drive it."""
+        return tuple(name for name, drives in (("proprietary", self.proprietary), ("open", self.open)) if drives)
+
+    @property
+    def last_cuda(self) -> str | None:
+        """None: the list does not say."""
+        return None
+
+    @property
+    def clock_verbs(self) -> tuple[str, ...]:
+        """(): the list does not say."""
+        return ()
+
+    @property
+    def fabric(self) -> str:
+        """none: the list does not say."""
+        return "none"
 
 
 @lru_cache(maxsize=1)
@@ -98,8 +128,8 @@ def _differences(model: Model, device: Device) -> Iterator[tuple[str, str]]:
             yield f"last_branch {model.last_branch or 'none'}", f"{device.legacy_branch}"
     elif model.last_branch is not None and model.last_branch < branch:
         yield f"last_branch {model.last_branch}", f"that {branch} still drives it"
-    if set(model.module_flavours) != device.flavours:
-        yield f"module_flavours {', '.join(sorted(model.module_flavours))}", ", ".join(sorted(device.flavours))
+    if set(model.module_flavours) != set(device.module_flavours):
+        yield f"module_flavours {', '.join(sorted(model.module_flavours))}", ", ".join(sorted(device.module_flavours))
     if _bare(model.name) not in {_bare(name) for name in device.name.split(" / ")}:
         yield f"name {model.name}", device.name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -33,9 +33,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class Toolkit:
-    """A CUDA toolkit: the oldest driver it runs on, and the architectures it no longer has code for."""
+    """A CUDA toolkit: the driver it came with, and the architectures it no longer has code for."""
 
-    minimum_driver: str
+    shipped_driver: str
     dropped: tuple[Architecture, ...] = ()
 
 
@@ -51,6 +51,8 @@ class CudaRepository:
 @dataclass(frozen=True)
 class _Drivers:
     branches: dict[BranchName, Branch]
+    open_module_from: int
+    application_clocks_until: int
     sources: dict[str, str] = field(repr=False)
 
 
@@ -58,19 +60,37 @@ class _Drivers:
 class _Cuda:
     repository: CudaRepository
     toolkits: dict[Release, Toolkit]
+    family_minimum: dict[str, str]
     sources: dict[str, str] = field(repr=False)
+
+
+@lru_cache(maxsize=1)
+def _drivers() -> _Drivers:
+    found = document(reading.FOLDER / "drivers.yml")
+    rows_sourced(found, "branches")
+    made: _Drivers = convert(found, _Drivers, found.where(), "")
+    return made
 
 
 @lru_cache(maxsize=1)
 def branches() -> Mapping[str, Branch]:
     """Every driver branch by its name, oldest first. Raises InputError."""
-    found = document(reading.FOLDER / "drivers.yml")
-    rows_sourced(found, "branches")
-    made: _Drivers = convert(found, _Drivers, found.where(), "")
-    return {
-        name: Branch(one.cuda, one.eol, one.kind, one.versions, one.last_for, one.notes, name)
-        for name, one in made.branches.items()
-    }
+    return {name: replace(one, name=name) for name, one in _drivers().branches.items()}
+
+
+def open_module_from() -> int:
+    """The first branch with an open kernel module."""
+    return _drivers().open_module_from
+
+
+def application_clocks_until() -> int:
+    """The last branch whose GPUs have application clocks (-ac)."""
+    return _drivers().application_clocks_until
+
+
+def branch_source() -> str:
+    """Where the branches' dates are from."""
+    return _drivers().sources["eol"]
 
 
 @lru_cache(maxsize=1)
@@ -89,3 +109,15 @@ def cuda_repository() -> CudaRepository:
 def toolkits() -> Mapping[str, Toolkit]:
     """CUDA toolkits by version (12.2), oldest first. Raises InputError."""
     return {str(name): one for name, one in _cuda().toolkits.items()}
+
+
+def family_minimum(toolkit: str) -> str:
+    """The oldest driver that runs a toolkit and all others of its major version, less PTX JIT; its own where none is known."""
+    found = _cuda().family_minimum.get(toolkit.split(".")[0])
+    known = _cuda().toolkits.get(Release(toolkit))
+    return found or (known.shipped_driver if known else "0")
+
+
+def toolkit_source() -> str:
+    """Where the toolkits' drivers are from."""
+    return _cuda().sources["shipped_driver"]

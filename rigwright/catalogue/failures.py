@@ -147,3 +147,8 @@ def nearest(text: str, count: int = 3) -> tuple[Symptom, ...]:
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(word.rstrip("s") for word in _WORD.findall(text.lower()) if word not in _COMMON)
+
+
+def xid_source() -> str:
+    """Where the meanings of the Xids are from."""
+    return str(document(reading.FOLDER / "xids.yml")["sources"]["meaning"])

@@ -94,7 +94,8 @@ class Idle:
 class Model:
     """A GPU model. `last_branch` None: still supported by the newest; `last_cuda` likewise.
 
-    `fabric`: nvswitch (boards of this model always have one, and need the fabric manager), either, or none.
+    `fabric`: nvswitch (boards of this model always have one, and need the fabric manager), either, or none. `variant`
+    tells it from another model of the same name.
     """
 
     name: str
@@ -116,7 +117,13 @@ class Model:
     last_cuda: Release | None
     sources: dict[str, str] = field(repr=False)
     fabric: Literal["none", "either", "nvswitch"] = "none"
+    variant: str = ""
     key: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name, and what tells it from another model of that name."""
+        return f"{self.name} {self.variant}".strip()
 
     def __post_init__(self) -> None:
         if not self.pci_ids or not self.module_flavours:
@@ -167,7 +174,7 @@ def model(key: str) -> Model:
 def model_of(device_id: str) -> Model | None:
     """The model of a PCI device id, or None when nobody has described it. Reads only files that hold the id."""
     for path in _paths():
-        if f'"{device_id}"' in path.read_text(encoding="utf-8"):
+        if device_id in path.read_text(encoding="utf-8"):
             found = record(path, Model)
             if device_id in found.pci_ids:
                 return found

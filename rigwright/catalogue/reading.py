@@ -93,8 +93,3 @@ def holds_number(value: Any) -> bool:
     if isinstance(value, list):
         return any(holds_number(item) for item in value)
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def source_of(file: str, key: str) -> str:
-    """What a file of rows says of where the values of a key come from, "" when nothing."""
-    return str(document(FOLDER / file).get("sources", {}).get(key, ""))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright import catalogue
 from rigwright.checks import Finding
-from rigwright.choices import needs_fabric_manager
+from rigwright.compatibility import card_of, needs_fabric_manager
 from rigwright.facts import Facts, driver, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import systemd as units
@@ -18,10 +17,10 @@ def equal(facts: Facts) -> Iterator[Finding]:
     """The fabric manager runs, of the loaded driver's version to the last digit; without NVSwitches there is none."""
     asked = (pci.gpus, pci.nvswitches, driver.loaded_version, dpkg.matching(f"{FABRIC_MANAGER}*"), units.unit(UNIT))
     gpus, switches, loaded, packages, unit = facts.all(*asked)
-    models = [model for one in gpus if (model := catalogue.model_of(one.device_id))]
+    cards = [card for one in gpus if (card := card_of(one.device_id))]
     installed = sorted({upstream(one.version) for one in packages.values() if one.installed})
     has = ", ".join(installed) or "none"
-    if not needs_fabric_manager(models, len(switches)):
+    if not needs_fabric_manager(cards, len(switches)):
         seen = f"{has}, without NVSwitches" if installed else "none, and no NVSwitch"
         fix = f"sudo apt-get purge '{FABRIC_MANAGER}*'" if installed else ""
         yield Finding("fabric.equal", "fabric manager", "warn" if installed else "pass", seen, "none", "", fix)

@@ -30,10 +30,10 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
         at = place(bus_id, named)
         model = models.get(bus_id)
         if bus_id not in models:
-            yield Finding("gpu.present", at, "fail", "no GPU", catalogue.model(rig.gpus[position]).name, "", _RESEAT)
+            yield Finding("gpu.present", at, "fail", "no GPU", catalogue.model(rig.gpus[position]).label, "", _RESEAT)
         elif model and model.key != rig.gpus[position]:
-            name = catalogue.model(rig.gpus[position]).name
-            yield Finding("gpu.present", at, "warn", model.name, name, "another card is in this position", "")
+            name = catalogue.model(rig.gpus[position]).label
+            yield Finding("gpu.present", at, "warn", model.label, name, "another card is in this position", "")
     for one in bus:
         if models[one.bus_id] is None:
             at, found = place(one.bus_id, named), unknown_model(one.device_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rigwright.errors import HostError
 from rigwright.facts import Fact
 from rigwright.shell import Result, script
 
@@ -35,6 +36,12 @@ def _gpus(result: Result) -> tuple[PciGpu, ...]:
         if words[1].startswith("0x03"):
             found.append(PciGpu(words[0], words[2], words[3] if len(words) > 3 else ""))
     return tuple(found)
+
+
+def no_gpu(where: str) -> HostError:
+    """What is said of a machine without an NVIDIA GPU on its bus."""
+    todo = "reseat it, check its power and Above 4G Decoding"
+    return HostError(where, "no NVIDIA GPU is on the PCI bus", "a GPU that lspci shows", todo)
 
 
 gpus = Fact("pci.gpus", script(_SCRIPT), _gpus)

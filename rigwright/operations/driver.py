@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from rigwright import catalogue
-from rigwright.catalogue import Model, Rig
+from rigwright.catalogue import Rig
 from rigwright.change import Change, Note
-from rigwright.choices import choices, counted, counted_of, flavour_of, unknown_model
-from rigwright.compatibility import check_branch, check_cuda, fit
+from rigwright.choices import choices, counted, counted_of, unknown_model
+from rigwright.compatibility import card_of, check_branch, check_cuda, check_toolkit
 from rigwright.errors import HostError
 from rigwright.facts import Facts, Unavailable, archive, files, gpu, history, pci
 from rigwright.facts import apt as dpkg
@@ -22,7 +22,7 @@ from rigwright.preferences import pin_path
 from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved, upstream
 from rigwright.shell import command, script
 from rigwright.typed import AbsolutePath, BusId
-from rigwright.wanted import Cuda, CudaSource, Driver
+from rigwright.wanted import Cuda, CudaSource, Driver, Limits
 
 
 def supported(
@@ -31,42 +31,45 @@ def supported(
     driver: Driver,
     cuda: Cuda | None = None,
     rig: Rig | None = None,
+    limits: Limits | None = None,
     slots: dict[BusId, str] | None = None,
 ) -> Iterator[Note]:
     """Every GPU on the bus runs on the branch and its kernel module, and the CUDA toolkit has code for it.
 
-    Tells where the GPUs are not those of the rig, what they have in common and what was chosen. Raises HostError that names the GPUs that do not fit, or when
-    there is none.
+    Tells where the GPUs are not those of the rig, what they have in common and what was chosen. Raises HostError that
+    names the GPUs that do not fit, or when there is none.
     """
     gpus, switches, today = facts.all(pci.gpus, pci.nvswitches, system.today)
     if not gpus:
-        raise HostError(
-            "driver",
-            "no NVIDIA GPU is on the PCI bus",
-            "a GPU that lspci shows",
-            "reseat it, check its power and Above 4G Decoding",
-        )
-    known: dict[str, Model] = {}
+        raise pci.no_gpu("driver")
+    cards = {place(one.bus_id, slots): card_of(one.device_id) for one in gpus}
+    yield Note(f"GPUs: {counted(cards.values())}")
     for one in gpus:
-        model = catalogue.model_of(one.device_id)
-        if model is None:
-            yield Note(
-                f"{place(one.bus_id, slots)}: {unknown_model(one.device_id)}; nothing is checked for it", warn=True
-            )
-        else:
-            known[place(one.bus_id, slots)] = model
-    if rig and counted(known.values()) != counted_of(rig):
-        yield Note(f"the rig {rig.key} has {counted_of(rig)}; the bus has {counted(known.values())}", warn=True)
+        if catalogue.model_of(one.device_id) is None:
+            at = place(one.bus_id, slots)
+            left = "only its branch and module are checked" if cards[at] else "nothing is checked for it"
+            yield Note(f"{at}: {unknown_model(one.device_id)}; {left}", warn=True)
+    if rig and counted(cards.values()) != counted_of(rig):
+        yield Note(f"the rig {rig.key} has {counted_of(rig)}", warn=True)
     for bus_id, position in (slots or {}).items():
-        if bus_id not in (one.bus_id for one in gpus):
+        if bus_id not in [one.bus_id for one in gpus]:
             yield Note(f"{position} {bus_id}: no GPU", warn=True)
+    known = {at: card for at, card in cards.items() if card}
     if known:
-        fit(known)
+        said = tuple(choices(known, driver, len(switches), today))
         check_branch(known, driver.branch)
         if cuda:
             check_cuda(known, cuda.toolkit)
-        flavour_of(tuple(known.values()), driver)
-        yield from choices(known, driver, len(switches), today)
+        yield from said
+    if limits and limits.application_clocks and int(driver.branch) > catalogue.application_clocks_until():
+        raise HostError(
+            "limits.application_clocks",
+            f"driver {driver.branch} has no application clocks any more",
+            f"a branch up to {catalogue.application_clocks_until()}",
+            "leave application_clocks out",
+        )
+    if cuda and (less := check_toolkit(driver, cuda.toolkit)):
+        yield Note(less, warn=True)
 
 
 def repository_present(

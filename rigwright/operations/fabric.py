@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright import catalogue
 from rigwright.change import Change
-from rigwright.choices import needs_fabric_manager
+from rigwright.compatibility import card_of, needs_fabric_manager
 from rigwright.facts import Facts, pci
 from rigwright.operations import systemd
 
@@ -19,6 +18,6 @@ def running(facts: Facts) -> Iterator[Change]:
     Raises Unavailable while its package is not installed.
     """
     gpus, switches = facts.all(pci.gpus, pci.nvswitches)
-    models = [model for one in gpus if (model := catalogue.model_of(one.device_id))]
-    if needs_fabric_manager(models, len(switches)):
+    cards = [card for one in gpus if (card := card_of(one.device_id))]
+    if needs_fabric_manager(cards, len(switches)):
         yield from systemd.service(facts, name=UNIT)
