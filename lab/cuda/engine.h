@@ -6,8 +6,8 @@
  * is named in /etc/ld.so.conf.d.
  *
  * Device memory is memory of the host, reserved and not touched. Bytes move when a call is made; time is told by a clock
- * per stream, and synchronising sleeps until it is reached. What moving the bytes really took is taken off the wait, or,
- * where it took longer than it should, is not counted by events; programs that measure use events.
+ * per stream, and synchronising sleeps until it is reached. What moving the bytes really took is taken off the wait, and
+ * events count neither that nor the program's own time between two calls: programs that measure use events.
  *
  * State keys besides those of lab/nvml (nvlink.A-B, p2p.A-B, topo.A-B, pcie.*_now, gpuN.absent, gpuN.linkL.state,
  * compute_mode, driver.loaded). A and B are numbers of the board's GPUs, the lower one first; the pair is one.
@@ -22,7 +22,7 @@
  *   gpuN.fault.open=CODE       lost before this process: CUDA does not count it
  *   fault.cuda.init=CODE       cuInit fails so (999)
  *   nvswitches=N               GPUs need the fabric manager: without it cuInit answers 802; it runs while somebody
- *                              holds a flock on volatile/fabric
+ *                              holds an exclusive flock on volatile/fabric
  *   nccl.irq_hang=1            collectives never end, at full utilization, with a busy thread called nv_queue
  *   nccl.version=2.18.3        the NCCL of this host, whichever was built; chooses the wording and the rules
  *   cpu_vendor=intel|amd       for NCCL's choice of a default P2P level; absent: intel

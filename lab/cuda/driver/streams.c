@@ -7,6 +7,7 @@
 #define SPIN_NS 150000ull     /* a sleep cannot be that short */
 #define NAP_NS 20000000ull    /* how soon a loss or an abort is noticed */
 #define DISABLE_TIMING 2u
+#define HELD_NS 20000000ull  /* for how long the clock waits for the program */
 #define SPIN_EFFORT 30 /* percent of full power */
 
 struct event {
@@ -18,7 +19,10 @@ struct event {
 
 static struct stream defaults[MAX_GPUS];
 static struct stream *streams;
-static uint64_t skew; /* real time that moving bytes took since the last wait; the clock of streams did not run then */
+
+/* The clock of streams does not run while bytes are moved, nor, for a while, between the recording of an event and the
+ * next wait: a GPU would be kept busy then, and a program measures it, not how busy the machine that simulates is. */
+static uint64_t skew, held_since;
 
 uint64_t real_now(void)
 {
@@ -27,14 +31,38 @@ uint64_t real_now(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+static uint64_t held(uint64_t real)
+{
+    uint64_t time = held_since ? real - held_since : 0;
+    return time < HELD_NS ? time : HELD_NS;
+}
+
 uint64_t clock_now(void)
 {
-    return real_now() - skew;
+    uint64_t real = real_now();
+    return real - skew - held(real);
 }
 
 void clock_moved(uint64_t from_ns)
 {
-    skew += real_now() - from_ns;
+    uint64_t took = real_now() - from_ns;
+    skew += took;
+    if (held_since)
+        held_since += took;
+}
+
+static void hold_clock(void)
+{
+    uint64_t real = real_now();
+    skew += held(real);
+    held_since = real;
+}
+
+/* Whoever waits sees real time; what the clock has missed counts as waited. */
+static uint64_t release_clock(void)
+{
+    skew = held_since = 0;
+    return real_now();
 }
 
 struct stream *stream_resolve(struct stream *stream, int gpu)
@@ -109,9 +137,9 @@ uint64_t stream_start(struct stream *stream)
 
 void stream_until(struct stream *stream, uint64_t end, int effort)
 {
-    uint64_t start = stream_start(stream);
+    uint64_t start = stream_start(stream), real = real_now(), behind = skew + held(real);
     if (end > start)
-        presence_busy(stream->gpu, start == NEVER ? real_now() : start + skew, end == NEVER ? NEVER : end + skew,
+        presence_busy(stream->gpu, start == NEVER ? real_now() : start + behind, end == NEVER ? NEVER : end + behind,
                       (unsigned)effort);
     if (end > stream->clock)
         stream->clock = end;
@@ -147,6 +175,7 @@ static int done(const struct stream *stream)
 int stream_query(struct stream *stream)
 {
     int code = enter_gpu(stream->gpu);
+    release_clock();
     return code ? code : done(stream) ? SUCCESS : NOT_READY;
 }
 
@@ -156,7 +185,7 @@ static void nap(uint64_t ns)
     nanosleep(&time, NULL);
 }
 
-/* Waits until the stream, or every stream of its GPU, is done. Real time that went into moving bytes counts as waited. */
+/* Waits until the stream, or every stream of its GPU, is done. */
 int stream_wait(struct stream *stream, int whole_gpu)
 {
     for (;;) {
@@ -168,8 +197,7 @@ int stream_wait(struct stream *stream, int whole_gpu)
                 until = one->clock > until ? one->clock : until;
                 waits |= one->waiting_for_others > 0;
             }
-        skew = 0;
-        real = real_now();
+        real = release_clock();
         driver_unlock();
         if (code || (!waits && until <= real))
             return code;
@@ -198,6 +226,7 @@ int event_record(struct event *event, struct stream *stream)
     event->gpu = stream->gpu;
     event->time = stream_start(stream);
     event->follows = stream->waiting_for_others ? stream : NULL;
+    hold_clock();
     return SUCCESS;
 }
 
@@ -214,6 +243,7 @@ static uint64_t time_of(struct event *event)
 
 int event_query(struct event *event)
 {
+    release_clock();
     return event->recorded && time_of(event) > clock_now() ? NOT_READY : SUCCESS;
 }
 
@@ -223,8 +253,7 @@ int event_wait(struct event *event)
         driver_lock();
         uint64_t time = event->recorded ? time_of(event) : 0, real;
         int code = event->recorded ? enter_gpu(event->gpu) : SUCCESS;
-        skew = 0;
-        real = real_now();
+        real = release_clock();
         driver_unlock();
         if (code || time <= real)
             return code;

@@ -96,35 +96,59 @@ static void collect(struct op **ops, int ranks, int spoilt)
     free(scratch);
 }
 
-/* GB/s around the ring: the links of all channels together, or the slowest hop. */
-static double ring_gb_s(const struct engine *cuda, struct clique *clique, double *latency_us, int *spoilt, int *hangs)
+struct ring {
+    double slowest, per_link, latency_us;
+    int links, spoilt, hangs;
+};
+
+static int links_of(const struct engine *cuda, const struct clique *clique, int rank)
 {
-    double slowest = 1e9, per_link = 1e9;
-    int links = 1 << 20;
-    *latency_us = 0;
-    for (int i = 0; i < clique->ranks; i++) {
-        int from = clique->ring[i], to = clique->ring[(i + 1) % clique->ranks], sum = 0;
-        struct route next;
-        struct pair pair;
-        if (from == to || route(cuda, clique, from, to, 0, &next))
-            continue;
-        cuda->pair(clique->comms[from]->device, clique->comms[to]->device, &pair);
-        slowest = next.path.gb_s < slowest ? next.path.gb_s : slowest;
-        *latency_us = next.path.latency_us > *latency_us ? next.path.latency_us : *latency_us;
-        if (next.transport == P2P) {
-            *spoilt |= cuda->corrupts(clique->comms[from]->device, clique->comms[to]->device);
-            *hangs |= cuda->transfer(clique->comms[from]->device, clique->comms[to]->device, 0, &next.path, 0) == NEVER;
-        }
-        if (pair.links && pair.direct.gb_s / pair.links < per_link)
-            per_link = pair.direct.gb_s / pair.links;
-        for (int peer = 0; peer < clique->ranks; peer++)
-            if (peer != from && !cuda->pair(clique->comms[from]->device, clique->comms[peer]->device, &pair))
-                sum += pair.links;
-        int has = (int)cuda->device_number(clique->comms[from]->device, "nvlinks", 0);
-        sum = has && sum > has ? has : sum; /* through a switch every peer has all of them */
-        links = sum < links ? sum : links;
+    int sum = 0;
+    struct pair pair;
+    for (int peer = 0; peer < clique->ranks; peer++)
+        if (peer != rank && !cuda->pair(clique->comms[rank]->device, clique->comms[peer]->device, &pair))
+            sum += pair.links;
+    return sum;
+}
+
+static void add_hop(const struct engine *cuda, const struct clique *clique, int from, int to, struct ring *ring)
+{
+    struct route next;
+    struct pair pair;
+    int a = clique->comms[from]->device, b = clique->comms[to]->device;
+    if (route(cuda, clique, from, to, 0, &next) || cuda->pair(a, b, &pair))
+        return;
+    if (next.path.gb_s < ring->slowest)
+        ring->slowest = next.path.gb_s;
+    if (next.path.latency_us > ring->latency_us)
+        ring->latency_us = next.path.latency_us;
+    if (pair.links && pair.direct.gb_s / pair.links < ring->per_link)
+        ring->per_link = pair.direct.gb_s / pair.links;
+    if (next.transport == P2P) {
+        ring->spoilt |= cuda->corrupts(a, b);
+        ring->hangs |= cuda->transfer(a, b, 0, &next.path, 0) == NEVER;
     }
-    return clique->ring_is_nvlink ? RING_NVLINK * per_link * links : RING_OTHER * slowest;
+}
+
+/* GB/s around the ring: the slowest hop, or all NVLinks, as the channels' rings go round in every order. Through a switch
+ * a GPU has all its links to every peer, and the rings need no other hops. */
+static double ring_gb_s(const struct engine *cuda, const struct clique *clique, struct ring *ring)
+{
+    *ring = (struct ring){1e9, 1e9, 0, 1 << 20, 0, 0};
+    for (int i = 0; i < clique->ranks; i++) {
+        int from = clique->ring[i], next = clique->ring[(i + 1) % clique->ranks];
+        int sum = links_of(cuda, clique, from), has = (int)cuda->device_number(clique->comms[from]->device, "nvlinks", 0);
+        for (int to = 0; to < clique->ranks; to++) {
+            struct pair pair;
+            int linked = clique->ring_is_nvlink && sum <= has && to != from &&
+                         !cuda->pair(clique->comms[from]->device, clique->comms[to]->device, &pair) && pair.links;
+            if (from != next && (to == next || linked))
+                add_hop(cuda, clique, from, to, ring);
+        }
+        sum = has && sum > has ? has : sum;
+        ring->links = sum < ring->links ? sum : ring->links;
+    }
+    return clique->ring_is_nvlink ? RING_NVLINK * ring->per_link * ring->links : RING_OTHER * ring->slowest;
 }
 
 static uint64_t start_of(const struct engine *cuda, const struct op *op)
@@ -155,28 +179,29 @@ static void finish(const struct engine *cuda, struct clique *clique, struct op *
 
 static void run_collective(const struct engine *cuda, struct clique *clique, struct op **ops)
 {
-    double latency_us = 0, gb_s;
-    int spoilt = 0, hangs = 0, ranks = clique->ranks;
+    struct ring ring;
+    double gb_s;
+    int ranks = clique->ranks;
     uint64_t start = 0, began = cuda->real_now(), end;
     size_t bytes = ops[0]->count * type_size(ops[0]->type);
     tell_ring(cuda, clique);
-    gb_s = ring_gb_s(cuda, clique, &latency_us, &spoilt, &hangs);
+    gb_s = ring_gb_s(cuda, clique, &ring);
     for (int rank = 0; rank < ranks; rank++)
         start = start_of(cuda, ops[rank]) > start ? start_of(cuda, ops[rank]) : start;
     end = start + LAUNCH_US * 1000;
     if (ranks > 1)
-        end += (uint64_t)((double)bytes * share(ops[0], ranks) / gb_s + 1000 * latency_us * 2 * (ranks - 1));
+        end += (uint64_t)((double)bytes * share(ops[0], ranks) / gb_s + 1000 * ring.latency_us * 2 * (ranks - 1));
     if (cuda->setting("nccl.irq_hang") && ranks > 1) {
-        hangs = 1;
+        ring.hangs = 1;
         clique->hangs = 1;
         spin_thread(1);
     }
-    if (!hangs) {
-        collect(ops, ranks, spoilt);
+    if (!ring.hangs) {
+        collect(ops, ranks, ring.spoilt);
         cuda->moved(began);
     }
     for (int rank = 0; rank < ranks; rank++)
-        finish(cuda, clique, ops[rank], hangs ? NEVER : end);
+        finish(cuda, clique, ops[rank], ring.hangs ? NEVER : end);
 }
 
 static void run_pair(const struct engine *cuda, struct clique *clique, struct op *send, struct op *recv)
