@@ -26,7 +26,9 @@
  *   nccl.irq_hang=1            collectives never end, at full utilization, with a busy thread called nv_queue
  *   nccl.version=2.18.3        the NCCL of this host, whichever was built; chooses the wording and the rules
  *   cpu_vendor=intel|amd       for NCCL's choice of a default P2P level; absent: intel
- *   gpuN.tflops_fp32, gpuN.tensor_factor, gpuN.memory_gb_s, gpuN.context_mib  of the model, with defaults
+ *   gpuN.tflops_fp32           else from cores and the clock of the moment
+ *   gpuN.tensor_factor, gpuN.double_divisor  FP16 and FP64 against FP32
+ *   gpuN.memory_gb_s, gpuN.context_mib       of the model, with defaults
  */
 #ifndef CUDASIM_ENGINE_H
 #define CUDASIM_ENGINE_H

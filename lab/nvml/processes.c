@@ -27,14 +27,27 @@ static const char *next_running(const char *text, struct running *out)
     return end[size] ? end + size + 1 : end + size;
 }
 
+/* The program's name as it was called; empty when there is no such process. */
+static void name_from_proc(unsigned pid, char *out, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    out[file ? fread(out, 1, size - 1, file) : 0] = 0;
+    if (file)
+        fclose(file);
+}
+
 /* The number-th process of a GPU; 0 when there are fewer. */
 static int running_at(int gpu, int number, struct running *out)
 {
     for (const char *at = gpu_str(gpu, "procs"); (at = next_running(at, out));)
         if (!number--)
             return 1;
-    out->name[0] = 0;
-    return context_holder(gpu, number, &out->pid, &out->mib);
+    if (!context_holder(gpu, number, &out->pid, &out->mib))
+        return 0;
+    name_from_proc(out->pid, out->name, sizeof out->name);
+    return 1;
 }
 
 /* The number of processes goes to *count; INSUFFICIENT_SIZE when the caller's room is less. */
@@ -101,17 +114,12 @@ static int name_of(unsigned pid, struct running *out)
 NVML(nvmlSystemGetProcessName)(unsigned pid, char *out, unsigned size)
 {
     struct running one = {0};
-    char path[64];
     if (!size || !out)
         return INVALID_ARGUMENT;
-    if (!name_of(pid, &one)) {
-        snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-        FILE *file = fopen(path, "re");
-        if (!file)
-            return NOT_FOUND;
-        one.name[fread(one.name, 1, sizeof one.name - 1, file)] = 0;
-        fclose(file);
-    }
+    if (!name_of(pid, &one))
+        name_from_proc(pid, one.name, sizeof one.name);
+    if (!one.name[0])
+        return NOT_FOUND;
     snprintf(out, size, "%s", one.name);
     return OK;
 }
