@@ -95,10 +95,13 @@ int stream_new(int gpu, unsigned flags, struct stream **out)
     return SUCCESS;
 }
 
+/* One that waits for others stays, as they will come back to it. */
 int stream_free(struct stream *stream)
 {
     for (struct stream **at = &streams; *at; at = &(*at)->next)
         if (*at == stream) {
+            if (stream->waiting_for_others)
+                return SUCCESS;
             *at = stream->next;
             free(stream);
             return SUCCESS;
@@ -110,7 +113,7 @@ void streams_forget(int gpu)
 {
     for (struct stream **at = &streams; *at;) {
         struct stream *one = *at;
-        if (one->gpu == gpu) {
+        if (one->gpu == gpu && !one->waiting_for_others) {
             *at = one->next;
             free(one);
         } else {

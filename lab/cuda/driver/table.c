@@ -23,7 +23,6 @@ static int t_current(void) { return current; }
 static int t_enter(int device) { LOCKED(int, enter_gpu(gpu_of(device))); }
 static int t_nvml_index(int device) { LOCKED(int, index_of_gpu(gpu_of(device))); }
 static unsigned t_clock_mhz(int device) { LOCKED(unsigned, busy_clock_mhz(gpu_of(device))); }
-static const char *t_setting(const char *key) { LOCKED(const char *, conf_str(key)); }
 static int t_release(void *memory) { LOCKED(int, memory_free(memory)); }
 static uint64_t t_now(void) { LOCKED(uint64_t, clock_now()); }
 static int t_stream_free(struct stream *stream) { LOCKED(int, stream_free(stream)); }
@@ -48,9 +47,26 @@ static int t_set_current(int device)
     return code;
 }
 
+/* Values are the caller's for his next few questions: another thread's may read the state anew. */
+static const char *kept(const char *value)
+{
+    static _Thread_local char text[4][256];
+    static _Thread_local unsigned turn;
+    if (!value)
+        return NULL;
+    turn++;
+    snprintf(text[turn % 4], sizeof *text, "%s", value);
+    return text[turn % 4];
+}
+
+static const char *t_setting(const char *key)
+{
+    LOCKED(const char *, kept(conf_str(key)));
+}
+
 static const char *t_device_text(int device, const char *key)
 {
-    LOCKED(const char *, gpu_of(device) < 0 ? NULL : gpu_str(gpu_of(device), "%s", key));
+    LOCKED(const char *, gpu_of(device) < 0 ? NULL : kept(gpu_str(gpu_of(device), "%s", key)));
 }
 
 static long t_device_number(int device, const char *key, long absent)

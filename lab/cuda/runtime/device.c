@@ -125,6 +125,23 @@ EXPORT cuda_error cudaDeviceCanAccessPeer(int *out, int device, int peer)
     return note(cuda->peer_access(device, peer, out));
 }
 
+EXPORT cuda_error cudaDeviceGetP2PAttribute(int *out, int attribute, int device, int peer)
+{
+    struct pair pair;
+    DRIVER_OR_RETURN(cuda);
+    code = cuda->pair(device, peer, &pair);
+    if (code)
+        return note(code);
+    switch (attribute) {
+    case 1: *out = pair.links ? 0 : 1; break; /* rank of performance: the lower the better */
+    case 2: *out = pair.accessible; break;
+    case 3:
+    case 4: *out = pair.accessible && pair.links; break; /* atomics, arrays */
+    default: return note(INVALID_VALUE);
+    }
+    return SUCCESS;
+}
+
 EXPORT cuda_error cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 {
     DRIVER_OR_RETURN(cuda);
