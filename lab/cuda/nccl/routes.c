@@ -19,8 +19,8 @@ static enum distance distance_of(const struct pair *pair)
     return pair->links ? NVL : of_level[pair->level];
 }
 
-/* Up to 2.22 peers may be anywhere, but on Intel within one PCIe tree; from 2.23 that holds for all, except that a pair of
- * GPUs on AMD may be anywhere. */
+/* Up to 2.22 peers may be anywhere, but on Intel within one PCIe tree; from 2.23 that holds for all, except that the two
+ * GPUs of a communicator of two may be anywhere on AMD. */
 static enum distance farthest(const struct engine *cuda, int ranks)
 {
     static const char *const names[] = {"LOC", "NVL", "PIX", "PXB", "PHB", "SYS"};
@@ -68,7 +68,7 @@ enum result route(const struct engine *cuda, const struct clique *clique, int fr
     if (cuda->pair(a, b, &pair))
         return UNHANDLED_CUDA_ERROR;
     enum distance distance = distance_of(&pair);
-    int direct = distance <= farthest(cuda, cuda->devices());
+    int direct = distance <= farthest(cuda, clique->ranks);
     *out = (struct route){SHM, 0, pair.staged};
     if (direct && !pair.granted && !setting("IGNORE_DISABLED_P2P", 0)) {
         if (distance <= NVL) {
