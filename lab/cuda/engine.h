@@ -17,7 +17,7 @@
  *   fault.pair.A-B=hang        what uses the direct path never ends, the GPUs stay busy
  *                 =corrupt     it ends, with wrong bytes
  *                 =refuse      no peer access, though NVML grants it; NCCL goes through SHM
- *                 =slow:F      F times slower
+ *                 =slow:F      the direct path is F times slower
  *   gpuN.fault=CODE            lost: a new context gets 999, one that is there 719
  *   gpuN.fault.open=CODE       lost before this process: CUDA does not count it
  *   fault.cuda.init=CODE       cuInit fails so (999)

@@ -97,7 +97,7 @@ struct path pair_path(int a, int b, int direct)
     if (a == b)
         return (struct path){WAY_LOCAL, memory_gb_s(a) * 0.42, 1};
     if (!direct) {
-        path.gb_s = pair_number("bandwidth_shm", a, b, path.gb_s) / factor;
+        path.gb_s = pair_number("bandwidth_shm", a, b, path.gb_s);
         return path;
     }
     path = (struct path){WAY_PCIE, level_share[level] * slower_pcie(a, b), level < 2 ? 1.6 : 2.4};
