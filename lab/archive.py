@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lab import mkko, packages
+from lab.cuda.build import build as build_cuda
 from lab.nvml.build import build as build_nvml
 from lab.nvml.real_smi import nvidia_smi
 from lab.packages import Package, deb, signing
@@ -30,6 +31,8 @@ from lab.programs import run
 LAB = Path(__file__).resolve().parent
 FLAT = "cuda/ubuntu2204/x86_64"
 CUDA_KEY = "3bf863cc.pub"
+CUDA_VERSIONS = {"cuda": "@V@", "cudart": "@NVCC@", "cublas": "@BLAS@", "nccl": "@NCCL@+cuda@CUDA@"}
+"""The version of a CUDA library, in the values of the package that has it."""
 
 Say = Callable[[str], None]
 
@@ -65,7 +68,7 @@ def _recipe() -> str:
     """A digest of everything the archive is made from."""
     digest = hashlib.sha256(repr(sorted(kernel_values().items())).encode())
     own = [LAB / "archive.py", Path(mkko.__file__)]
-    for path in [*own, *(p for d in ("packages", "guest_gpu", "nvml") for p in sorted((LAB / d).rglob("*")))]:
+    for path in [*own, *(p for d in ("packages", "guest_gpu", "nvml", "cuda") for p in sorted((LAB / d).rglob("*")))]:
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(str(path.relative_to(LAB)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -84,6 +87,9 @@ def _build(out: Path, cache: Path) -> int:
     def built(what: str, values: dict[str, str]) -> Path:
         if what == "nvml":
             return build_nvml(values["V"], artefacts / "nvml" / values["V"], cache)
+        if what in CUDA_VERSIONS:
+            version = packages.substitute(CUDA_VERSIONS[what], values)
+            return build_cuda(what, version, artefacts / what / version, cache)
         if what == "nvidia-smi":
             return nvidia_smi(values["SMI"], cache)
         if what == "cuda-keyring":

@@ -16,6 +16,7 @@ from rigwright.errors import InputError
 MODELS = Path(__file__).resolve().parent / "models"
 ARCHITECTURES = {"Kepler": 2, "Maxwell": 3, "Pascal": 4, "Volta": 5, "Turing": 6, "Ampere": 7, "Ada": 8, "Hopper": 9}
 P2P_STATUS = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "DR": 4, "NS": 5, "U": 6}  # as `nvidia-smi topo -p2p` prints them
+OF_BOARD = ("cpu_vendor", "nvswitches")
 PER_GPU = ("bus_id", "uuid", "serial", "numa_node", "cpus")
 
 
@@ -24,7 +25,7 @@ def board_conf(rig: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> str:
 
     Raises InputError for a model without catalogue entry or lab/models file, and for an unknown P2P status.
     """
-    lines = {"gpus": len(rig["gpus"])} | _pairs(rig)
+    lines = {"gpus": len(rig["gpus"])} | {key: rig[key] for key in OF_BOARD if key in rig} | _pairs(rig)
     for model in dict.fromkeys(gpu["model"] for gpu in rig["gpus"]):
         if model not in gpus:
             raise InputError("rig", f"no GPU model {model!r} in the catalogue", ", ".join(sorted(gpus)))
@@ -61,6 +62,7 @@ def _from_catalogue(gpu: dict[str, Any]) -> dict[str, Any]:
         "compute_capability": gpu["compute_capability"],
         "pci_id": gpu["pci_ids"][0],
         "memory_mib": gpu["memory_mib"],
+        "memory_gb_s": round(gpu.get("memory_bandwidth_gb_s") or 0) or "",
         "clock.graphics_max": clocks["graphics_max"],
         "clock.graphics_min": clocks["graphics_min"],
         "clock.memory_max": max(clocks["memory"]),

@@ -81,9 +81,10 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
         (hw / name).chmod(0o755)
     (hw / "volatile/state").write_text(f"driver.loaded=none\nboot.token={time.time_ns()}\n")
     (hw / "volatile/clients").touch()
+    (hw / "volatile/contexts").touch()
     (hw / "volatile/modules").touch()
     for path in (hw / "volatile").iterdir():
-        path.chmod(0o666 if path.name == "clients" else 0o644)
+        path.chmod(0o666 if path.name in ("clients", "contexts") else 0o644)
     (hw / "cmdline").write_text(boot.command_line + "\n")
     shutil.copyfile(GUEST / "boot", hw / "boot")
     (hw / "boot").chmod(0o755)

@@ -54,6 +54,17 @@ def test_a_driver_family_holds_together_by_exact_versions(table: list[packages.P
     assert "nvidia-dkms-535 (<= 535.183.01-1), nvidia-dkms-535 (>= 535.183.01)" in old.control["Depends"]
 
 
+def test_the_cuda_libraries_are_where_nvidia_puts_them(table: list[packages.Package]) -> None:
+    made = {file.path: (p.name, file.content) for p in table for file in p.files}
+    assert made["/usr/lib/x86_64-linux-gnu/libcuda.so.535.261.03"] == ("libnvidia-compute-535", "cuda")
+    cuda = "/usr/local/cuda-12.2/targets/x86_64-linux/lib"
+    assert made[f"{cuda}/libcudart.so.12"] == ("cuda-cudart-12-2", "libcudart.so.12.2.140")
+    assert made[f"{cuda}/libcublas.so.12.2.5.6"] == ("libcublas-12-2", "cublas")
+    versions = [p.version for p in table if p.name == "libnccl2"]
+    assert "2.21.5-1+cuda12.2" in versions
+    assert len(versions) == 6
+
+
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [

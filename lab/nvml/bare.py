@@ -45,12 +45,12 @@ class Bare:
     def load_driver(self, version: str) -> None:
         """As modprobe does: settings of an earlier load are gone. `none` is what rmmod leaves.
 
-        The clients file is there before the first client, who may be an ordinary user.
+        The files of clients and contexts are there before the first client, who may be an ordinary user.
         """
-        clients = self._state.parent / "clients"
-        clients.parent.mkdir(parents=True, exist_ok=True)
-        clients.touch()
-        clients.chmod(0o666)
+        self._state.parent.mkdir(parents=True, exist_ok=True)
+        for path in (self._state.parent / name for name in ("clients", "contexts")):
+            path.touch()
+            path.chmod(0o666)
         self.put(driver__loaded=version, driver__instance=time.time_ns())
 
     def cut_power(self) -> None:

@@ -1,6 +1,8 @@
 /* What load, limits and faults make of a GPU at this moment. gpuN.load=0..100 drives it; a key of the same name as a
- * reading (temp, memory_temp, power_mw, util, clock.graphics, pstate, throttle) overrides that reading.
+ * reading (temp, memory_temp, power_mw, util, clock.graphics, pstate, throttle) overrides that reading. CUDA programs are
+ * a load of their own (activity.h): how long they keep the GPU busy, and with how much effort.
  * The model is simple on purpose: power grows with load and with the square of the clock. */
+#include "activity.h"
 #include "sim.h"
 
 enum reason {
@@ -52,11 +54,12 @@ static long loaded_clock(int gpu, long load, unsigned long long *reasons)
     return target < min ? min : target;
 }
 
-static void set_clocks(int gpu, long load, struct moment *now)
+/* `load` is the effort; a GPU that is busy without effort has the clocks of a busy one. */
+static void set_clocks(int gpu, int busy, long load, struct moment *now)
 {
     long memory_load = gpu_int(gpu, gpu_int(gpu, 0, "clock.memory_max"), "clock.memory_load");
-    now->pstate = (unsigned)gpu_int(gpu, 0, load ? "pstate_load" : "pstate_idle");
-    if (load) {
+    now->pstate = (unsigned)gpu_int(gpu, 0, busy ? "pstate_load" : "pstate_idle");
+    if (busy) {
         now->graphics_mhz = (unsigned)loaded_clock(gpu, load, &now->reasons);
         now->memory_mhz = (unsigned)setting_int(gpu, "application_memory_mhz", memory_load);
         now->video_mhz = (unsigned)gpu_int(gpu, 0, "clock.video_max");
@@ -72,18 +75,29 @@ static void set_clocks(int gpu, long load, struct moment *now)
                                         setting_int(gpu, "locked_memory_max", 0));
 }
 
+unsigned busy_clock_mhz(int gpu)
+{
+    struct moment now = {0};
+    set_clocks(gpu, 1, 100, &now);
+    unsigned long long reasons = now.reasons | (unsigned long long)gpu_int(gpu, 0, "throttle");
+    unsigned clock = reasons & (HW_SLOWDOWN | HW_THERMAL | HW_BRAKE) ? now.graphics_mhz / 2 : now.graphics_mhz;
+    return (unsigned)gpu_int(gpu, clock, "clock.graphics");
+}
+
 struct moment gpu_now(int gpu)
 {
     struct moment now = {0};
-    long load = clamped(gpu_int(gpu, 0, "load"), 0, 100);
-    set_clocks(gpu, load, &now);
+    struct load seen = gpu_load(gpu);
+    long asked = clamped(gpu_int(gpu, 0, "load"), 0, 100);
+    long load = asked > seen.util ? asked : seen.util, effort = asked > seen.effort ? asked : seen.effort;
+    set_clocks(gpu, load > 0, effort, &now);
     now.reasons |= (unsigned long long)gpu_int(gpu, 0, "throttle");
     if (now.reasons & (HW_SLOWDOWN | HW_THERMAL | HW_BRAKE))
         now.graphics_mhz /= 2;
     now.graphics_mhz = (unsigned)gpu_int(gpu, now.graphics_mhz, "clock.graphics");
     now.util = (unsigned)gpu_int(gpu, load, "util");
     now.memory_util = now.util / 2;
-    now.power_mw = (unsigned)gpu_int(gpu, power_at(gpu, load, now.graphics_mhz), "power_mw");
+    now.power_mw = (unsigned)gpu_int(gpu, power_at(gpu, effort, now.graphics_mhz), "power_mw");
     long idle = gpu_int(gpu, 30, "temp.idle"), full = gpu_int(gpu, 70, "temp.full");
     long span = gpu_int(gpu, 250000, "power.default_mw"), rise = (full - idle) * (long)now.power_mw / (span ? span : 1);
     now.temp_c = (unsigned)gpu_int(gpu, load ? idle + rise : idle, "temp");

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "activity.h"
 #include "sim.h"
 #include "structs.h"
 
@@ -20,7 +21,7 @@ static struct memory_v2 memory_now(int gpu)
     struct memory_v2 now = {0};
     now.total = (uint64_t)gpu_int(gpu, 0, "memory_mib") * MIB;
     now.reserved = (uint64_t)gpu_int(gpu, 0, "memory_reserved_mib") * MIB;
-    now.used = (uint64_t)gpu_int(gpu, 0, "memory_used_mib") * MIB;
+    now.used = ((uint64_t)gpu_int(gpu, 0, "memory_used_mib") + gpu_load(gpu).mib) * MIB;
     now.free = now.total - now.reserved - now.used;
     return now;
 }

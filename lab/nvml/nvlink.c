@@ -53,6 +53,14 @@ static int link_up(int gpu, int link)
     return peer >= 0 && gpu_int(gpu, 1, "link%d.state", link) && gpu_int(peer, 1, "link%d.state", remote);
 }
 
+int pair_links_up(int a, int b)
+{
+    int first = first_link(a, b), up = 0;
+    for (int link = first; link < first + pair_links(a, b); link++)
+        up += link_up(a, link);
+    return up;
+}
+
 static unsigned check(int gpu, unsigned link)
 {
     if (link >= MAX_LINKS)

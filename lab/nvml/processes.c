@@ -1,10 +1,11 @@
-/* Who computes on a GPU: gpuN.procs=PID:MIB:NAME;... The processes need not exist; one without a name here has the one
- * that /proc knows. */
+/* Who computes on a GPU: those of gpuN.procs=PID:MIB:NAME;... which need not exist, then the processes that have a CUDA
+ * context. One without a name here has the one that /proc knows. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "activity.h"
 #include "sim.h"
 #include "structs.h"
 
@@ -26,12 +27,35 @@ static const char *next_running(const char *text, struct running *out)
     return end[size] ? end + size + 1 : end + size;
 }
 
+/* The program's name as it was called; empty when there is no such process. */
+static void name_from_proc(unsigned pid, char *out, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    out[file ? fread(out, 1, size - 1, file) : 0] = 0;
+    if (file)
+        fclose(file);
+}
+
+/* The number-th process of a GPU; 0 when there are fewer. */
+static int running_at(int gpu, int number, struct running *out)
+{
+    for (const char *at = gpu_str(gpu, "procs"); (at = next_running(at, out));)
+        if (!number--)
+            return 1;
+    if (!context_holder(gpu, number, &out->pid, &out->mib))
+        return 0;
+    name_from_proc(out->pid, out->name, sizeof out->name);
+    return 1;
+}
+
 /* The number of processes goes to *count; INSUFFICIENT_SIZE when the caller's room is less. */
 static unsigned check_room(int gpu, unsigned *count, const void *out)
 {
     struct running one;
     unsigned n = 0, room = *count;
-    for (const char *at = gpu_str(gpu, "procs"); (at = next_running(at, &one));)
+    while (running_at(gpu, (int)n, &one))
         n++;
     *count = n;
     return n && (n > room || !out) ? INSUFFICIENT_SIZE : OK;
@@ -40,9 +64,8 @@ static unsigned check_room(int gpu, unsigned *count, const void *out)
 unsigned list_processes(int gpu, unsigned *count, struct listed_process *out)
 {
     struct running one;
-    const char *at = gpu_str(gpu, "procs");
     unsigned code = check_room(gpu, count, out);
-    for (unsigned i = 0; !code && (at = next_running(at, &one)); i++) {
+    for (unsigned i = 0; !code && i < *count && running_at(gpu, (int)i, &one); i++) {
         memset(&out[i], 0, sizeof out[i]);
         out[i].pid = one.pid;
         out[i].used_bytes = (uint64_t)one.mib << 20;
@@ -55,9 +78,8 @@ unsigned list_processes(int gpu, unsigned *count, struct listed_process *out)
 NVML(nvmlDeviceGetComputeRunningProcesses_v3)(int gpu, unsigned *count, struct process_info *out)
 {
     struct running one;
-    const char *at = gpu_str(gpu, "procs");
     unsigned code = check_room(gpu, count, out);
-    for (unsigned i = 0; !code && (at = next_running(at, &one)); i++)
+    for (unsigned i = 0; !code && i < *count && running_at(gpu, (int)i, &one); i++)
         out[i] = (struct process_info){one.pid, (uint64_t)one.mib << 20, ~0u, ~0u};
     return code;
 }
@@ -92,17 +114,12 @@ static int name_of(unsigned pid, struct running *out)
 NVML(nvmlSystemGetProcessName)(unsigned pid, char *out, unsigned size)
 {
     struct running one = {0};
-    char path[64];
     if (!size || !out)
         return INVALID_ARGUMENT;
-    if (!name_of(pid, &one)) {
-        snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
-        FILE *file = fopen(path, "re");
-        if (!file)
-            return NOT_FOUND;
-        one.name[fread(one.name, 1, sizeof one.name - 1, file)] = 0;
-        fclose(file);
-    }
+    if (!name_of(pid, &one))
+        name_from_proc(pid, one.name, sizeof one.name);
+    if (!one.name[0])
+        return NOT_FOUND;
     snprintf(out, size, "%s", one.name);
     return OK;
 }

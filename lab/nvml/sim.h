@@ -97,14 +97,17 @@ struct moment {
     unsigned long long reasons;
 };
 struct moment gpu_now(int gpu);
+unsigned busy_clock_mhz(int gpu); /* what it would run at under full load */
 unsigned power_limit_mw(int gpu);
 
 /* nvlink.c */
 int link_count(int gpu);
 int pair_links(int a, int b);
+int pair_links_up(int a, int b);
 
 /* topology.c */
 int pair_level(int a, int b); /* 0 PIX 1 PXB 2 PHB 3 NODE 4 SYS */
+unsigned pair_status(int gpu, int peer, unsigned capability); /* read, write, NVLink, atomics, PCI: NVML's P2P status */
 
 /* clocks.c */
 int clock_default(int gpu, int memory); /* the default application clock in MHz, 0: none */

@@ -53,12 +53,10 @@ NVML(nvmlDeviceOnSameBoard)(int gpu, word other, int *out)
 
 enum { READ, WRITE, NVLINK, ATOMICS, PCI, NOT_SUPPORTED_STATUS = 5 };
 
-NVML(nvmlDeviceGetP2PStatus)(int gpu, word other, unsigned capability, unsigned *out)
+unsigned pair_status(int gpu, int peer, unsigned capability)
 {
-    int peer = handle_gpu(other), low = gpu < peer ? gpu : peer, high = gpu < peer ? peer : gpu;
+    int low = gpu < peer ? gpu : peer, high = gpu < peer ? peer : gpu;
     char key[48];
-    if (peer < 0 || capability > PCI || !out)
-        return INVALID_ARGUMENT;
     snprintf(key, sizeof key, "p2p.%d-%d", low, high);
     long by_pcie = conf_int(key, conf_int("p2p.default", OK));
     long usual = by_pcie;
@@ -67,7 +65,15 @@ NVML(nvmlDeviceGetP2PStatus)(int gpu, word other, unsigned capability, unsigned 
     else if (capability == NVLINK || capability == ATOMICS)
         usual = NOT_SUPPORTED_STATUS;
     snprintf(key, sizeof key, "p2p.%c.%d-%d", "rwnap"[capability], low, high);
-    *out = (unsigned)conf_int(key, usual);
+    return (unsigned)conf_int(key, usual);
+}
+
+NVML(nvmlDeviceGetP2PStatus)(int gpu, word other, unsigned capability, unsigned *out)
+{
+    int peer = handle_gpu(other);
+    if (peer < 0 || capability > PCI || !out)
+        return INVALID_ARGUMENT;
+    *out = pair_status(gpu, peer, capability);
     return OK;
 }
 

@@ -21,6 +21,7 @@ OLD, NEW, JAMMY = "535.183.01", "535.261.03", "580.178.04"
 PIN = "Package: *nvidia*535* nvidia-settings nvidia-modprobe\nPin: version {}-*\nPin-Priority: 1001\n"
 INSTALL = "sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "
 HEADERS = "linux-headers-$(uname -r)"
+PRELUDE = (paths.CHECKOUT / "tests" / "cuda_prelude.py").read_text()
 
 
 class Server:
@@ -157,6 +158,9 @@ def test_without_a_reboot(server: Server) -> None:
     server.pins(OLD)
     server.does(INSTALL + "nvidia-driver-535 " + HEADERS)
     server.does("sudo rmmod nouveau && sudo modprobe nvidia && nvidia-smi")
+    server.does(INSTALL + "cuda-cudart-12-2 libcublas-12-2 libnccl2")
+    program = PRELUDE + "print([summed(4), right(0, 3), access(0, 1), small_product()])"
+    assert server.does(f"python3 - <<'END'\n{program}\nEND") == "[True, True, 1, [19.0, 43.0, 22.0, 50.0]]"
     assert "is in use by: nvidia_modeset nvidia_uvm" in server.fails("sudo rmmod nvidia", 1)
     server.does("sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm")
     busy = "nvidia-smi --query-gpu=name --format=csv -l 1 >/dev/null & sleep 0.5; sudo rmmod nvidia; a=$?; kill $!; wait; exit $a"

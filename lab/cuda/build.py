@@ -1,0 +1,120 @@
+"""Compile the simulated libcuda.so.1, libcudart.so.12, libcublas.so.12 and libnccl.so.2 out of the C of this folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright.errors import HostError
+
+HERE = Path(__file__).resolve().parent
+NVML = HERE.parent / "nvml"
+STATE = "activity clients clocks conf dynamics gate gpu handles identity nvlink system topology".split()
+"""What libcuda takes of the simulated NVML, so that both say the same."""
+FLAGS = (
+    "-D_GNU_SOURCE",
+    "-shared",
+    "-fPIC",
+    "-O2",
+    "-g0",
+    "-std=gnu11",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wl,-z,defs",
+    f"-Wl,--version-script={HERE / 'exports.map'}",
+)
+
+
+@dataclass(frozen=True)
+class Library:
+    """One of the four: its folder, soname, and the shape of its versions."""
+
+    folder: str
+    soname: str
+    version: str
+
+
+LIBRARIES = {
+    "cuda": Library("driver", "libcuda.so.1", r"(\d+)\.(\d+)(\.\d+)?"),
+    "cudart": Library("runtime", "libcudart.so.12", r"(\d+)\.(\d+)\.(\d+)"),
+    "cublas": Library("blas", "libcublas.so.12", r"(\d+)\.(\d+)\.(\d+)\.(\d+)"),
+    "nccl": Library("nccl", "libnccl.so.2", r"(\d+)\.(\d+)\.(\d+)\+cuda(\d+\.\d+)"),
+}
+
+
+def build(name: str, version: str, out: Path, cache: Path) -> Path:
+    """Put libNAME.so.VERSION and its soname's link into `out` and return its path; NCCL's version is like 2.21.5+cuda12.4.
+
+    Compiled once per content of the sources and version, then copied from `cache`. Needs gcc; no header of NVIDIA's.
+    Raises HostError with the compiler's words, or for a version that is none.
+    """
+    library = LIBRARIES[name]
+    parts = re.fullmatch(library.version, version)
+    if not parts:
+        raise HostError(library.soname, f"{version!r} is no version of it", library.version)
+    defines = _defines(name, version, parts)
+    sources = _sources(name, library)
+    built = cache / "cuda" / f"{_content_hash(defines, sources)}.so"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=built.parent) as work:
+            _compile(library, defines, sources, Path(work)).replace(built)
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / f"lib{name}.so.{version.partition('+')[0]}"
+    fresh = target.with_name(f".{target.name}.new")
+    shutil.copyfile(built, fresh)
+    fresh.chmod(0o644)
+    fresh.replace(target)
+    link = out / library.soname
+    link.unlink(missing_ok=True)
+    link.symlink_to(target.name)
+    return target
+
+
+def _defines(name: str, version: str, parts: re.Match[str]) -> list[str]:
+    """What the C is told of the version."""
+    if name == "cuda":
+        return [f'-DLIBRARY_VERSION="{version}"']
+    if name == "nccl":
+        return [f'-DNCCL_VERSION="{version.partition("+")[0]}"', f'-DNCCL_CUDA="{parts[4]}"']
+    major, minor = int(parts[1]), int(parts[2])
+    if name == "cudart":
+        return [f"-DCUDART_VERSION={1000 * major + 10 * minor}"]
+    return [f"-DCUBLAS_VERSION={10000 * major + 100 * minor + int(parts[3])}"]
+
+
+def _sources(name: str, library: Library) -> list[Path]:
+    """The C files of one library."""
+    own = sorted((HERE / library.folder).glob("*.c"))
+    if name == "cuda":
+        return [*own, *(NVML / f"{part}.c" for part in STATE)]
+    errors = [HERE / "driver" / "errors.c"] if name == "cudart" else []
+    return [*own, HERE / "loader.c", *errors]
+
+
+def _compile(library: Library, defines: list[str], sources: list[Path], work: Path) -> Path:
+    made = work / "library.so"
+    argv = ["gcc", *FLAGS, *defines, f"-Wl,-soname,{library.soname}", "-o", str(made), *map(str, sources)]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    except FileNotFoundError:
+        raise HostError(library.soname, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
+    if done.returncode:
+        raise HostError(library.soname, f"gcc failed:\n{done.stderr[-2000:]}")
+    return made
+
+
+def _content_hash(defines: list[str], sources: list[Path]) -> str:
+    """Of all that goes into a library but the compiler itself."""
+    digest = hashlib.sha256(f"{defines}\n{FLAGS}\n".encode())
+    for path in [*sources, *sorted(HERE.rglob("*.h")), *sorted(NVML.glob("*.h")), HERE / "exports.map"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:24]
