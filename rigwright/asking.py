@@ -13,10 +13,10 @@ def on_terminal() -> bool:
 
 
 def answer(question: str = "") -> str:
-    """What is typed, in lower case; Ctrl-D is nothing."""
+    """What is typed, without the space around it; Ctrl-D is nothing."""
     print(question, end="", flush=True)
     try:
-        return input().strip().lower()
+        return input().strip()
     except EOFError:
         return ""
 
@@ -25,7 +25,7 @@ def insist(where: str, question: str, todo: str, otherwise: str) -> None:
     """Somebody said yes. Raises ConsentError: no terminal (with `todo`), or another answer (`otherwise`)."""
     if not on_terminal():
         raise ConsentError(where, "there is no terminal to say yes at", "a yes", todo)
-    if answer(f"{question} [y/N] ") not in ("y", "yes"):
+    if answer(f"{question} [y/N] ").lower() not in ("y", "yes"):
         raise ConsentError(where, otherwise, "a yes")
 
 

@@ -53,9 +53,8 @@ def run(
         output.text.error(found)
     except KeyboardInterrupt:
         code = 130
-        output.text.line(
-            "\n[bold]interrupted[/]: jobs that were started on a host go on there; the same command finds them"
-        )
+        jobs = "jobs that were started on a host go on there; the same command finds them"
+        output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
     if json:
         made = document.document(command, run_id, code, error, reports)
         if json == "-":
@@ -210,8 +209,9 @@ def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
             bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
             steps = sum(step.status == "ok" for step in one.report.planned)
             good = sum(finding.verdict == "pass" for finding in one.report.findings)
-            mark = f"[bold red]{bad} findings[/]" if bad else "[bold green]as wanted[/]"
-            text.line(f"[bold]{one.report.host.name}[/]: {mark}; {steps} steps and {good} checks hold")
+            mark = f"[bold red]{_count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{_count(steps, 'step')} and {_count(good, 'check')} hold"
+            text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
 
 
 def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:

@@ -154,49 +154,79 @@ def with_host(text: str, shown: str, name: str, variables: Mapping[str, object])
     when the file is laid out so that a line cannot be put in.
     """
     document = loads(text, shown)
-    if document is None or (isinstance(document, YamlMapping) and "gpu" not in document):
-        return (
-            text
-            + ("" if not text or text.endswith("\n") else "\n")
-            + _block("", "gpu", {"hosts": {name: dict(variables)}})
-        )
-    group = document["gpu"] if isinstance(document, YamlMapping) else None
-    hosts = group.get("hosts") if isinstance(group, YamlMapping) else None
     lines = text.splitlines(keepends=True)
-    if isinstance(hosts, YamlMapping) and name in hosts:
-        return "".join(_readdressed(lines, hosts, name, variables))
-    if not isinstance(hosts, YamlMapping) or not hosts or hosts.line == group.lines["hosts"]:  # type: ignore[union-attr]
-        raise InputError(
-            shown,
-            "group 'gpu' has no hosts, one per line",
-            "gpu: {hosts: ...} written over several lines",
-            f"add {name} by hand",
-        )
+    end = "\r\n" if "\r\n" in text else "\n"
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += end
+    made = _with_host(document, lines, name, variables)
+    fresh = "".join(made).replace("\r\n", "\n").replace("\n", end)
+    try:
+        found = loads(fresh, shown)["gpu"]["hosts"][name]
+        if {key: found[key] for key in variables} == dict(variables):
+            return fresh
+    except (InputError, KeyError, TypeError):
+        pass
+    line = yaml.safe_dump({name: dict(variables)}, default_flow_style=True, width=1000).strip()[1:-1]
+    raise InputError(
+        shown,
+        "is laid out so that no line can be put in",
+        "gpu: and hosts:, one host per line",
+        f"put this under gpu: hosts: yourself: {line}",
+    )
+
+
+def _with_host(document: object, lines: list[str], name: str, variables: Mapping[str, object]) -> list[str]:
+    """The lines with the host; where they cannot take it the result is not what was meant, which the caller looks at."""
+    if document is None or (isinstance(document, YamlMapping) and "gpu" not in document):
+        return [*lines, _block("", "gpu", {"hosts": {name: dict(variables)}})]
+    if not isinstance(document, YamlMapping):
+        return lines
+    group, at = document["gpu"], document.lines["gpu"]
+    if group is None:
+        return [*lines[:at], _block("  ", "hosts", {name: dict(variables)}), *lines[at:]]
+    hosts = group.get("hosts") if isinstance(group, YamlMapping) else None
+    if isinstance(group, YamlMapping) and hosts is None and "hosts" in group:
+        at = group.lines["hosts"]
+        return [*lines[:at], _block(_indent(lines[at - 1]) + "  ", name, variables), *lines[at:]]
+    if not isinstance(hosts, YamlMapping) or not hosts:
+        return lines
+    if name in hosts:
+        return _readdressed(lines, hosts, name, variables)
     first = min(hosts.lines.values())
-    indent = re.match(r" *", lines[first - 1])[0]  # type: ignore[index]
-    return "".join([*lines[: first - 1], _block(indent, name, variables), *lines[first - 1 :]])
+    return [*lines[: first - 1], _block(_indent(lines[first - 1]), name, variables), *lines[first - 1 :]]
 
 
 def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Mapping[str, object]) -> list[str]:
-    given = hosts[name]
+    """The lines with an example's address filled in."""
+    given, result = hosts[name], list(lines)
     now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
-    if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)) or given.line == hosts.lines[name]:
+    if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)):
+        where = hosts.where(name)
         raise UsageError(
-            "--host",
-            f"'{name}' is in the inventory already ({hosts.where(name)})",
-            "another name, or the host's own line",
-            f"edit {hosts.where(name)}",
+            "--host", f"'{name}' is in the inventory already ({where})", "another name", f"or edit {where}"
         )
-    result = list(lines)
+    at = hosts.lines[name] - 1
+    if min(given.lines.values()) == hosts.lines[name]:  # {braces}, on the line of the name
+        kept = {key: value for key, value in given.items() if key not in _CONNECTION}
+        result[at] = _block(_indent(lines[at]), name, {**variables, **kept})
+        return result
     for key in given:
-        if key in ("ansible_host", "ansible_user", "ansible_port"):
+        if key in _CONNECTION:
             at = given.lines[key] - 1
-            indent = re.match(r" *", result[at])[0]  # type: ignore[index]
-            result[at] = f"{indent}{key}: {variables[key]}\n" if key in variables else ""
+            value = re.sub(r"(:\s*)[^\s#]+", rf"\g<1>{variables.get(key)}", result[at], count=1)
+            result[at] = value if key in variables else ""
     at = given.lines["ansible_host"] - 1
-    indent = re.match(r" *", result[at])[0]  # type: ignore[index]
-    result[at] += "".join(f"{indent}{key}: {value}\n" for key, value in variables.items() if key not in given)
+    result[at] += "".join(
+        f"{_indent(lines[at])}{key}: {value}\n" for key, value in variables.items() if key not in given
+    )
     return result
+
+
+_CONNECTION = ("ansible_host", "ansible_user", "ansible_port")
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" "))]
 
 
 def _block(indent: str, name: str, value: Mapping[str, object]) -> str:

@@ -13,6 +13,11 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What would steer a terminal; texts of hosts and files reach messages."""
+
 
 class RigwrightError(Exception):
     """A mistake or a state that a person can mend; `exit_code` is what the command returns for it."""
@@ -33,7 +38,7 @@ class RigwrightError(Exception):
             lines.append(f"  wanted: {self.wanted}")
         if self.todo:
             lines.append(f"  do:     {self.todo}")
-        return "\n".join(lines)
+        return _CONTROL.sub("?", "\n".join(lines))
 
 
 class UsageError(RigwrightError):

@@ -95,12 +95,18 @@ def _unknown(name: str) -> UsageError:
         *catalogue.toolkits(),
         *catalogue.symptoms(),
     ]
+    digits = re.findall(r"\d+", name)
+    family = [one for one in names if _bare(name) and _bare(one).startswith(_bare(name))]
+    alike = [one for one in names if re.findall(r"\d+", one) == digits]
+    hint = f"; is it one of {', '.join(family)}?" if family else did_you_mean(name.lower(), alike)
     near = "; ".join(f"'{one.texts[0].splitlines()[0][:70]}' ({one.key})" for one in catalogue.nearest(name))
     return UsageError(
         "explain",
-        f"nothing is known of '{name[:100]}'{did_you_mean(name.lower(), names)}",
+        f"nothing is known of '{' '.join(name.split())[:100]}'{hint}",
         "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), 'Xid 79', or an error's own text",
-        f"the nearest texts: {near}" if near and " " in name else "copy the line as the program printed it, in quotes",
+        f"the nearest texts: {near}"
+        if near and len(name.split()) > 2
+        else "a log's line as the program printed it, in quotes",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
 import re
@@ -17,22 +16,23 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from rigwright import asking, catalogue, draft, fleet, inventory, ssh
+from rigwright import asking, catalogue, draft, editing, fleet, inventory, ssh
 from rigwright.apply import Options
 from rigwright.catalogue import Model, Rig
 from rigwright.choices import counted, counted_of, unknown_model
-from rigwright.errors import HostError, InputError, RigwrightError, UsageError
+from rigwright.errors import HostError, RigwrightError, UsageError
 from rigwright.facts import os as system
 from rigwright.facts import pci
 from rigwright.facts.os import Board
-from rigwright.hosts import Host
+from rigwright.hosts import Host, Inventory
 from rigwright.playbook import Bound
-from rigwright.yamlfile import load
 
+_IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
 _ADDRESS = re.compile(
-    r"(?:(?P<user>[A-Za-z_][\w.-]*)@)?(?P<host>[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?"
+    rf"(?:(?P<user>[A-Za-z0-9_][\w.+\\-]*)@)?"
+    rf"(?:(?P<host>[A-Za-z0-9][\w.-]*|\[{_IPV6}\])(?::(?P<port>[0-9]{{1,5}}))?|(?P<bare>{_IPV6}))"
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -78,20 +78,38 @@ def _init(asked: Asked, console: Console, today: datetime.date) -> None:
         wanted = "a directory with hosts.yml, to write host_vars/ beside it"
         raise UsageError("--inventory", f"{folder} is a file", wanted)
     hosts_file = folder / "hosts.yml"
-    text = _text(hosts_file)
-    fresh = draft.with_host(text, str(hosts_file), asked.host, variables)
-    host = Host(asked.host, ("all", "gpu"), {**_shared(folder), **variables}, "--address")
+    known = _inventory(folder)
+    _free(asked.host, known)
+    draft.with_host(editing.text_of(hosts_file), str(hosts_file), asked.host, variables)
+    host = Host(asked.host, ("all", "gpu"), {**_shared(known), **variables}, "--address")
     _known(host, asked, console)
     seen = _look(host, console)
-    files = {**_described(asked, folder, seen, console, today), hosts_file: fresh}
-    _write(files, folder)
+    files = _described(asked, folder, seen, console, today)
+    with editing.alone(folder):
+        _free(asked.host, _inventory(folder))
+        fresh = draft.with_host(editing.text_of(hosts_file), str(hosts_file), asked.host, variables)
+        editing.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
     for path, written in files.items():
-        if path != hosts_file:
-            console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]")
+        console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]", soft_wrap=True)
     said = f"{asked.host} at {asked.address}. Nothing on the machine was changed."
     console.print(f"\n[bold]{escape(str(hosts_file))}[/] has {escape(said)}")
     flag = f" --inventory {folder}" if asked.inventory else ""
     console.print(f"Next: invoke plan --host {escape(asked.host + flag)}")
+
+
+def _inventory(folder: Path) -> Inventory | None:
+    """The inventory as it is, None where there is none yet. Raises InputError."""
+    return inventory.read(folder) if (folder / "hosts.yml").exists() else None
+
+
+def _free(name: str, known: Inventory | None) -> None:
+    """Nothing, when a new host may have the name. Raises UsageError for a group's, and for a host's that has an address."""
+    if name in ("all", "ungrouped", "gpu", *(known.groups if known else ())):
+        raise UsageError("--host", f"'{name}' is a group", "a name that is free, such as servbadge")
+    there = known.hosts.get(name) if known else None
+    if there is not None and not draft.PLACEHOLDER.fullmatch(there.address):
+        found = f"'{name}' is in the inventory already ({there.where})"
+        raise UsageError("--host", found, "a name that is free", f"another --host, or edit {there.where}")
 
 
 def _described(asked: Asked, folder: Path, seen: Seen, console: Console, today: datetime.date) -> dict[Path, str]:
@@ -105,37 +123,31 @@ def _described(asked: Asked, folder: Path, seen: Seen, console: Console, today: 
             raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
         files[path] = draft.rig_text(seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(asked), today)
         rig = _parsed(path, files[path])
-        console.print(f"No rig of the catalogue is like it; drafted [bold]{escape(str(path))}[/]")
-    own = folder / "host_vars" / f"{asked.host}.yml"
-    if not own.exists():
-        return {**files, own: draft.host_text(rig, draft.slots(rig, seen.gpus), today)}
-    if own.is_file() and isinstance(there := load(own), dict) and there.get("rig") == rig.key:
-        console.print(f"{escape(str(own))} is there already and says rig: {escape(rig.key)}; it stays as it is")
-        return files
-    todo = f"move {own} away, or choose another --host"
-    raise UsageError("init", f"{own} is there already, and is not about {rig.key}", "a name that is free", todo)
-
-
-def _text(path: Path) -> str:
-    """A file's text, "" when it is not there. Raises InputError."""
-    try:
-        return path.read_text(encoding="utf-8") if path.exists() else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"cannot be read: {error}", "a readable UTF-8 file") from None
+        console.print(f"No rig that is known is like it; drafted [bold]{escape(str(path))}[/]")
+    slots = draft.slots(rig, seen.gpus)
+    there = inventory.host_variables(folder, asked.host)
+    if not there:
+        return {**files, folder / "host_vars" / f"{asked.host}.yml": draft.host_text(rig, slots, today)}
+    if there.get("rig") != rig.key:
+        found = f"{folder}/host_vars has {asked.host} already, and it is not about {rig.key}"
+        raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
+    text = f"{folder}/host_vars has {asked.host} already, with rig: {rig.key}; it stays as it is"
+    console.print(escape(text))
+    if "slots" not in there:
+        console.print(f"It names no positions; these would be slots: {escape(str(slots))}", soft_wrap=True)
+    return files
 
 
 def _variables(asked: Asked) -> dict[str, Any]:
     """The connection variables of the address. Raises UsageError for a name or an address that cannot be one."""
     if not _NAME.fullmatch(asked.host):
-        raise UsageError(
-            "--host", f"'{asked.host}' is no name for a host", "letters, digits, . _ and -, such as servbadge"
-        )
+        wanted = "up to 63 letters, digits, . _ and -, such as servbadge"
+        raise UsageError("--host", f"'{asked.host[:80]}' is no name for a host", wanted)
     found = _ADDRESS.fullmatch(asked.address)
     if not found or (found["port"] and not 0 < int(found["port"]) < 65536):
-        raise UsageError(
-            "--address", f"'{asked.address}' is no address", "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20"
-        )
-    variables: dict[str, Any] = {"ansible_host": found["host"].strip("[]")}
+        wanted = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
+        raise UsageError("--address", f"'{asked.address[:80]}' is no address", wanted)
+    variables: dict[str, Any] = {"ansible_host": (found["bare"] or found["host"]).strip("[]")}
     if found["user"]:
         variables["ansible_user"] = found["user"]
     if found["port"]:
@@ -143,9 +155,9 @@ def _variables(asked: Asked) -> dict[str, Any]:
     return variables
 
 
-def _shared(folder: Path) -> Mapping[str, Any]:
+def _shared(known: Inventory | None) -> Mapping[str, Any]:
     """The known_hosts file that the first host of the inventory names, which group variables give to all; {} where none does."""
-    hosts = inventory.read(folder).hosts.values() if (folder / "hosts.yml").exists() else ()
+    hosts = known.hosts.values() if known else ()
     named = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
     return {"ssh_known_hosts": named[0]} if named else {}
 
@@ -197,7 +209,9 @@ def _rig(asked: Asked, folder: Path, seen: Seen, console: Console) -> Rig | None
         draft.slots(chosen, seen.gpus)
         console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
         return chosen
-    every = [catalogue.rig(name, "init") for name in catalogue.rigs()]
+    own = folder / "rigs"
+    names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.rigs()))
+    every = [catalogue.rig(name, "init", own) for name in names]
     found = draft.matching(every, here, seen.board)
     if len(found) == 1:
         console.print(f"It is the rig [bold]{found[0].key}[/]: {escape(found[0].title)}")
@@ -218,21 +232,31 @@ def _chosen(found: Sequence[Rig], console: Console) -> Rig | None:
         console.print(f"  [bold]{rig.key}[/]  {escape(rig.title)}")
     while True:
         answer = asking.answer("Which rig is it? (Enter: none of them) ")
-        if not answer or answer in keys:
-            return next((rig for rig in found if rig.key == answer), None)
+        if not answer or answer.casefold() in [key.casefold() for key in keys]:
+            return next((rig for rig in found if rig.key.casefold() == answer.casefold()), None)
         console.print(f"{escape(answer)} is none of {', '.join(keys)}")
 
 
 def _supply_w(asked: Asked) -> int:
-    """The watts of the power supply, 0 when nobody says. Raises UsageError."""
-    given = asked.supply_w.lower().removesuffix("w").strip()
-    if not given and asking.on_terminal():
-        given = asking.answer("How many watts has its power supply? (Enter: not known) ").removesuffix("w").strip()
-    if not given:
-        return 0
-    if not given.isdigit() or not (int(given) == 0 or 50 <= int(given) <= 20000):
-        raise UsageError("--supply-w", f"'{given}' are no watts of a power supply", "a number such as 1600")
-    return int(given)
+    """The watts of the power supply, 0 when nobody says. Raises UsageError for a flag that says no watts."""
+    wanted = "watts from 50 to 20000, such as 1600"
+    if asked.supply_w:
+        if (watts := _watts(asked.supply_w)) is None:
+            raise UsageError("--supply-w", f"'{asked.supply_w}' are no watts of a power supply", wanted)
+        return watts
+    while asking.on_terminal():
+        given = asking.answer("How many watts has its power supply? (Enter: not known) ")
+        if (watts := _watts(given or "0")) is not None:
+            return watts
+        print(f"wanted: {wanted}")
+    return 0
+
+
+def _watts(text: str) -> int | None:
+    """The number in `1600`, `1600 W` or `1600 watts`; None when it is none that a supply has."""
+    found = re.fullmatch(r"([0-9]{1,6}) *(w|watts?)?", text.strip().lower())
+    watts = int(found[1]) if found else -1
+    return watts if watts == 0 or 50 <= watts <= 20000 else None
 
 
 def _parsed(path: Path, text: str) -> Rig:
@@ -242,30 +266,6 @@ def _parsed(path: Path, text: str) -> Rig:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / path.name).write_text(text, encoding="utf-8")
         return catalogue.rig(path.stem, "init", Path(folder))
-
-
-def _write(files: Mapping[Path, str], folder: Path) -> None:
-    """Every file stands, and the inventory can be read with them; or all is as it was. Raises InputError, UsageError."""
-    before = {path: path.read_bytes() if path.exists() else None for path in files}
-    try:
-        for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_name(f".{path.name}.new")
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(path)
-        inventory.read(folder)
-    except BaseException as error:
-        for path, was in before.items():
-            with contextlib.suppress(OSError):
-                path.with_name(f".{path.name}.new").unlink(missing_ok=True)
-                if was is None:
-                    path.unlink(missing_ok=True)
-                elif path.read_bytes() != was:
-                    path.write_bytes(was)
-        if isinstance(error, OSError):
-            found = f"{error.filename} cannot be written ({error.strerror})"
-            raise UsageError("init", found, "an inventory that you may write") from None
-        raise
 
 
 def offer(address: str, inventory_path: str) -> str:

@@ -164,6 +164,11 @@ def _groups_of(host: str, groups: Mapping[str, _Group], parents: Mapping[str, li
     return sorted(depth, key=lambda name: (depth[name], name))
 
 
+def host_variables(folder: Path, name: str) -> dict[str, Any]:
+    """What `host_vars/` of an inventory's folder says of a host, which the inventory need not have; {} when nothing."""
+    return {variable: value for variable, (value, _) in _vars_files(folder / "host_vars", name).items()}
+
+
 def _vars_files(folder: Path, name: str) -> _Given:
     """The variables of `NAME`, `NAME.yml`, `NAME.yaml` or every file in the directory `NAME/`."""
     files = [file for file in (folder / f"{name}.yml", folder / f"{name}.yaml", folder / name) if file.is_file()]

@@ -25,12 +25,25 @@ def _explain(console: Console, text: str, inventory: str) -> None:
     from rigwright.report.explain import show
 
     if text == "-":
-        text = sys.stdin.read()
+        text = _stdin()
         if not text.strip():
             raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
     there = inventory or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
     rigs = read_inventory(inventory).rigs if there else None  # the catalogue explains without an inventory too
     show(console, found_in(text, datetime.date.today(), rigs))
+
+
+_MOST = 4 << 20
+
+
+def _stdin() -> str:
+    """What is piped in, the last 4 MiB of it; bytes that are not UTF-8 become U+FFFD."""
+    if sys.stdin is None:
+        return ""
+    kept = b""
+    while read := sys.stdin.buffer.read(_MOST):
+        kept = (kept + read)[-_MOST:]
+    return kept.decode("utf-8", "replace")
 
 
 def check() -> int:
@@ -69,7 +82,17 @@ def _check(console: Console) -> None:
 def _guarded(act: Callable[[Console], None]) -> int:
     try:
         act(Console(emoji=False, soft_wrap=not sys.stdout.isatty()))
+        sys.stdout.flush()
     except RigwrightError as error:
         print(f"error {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has had enough: head
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"error stdout: cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0

@@ -16,7 +16,7 @@ from typing import Any
 import paramiko
 from fabric import Config, Connection
 
-from rigwright.errors import Unreachable
+from rigwright.errors import Unreachable, UsageError
 from rigwright.hosts import Host
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it would say reaches the user as Unreachable
@@ -153,9 +153,9 @@ def _unreachable(
     if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
         todo = "is the machine up, and is ansible_port right?"
         return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
-    if isinstance(error, socket.gaierror):
+    if isinstance(error, (socket.gaierror, UnicodeError)):
         todo = f"set ansible_host for {host.name}: {host.where}"
-        return Unreachable(where, f"the name cannot be resolved ({error.strerror})", "an address", todo)
+        return Unreachable(where, "the name cannot be resolved", "an address, or a name that has one", todo)
     if timed_out or isinstance(error, TimeoutError):
         todo = f"is ansible_host right ({host.where}), and the machine on?"
         return Unreachable(where, f"no login within {timeout_s:g} s", "a host that answers", todo)
@@ -271,15 +271,19 @@ def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
         finally:
             timer.cancel()
             transport.close()
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        raise _unreachable(host, where, error, False, timeout_s) from None
+    except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
+        raise _unreachable(host, where, error, False, timeout_s, connection) from None
     return _known_name(connection), key
 
 
 def trust(name: str, key: paramiko.PKey) -> Path:
     """The key stands in rigwright's own known_hosts afterwards; returns that file."""
     path = OWN_KNOWN_HOSTS.expanduser()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        found = f"cannot be made: {error.strerror}"
+        raise UsageError(str(path.parent), found, "a place for known_hosts that you may write") from None
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     kept = [line for line in lines if line.split()[:2] != [name, key.get_name()]]
     fresh = path.with_suffix(".new")

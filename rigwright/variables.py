@@ -23,6 +23,10 @@ def of_host(host: Host, rigs: Path) -> dict[str, Any]:
         rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs)
         variables["expected_gpus"] = len(rig.gpus)
         variables.setdefault("slots", rig.slots)
+        positions = list(variables["slots"].values())
+        twice = next((position for position in positions if positions.count(position) > 1), None)
+        if twice:
+            raise InputError(host.origin("slots"), f"two bus ids for {twice}", "each position once")
         unknown = [position for position in variables["slots"].values() if position not in rig.gpus]
         if unknown:
             raise InputError(

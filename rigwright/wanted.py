@@ -83,8 +83,8 @@ class Limits:
     application_clocks: Clocks | None = None
 
     def __post_init__(self) -> None:
-        if self.power_limit_w is not None and self.power_limit_w <= 0:
-            raise ValueError(f"power_limit_w {self.power_limit_w}", "watts, such as 200")
+        if self.power_limit_w is not None and not 0 < self.power_limit_w <= 2000:
+            raise ValueError(f"power_limit_w {self.power_limit_w}", "watts of one GPU, such as 200")
 
 
 VARIABLES = {

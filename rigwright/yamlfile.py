@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def load(path: Path, shown: str | None = None) -> Any:
 
 def loads(text: str, name: str) -> Any:
     """As `load`, from a text; `name` is what messages call it."""
+    _shallow(text, name)
     try:
         loader = _Loader(text)
         try:
@@ -70,6 +72,22 @@ def loads(text: str, name: str) -> Any:
         raise InputError(f"{name}:{line}", error.problem or "not YAML", "valid YAML") from None
     except yaml.YAMLError as error:
         raise InputError(name, f"not YAML: {error}", "valid YAML") from None
+
+
+_DEEPEST = 100
+
+
+def _shallow(text: str, name: str) -> None:
+    """Raises InputError for nesting that no inventory has, before it overflows a parser's stack."""
+    depth = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        indent = len(line) - len(line.lstrip(" -?:"))
+        deepest = depth
+        for bracket in re.findall(r"[\[\]{}]", line):
+            depth = max(0, depth + (1 if bracket in "[{" else -1))
+            deepest = max(deepest, depth)
+        if indent > 2 * _DEEPEST or deepest > _DEEPEST:
+            raise InputError(f"{name}:{number}", "lists and mappings nested too deep", f"{_DEEPEST} levels at most")
 
 
 def _build(loader: Any, node: yaml.Node, name: str, above: tuple[int, ...] = ()) -> Any:

@@ -175,7 +175,44 @@ def test_a_host_that_is_there_is_left_alone() -> None:
         draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
 
 
-@pytest.mark.parametrize("before", ["gpu: {hosts: {a: }}\n", "gpu:\n  hosts: {a: }\n", "gpu:\n", "gpu:\n  hosts:\n"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "gpu: {hosts: {a: }}\n",
+        "gpu:\n  hosts: {a: }\n",
+        "just text\n",
+        "[]\n",
+        "{all: {hosts: {a: }}}\n",
+        "a: 1\n...\n",
+    ],
+)
 def test_a_file_that_no_line_fits_into_is_left_alone(before: str) -> None:
-    with pytest.raises(InputError, match="add servbadge by hand"):
+    with pytest.raises(InputError, match="put this under gpu: hosts: yourself"):
         draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "gpu:\n",
+        "gpu:\n  hosts:\n",
+        "gpu:\n  vars: {a: 1}\n  hosts:\n",
+        "gpu:\n  hosts: &all\n    a: {ansible_host: h}\nold:\n  hosts: *all\n",
+    ],
+)
+def test_what_is_empty_is_filled(tmp_path: Path, before: str) -> None:
+    after = draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+    assert _hosts(tmp_path, after).hosts["servbadge"].address == "192.168.1.20"
+
+
+def test_line_ends_and_comments_stay() -> None:
+    before = "gpu:\r\n  hosts:\r\n    servbadge:\r\n      ansible_host: 192.0.2.10  # the basement\r\n"
+    after = draft.with_host(before, "hosts.yml", "servbadge", {"ansible_host": "192.168.1.20", "ansible_user": "ann"})
+    assert after.count("\r\n") == after.count("\n") == 5
+    assert "ansible_host: 192.168.1.20  # the basement" in after
+
+
+def test_an_example_in_braces_gets_the_address(tmp_path: Path) -> None:
+    before = "gpu:\n  hosts:\n    servbadge: {ansible_host: 192.0.2.10, x: 1}\n    b:\n"
+    host = _hosts(tmp_path, draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)).hosts["servbadge"]
+    assert (host.address, host.variables["x"]) == ("192.168.1.20", 1)

@@ -104,10 +104,13 @@ nvidia-smi: Failed to initialize NVML: Driver/library version mismatch
     ("name", "words"),
     [
         ("servbagde", "did you mean 'servbadge'"),
-        ("rtx-3091", "did you mean 'rtx-309"),
+        ("rxt-3090", "did you mean 'rtx-3090'"),
         ("driver.mismach", "did you mean 'driver.mismatch'"),
         ("the driver and library are of another version", "driver.mismatch"),
-        ("qwertzuiop", "copy the line as the program printed it"),
+        ("qwertzuiop", "a log's line as the program printed it"),
+        ("V100", "is it one of v100-pcie-16gb, v100-pcie-32gb, v100-sxm2-16gb"),
+        ("gtx 1060", "is it one of gtx-1060-3gb"),
+        ("CUDA 12", "12.2"),
         ("", "nothing is known of ''"),
     ],
 )

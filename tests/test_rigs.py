@@ -280,7 +280,7 @@ def test_an_unknown_rig_is_told_where_it_was_named() -> None:
         ("supplies: [{watts: 7}]", "supplies:", "'supplies': watts 7"),
         ("supplies: [{count: 2}]", "supplies:", "'supplies' lacks watts"),
         ("lanes: {SXM2-1: {width: 8}}", "lanes:", "lacks generation"),
-        ("variant_of: own", "variant_of:", "unknown rig 'own'"),
+        ("variant_of: own", "variant_of:", "a variant of itself"),
         ("variant_of: servbage", "variant_of:", "did you mean 'servbadge'"),
         ("variant_of: servbadge-32gb", "variant_of:", "'servbadge-32gb' is a variant itself"),
     ],

@@ -21,7 +21,8 @@ def document(path: Path) -> YamlMapping:
     within = path.is_relative_to(FOLDER)
     found = load(path, f"catalogue/{path.relative_to(FOLDER)}" if within else str(path))
     if not isinstance(found, YamlMapping):
-        raise InputError(str(path), "no mapping", "KEY: VALUE")
+        name = f"catalogue/{path.relative_to(FOLDER)}" if within else str(path)
+        raise InputError(name, "no mapping", "KEY: VALUE")
     return found
 
 
@@ -44,8 +45,10 @@ def _over(below: YamlMapping, given: YamlMapping) -> YamlMapping:
     found = YamlMapping({**below, **given})
     found.path, found.line = given.path, given.line
     found.lines = {**dict.fromkeys(below, given.line), **given.lines}
-    sources = YamlMapping({**(below.get("sources") or {}), **(given.get("sources") or {})})
     upper = given.get("sources")
+    if upper is not None and not isinstance(upper, YamlMapping):
+        raise InputError(given.where("sources"), f"'sources' is {upper!r}", "{KEY: where its number comes from}")
+    sources = YamlMapping({**(below.get("sources") or {}), **(upper or {})})
     sources.path, sources.line = given.path, given.line
     sources.lines = {**dict.fromkeys(sources, given.line), **(upper.lines if isinstance(upper, YamlMapping) else {})}
     found["sources"] = sources

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rigwright.catalogue import gpus, reading
+from rigwright.catalogue import drivers, gpus, reading
 from rigwright.catalogue.reading import document, record
 from rigwright.errors import InputError
 from rigwright.typed import Branch, BusId, Release
@@ -142,10 +142,10 @@ def rig(name: str, where: str, folder: Path | None = None) -> Rig:
     base = given.get("variant_of") or None
     below = None
     if base is not None:
-        if base not in known or base == name:
-            raise InputError(
-                given.where("variant_of"), f"unknown rig '{base}'{did_you_mean(str(base), known)}", "a rig"
-            )
+        others = [one for one in known if one != name]
+        if base not in others:
+            what = "a variant of itself" if base == name else f"unknown rig '{base}'{did_you_mean(str(base), others)}"
+            raise InputError(given.where("variant_of"), what, f"one of {', '.join(others)}")
         below = document((folder if folder and base in own else reading.FOLDER / "rigs") / f"{base}.yml")
         if "variant_of" in below:
             raise InputError(
@@ -160,13 +160,20 @@ def _fits(found: Rig, given: YamlMapping, below: YamlMapping) -> None:
     """Raises InputError for a model that is none, and for a position that is none."""
 
     def at(key: str) -> str:
+        if key not in given and "gpus" in given:
+            key = "gpus"  # inherited, and no longer right for these GPUs
         return (given if key in given else below).where(key)
 
+    for key, value, every in (("driver", found.driver, drivers.branches()), ("cuda", found.cuda, drivers.toolkits())):
+        if value not in every:
+            raise InputError(at(key), f"{key} '{value}' is not in the catalogue", f"one of {', '.join(every)}")
     known = gpus.keys()
     for position, model in found.gpus.items():
         if model not in known:
             where = (given if "gpus" in given else below)["gpus"].where(position)
-            raise InputError(where, f"unknown model '{model}'{did_you_mean(model, known)}", "a file in catalogue/gpus/")
+            raise InputError(
+                where, f"unknown model '{model}'{did_you_mean(model, known)}", f"one of {', '.join(known)}"
+            )
     named = [("links", pair.split()) for pair in found.links]
     named += [("lanes", [position]) for position in found.lanes]
     named += [("slots", [position]) for position in found.slots.values()]

@@ -103,12 +103,17 @@ class Board:
         return " ".join(dict.fromkeys(word for word in (self.vendor, self.product, self.board) if word))
 
 
+def _printable(text: str) -> str:
+    """A firmware's text without what would steer a terminal or end a line."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
 _BOARD = 'for name in sys_vendor product_name board_name; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
 _BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer", "default string", "not specified")
 
 
 def _board(result: Result) -> Board:
-    lines = [line.strip() for line in result.text.split("\n")]
+    lines = [_printable(line) for line in result.text.split("\n")]
     if len(lines) < 3:
         raise ValueError("not three lines")
     return Board(*("" if line.lower() in _BLANKS else line for line in lines[:3]))
@@ -122,7 +127,7 @@ _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 
 def _cpu(result: Result) -> str:
     rows = [line.partition(":") for line in result.text.splitlines()]
-    names = [value.strip() for key, _, value in rows if key.strip() == "model name"]
+    names = [_printable(value) for key, _, value in rows if key.strip() == "model name"]
     sockets = sum(key.strip() == "physical id" for key, _, _ in rows)
     if not names:
         raise ValueError("no model name")

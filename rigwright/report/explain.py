@@ -17,6 +17,11 @@ def show(console: Console, found: Sequence[Explanation]) -> None:
         if number:
             console.print()
         console.print(f"[bold]{escape(one.title)}[/]", highlight=False)
+        if not console.is_terminal:
+            for line in one.lines:
+                source = f"  ({line.source})" if line.source else ""
+                print(f"  {line.label:10} {line.text}{source}", file=console.file)
+            continue
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(style="dim", no_wrap=True)
         table.add_column(overflow="fold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -32,7 +33,8 @@ class Text:
     """Writes a run to a stream; safe for many workers."""
 
     def __init__(self, stream: IO[str], inventory: str, many: bool) -> None:
-        self.console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), emoji=False)
+        wide = None if stream.isatty() or "COLUMNS" in os.environ else 160  # nobody's screen: tables need not wrap
+        self.console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), emoji=False, width=wide)
         self.inventory = inventory
         self.many = many
         self._lock = threading.Lock()

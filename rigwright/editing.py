@@ -1,0 +1,88 @@
+"""Files of the user's own, changed whole or not at all: mode, owner, links and line ends stay as they were."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from rigwright.errors import UsageError
+
+
+def text_of(path: Path) -> str:
+    """A file's text with its own line ends, "" when it is not there. Raises UsageError when it cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(str(path), f"cannot be read: {error}", "a readable UTF-8 file") from None
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Nobody else who asks changes files of this folder meanwhile; the folder is there. Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _refused(error, folder) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
+    """Every file has its text and `proof` did not object; or all are as they were. Raises UsageError, and what `proof` raises."""
+    before = {path: path.read_bytes() if path.exists() else None for path in texts}
+    try:
+        for path, text in texts.items():
+            replace(path, text.encode("utf-8"))
+        proof()
+    except BaseException as error:
+        for path, was in before.items():
+            with contextlib.suppress(OSError):
+                if was is None:
+                    path.unlink(missing_ok=True)
+                elif path.read_bytes() != was:
+                    replace(path, was)
+        if isinstance(error, OSError):
+            raise _refused(error, Path(str(error.filename or ""))) from None
+        raise
+
+
+def replace(path: Path, content: bytes) -> None:
+    """The file has this content, whole or not at all; a link leads where it led, mode and owner stay. Raises OSError."""
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as fresh:
+        try:
+            fresh.write(content)
+            fresh.flush()
+            os.fsync(fresh.fileno())
+            if target.exists():
+                was = target.stat()
+                os.fchmod(fresh.fileno(), was.st_mode & 0o7777)
+                with contextlib.suppress(PermissionError):
+                    os.fchown(fresh.fileno(), was.st_uid, was.st_gid)
+            else:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.fchmod(fresh.fileno(), 0o666 & ~mask)
+            os.replace(fresh.name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh.name)
+            raise
+
+
+def _refused(error: OSError, path: Path) -> UsageError:
+    return UsageError(
+        str(path.parent if path.name.startswith(".") else path),
+        f"cannot be written: {error.strerror}",
+        "an inventory directory that you may write",
+        f"ls -ld {path.parent}",
+    )
