@@ -13,6 +13,7 @@ from typing import Literal
 from lab import archive_http, cgroups, host, image, inotify, inventory, login, network, power
 from lab.hardware import hardware
 from lab.host import Host
+from lab.kernelfs import serve as kernelfs
 from lab.lock import lock
 from lab.paths import CACHE, HOSTS, RIGS, STATE, USER
 from lab.programs import need
@@ -50,6 +51,7 @@ def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
         network.bridge_up()
         one = one or _create(name, rig, say)
         _serve(one, say)
+        kernelfs.up(say)
         already = power.running(name)
         power.on(one)
         login.record()
@@ -102,6 +104,7 @@ def down(*, name: str | None = None, say: Say) -> None:
             say(f"{one}: removed")
         if not _traces():
             archive_http.stop()
+            kernelfs.stop()
             cgroups.kill()
             host.unmount(HOSTS)
             network.remove()
@@ -115,12 +118,13 @@ def down(*, name: str | None = None, say: Say) -> None:
 def _traces() -> set[str]:
     """Every host of which anything is left: a record, a disk, a control group, a network namespace."""
     disks = {path.name.removesuffix(".json") for path in HOSTS.glob("*")}
-    return disks | (cgroups.groups() - {archive_http.GROUP}) | network.attached()
+    return disks | (cgroups.groups() - {archive_http.GROUP, kernelfs.GROUP}) | network.attached()
 
 
 def _remove(name: str) -> None:
     power.cut(name)
     network.detach(name)
+    kernelfs.forget(name)
     host.delete(name)
     cgroups.remove(name)
 
@@ -137,6 +141,7 @@ def power_on(name: str) -> None:
     one = power.the(name)
     network.bridge_up()
     _serve(one, lambda _: None)
+    kernelfs.up(lambda _: None)
     power.on(one)
 
 
