@@ -43,6 +43,11 @@ class Host:
         return self.folder / "hw"
 
     @property
+    def kept_keys(self) -> Path:
+        """The ssh host keys from before they were changed on purpose; not there when they were not."""
+        return self.folder / "ssh-kept"
+
+    @property
     def console(self) -> Path:
         """What the host wrote on its console, all boots."""
         return self.folder / "console.log"

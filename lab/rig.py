@@ -103,7 +103,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record
     pci.write(hw / "sys", roots, _spaces(hw))
     memory_kib = (int(described_rig.get("memory_gib", 0)) - int(now.get("memory.gone_gib", 0))) << 20
     (hw / "meminfo").write_text(_meminfo(memory_kib))
-    secure = bool(now.get("secure_boot"))
+    secure = now.get("secure_boot", "0") != "0"
     if secure:
         (hw / "efivars").mkdir()
         (hw / "efivars" / SECURE_BOOT).write_bytes(b"\6\0\0\0\1")

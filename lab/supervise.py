@@ -19,6 +19,14 @@ from lab.hardware import hardware
 from lab.host import Host, load, mount
 from lab.kernelfs import serve as kernelfs
 from lab.paths import RUN, TAG, write
+from lab.standing import booted
+
+HANGS = """#!/bin/sh
+echo 'Keyboard error or no keyboard present'
+echo 'Press F1 to continue'
+exec sleep infinity
+"""
+"""A firmware that waits for somebody: the fault no-return."""
 
 REBOOT = 133
 """How systemd-nspawn with --keep-unit ends when its host asked for a reboot; 0 is a poweroff."""
@@ -64,6 +72,12 @@ def _boot(host: Host, entry: BootEntry) -> int:
     else:
         hwstate.switch_on(host.hw)
         said = list(bootlog.start(os.uname().release, entry.command_line, "", 0))
+    if hwstate.read(host.hw, hwstate.NVRAM).get("boot.hang", "0") != "0":
+        (host.hw / "boot").write_text(HANGS)
+        (host.hw / "boot").chmod(0o755)
+    elif host.rig is None:
+        (host.hw / "boot").unlink(missing_ok=True)
+    booted(host.name)
     kernelfs.log(host.name, said)
     with host.boots.open("a") as boots:
         boots.write(f"{time.time():.2f}\n")

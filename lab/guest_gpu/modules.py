@@ -87,7 +87,7 @@ def insert(path: str, options: list[str]) -> None:
         )
         raise Refused("Exec format error")
     needs = [need for need in info.get("depends", "").split(",") if need]
-    if "secure_boot=1\n" in read(HW + "/nvram/nvram") and "/updates/dkms/" in path:
+    if "secure_boot=1" in read(HW + "/nvram/nvram").splitlines() and "/updates/dkms/" in path:
         klog.say(klog.NOTICE, f"Loading of module with unavailable key is rejected: {name}")
         raise Refused("Key was rejected by service")
     if set(needs) - set(names):

@@ -1,5 +1,5 @@
 /* How the GPUs hang together: PCIe distance (topo.A-B, topo.default), CPUs, memory nodes, peer-to-peer grants
- * (p2p.A-B, p2p.default for pairs without NVLink; p2p.r.A-B and so on for one capability; the numbers are NVML's). */
+ * (p2p.A-B; for pairs without NVLink also p2p.default; p2p.r.A-B and so on for one capability; the numbers are NVML's). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,11 +60,11 @@ NVML(nvmlDeviceGetP2PStatus)(int gpu, word other, unsigned capability, unsigned 
     if (peer < 0 || capability > PCI || !out)
         return INVALID_ARGUMENT;
     snprintf(key, sizeof key, "p2p.%d-%d", low, high);
-    long by_pcie = conf_int(key, conf_int("p2p.default", OK));
-    long usual = by_pcie;
-    if (pair_links(gpu, peer))
+    int linked = pair_links(gpu, peer) > 0;
+    long usual = conf_int(key, linked ? OK : conf_int("p2p.default", OK));
+    if (linked && capability == NVLINK)
         usual = OK;
-    else if (capability == NVLINK || capability == ATOMICS)
+    else if (!linked && (capability == NVLINK || capability == ATOMICS))
         usual = NOT_SUPPORTED_STATUS;
     snprintf(key, sizeof key, "p2p.%c.%d-%d", "rwnap"[capability], low, high);
     *out = (unsigned)conf_int(key, usual);

@@ -1,0 +1,144 @@
+"""Owns faults as people ask for them: put one into a host, heal it, which are there. The faults are the modules of lab/faults."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
+
+from lab import faults, host, hwstate
+from lab.board import board_conf
+from lab.host import Host
+from lab.lock import lock, need_root
+from lab.rig import describe, model
+from lab.standing import Standing, save, standing
+from rigwright.errors import UsageError
+
+Say = Callable[[str], None]
+
+
+class Fault(Protocol):
+    """A module of lab/faults."""
+
+    NEEDS: tuple[str, ...]
+    ONE_GPU: bool
+    LASTS: int | None
+
+    def apply(self, host: Host, gpu: int) -> None: ...
+
+    def heal(self, host: Host, gpu: int) -> None: ...
+
+
+PARTS = {
+    "rig": "a rig",
+    "gpu": "a GPU",
+    "several-gpus": "a second GPU",
+    "nvlink": "NVLink",
+    "ecc": "memory with ECC",
+    "p2p": "a pair of GPUs that may reach each other's memory",
+    "fabric": "NVSwitches and their fabric manager",
+}
+"""What a fault may need, in words."""
+
+
+def names() -> list[str]:
+    """Every fault there is."""
+    return sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(faults.__path__))
+
+
+def find(name: str) -> Fault:
+    """The fault of that name; raises UsageError with the nearest one."""
+    if name not in names():
+        raise UsageError("lab.fault", f"unknown fault {name!r}", ", ".join(names()), _close(name, names()))
+    return cast(Fault, importlib.import_module(f"lab.faults.{name.replace('-', '_')}"))
+
+
+def told(name: str) -> tuple[str, str]:
+    """What happens, and what is then seen."""
+    first, _, then = (inspect.getdoc(find(name)) or "").partition("\n\n")
+    return " ".join(first.split()), " ".join(then.split())
+
+
+def parts(rig: str | None) -> set[str]:
+    """What of PARTS a host of that rig has."""
+    if rig is None:
+        return set()
+    described = describe(rig)
+    board = hwstate.parse(board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]}))
+    linked = any(key.startswith("nvlink.") and value != "0" for key, value in board.items())
+    found = {
+        "rig": True,
+        "gpu": board["gpus"] != "0",
+        "several-gpus": int(board["gpus"]) > 1,
+        "nvlink": linked,
+        "ecc": any(key.endswith(".ecc") and value not in ("", "0") for key, value in board.items()),
+        "p2p": int(board["gpus"]) > 1 and (linked or board.get("p2p.default", "0") == "0"),
+        "fabric": bool(described.get("nvswitches")),
+    }
+    return {name for name, there in found.items() if there}
+
+
+def fault(host_name: str, name: str, gpu: str, say: Say) -> None:
+    """The host has the fault. Raises UsageError when there is no such host, fault or GPU, or the rig has no such part."""
+    one, wanted = the(host_name), find(name)
+    number = _gpu(one, name, wanted, gpu)
+    lacks = [PARTS[part] for part in wanted.NEEDS if part not in parts(one.rig)]
+    if lacks:
+        what = f"rig {one.rig}" if one.rig else "it is a host without a rig and"
+        raise UsageError(one.name, f"{name}: {what} has no {lacks[0].removeprefix('a ')}", f"a host with {lacks[0]}")
+    need_root(f"lab.fault --host {host_name} --fault {name}")
+    with lock(say):
+        wanted.apply(one, number or 0)
+        held = [other for other in standing(one.name) if (other.name, other.gpu) != (name, number)]
+        save(one.name, [*held, Standing(name, number, wanted.LASTS)])
+    say(f"{one.name}: {told(name)[0]}")
+
+
+def heal(host_name: str, name: str, say: Say) -> None:
+    """The host has not this fault any more, on any GPU; without a name: no fault at all. Raises UsageError."""
+    one = the(host_name)
+    if name:
+        find(name)
+    need_root(" ".join(["lab.heal", "--host", host_name, *(["--fault", name] if name else [])]))
+    with lock(say):
+        there = [found for found in standing(one.name) if name in ("", found.name)]
+        if not there:
+            say(f"{one.name}: {f'no {name}' if name else 'no fault'}, nothing to heal")
+        for found in reversed(there):
+            find(found.name).heal(one, found.gpu or 0)
+            save(one.name, [other for other in standing(one.name) if other != found])
+            say(f"{one.name}: {found} healed")
+
+
+def the(name: str) -> Host:
+    """The lab's host of that name; raises UsageError, for other hosts are never broken on purpose."""
+    found = host.load(name)
+    if found is None:
+        known = [one.name for one in host.known()]
+        todo = _close(name, known) if known else f"sudo .venv/bin/invoke lab.up --name {name}"
+        raise UsageError("lab", f"{name!r} is no host of the lab", ", ".join(known) or "a host that lab.up made", todo)
+    return found
+
+
+def _gpu(one: Host, name: str, wanted: Fault, gpu: str) -> int | None:
+    """The GPU that is meant; the first when none is named, None when the fault is of no GPU in particular."""
+    if not wanted.ONE_GPU:
+        if gpu:
+            raise UsageError("lab.fault", f"--gpu {gpu}: {name} is of the whole host", todo="leave --gpu out")
+        return None
+    count = int(hwstate.read(one.hw, hwstate.BOARD).get("gpus", 0)) if one.rig else 0
+    there = [str(number) for number in range(count)]
+    if gpu and there and gpu not in there:
+        close = _close(gpu, there) if not gpu.isdigit() else ""
+        raise UsageError(
+            one.name, f"no GPU {gpu!r}", f"0 to {count - 1}", close or "as nvidia-smi -L counts the whole rig"
+        )
+    return int(gpu or 0)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else "choose one of them"

@@ -1,0 +1,70 @@
+"""unattended-upgrades has moved the driver's packages to the next version; the module in the kernel is the old one.
+
+nvidia-smi says "Failed to initialize NVML: Driver/library version mismatch", the kernel log "NVRM: API mismatch", and
+/var/log/apt/history.log when it was. A reboot loads the new module; healing without one brings the old packages back.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from lab import inside, packages
+from lab.archive import artefact, kernel_values
+from lab.host import Host
+from lab.packages import deb
+from lab.paths import CACHE
+from rigwright.errors import HostError, UsageError
+
+NEEDS: tuple[str, ...] = ("gpu",)
+ONE_GPU = False
+LASTS: int | None = 0
+
+FOLDER = "var/cache/lab-moved"
+INSTALLED = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\n' | sed -n 's/^installed //p'"
+APT = """
+how=$1; shift
+apt-get -y -qq -o CommandLine::AsString="$how" -o Dpkg::Options::=--force-confold -o APT::Sandbox::User=root \
+    --allow-downgrades --allow-change-held-packages install "$@"
+"""
+
+
+def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
+    there = _installed(host)
+    library = next((name for name in there if name.startswith("libnvidia-compute-")), None)
+    if library is None:
+        raise UsageError(host.name, "no NVIDIA driver is installed", "a host with the driver", "invoke provision first")
+    try:
+        version, family = packages.successor(kernel_values(), library, there[library])
+    except ValueError as none:
+        raise HostError(
+            host.name, f"{none}: the packages have moved already", todo="invoke lab.heal, or reboot"
+        ) from none
+    folder = host.root / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    for package in family:
+        if package.name in there or package.name.endswith(f"-{version}"):
+            deb.build(package, folder, lambda what, values: artefact(what, values, CACHE))
+    debs = sorted(f"/{FOLDER}/{path.name}" for path in folder.iterdir())
+    try:
+        inside.run(host, APT, "/usr/bin/unattended-upgrade", *debs, deadline=180)
+    finally:
+        shutil.rmtree(folder)
+    (host.folder / "moved").write_text("".join(f"{name}={there[name]}\n" for name in there if _is_driver(name)))
+
+
+def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
+    kept = host.folder / "moved"
+    if kept.exists():
+        there = _installed(host)
+        before = [line for line in kept.read_text().split() if line.partition("=")[0] in there]
+        inside.run(host, APT, "apt-get install (healed)", *before, deadline=180)
+        kept.unlink()
+
+
+def _installed(host: Host) -> dict[str, str]:
+    rows = (line.split() for line in inside.run(host, INSTALLED).splitlines())
+    return {row[0]: row[1] for row in rows}
+
+
+def _is_driver(name: str) -> bool:
+    return "nvidia" in name and name not in ("nvidia-settings", "nvidia-modprobe")
