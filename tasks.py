@@ -159,7 +159,7 @@ _FAULT_HELP = {"host": "a host of the lab (lab.status)", "fault": "a fault of do
 
 
 @task(positional=[], help={**_FAULT_HELP, "gpu": "the GPU, as the rig counts them (default: 0)"})
-def lab_fault(c: Context, host: str, fault: str, gpu: str = "") -> None:
+def lab_fault(c: Context, host: str = "", fault: str = "", gpu: str = "") -> None:
     """Break a simulated host on purpose, while it runs (root)."""
     from lab.fault import fault as put
 
@@ -167,7 +167,7 @@ def lab_fault(c: Context, host: str, fault: str, gpu: str = "") -> None:
 
 
 @task(positional=[], help={**_FAULT_HELP, "fault": "one fault (default: all that it has)"})
-def lab_heal(c: Context, host: str, fault: str = "") -> None:
+def lab_heal(c: Context, host: str = "", fault: str = "") -> None:
     """Take faults out of a simulated host again (root)."""
     from lab.fault import heal
 

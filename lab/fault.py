@@ -51,6 +51,8 @@ def names() -> list[str]:
 
 def find(name: str) -> Fault:
     """The fault of that name; raises UsageError with the nearest one."""
+    if not name:
+        raise UsageError("lab.fault", "no fault is named", ", ".join(names()), "--fault NAME")
     if name not in names():
         raise UsageError("lab.fault", f"unknown fault {name!r}", ", ".join(names()), _close(name, names()))
     return cast(Fault, importlib.import_module(f"lab.faults.{name.replace('-', '_')}"))
@@ -62,19 +64,21 @@ def told(name: str) -> tuple[str, str]:
     return " ".join(first.split()), " ".join(then.split())
 
 
-def parts(rig: str | None) -> set[str]:
-    """What of PARTS a host of that rig has."""
+def parts(rig: str | None, gpu: int | None = None) -> set[str]:
+    """What of PARTS a host of that rig has; with a GPU, what that one has."""
     if rig is None:
         return set()
     described = describe(rig)
     board = hwstate.parse(board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]}))
-    linked = any(key.startswith("nvlink.") and value != "0" for key, value in board.items())
+    ends = [key.removeprefix("nvlink.") for key, value in board.items() if key.startswith("nvlink.") and value != "0"]
+    linked = any(pair == "default" or gpu is None or str(gpu) in pair.split("-") for pair in ends)
+    models = [one["model"] for number, one in enumerate(described["gpus"]) if gpu in (None, number)]
     found = {
         "rig": True,
         "gpu": board["gpus"] != "0",
         "several-gpus": int(board["gpus"]) > 1,
         "nvlink": linked,
-        "ecc": any(key.endswith(".ecc") and value not in ("", "0") for key, value in board.items()),
+        "ecc": any(board.get(f"model.{name}.ecc", "0") not in ("", "0") for name in models),
         "p2p": int(board["gpus"]) > 1 and (linked or board.get("p2p.default", "0") == "0"),
         "fabric": bool(described.get("nvswitches")),
     }
@@ -85,16 +89,22 @@ def fault(host_name: str, name: str, gpu: str, say: Say) -> None:
     """The host has the fault. Raises UsageError when there is no such host, fault or GPU, or the rig has no such part."""
     one, wanted = the(host_name), find(name)
     number = _gpu(one, name, wanted, gpu)
-    lacks = [PARTS[part] for part in wanted.NEEDS if part not in parts(one.rig)]
+    there = parts(one.rig, number)
+    lacks = [PARTS[part] for part in wanted.NEEDS if part not in there]
     if lacks:
-        what = f"rig {one.rig}" if one.rig else "it is a host without a rig and"
+        what = "a host without a rig" if one.rig is None else f"rig {one.rig}" + (f"'s GPU {number}" if number else "")
         raise UsageError(one.name, f"{name}: {what} has no {lacks[0].removeprefix('a ')}", f"a host with {lacks[0]}")
     need_root(f"lab.fault --host {host_name} --fault {name}")
     with lock(say):
-        wanted.apply(one, number or 0)
-        held = [other for other in standing(one.name) if (other.name, other.gpu) != (name, number)]
-        save(one.name, [*held, Standing(name, number, wanted.LASTS)])
-    say(f"{one.name}: {told(name)[0]}")
+        before = standing(one.name)
+        others = [other for other in before if (other.name, other.gpu) != (name, number)]
+        save(one.name, [*others, Standing(name, number, wanted.LASTS)])  # first: what fails half way can be healed
+        try:
+            wanted.apply(one, number or 0)
+        except UsageError:
+            save(one.name, before)
+            raise
+    say(f"{one.name}: {Standing(name, number, None)}: {told(name)[0]}")
 
 
 def heal(host_name: str, name: str, say: Say) -> None:
@@ -115,9 +125,11 @@ def heal(host_name: str, name: str, say: Say) -> None:
 
 def the(name: str) -> Host:
     """The lab's host of that name; raises UsageError, for other hosts are never broken on purpose."""
-    found = host.load(name)
+    known = {one.name: one for one in host.known()}
+    found = known.get(name)
+    if not name:
+        raise UsageError("lab", "no host is named", "a host of the lab", "--host NAME")
     if found is None:
-        known = [one.name for one in host.known()]
         todo = _close(name, known) if known else f"sudo .venv/bin/invoke lab.up --name {name}"
         raise UsageError("lab", f"{name!r} is no host of the lab", ", ".join(known) or "a host that lab.up made", todo)
     return found

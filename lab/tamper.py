@@ -137,12 +137,11 @@ def retrain(host: Host, gpu: int) -> None:
         _put(end, pci.link_now(link))
 
 
-def acs(host: Host, bits: int) -> None:
-    """ACS control of every bridge."""
-    for address in functions(host):
-        folder = device(host, address)
-        if folder is not None and (folder / "class").read_text().startswith("0x0604"):
-            poke(host, address, ACS_CONTROL, bits)
+def acs(host: Host) -> dict[str, int]:
+    """The address of every bridge, and what its ACS control has."""
+    folders = {address: device(host, address) for address in functions(host)}
+    bridges = [name for name, found in folders.items() if found and (found / "class").read_text().startswith("0x0604")]
+    return {address: peek(host, address, ACS_CONTROL) for address in bridges}
 
 
 def _put(folder: Path, files: dict[str, str]) -> None:

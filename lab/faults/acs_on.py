@@ -5,18 +5,26 @@ lspci -vvv as root says "ACSCtl: SrcValid+ ... ReqRedir+"; setpci takes it back,
 
 from __future__ import annotations
 
-from lab import tamper
+from lab import hwstate, tamper
 from lab.host import Host
-from lab.pciconfig import ACS_ON
+from lab.pciconfig import ACS_CONTROL, ACS_ON
 
 NEEDS: tuple[str, ...] = ("gpu",)
 ONE_GPU = False
 LASTS: int | None = 0
+BEFORE = "acs.before"
 
 
 def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
-    tamper.acs(host, ACS_ON)
+    before = tamper.acs(host)
+    if not hwstate.read(host.hw, hwstate.VOLATILE).get(BEFORE):
+        hwstate.edit(host.hw, volatile={BEFORE: " ".join(f"{address}/{bits}" for address, bits in before.items())})
+    for address in before:
+        tamper.poke(host, address, ACS_CONTROL, ACS_ON)
 
 
 def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
-    tamper.acs(host, 0)
+    for one in hwstate.read(host.hw, hwstate.VOLATILE).get(BEFORE, "").split():
+        address, _, bits = one.partition("/")
+        tamper.poke(host, address, ACS_CONTROL, int(bits))
+    hwstate.edit(host.hw, volatile={BEFORE: ""})

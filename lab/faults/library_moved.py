@@ -22,9 +22,13 @@ LASTS: int | None = 0
 FOLDER = "var/cache/lab-moved"
 INSTALLED = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\n' | sed -n 's/^installed //p'"
 APT = """
-how=$1; shift
-apt-get -y -qq -o CommandLine::AsString="$how" -o Dpkg::Options::=--force-confold -o APT::Sandbox::User=root \
+apt-get -y -qq -o Dpkg::Options::=--force-confold -o APT::Sandbox::User=root \
     --allow-downgrades --allow-change-held-packages install "$@"
+"""
+AS_LOGGED = """
+sed -i 's|^Commandline: apt-get .*/lab-moved/.*|Commandline: /usr/bin/unattended-upgrade|' /var/log/apt/history.log
+mkdir -p /var/log/unattended-upgrades
+echo "$(date '+%F %T'),000 INFO Packages that will be upgraded: $*" >>/var/log/unattended-upgrades/unattended-upgrades.log
 """
 
 
@@ -46,7 +50,8 @@ def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
             deb.build(package, folder, lambda what, values: artefact(what, values, CACHE))
     debs = sorted(f"/{FOLDER}/{path.name}" for path in folder.iterdir())
     try:
-        inside.run(host, APT, "/usr/bin/unattended-upgrade", *debs, deadline=180)
+        inside.run(host, APT, *debs, deadline=180)
+        inside.run(host, AS_LOGGED, *(package.name for package in family if package.name in there))
     finally:
         shutil.rmtree(folder)
     (host.folder / "moved").write_text("".join(f"{name}={there[name]}\n" for name in there if _is_driver(name)))
@@ -57,7 +62,7 @@ def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
     if kept.exists():
         there = _installed(host)
         before = [line for line in kept.read_text().split() if line.partition("=")[0] in there]
-        inside.run(host, APT, "apt-get install (healed)", *before, deadline=180)
+        inside.run(host, APT, *before, deadline=180)
         kept.unlink()
 
 
