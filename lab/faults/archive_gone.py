@@ -1,6 +1,6 @@
 """The package archives answer "404 Not Found" to this host, as a mirror does that has dropped a release.
 
-apt-get update says "does not have a Release file"; what is installed stays as it is.
+apt-get update says "no longer has a Release file"; what is installed stays as it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The file system with /var is full, until it is healed or the host reboots.
 
-df says 100 %, apt-get "You don't have enough free space" or "No space left on device". What is there can be read.
+df says 100 %, apt-get "No space left on device". What is there can be read.
 """
 
 from __future__ import annotations
