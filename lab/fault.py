@@ -90,6 +90,10 @@ def fault(host_name: str, name: str, gpu: str, say: Say) -> None:
     one, wanted = the(host_name), find(name)
     number = _gpu(one, name, wanted, gpu)
     there = parts(one.rig, number)
+    if number is not None and hwstate.values(one.hw).get(f"gpu{number}.absent", "0") != "0" and name != "gpu-missing":
+        raise UsageError(
+            one.name, f"GPU {number} is not on the bus in this boot", "one that is there", "lab.status, lab.heal"
+        )
     lacks = [PARTS[part] for part in wanted.NEEDS if part not in there]
     if lacks:
         what = "a host without a rig" if one.rig is None else f"rig {one.rig}" + (f"'s GPU {number}" if number else "")

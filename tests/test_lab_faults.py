@@ -12,6 +12,7 @@ import pytest
 from lab import bootlog, fault, host, hwstate, pci, rig, standing, tamper
 from lab.board import board_conf
 from lab.faults import fabric_skew
+from lab.guest_gpu import nodes
 from lab.host import Host
 from lab.pciconfig import ACS_CONTROL, LINK_STATUS
 from rigwright.errors import UsageError
@@ -90,6 +91,42 @@ def test_parts_are_those_of_the_rig() -> None:
     assert fault.parts(None) == set()
     assert fault.parts("servbadge", 3) == {"rig", "gpu", "several-gpus", "nvlink", "ecc", "p2p"}
     assert fault.parts("rig-3090") == {"rig", "gpu", "several-gpus"}
+
+
+def test_a_gpu_that_is_not_there_cannot_be_broken(badge: Host) -> None:
+    said(badge.name, "gpu-missing", "1")
+    hwstate.switch_on(badge.hw)
+    with pytest.raises(UsageError, match="GPU 1 is not on the bus"):
+        said(badge.name, "gpu-lost", "1")
+    said(badge.name, "gpu-missing", "1")
+
+
+def test_a_host_that_is_off_is_left_as_it_was(badge: Host) -> None:
+    for name in (
+        "dpkg-locked",
+        "disk-full",
+        "key-changed",
+        "iommu-translated",
+        "nouveau-bound",
+        "library-moved",
+        "dkms-broken",
+    ):
+        with pytest.raises(UsageError, match="it is not up"):
+            said(badge.name, name)
+    assert standing.standing(badge.name) == []
+
+
+@pytest.mark.parametrize(("devices", "major"), [("195 nvidia-frontend\n", 240), (" 10 misc\n", 195)])
+def test_device_nodes_never_lead_to_a_real_gpu(devices: str, major: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, int] = {}
+    monkeypatch.setattr(nodes, "read", lambda _: f"Character devices:\n  1 mem\n{devices}\nBlock devices:\n")
+    monkeypatch.setattr(nodes, "devices", lambda _: [("/sys/a", "nvidia"), ("/sys/b", "nouveau")])
+    monkeypatch.setattr(nodes, "_node", lambda name, number, _: made.update({name: number}))
+    nodes.make(["nvidia", "nvidia_modeset"])
+    assert made == dict.fromkeys(("nvidia0", "nvidiactl", "nvidia-modeset"), major)
+    made.clear()
+    nodes.make([])
+    assert made == {}
 
 
 def test_what_hardware_keeps_and_what_waits_for_a_boot(badge: Host) -> None:

@@ -19,6 +19,7 @@ NEW = "rm -f /etc/ssh/ssh_host_*; ssh-keygen -q -A; systemctl restart ssh"
 
 
 def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
+    inside.first_process(host)
     if not host.kept_keys.exists():
         host.kept_keys.mkdir(mode=0o700)
         for path in (host.root / "etc/ssh").glob("ssh_host_*"):
