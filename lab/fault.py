@@ -90,15 +90,15 @@ def fault(host_name: str, name: str, gpu: str, say: Say) -> None:
     one, wanted = the(host_name), find(name)
     number = _gpu(one, name, wanted, gpu)
     there = parts(one.rig, number)
-    if number is not None and hwstate.values(one.hw).get(f"gpu{number}.absent", "0") != "0" and name != "gpu-missing":
-        raise UsageError(
-            one.name, f"GPU {number} is not on the bus in this boot", "one that is there", "lab.status, lab.heal"
-        )
     lacks = [PARTS[part] for part in wanted.NEEDS if part not in there]
     if lacks:
         what = "a host without a rig" if one.rig is None else f"rig {one.rig}" + (f"'s GPU {number}" if number else "")
         raise UsageError(one.name, f"{name}: {what} has no {lacks[0].removeprefix('a ')}", f"a host with {lacks[0]}")
-    need_root(f"lab.fault --host {host_name} --fault {name}")
+    need_root(" ".join(["lab.fault", "--host", host_name, "--fault", name, *(["--gpu", gpu] if gpu else [])]))
+    if number is not None and hwstate.values(one.hw).get(f"gpu{number}.absent", "0") != "0" and name != "gpu-missing":
+        raise UsageError(
+            one.name, f"GPU {number} is not on the bus in this boot", "one that is there", "lab.status, lab.heal"
+        )
     with lock(say):
         before = standing(one.name)
         others = [other for other in before if (other.name, other.gpu) != (name, number)]
@@ -145,7 +145,7 @@ def _gpu(one: Host, name: str, wanted: Fault, gpu: str) -> int | None:
         if gpu:
             raise UsageError("lab.fault", f"--gpu {gpu}: {name} is of the whole host", todo="leave --gpu out")
         return None
-    count = int(hwstate.read(one.hw, hwstate.BOARD).get("gpus", 0)) if one.rig else 0
+    count = len(describe(one.rig)["gpus"]) if one.rig else 0
     there = [str(number) for number in range(count)]
     if gpu and there and gpu not in there:
         close = _close(gpu, there) if not gpu.isdigit() else ""

@@ -93,6 +93,17 @@ def test_parts_are_those_of_the_rig() -> None:
     assert fault.parts("rig-3090") == {"rig", "gpu", "several-gpus"}
 
 
+def test_without_root_nothing_of_the_host_is_read(badge: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(command: str) -> None:
+        raise UsageError("lab", "need root", command)
+
+    monkeypatch.setattr(fault, "need_root", refuse)
+    (badge.hw / "board.conf").unlink()
+    monkeypatch.setattr(hwstate, "read", lambda *_: pytest.fail("read"))
+    with pytest.raises(UsageError, match="need root"):
+        said(badge.name, "ecc", "1")
+
+
 def test_a_gpu_that_is_not_there_cannot_be_broken(badge: Host) -> None:
     said(badge.name, "gpu-missing", "1")
     hwstate.switch_on(badge.hw)

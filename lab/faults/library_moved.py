@@ -13,7 +13,7 @@ from lab.archive import artefact, kernel_values
 from lab.host import Host
 from lab.packages import deb
 from lab.paths import CACHE
-from rigwright.errors import HostError, UsageError
+from rigwright.errors import UsageError
 
 NEEDS: tuple[str, ...] = ("gpu",)
 ONE_GPU = False
@@ -40,9 +40,11 @@ def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
     try:
         version, family = packages.successor(kernel_values(), library, there[library])
     except ValueError as none:
-        raise HostError(
-            host.name, f"{none}: the packages have moved already", todo="invoke lab.heal, or reboot"
-        ) from none
+        found = f"{none}: the packages have moved already"
+        raise UsageError(host.name, found, "a driver of the archive", "invoke lab.heal or provision") from none
+    kept = {name: there[name] for name in there if _is_driver(name)}
+    held = set(inside.run(host, "apt-mark showhold").split())
+    (host.folder / "moved").write_text("".join(f"{name}={kept[name]} {int(name in held)}\n" for name in kept))
     folder = host.root / FOLDER
     shutil.rmtree(folder, ignore_errors=True)
     for package in family:
@@ -54,16 +56,20 @@ def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
         inside.run(host, AS_LOGGED, *(package.name for package in family if package.name in there))
     finally:
         shutil.rmtree(folder)
-    (host.folder / "moved").write_text("".join(f"{name}={there[name]}\n" for name in there if _is_driver(name)))
 
 
 def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
-    kept = host.folder / "moved"
-    if kept.exists():
-        there = _installed(host)
-        before = [line for line in kept.read_text().split() if line.partition("=")[0] in there]
-        inside.run(host, APT, *before, deadline=180)
-        kept.unlink()
+    record = host.folder / "moved"
+    if not record.exists():
+        return
+    rows = [line.split() for line in record.read_text().splitlines()]
+    names = {which.partition("=")[0] for which, _ in rows}
+    newcomers = [f"{name}-" for name in _installed(host) if _is_driver(name) and name not in names]
+    inside.run(host, APT, *(which for which, _ in rows), *newcomers, deadline=180)
+    held = [which.partition("=")[0] for which, hold in rows if hold == "1"]
+    if held:
+        inside.run(host, 'apt-mark hold "$@"', *held)
+    record.unlink()
 
 
 def _installed(host: Host) -> dict[str, str]:
