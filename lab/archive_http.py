@@ -33,7 +33,11 @@ def refused() -> set[str]:
 
 def refuse(addresses: Iterable[str]) -> None:
     """These addresses get nothing, all others what there is."""
-    write(_REFUSED, "".join(f"{address}\n" for address in sorted(addresses)))
+    text = "".join(f"{address}\n" for address in sorted(addresses))
+    if text:
+        write(_REFUSED, text)
+    else:
+        _REFUSED.unlink(missing_ok=True)
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
