@@ -197,12 +197,31 @@ def lab_down(c: Context, name: str = "") -> None:
 
 @task(positional=[])
 def lab_status(c: Context) -> None:
-    """The simulated hosts: rig, address, state."""
+    """The simulated hosts: rig, address, state, boots, driver loaded and installed (for root), faults."""
     from lab import commands
 
     _guard.done = True
     for one in commands.status():
-        print(f"{one.name:16} {one.rig or '-':16} {one.address:16} {one.state}")
+        print(one)
+
+
+_FAULT_HELP = {"host": "a host of the lab (lab.status)", "fault": "a fault of docs/lab-faults.md"}
+
+
+@task(positional=[], help={**_FAULT_HELP, "gpu": "the GPU, as the rig counts them (default: 0)"})
+def lab_fault(c: Context, host: str = "", fault: str = "", gpu: str = "") -> None:
+    """Break a simulated host on purpose, while it runs (root)."""
+    from lab.fault import fault as put
+
+    _lab(lambda _: put(host, fault, gpu, print))
+
+
+@task(positional=[], help={**_FAULT_HELP, "fault": "one fault (default: all that it has)"})
+def lab_heal(c: Context, host: str = "", fault: str = "") -> None:
+    """Take faults out of a simulated host again (root)."""
+    from lab.fault import heal
+
+    _lab(lambda _: heal(host, fault, print))
 
 
 @task(positional=[])
@@ -256,7 +275,14 @@ if Path(sys.argv[0]).name in ("invoke", "inv", "__main__.py") and sys.argv[1:] a
     atexit.register(_guard.at_exit)
 
 _lab_tasks = Collection("lab")
-for _name, _task in (("up", lab_up), ("down", lab_down), ("status", lab_status), ("ssh-config", lab_ssh_config)):
+for _name, _task in (
+    ("up", lab_up),
+    ("down", lab_down),
+    ("status", lab_status),
+    ("fault", lab_fault),
+    ("heal", lab_heal),
+    ("ssh-config", lab_ssh_config),
+):
     _lab_tasks.add_task(_task, name=_name)
 _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")

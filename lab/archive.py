@@ -85,16 +85,7 @@ def _build(out: Path, cache: Path) -> int:
     (folder / "cuda.gpg").write_bytes(cuda_key.public)
 
     def built(what: str, values: dict[str, str]) -> Path:
-        if what == "nvml":
-            return build_nvml(values["V"], artefacts / "nvml" / values["V"], cache)
-        if what in CUDA_VERSIONS:
-            version = packages.substitute(CUDA_VERSIONS[what], values)
-            return build_cuda(what, version, artefacts / what / version, cache)
-        if what == "nvidia-smi":
-            return nvidia_smi(values["SMI"], cache)
-        if what == "cuda-keyring":
-            return folder / "cuda.gpg"
-        raise ValueError(f"no artefact is called {what!r}")
+        return folder / "cuda.gpg" if what == "cuda-keyring" else artefact(what, values, cache)
 
     table = packages.load(kernel_values())
     for package in table:  # one after the other: the artefacts are made here, not by two threads at once
@@ -109,6 +100,18 @@ def _build(out: Path, cache: Path) -> int:
     (out / "cuda-key-fingerprint").write_text(cuda_key.fingerprint + "\n")
     (out / "ubuntu-archive-keyring.gpg").write_bytes(ubuntu_key.public)
     return len(table)
+
+
+def artefact(what: str, values: dict[str, str], cache: Path) -> Path:
+    """A built file of a package with these values. Raises ValueError for one that nobody can build."""
+    if what == "nvml":
+        return build_nvml(values["V"], cache / "artefacts/nvml" / values["V"], cache)
+    if what in CUDA_VERSIONS:
+        version = packages.substitute(CUDA_VERSIONS[what], values)
+        return build_cuda(what, version, cache / "artefacts" / what / version, cache)
+    if what == "nvidia-smi":
+        return nvidia_smi(values["SMI"], cache)
+    raise ValueError(f"no artefact is called {what!r}")
 
 
 def _folder(package: Package) -> str:

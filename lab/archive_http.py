@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import http
 import http.server
+import io
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from lab import cgroups, network
 from lab.paths import CHECKOUT, RUN, write
@@ -18,6 +22,32 @@ GROUP = "_archive"
 """Its control group; no host can have this name."""
 START_S = 15.0
 _SERVES = RUN / "archive"
+_REFUSED = RUN / "archive.refused"
+"""Addresses, one per line, that get 404 whatever they ask for."""
+
+
+def refused() -> set[str]:
+    """The addresses that get nothing."""
+    return set(_REFUSED.read_text().split()) if _REFUSED.exists() else set()
+
+
+def refuse(addresses: Iterable[str]) -> None:
+    """These addresses get nothing, all others what there is."""
+    text = "".join(f"{address}\n" for address in sorted(addresses))
+    if text:
+        write(_REFUSED, text)
+    else:
+        _REFUSED.unlink(missing_ok=True)
+
+
+class _Handler(http.server.SimpleHTTPRequestHandler):
+    """Files, unless the asker is refused."""
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        if self.client_address[0] in refused():
+            self.send_error(http.HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
 
 
 def url() -> str:
@@ -56,7 +86,7 @@ def stop() -> None:
 def main(directory: str, address: str) -> None:
     """Serves until it is killed."""
     cgroups.enter(GROUP)
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=directory)
+    handler = functools.partial(_Handler, directory=directory)
     with http.server.ThreadingHTTPServer((address, PORT), handler) as server:
         write(_SERVES, f"{directory} http://{address}:{PORT}/\n")
         server.serve_forever()

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from lab import archive_http, cgroups, host, image, inotify, inventory, login, network, power
+from lab import archive_http, cgroups, host, hwstate, image, inotify, inventory, login, network, power
 from lab.hardware import hardware
 from lab.host import Host
-from lab.lock import lock
+from lab.kernelfs import serve as kernelfs
+from lab.lock import lock, need_root
 from lab.paths import CACHE, HOSTS, RIGS, STATE, USER
 from lab.programs import need
+from lab.standing import standing
 from rigwright.errors import UsageError
 
 Say = Callable[[str], None]
@@ -23,7 +25,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class HostStatus:
-    """A host as it is now; `uptime_s` is None while it is off, `address` while the lab has no network."""
+    """A host as it is now; `uptime_s` is None while it is off, `address` while the lab has no network.
+
+    `loaded` and `installed` are driver versions: None without one, "?" for who may not read the host's disk.
+    """
 
     name: str
     rig: str | None
@@ -31,13 +36,23 @@ class HostStatus:
     state: Literal["up", "booting", "off"]
     boots: int
     uptime_s: float | None
+    loaded: str | None
+    installed: str | None
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """One line of lab.status."""
+        driver = f"driver {self.loaded or 'none'}, installed {self.installed or 'none'}" if self.rig else ""
+        broken = f"faults: {' '.join(self.faults)}" if self.faults else ""
+        words = f"{self.name:16} {self.rig or '-':16} {self.address or '-':16} {self.state:8} boot {self.boots:<4} {driver:44} {broken}"
+        return words.rstrip()
 
 
 def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
     """A host of that name lets the user log in over ssh and stands in .lab/inventory; one that was off has its old disk."""
     _check_rig(rig)
     name = _check_name(name or rig or "plain")
-    _root(" ".join(["lab.up", "--name", name, *(["--rig", rig] if rig else [])]))
+    need_root(" ".join(["lab.up", "--name", name, *(["--rig", rig] if rig else [])]))
     need()
     with lock(say):
         one = host.load(name)
@@ -50,6 +65,7 @@ def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
         network.bridge_up()
         one = one or _create(name, rig, say)
         _serve(one, say)
+        kernelfs.up(say)
         already = power.running(name)
         power.on(one)
         login.record()
@@ -86,7 +102,7 @@ def down(*, name: str | None = None, say: Say) -> None:
 
     What is there is read from the system, not remembered: it works after crashes and with no state files, and twice.
     """
-    _root(" ".join(["lab.down", *(["--name", name] if name else [])]))
+    need_root(" ".join(["lab.down", *(["--name", name] if name else [])]))
     if not STATE.exists() and not cgroups.groups() and not network.attached():
         say("the lab is not up: nothing to do")
         return
@@ -102,6 +118,7 @@ def down(*, name: str | None = None, say: Say) -> None:
             say(f"{one}: removed")
         if not _traces():
             archive_http.stop()
+            kernelfs.stop()
             cgroups.kill()
             host.unmount(HOSTS)
             network.remove()
@@ -115,28 +132,33 @@ def down(*, name: str | None = None, say: Say) -> None:
 def _traces() -> set[str]:
     """Every host of which anything is left: a record, a disk, a control group, a network namespace."""
     disks = {path.name.removesuffix(".json") for path in HOSTS.glob("*")}
-    return disks | (cgroups.groups() - {archive_http.GROUP}) | network.attached()
+    return disks | (cgroups.groups() - {archive_http.GROUP, kernelfs.GROUP}) | network.attached()
 
 
 def _remove(name: str) -> None:
     power.cut(name)
+    one = host.load(name)
+    if one is not None and network.subnet() is not None:
+        archive_http.refuse(archive_http.refused() - {str(one.address)})
     network.detach(name)
+    kernelfs.forget(name)
     host.delete(name)
     cgroups.remove(name)
 
 
 def power_cut(name: str) -> None:
     """The host lost its power at this moment; its disk is as it was."""
-    _root("lab.power-cut")
+    need_root("lab.power-cut")
     power.cut(power.the(name).name)
 
 
 def power_on(name: str) -> None:
     """The host boots from the disk it had; returns at once, login.wait waits. Raises UsageError when it is not known."""
-    _root("lab.power-on")
+    need_root("lab.power-on")
     one = power.the(name)
     network.bridge_up()
     _serve(one, lambda _: None)
+    kernelfs.up(lambda _: None)
     power.on(one)
 
 
@@ -152,7 +174,20 @@ def _status(one: Host) -> HostStatus:
         "off" if not live else "up" if networked and login.answers(one) else "booting"
     )
     uptime = time.time() - float(times[-1]) if live and times else None
-    return HostStatus(one.name, one.rig, str(one.address) if networked else None, state, len(times), uptime)
+    faults = tuple(str(found) for found in standing(one.name))
+    address = str(one.address) if networked else None
+    return HostStatus(one.name, one.rig, address, state, len(times), uptime, *_driver(one), faults)
+
+
+def _driver(one: Host) -> tuple[str | None, str | None]:
+    """The version of the loaded module and of the library on the disk."""
+    if not os.access(one.folder, os.X_OK):
+        return "?", "?"
+    loaded = hwstate.read(one.hw, hwstate.VOLATILE).get("driver.loaded", "none")
+    library = one.root / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    return None if loaded == "none" else loaded, library.readlink().name.split(".so.")[
+        1
+    ] if library.is_symlink() else None
 
 
 def ssh_config() -> str:
@@ -172,12 +207,3 @@ def _check_rig(rig: str | None) -> None:
         close = difflib.get_close_matches(rig, rigs, 1)
         hint = f"did you mean {close[0]!r}?" if close else "choose one of them"
         raise UsageError("lab.up", f"unknown rig {rig!r}", ", ".join(rigs) or "a file in lab/rigs", hint)
-
-
-def _root(command: str) -> None:
-    """This process is root's and what it writes on a host's disk can be read there; raises UsageError."""
-    os.umask(0o022)
-    if os.geteuid() != 0:
-        raise UsageError(
-            "lab", "simulated hosts need root (mounts, namespaces)", "root", f"sudo .venv/bin/invoke {command}"
-        )

@@ -22,8 +22,8 @@ class Hardware(Protocol):
     def install(self, rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:
         """Once, on the fresh disk mounted at `root`."""
 
-    def power_on(self, rig: str, root: Path, hw: Path, boot: BootEntry) -> None:
-        """Before every boot, with the entry that GRUB chose."""
+    def power_on(self, rig: str, root: Path, hw: Path, boot: BootEntry) -> list[tuple[int, str]]:
+        """Before every boot, with the entry that GRUB chose; what its kernel says first, with priorities."""
 
 
 def hardware() -> Hardware:

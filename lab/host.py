@@ -43,6 +43,11 @@ class Host:
         return self.folder / "hw"
 
     @property
+    def kept_keys(self) -> Path:
+        """The ssh host keys from before they were changed on purpose; not there when they were not."""
+        return self.folder / "ssh-kept"
+
+    @property
     def console(self) -> Path:
         """What the host wrote on its console, all boots."""
         return self.folder / "console.log"
@@ -107,8 +112,14 @@ def mount(host: Host) -> None:
     """The host's disk is at host.root: its own changes over the rig's layers over the base."""
     if host.root in mounts(host.root):
         return
-    for path in (host.folder, host.folder / "upper", host.folder / "work", host.root, host.hw):
-        path.mkdir(exist_ok=True, mode=0o700 if path == host.folder else 0o755)  # root's own, whoever called sudo
+    modes = {
+        host.folder: 0o700,
+        host.hw: 0o711,
+    }  # root's own, whoever called sudo; the state is not to be found by looking
+    for path in (host.folder, host.folder / "upper", host.folder / "work", host.root, host.hw, host.hw / "kernel"):
+        path.mkdir(exist_ok=True)
+        if path != host.root:
+            path.chmod(modes.get(path, 0o755))
     # `volatile` leaves this behind and refuses to mount over it: only a crash of the machine itself could lose writes.
     shutil.rmtree(host.folder / "work" / "work" / "incompat", ignore_errors=True)
     gone = [layer for layer in host.layers if not layer.is_dir()]

@@ -15,7 +15,7 @@ from lab.programs import run
 from rigwright.errors import HostError
 
 GUEST = Path(__file__).resolve().parent / "guest_gpu"
-PARTS = ("kmod", "kmod.py", "modules.py", "driver.py", "state.py", "build-layer", "framebuffer-hook")
+PARTS = ("kmod", *(path.name for path in sorted(GUEST.glob("*.py"))), "build-layer", "framebuffer-hook")
 PREINSTALLED = ("linux-modules-@KVER@", "linux-image-@KVER@", "lsb-release", "unattended-upgrades")
 """Packages of our archive that an Ubuntu server has from the start."""
 REAL = ("gnupg", "adduser")

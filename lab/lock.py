@@ -1,16 +1,26 @@
-"""Owns the rule that one lab command at a time changes the machine."""
+"""Owns the rules that one lab command at a time changes the machine, and root alone."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator
 
 from lab.paths import HOSTS, RUN, STATE, folder
-from rigwright.errors import HostError
+from rigwright.errors import HostError, UsageError
 
 LOCK_S = 1800.0
+
+
+def need_root(command: str) -> None:
+    """This process is root's and what it writes on a host's disk can be read there; raises UsageError."""
+    os.umask(0o022)
+    if os.geteuid() != 0:
+        raise UsageError(
+            "lab", "simulated hosts need root (mounts, namespaces)", "root", f"sudo .venv/bin/invoke {command}"
+        )
 
 
 @contextlib.contextmanager

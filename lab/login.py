@@ -29,7 +29,8 @@ def record() -> None:
     """.lab/known_hosts has every host's own keys, read from its disk (nobody in between could give others), .lab/ssh_config each."""
     lines = []
     for host in known():
-        for path in sorted((HOSTS / host.name / "upper/etc/ssh").glob("ssh_host_*_key.pub")):
+        keys = host.kept_keys if host.kept_keys.exists() else HOSTS / host.name / "upper/etc/ssh"
+        for path in sorted(keys.glob("ssh_host_*_key.pub")):
             kind, public = path.read_text().split()[:2]
             lines.append(f"{host.address},{host.name} {kind} {public}\n")
     write(KNOWN_HOSTS, "".join(lines))

@@ -1,7 +1,7 @@
 """The PCI tree of a rig, as plain files in the kernel's own layout: sys/devices/pci*, sys/bus/pci, to be bound over sysfs.
 
-lspci, setpci and lshw read nothing else. `config` is a plain file: everybody may read all of it (in life only root), and
-what setpci writes stays until the next boot, unmasked.
+lspci, setpci and lshw read nothing else. `config` is served by lab/kernelfs: 64 bytes for all but root, writes masked. Where
+there is no FUSE it is a plain file: everybody may read all of it, and what setpci writes stays unmasked until the next boot.
 
 GPUs that the rig's pcie_levels put at PIX or PXB of each other sit behind one PCIe switch, every other GPU behind a root
 port of its own; NUMA node N has its root bus at 0x80 * N. Every board has its management controller's VGA (ASPEED).
@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.pciconfig import Bar, Function, Link, config
+from lab.pciconfig import Bar, Function, Link, config, writable
 
 SPEED_OF_GENERATION = {
     1: "2.5 GT/s PCIe",
@@ -23,6 +23,8 @@ SPEED_OF_GENERATION = {
     5: "32.0 GT/s PCIe",
 }
 GIB, MIB = 1 << 30, 1 << 20
+SERVED = "/run/lab/hw/kernel/config"
+"""Where a host finds the configuration spaces that lab/kernelfs serves."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class PciGpu:
     width: int
     generation_now: int
     width_now: int
+    is_absent: bool = False
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Node:
     function: Function
     numa_node: int
     below: list[Node] = field(default_factory=list)
+    is_absent: bool = False
 
 
 def tree(gpus: list[PciGpu], levels: dict[str, str]) -> list[tuple[str, list[Node]]]:
@@ -62,7 +66,7 @@ def tree(gpus: list[PciGpu], levels: dict[str, str]) -> list[tuple[str, list[Nod
         functions = roots.setdefault(numa, [_host_bridge(bus, numa)])
         slots[numa] = slots.get(numa, 1) + 1
         port = f"0000:{bus:02x}:{slots[numa]:02x}.0"
-        ends = [Node(_gpu(gpus[i], irq + i), numa) for i in group]
+        ends = [Node(_gpu(gpus[i], irq + i), numa, is_absent=gpus[i].is_absent) for i in group]
         buses = [int(gpus[i].address[5:7], 16) for i in group]
         if len(group) == 1:
             below, low = ends, buses[0]
@@ -117,7 +121,7 @@ def _gpu(gpu: PciGpu, irq: int) -> Function:
     kind, clazz = ("legacy", 0x030000) if gpu.is_display else ("endpoint", 0x030200)
     return Function(
         gpu.address, 0x10DE, gpu.device_id, clazz, *gpu.subsystem, kind, bars, revision=0xA1, irq=irq,
-        link=Link(gpu.generation, gpu.width, gpu.generation_now, gpu.width_now),
+        link=Link(gpu.generation, gpu.width, *((1, 0) if gpu.is_absent else (gpu.generation_now, gpu.width_now))),
     )  # fmt: skip
 
 
@@ -137,8 +141,11 @@ def _bridge(address: str, kind: str, end: Node | None, secondary: int, subordina
     )  # fmt: skip
 
 
-def write(sys: Path, roots: list[tuple[str, list[Node]]]) -> None:
-    """The tree under `sys`, no driver bound anywhere."""
+def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = None) -> None:
+    """The tree under `sys`, no driver bound anywhere.
+
+    `spaces` is the folder from which lab/kernelfs serves the configuration spaces, None: each is a plain file.
+    """
     bus = sys / "bus/pci"
     for name in ("devices", "drivers", "slots"):
         (bus / name).mkdir(parents=True)
@@ -149,12 +156,14 @@ def write(sys: Path, roots: list[tuple[str, list[Node]]]) -> None:
         folder = sys / "devices" / f"pci{root}"
         folder.mkdir(parents=True)
         for node in functions:
-            _node(bus, folder, node)
+            _node(bus, folder, node, spaces)
 
 
-def _node(bus: Path, folder: Path, node: Node) -> None:
-    """One function's folder, its link in bus/pci/devices, and everything below it."""
+def _node(bus: Path, folder: Path, node: Node, spaces: Path | None) -> None:
+    """One function's folder, its link in bus/pci/devices, and everything below it; nothing of one that is not there."""
     f = node.function
+    if node.is_absent:
+        return
     here = folder / f.address
     here.mkdir()
     values = {
@@ -164,10 +173,7 @@ def _node(bus: Path, folder: Path, node: Node) -> None:
         "resource": f.resource, "local_cpulist": f"0-{(os.cpu_count() or 1) - 1}", "uevent": f.uevent,
     }  # fmt: skip
     if f.link:
-        values |= {
-            "current_link_speed": SPEED_OF_GENERATION[f.link.generation_now],
-            "current_link_width": str(f.link.width_now),
-        }
+        values |= link_now(f.link)
         values |= {"max_link_speed": SPEED_OF_GENERATION[f.link.generation], "max_link_width": str(f.link.width)}
     if f.clazz == 0x030000:
         values["boot_vga"] = "1" if f.kind == "conventional" else "0"
@@ -175,8 +181,20 @@ def _node(bus: Path, folder: Path, node: Node) -> None:
         (here / name).write_text(text + "\n")
     for name in ("remove", "rescan", "reset"):
         (here / name).write_text("")
-    (here / "config").write_bytes(config(f))
+    if spaces is None:
+        (here / "config").write_bytes(config(f))
+    else:
+        (spaces / f.address).write_bytes(config(f) + writable(f))
+        (here / "config").symlink_to(f"{SERVED}/{f.address}")
     (here / "subsystem").symlink_to(os.path.relpath(bus, here))
     (bus / "devices" / f.address).symlink_to(os.path.relpath(here, bus / "devices"))
     for child in node.below:
-        _node(bus, here, child)
+        _node(bus, here, child, spaces)
+
+
+def link_now(link: Link) -> dict[str, str]:
+    """What sysfs says of a link as it came up."""
+    return {
+        "current_link_speed": SPEED_OF_GENERATION[link.generation_now],
+        "current_link_width": str(link.width_now),
+    }

@@ -13,6 +13,10 @@ class Put(Protocol):
     def __call__(self, at: int, layout: str, *values: int) -> None: ...
 
 
+LINK_STATUS = 0x8A
+ACS_CONTROL, ACS_CAPABILITY, ACS_ON = 0xF2A, 0x005F, 0x001D
+"""Where ACS is switched, what a bridge can, and what is on as boards come: it redirects, which costs peer-to-peer."""
+
 PORT_TYPE = {"endpoint": 0, "legacy": 1, "root": 4, "upstream": 5, "downstream": 6}
 
 
@@ -134,6 +138,28 @@ def config(f: Function) -> bytes:
     return bytes(space)
 
 
+def writable(f: Function) -> bytes:
+    """As long as the configuration space: the bits that a write changes. Everything else stays as it is, as in life."""
+    express = f.kind in PORT_TYPE
+    mask = bytearray(4096 if express else 256)
+    for at, bits in ((0x04, 0x0547), (0x0C, 0x00FF), (0x3C, 0x00FF)):
+        struct.pack_into("<H", mask, at, bits)
+    if express:
+        for at, bits in ((0x64, 0x0003), (0x80, 0x7FFF), (0x88, 0x01FF), (0xA8, 0x001F)):
+            struct.pack_into("<H", mask, at, bits)
+        if f.is_bridge:
+            struct.pack_into("<H", mask, 0x3E, 0x0043)
+            struct.pack_into("<H", mask, ACS_CONTROL, ACS_CAPABILITY)
+    return bytes(mask)
+
+
+def link_status(f: Function) -> int:
+    """The register LnkSta: the speed and width that the link came up with; a port without a card has none of 0 lanes."""
+    link = f.link or Link(3, 16, 3, 16)
+    active = 0x2000 if f.kind in ("root", "downstream") and link.width_now else 0
+    return link.generation_now | link.width_now << 4 | 0x1000 | active
+
+
 def _express(f: Function, put: Put) -> None:
     """Capabilities: power management, MSI, PCI Express, and on bridges the subsystem id; extended: AER, ACS on bridges."""
     port = f.kind in ("root", "downstream")
@@ -143,18 +169,16 @@ def _express(f: Function, put: Put) -> None:
     put(0x7C, "IHH", 0x00008DE1 if not f.is_bridge else 0x00008001, 0x2930, 0)
     link = f.link or Link(3, 16, 3, 16)
     put(0x84, "IH", link.generation | link.width << 4 | (0x3 << 20 if port else 0), 0x0040)
-    put(0x8A, "H", link.generation_now | link.width_now << 4 | 0x1000 | (0x2000 if port else 0))
+    put(LINK_STATUS, "H", link_status(f))
     if port:
-        put(0x8C, "IHH", int(f.address[8:10], 16) << 19, 0, 0x40)
+        put(0x8C, "IHH", int(f.address[8:10], 16) << 19, 0, 0x40 if link.width_now else 0)
     put(0x9C, "IHH", 0x00070813 if not f.is_bridge else 0x00000010, 0x0009, 0)
     put(0xA4, "IHH", ((1 << link.generation) - 1) << 1, link.generation, 0x001E)
     if f.is_bridge:
         put(0xB4, "BBHHH", 0x0D, 0, 0, f.vendor, f.device)
         put(0x100, "III", 0x0003 | 1 << 16 | 0xFB4 << 20, 0x12345678, 0x9ABCDEF0)
         put(0xFB4, "I", 0x0001 | 1 << 16 | 0xF24 << 20)
-        put(
-            0xF24, "IHH", 0x000D | 1 << 16, 0x005F, 0x001D
-        )  # ACS on, redirecting: what costs peer-to-peer, as boards come
+        put(0xF24, "IHH", 0x000D | 1 << 16, ACS_CAPABILITY, ACS_ON)
         return
     put(0x100, "IIIIHHI", 0x0002 | 1 << 16 | 0x128 << 20, 0, 0, 0, 0, 0, 0)
     put(0x128, "II", 0x0004 | 1 << 16 | 0x420 << 20, 0)

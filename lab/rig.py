@@ -3,13 +3,15 @@
 The lab calls four functions: archive and layers build what all hosts of a rig share, install furnishes one host's disk, and
 power_on plays the firmware before every boot. `hw` is the simulated hardware, in the host at /run/lab/hw:
 
-    boot board.conf archive-url    written by install
-    sys proc initrd cmdline        written by power_on, new at every boot
-    volatile nvram                 the driver's state; volatile is emptied by power_on
+    board.conf archive-url               written by install
+    boot sys proc initrd cmdline meminfo written by power_on, new at every boot; efivars with Secure Boot
+    volatile nvram                       the state of driver and hardware (hwstate.py); volatile is emptied by power_on
+    kernel                               the kernel log and configuration spaces of lab/kernelfs; those lie in hw/../pci
 """
 
 from __future__ import annotations
 
+import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +21,9 @@ from typing import Any, Protocol
 import yaml
 
 from lab import archive as archives
-from lab import initrd, layer, pci
+from lab import bootlog, hwstate, initrd, layer, pci
 from lab.board import board_conf
+from lab.kernelfs import serve as kernelfs
 from lab.paths import CHECKOUT, RIGS
 from rigwright.errors import HostError
 
@@ -33,6 +36,9 @@ echo 'Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(
 exec sleep infinity
 """
 """What a host does instead of booting when its initrd is damaged: it says so on the console and hangs, as in life."""
+
+SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+"""The firmware's variable, as it is named in efivarfs."""
 
 Say = Callable[[str], None]
 archive = archives.archive
@@ -59,7 +65,7 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None
     url = archive_url.rstrip("/")
     for folder in ("nvram", "volatile"):
         (hw / folder).mkdir(parents=True, exist_ok=True)
-        (hw / folder).chmod(0o755)
+        (hw / folder).chmod(0o711)
     (hw / "nvram/nvram").touch()
     (hw / "archive-url").write_text(url + "\n")
     models = {gpu["model"]: model(gpu["model"]) for gpu in describe(rig)["gpus"]}
@@ -72,14 +78,18 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None
     (etc / "sources.list").write_text("".join(lines))
 
 
-def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
-    """The machine is switched on: no driver is loaded, no device bound, and the initrd's content lies ready for hw/boot."""
-    for name in ("sys", "proc", "initrd", "volatile", "flavours"):
+def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record]:
+    """The machine is switched on: no driver is loaded, no device bound, and the initrd's content lies ready for hw/boot.
+
+    Returns what the kernel says until then.
+    """
+    for name in ("sys", "proc", "initrd", "volatile", "flavours", "efivars"):
         shutil.rmtree(hw / name, ignore_errors=True)
     for name in ("sys", "proc", "volatile", "flavours"):
         (hw / name).mkdir()
-        (hw / name).chmod(0o755)
-    (hw / "volatile/state").write_text(f"driver.loaded=none\nboot.token={time.time_ns()}\n")
+        (hw / name).chmod(0o711 if name == "volatile" else 0o755)
+    hwstate.switch_on(hw)
+    hwstate.edit(hw, volatile={"driver.loaded": "none", "boot.token": time.time_ns()})
     (hw / "volatile/clients").touch()
     (hw / "volatile/contexts").touch()
     (hw / "volatile/modules").touch()
@@ -88,16 +98,54 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
     (hw / "cmdline").write_text(boot.command_line + "\n")
     shutil.copyfile(GUEST / "boot", hw / "boot")
     (hw / "boot").chmod(0o755)
-    gpus = list(plugged_in((hw / "board.conf").read_text()))
-    levels = describe(rig).get("pcie_levels") or {}
-    pci.write(hw / "sys", pci.tree(gpus, levels))
-    for gpu, described in zip(gpus, describe(rig)["gpus"], strict=True):
+    described_rig, now = describe(rig), hwstate.values(hw)
+    gpus = list(plugged_in("".join(f"{key}={value}\n" for key, value in now.items())))
+    roots = pci.tree(gpus, described_rig.get("pcie_levels") or {})
+    pci.write(hw / "sys", roots, _spaces(hw))
+    memory_kib = (int(described_rig.get("memory_gib", 0)) - int(now.get("memory.gone_gib", 0))) << 20
+    (hw / "meminfo").write_text(_meminfo(memory_kib))
+    secure = now.get("secure_boot", "0") != "0"
+    if secure:
+        (hw / "efivars").mkdir()
+        (hw / "efivars" / SECURE_BOOT).write_bytes(b"\6\0\0\0\1")
+    for gpu, described in zip(gpus, described_rig["gpus"], strict=True):
         (hw / "flavours" / gpu.address).write_text(" ".join(model(described["model"])["module_flavours"]) + "\n")
     if boot.initrd is not None:
         try:
             initrd.unpack(_on_disk(root, boot.initrd), hw / "initrd", root)
         except HostError as damaged:
             (hw / "boot").write_text(PANIC.format(damaged))
+    return [
+        *bootlog.start(platform.release(), boot.command_line, described_rig.get("board", ""), memory_kib),
+        *(bootlog.lockdown() if secure else ()),
+        *bootlog.iommu(boot.command_line),
+        *bootlog.pci(roots),
+    ]
+
+
+def _spaces(hw: Path) -> Path | None:
+    """The empty folder from which configuration spaces are served; None when nobody serves them."""
+    folder = hw.parent / "pci"
+    shutil.rmtree(folder, ignore_errors=True)
+    if not ((hw / "kernel").is_dir() and kernelfs.available()):
+        return None
+    folder.mkdir()
+    return folder
+
+
+def _meminfo(total_kib: int) -> str:
+    """/proc/meminfo of a machine that has just started, as free and top read it."""
+    used = total_kib // 40
+    rows = {
+        "MemTotal": total_kib,
+        "MemFree": total_kib - 2 * used,
+        "MemAvailable": total_kib - used,
+        "Buffers": used // 8,
+    }
+    rows |= {"Cached": used - used // 8} | dict.fromkeys(
+        ("SwapCached", "SwapTotal", "SwapFree", "Shmem", "SReclaimable"), 0
+    )
+    return "".join(f"{name + ':':<15} {kib:>8} kB\n" for name, kib in rows.items())
 
 
 def _on_disk(root: Path, path: str) -> Path:
@@ -124,8 +172,8 @@ def model(name: str) -> dict[str, Any]:
 
 
 def plugged_in(board: str) -> Iterator[pci.PciGpu]:
-    """What the PCI tree needs of each GPU of a board.conf, the file that the driver library reads, so that both agree."""
-    values = dict(line.split("=", 1) for line in board.splitlines() if "=" in line and not line.startswith("#"))
+    """What the PCI tree needs of each GPU, out of the lines that the driver library reads, so that both agree."""
+    values = hwstate.parse(board)
     for number in range(int(values["gpus"])):
 
         def of(key: str, default: str = "0", number: int = number) -> str:
@@ -144,4 +192,5 @@ def plugged_in(board: str) -> Iterator[pci.PciGpu]:
             width=int(of("pcie.width_max", "16")),
             generation_now=int(of("pcie.gen_now") or 0) or int(of("pcie.gen_max", "3")),
             width_now=int(of("pcie.width_now") or 0) or int(of("pcie.width_max", "16")),
+            is_absent=of("absent") != "0",
         )

@@ -11,13 +11,22 @@ import sys
 import time
 from pathlib import Path
 
-from lab import cgroups, network
+from lab import bootlog, cgroups, hwstate, network
 from lab.boot import BootEntry
 from lab.firmware import firmware
 from lab.grubparse import GrubError
 from lab.hardware import hardware
 from lab.host import Host, load, mount
+from lab.kernelfs import serve as kernelfs
 from lab.paths import RUN, TAG, write
+from lab.standing import booted
+
+HANGS = """#!/bin/sh
+echo 'Keyboard error or no keyboard present'
+echo 'Press F1 to continue'
+exec sleep infinity
+"""
+"""A firmware that waits for somebody: the fault no-return."""
 
 REBOOT = 133
 """How systemd-nspawn with --keep-unit ends when its host asked for a reboot; 0 is a poweroff."""
@@ -55,13 +64,26 @@ def _boot(host: Host, entry: BootEntry) -> int:
     _console(host, f"GRUB: {entry.title}: {entry.command_line}")
     line = host.folder / "cmdline"
     line.write_text(entry.command_line + "\n")
+    clocks = {"boottime": time.CLOCK_BOOTTIME, "monotonic": time.CLOCK_MONOTONIC}
+    zero = {clock: int(time.clock_gettime(number)) for clock, number in clocks.items()}
+    kernelfs.reset(host.name, zero["monotonic"])
     if host.rig is not None:
-        hardware().power_on(host.rig, host.root, host.hw, entry)
+        said = hardware().power_on(host.rig, host.root, host.hw, entry)
+    else:
+        hwstate.switch_on(host.hw)
+        said = list(bootlog.start(os.uname().release, entry.command_line, "", 0))
+    if hwstate.read(host.hw, hwstate.NVRAM).get("boot.hang", "0") != "0":
+        (host.hw / "boot").write_text(HANGS)
+        (host.hw / "boot").chmod(0o755)
+    elif host.rig is None:
+        (host.hw / "boot").unlink(missing_ok=True)
+    booted(host.name)
+    kernelfs.log(host.name, said)
     with host.boots.open("a") as boots:
         boots.write(f"{time.time():.2f}\n")
     with host.console.open("ab") as console:
         return subprocess.call(
-            _argv(host, line), stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=_ENVIRONMENT
+            _argv(host, line, zero), stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=_ENVIRONMENT
         )
 
 
@@ -73,19 +95,21 @@ _ENVIRONMENT = {
 }
 
 
-def _argv(host: Host, line: Path) -> list[str]:
+def _argv(host: Host, line: Path, zero: dict[str, int]) -> list[str]:
     """systemd-nspawn in a time namespace that begins at zero and a process namespace that dies with the supervisor."""
-    clocks = {"boottime": time.CLOCK_BOOTTIME, "monotonic": time.CLOCK_MONOTONIC}
-    zero = [f"--{clock}=-{int(time.clock_gettime(number))}" for clock, number in clocks.items()]
+    clocks = [f"--{clock}=-{seconds}" for clock, seconds in zero.items()]
     machine_id = (host.root / "etc/machine-id").read_text().strip()
-    argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--time", *zero, "--pid", "--mount-proc", "--fork"]
+    argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--time", *clocks, "--pid", "--mount-proc", "--fork"]
     argv += ["--kill-child=SIGKILL", "systemd-nspawn", "--quiet", "--settings=no", "--register=no", "--keep-unit"]
     argv += [f"--directory={host.root}", f"--machine={TAG}-{host.name}", f"--hostname={host.name}"]
     argv += [f"--uuid={machine_id}"] if machine_id else []
     argv += [f"--network-namespace-path={network.namespace(host.name)}", "--capability=CAP_NET_ADMIN"]
     argv += ["--kill-signal=SIGRTMIN+3", "--console=pipe", "--link-journal=no", "--resolv-conf=off", "--timezone=off"]
     argv += [f"--bind-ro={host.folder / 'init'}:/run/lab/init", f"--bind-ro={line}:/run/lab/cmdline"]
-    return [*argv, f"--bind={host.hw}:/run/lab/hw", "/run/lab/init"]
+    argv += [f"--bind={host.hw}:/run/lab/hw"]
+    if kernelfs.available():
+        argv += [f"--bind={kernelfs.MOUNT / host.name}:/run/lab/hw/{kernelfs.FOLDER}"]
+    return [*argv, "/run/lab/init"]
 
 
 def _console(host: Host, text: str) -> None:

@@ -13,7 +13,7 @@ import yaml
 from lab import initrd, mkko, packages, pci, rig
 from lab.archive import kernel_values
 from lab.board import board_conf
-from lab.guest_gpu import driver, modules, state
+from lab.guest_gpu import driver, klog, modules, state
 from lab.pciconfig import config
 from rigwright.errors import HostError
 
@@ -203,7 +203,7 @@ def hw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (hardware / "volatile/state").write_text("gpu0.temp=99\n")
     rig.power_on("servbadge", root, hardware, Entry())
     for module, name, path in (
-        (state, "HW", ""), (state, "SYSFS", "/sys"), (state, "PROC", "/proc"), (modules, "HW", ""), (modules, "SYSFS", "/sys"),
+        (state, "HW", ""), (klog, "HW", ""), (state, "SYSFS", "/sys"), (state, "PROC", "/proc"), (modules, "HW", ""), (modules, "SYSFS", "/sys"),
         (modules, "MODULES", "/volatile/modules"), (driver, "HW", ""), (driver, "PROC", "/proc"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, f"{hardware}{path}")

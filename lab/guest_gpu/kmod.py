@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 
+from lab.guest_gpu import nodes
 from lab.guest_gpu.modules import KERNEL, MODULES, REAL, Refused, holders, insert, loaded, remove
 from lab.guest_gpu.state import HW, SYSFS, read, run
 
@@ -177,8 +178,11 @@ def boot(_: list[str]) -> int:
 def main(argv: list[str]) -> int:
     """The program named first, with the rest."""
     os.environ.pop("PYTHONPATH", None)
+    before = set(loaded())
     programs = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "lsmod": lsmod, "boot": boot}
-    return programs[argv[0]](argv[1:])
+    status = programs[argv[0]](argv[1:])
+    nodes.make(set(loaded()) - before)
+    return status
 
 
 if __name__ == "__main__":

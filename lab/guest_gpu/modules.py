@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterable
 
+from lab.guest_gpu import klog
 from lab.guest_gpu.driver import announce
 from lab.guest_gpu.state import DRIVES, HW, SYSFS, devices, read, run, write
 
@@ -52,6 +53,7 @@ def bind(name: str, info: dict[str, str]) -> None:
         flavour = "proprietary" if info.get("license") == "NVIDIA" else "open"
         found = [d for d in found if flavour in read(f"{HW}/flavours/{os.path.basename(d)}", flavour)]
         if not found:
+            klog.no_gpu([os.path.basename(d) for d, driver in devices(name) if driver is not None])
             raise Refused("No such device")
     target = f"{SYSFS}/bus/pci/drivers/{name}"
     os.makedirs(target, exist_ok=True)
@@ -78,10 +80,18 @@ def insert(path: str, options: list[str]) -> None:
     barred = [n for word in command_line if word.startswith("module_blacklist=") for n in word[17:].split(",")]
     if name in barred:
         raise Refused("Operation not permitted")
-    if info.get("vermagic", "").split(" ")[0] != KERNEL:
+    magic = info.get("vermagic", "")
+    if magic.split(" ")[0] != KERNEL:
+        klog.say(
+            klog.ERROR, f"{name}: version magic '{magic}' should be '{KERNEL} SMP preempt mod_unload modversions '"
+        )
         raise Refused("Exec format error")
     needs = [need for need in info.get("depends", "").split(",") if need]
+    if "secure_boot=1" in read(HW + "/nvram/nvram").splitlines() and "/updates/dkms/" in path:
+        klog.say(klog.NOTICE, f"Loading of module with unavailable key is rejected: {name}")
+        raise Refused("Key was rejected by service")
     if set(needs) - set(names):
+        klog.say(klog.WARNING, f"{name}: Unknown symbol sim_{min(set(needs) - set(names))} (err -2)")
         raise Refused("Unknown symbol in module, or unknown parameter (see dmesg)")
     # Without mode setting nouveau is there and drives nothing, as in life.
     if name in DRIVES and not (name == "nouveau" and ("modeset=0" in options or "nomodeset" in command_line)):
@@ -90,6 +100,7 @@ def insert(path: str, options: list[str]) -> None:
     save([name, *names])
     if name == "nvidia":
         announce(info["version"], info.get("license"))
+    klog.inserted(name, info, [os.path.basename(d) for d, driver in devices(name) if driver == name])
 
 
 def _describe(name: str, path: str, info: dict[str, str], options: list[str], needs: list[str]) -> None:
@@ -125,3 +136,4 @@ def remove(name: str) -> None:
     for link in glob.glob(f"{SYSFS}/module/*/holders/{name}"):
         os.unlink(link)
     save([other for other in loaded() if other != name])
+    klog.removed(name)

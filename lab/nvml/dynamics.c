@@ -84,6 +84,18 @@ unsigned busy_clock_mhz(int gpu)
     return (unsigned)gpu_int(gpu, clock, "clock.graphics");
 }
 
+/* Hotter than its slowdown temperature it halves its clock, and so stays just above. */
+static long held_below_shutdown(int gpu, long temp, struct moment *now)
+{
+    long slowdown = gpu_int(gpu, 0, "temp.slowdown");
+    if (!slowdown || temp < slowdown)
+        return temp;
+    if (!(now->reasons & (HW_SLOWDOWN | HW_THERMAL | HW_BRAKE)))
+        now->graphics_mhz /= 2;
+    now->reasons |= HW_SLOWDOWN | HW_THERMAL;
+    return clamped(temp, 0, slowdown + 2);
+}
+
 struct moment gpu_now(int gpu)
 {
     struct moment now = {0};
@@ -100,7 +112,7 @@ struct moment gpu_now(int gpu)
     now.power_mw = (unsigned)gpu_int(gpu, power_at(gpu, effort, now.graphics_mhz), "power_mw");
     long idle = gpu_int(gpu, 30, "temp.idle"), full = gpu_int(gpu, 70, "temp.full");
     long span = gpu_int(gpu, 250000, "power.default_mw"), rise = (full - idle) * (long)now.power_mw / (span ? span : 1);
-    now.temp_c = (unsigned)gpu_int(gpu, load ? idle + rise : idle, "temp");
+    now.temp_c = (unsigned)gpu_int(gpu, load ? held_below_shutdown(gpu, idle + rise, &now) : idle, "temp");
     now.memory_temp_c = (unsigned)gpu_int(gpu, now.temp_c, "memory_temp");
     now.pstate = (unsigned)gpu_int(gpu, now.pstate, "pstate");
     return now;

@@ -6,6 +6,7 @@
  *   gpuN.fault.delay_ms=N          every call on that GPU first takes that long (a hanging ioctl)
  *   gpuN.fault.deaf=1              its setters say OK and set nothing (gpu.c)
  * NVMLSIM_TRACE=FILE appends one line per call. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,12 +98,33 @@ unsigned gate(const char *name, int flags, nvml_call call, word a, word b, word 
 
 /* Initialisation stands here as it owns the count of users. */
 
+/* What the kernel module writes to the kernel log when a library of another version calls. */
+static void log_mismatch(const char *loaded)
+{
+    char text[400];
+    int log = open(sim_path("kernel/klog"), O_WRONLY | O_CLOEXEC);
+    if (log < 0)
+        return;
+    int size = snprintf(text, sizeof text,
+                        "<3>NVRM: API mismatch: the client has the version %s, but\n"
+                        "NVRM: this kernel module has the version %s.  Please\n"
+                        "NVRM: make sure that this kernel module and all NVIDIA driver\n"
+                        "NVRM: components have the same version.",
+                        LIBRARY_VERSION, loaded);
+    if (write(log, text, (size_t)size) != size)
+        trace("kernel log", -1, UNKNOWN_ERROR);
+    close(log);
+}
+
 static unsigned driver_state(void)
 {
     const char *loaded = conf_str("driver.loaded");
     if (!loaded || !strcmp(loaded, "none"))
         return DRIVER_NOT_LOADED;
-    return strcmp(loaded, LIBRARY_VERSION) ? LIB_RM_VERSION_MISMATCH : OK;
+    if (!strcmp(loaded, LIBRARY_VERSION))
+        return OK;
+    log_mismatch(loaded);
+    return LIB_RM_VERSION_MISMATCH;
 }
 
 NVML(nvmlInitWithFlags)(void)

@@ -1,5 +1,5 @@
 /* How the GPUs hang together: PCIe distance (topo.A-B, topo.default), CPUs, memory nodes, peer-to-peer grants
- * (p2p.A-B, p2p.default for pairs without NVLink; p2p.r.A-B and so on for one capability; the numbers are NVML's). */
+ * (p2p.A-B; for pairs without NVLink also p2p.default; p2p.r.A-B and so on for one capability; the numbers are NVML's). */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,11 +58,11 @@ unsigned pair_status(int gpu, int peer, unsigned capability)
     int low = gpu < peer ? gpu : peer, high = gpu < peer ? peer : gpu;
     char key[48];
     snprintf(key, sizeof key, "p2p.%d-%d", low, high);
-    long by_pcie = conf_int(key, conf_int("p2p.default", OK));
-    long usual = by_pcie;
-    if (pair_links(gpu, peer))
+    int linked = pair_links(gpu, peer) > 0;
+    long usual = conf_int(key, linked ? OK : conf_int("p2p.default", OK));
+    if (linked && capability == NVLINK)
         usual = OK;
-    else if (capability == NVLINK || capability == ATOMICS)
+    else if (!linked && (capability == NVLINK || capability == ATOMICS))
         usual = NOT_SUPPORTED_STATUS;
     snprintf(key, sizeof key, "p2p.%c.%d-%d", "rwnap"[capability], low, high);
     return (unsigned)conf_int(key, usual);

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -226,41 +226,90 @@ def test_killed_supervisor_takes_the_host_with_it_and_up_and_down_heal(spare_hos
     assert traces(spare_host) == []
 
 
-def test_another_checkouts_lab_beside_ours_and_its_whole_life(plain_host: str, tmp_path: Path, ssh: Ssh) -> None:
-    """A second lab takes another subnet, survives the loss of all its mounts and links, and down leaves nothing at all."""
-    before = inotify.LIMIT.read_text()
+Call = Callable[[str], str]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Call]:
+    """`elsewhere(code)`: what Python prints in another checkout's lab, which is down again afterwards."""
     for package in ("lab", "rigwright"):
         shutil.copytree(paths.CHECKOUT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / ".lab").mkdir()
     (tmp_path / ".lab" / "cache").symlink_to(paths.CACHE)
 
     def call(code: str) -> str:
-        code = f"from lab import commands, paths, network, cgroups, host, power\n{code}"
+        code = (
+            "from lab import commands, paths, network, cgroups, host, power, login\n"
+            f"from lab.kernelfs import serve as kernelfs\n{code}"
+        )
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    tag = call("print(paths.TAG)")
+    yield call
+    call("commands.down(say=print)")
+
+
+def test_another_checkouts_lab_beside_ours_and_its_whole_life(
+    plain_host: str, tmp_path: Path, ssh: Ssh, elsewhere: Call
+) -> None:
+    """A second lab takes another subnet, survives the loss of all its mounts and links, and down leaves nothing at all."""
+    before = inotify.LIMIT.read_text()
+    tag = elsewhere("print(paths.TAG)")
+    mounted = f"{tag} {tmp_path}/.lab/run/kernel fuse"
     assert tag != paths.TAG
     try:
-        call("commands.up(name='t-other', say=print)")
-        assert call("print(network.subnet())") != str(network.subnet())
+        elsewhere("commands.up(name='t-other', say=print)")
+        assert Path("/proc/mounts").read_text().count(mounted) == 1
+        assert elsewhere("print(network.subnet())") != str(network.subnet())
         assert "ERROR" not in out(ssh, plain_host, "echo still here")
         # What a reboot of the machine does to a lab: every process, mount, namespace and link gone, the files still there.
-        call(
+        elsewhere(
             "import subprocess\ncgroups.kill(); cgroups.remove(); host.unmount(paths.HOSTS); network.detach('t-other')\n"
             "network.remove(); commands.up(name='t-other', say=print)\nprint(commands.status()[0].boots)"
         )
+        assert Path("/proc/mounts").read_text().count(mounted) == 1
+        assert "(lab@rigwright)" in elsewhere("print(login.ssh(power.the('t-other'), 'sudo dmesg').stdout)")
     finally:
-        call("commands.down(say=print); commands.down(say=print)")
+        elsewhere("commands.down(say=print); commands.down(say=print)")
     assert tag not in shell("ip", "link") + shell("ip", "netns") + Path("/proc/mounts").read_text()
     assert traces("t-other", tag, tmp_path / ".lab") == []
     assert not any((top / tag).exists() for top in cgroups.hierarchies())
     assert str(tmp_path) not in Path("/proc/mounts").read_text() + shell("ps", "-eo", "args=")
     assert inotify.LIMIT.read_text() == before, "our own lab still needs it"
     assert out(ssh, plain_host, "echo still here") == "still here"
+
+
+def test_a_lost_kernel_log_is_replaced_by_the_next_up(elsewhere: Call, tmp_path: Path) -> None:
+    """A host that was up meanwhile has its log back with its next boot; no dead mount is left."""
+    elsewhere("commands.up(name='t-other', say=print); cgroups.kill(kernelfs.GROUP); assert not kernelfs.available()")
+    ask = "print(login.ssh(power.the('t-other'), 'sudo dmesg 2>&1').stdout)"
+    assert "Operation not permitted" in elsewhere(ask)
+    elsewhere("commands.up(name='t-other', say=print); assert kernelfs.available()")
+    assert Path("/proc/mounts").read_text().count(f"{tmp_path}/.lab/run/kernel fuse") == 1
+    elsewhere("commands.power_cut('t-other'); commands.up(name='t-other', say=print)")
+    assert "(lab@rigwright)" in elsewhere(ask)
+    elsewhere("cgroups.kill(kernelfs.GROUP); commands.down(say=print)")
+    assert str(tmp_path) not in Path("/proc/mounts").read_text() + shell("ps", "-eo", "args=")
+
+
+def test_without_fuse_a_host_boots_without_a_log(elsewhere: Call, tmp_path: Path) -> None:
+    refusing = tmp_path / "refusing"
+    refusing.write_text("#!/bin/sh\necho '/dev/fuse: No such device'\nexit 1\n")
+    refusing.chmod(0o755)
+    said = elsewhere(
+        f"import pathlib; kernelfs._built = lambda: pathlib.Path({str(refusing)!r})\ncommands.up(name='t-other', say=print)"
+    )
+    assert said.splitlines()[0] == (
+        "No FUSE on this machine (/dev/fuse: No such device): "
+        "hosts have no kernel log, and everybody may read PCI config files."
+    )
+    assert said.count("FUSE") == 1
+    refused = elsewhere("print(login.ssh(power.the('t-other'), 'sudo dmesg 2>&1').stdout)")
+    assert "read kernel buffer failed: Operation not permitted" in refused
+    assert f"{tmp_path}/.lab/run" not in Path("/proc/mounts").read_text()
 
 
 def test_inotify_limit_is_raised_once_and_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

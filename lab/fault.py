@@ -1,0 +1,160 @@
+"""Owns faults as people ask for them: put one into a host, heal it, which are there. The faults are the modules of lab/faults."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable
+from typing import Protocol, cast
+
+from lab import faults, host, hwstate
+from lab.board import board_conf
+from lab.host import Host
+from lab.lock import lock, need_root
+from lab.rig import describe, model
+from lab.standing import Standing, save, standing
+from rigwright.errors import UsageError
+
+Say = Callable[[str], None]
+
+
+class Fault(Protocol):
+    """A module of lab/faults."""
+
+    NEEDS: tuple[str, ...]
+    ONE_GPU: bool
+    LASTS: int | None
+
+    def apply(self, host: Host, gpu: int) -> None: ...
+
+    def heal(self, host: Host, gpu: int) -> None: ...
+
+
+PARTS = {
+    "rig": "a rig",
+    "gpu": "a GPU",
+    "several-gpus": "a second GPU",
+    "nvlink": "NVLink",
+    "ecc": "memory with ECC",
+    "p2p": "a pair of GPUs that may reach each other's memory",
+    "fabric": "NVSwitches and their fabric manager",
+}
+"""What a fault may need, in words."""
+
+
+def names() -> list[str]:
+    """Every fault there is."""
+    return sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(faults.__path__))
+
+
+def find(name: str) -> Fault:
+    """The fault of that name; raises UsageError with the nearest one."""
+    if not name:
+        raise UsageError("lab.fault", "no fault is named", ", ".join(names()), "--fault NAME")
+    if name not in names():
+        raise UsageError("lab.fault", f"unknown fault {name!r}", ", ".join(names()), _close(name, names()))
+    return cast(Fault, importlib.import_module(f"lab.faults.{name.replace('-', '_')}"))
+
+
+def told(name: str) -> tuple[str, str]:
+    """What happens, and what is then seen."""
+    first, _, then = (inspect.getdoc(find(name)) or "").partition("\n\n")
+    return " ".join(first.split()), " ".join(then.split())
+
+
+def parts(rig: str | None, gpu: int | None = None) -> set[str]:
+    """What of PARTS a host of that rig has; with a GPU, what that one has."""
+    if rig is None:
+        return set()
+    described = describe(rig)
+    board = hwstate.parse(board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]}))
+    ends = [key.removeprefix("nvlink.") for key, value in board.items() if key.startswith("nvlink.") and value != "0"]
+    linked = any(pair == "default" or gpu is None or str(gpu) in pair.split("-") for pair in ends)
+    models = [one["model"] for number, one in enumerate(described["gpus"]) if gpu in (None, number)]
+    found = {
+        "rig": True,
+        "gpu": board["gpus"] != "0",
+        "several-gpus": int(board["gpus"]) > 1,
+        "nvlink": linked,
+        "ecc": any(board.get(f"model.{name}.ecc", "0") not in ("", "0") for name in models),
+        "p2p": int(board["gpus"]) > 1 and (linked or board.get("p2p.default", "0") == "0"),
+        "fabric": bool(described.get("nvswitches")),
+    }
+    return {name for name, there in found.items() if there}
+
+
+def fault(host_name: str, name: str, gpu: str, say: Say) -> None:
+    """The host has the fault. Raises UsageError when there is no such host, fault or GPU, or the rig has no such part."""
+    one, wanted = the(host_name), find(name)
+    number = _gpu(one, name, wanted, gpu)
+    there = parts(one.rig, number)
+    lacks = [PARTS[part] for part in wanted.NEEDS if part not in there]
+    if lacks:
+        what = "a host without a rig" if one.rig is None else f"rig {one.rig}" + (f"'s GPU {number}" if number else "")
+        raise UsageError(one.name, f"{name}: {what} has no {lacks[0].removeprefix('a ')}", f"a host with {lacks[0]}")
+    need_root(" ".join(["lab.fault", "--host", host_name, "--fault", name, *(["--gpu", gpu] if gpu else [])]))
+    if number is not None and hwstate.values(one.hw).get(f"gpu{number}.absent", "0") != "0" and name != "gpu-missing":
+        raise UsageError(
+            one.name, f"GPU {number} is not on the bus in this boot", "one that is there", "lab.status, lab.heal"
+        )
+    with lock(say):
+        before = standing(one.name)
+        others = [other for other in before if (other.name, other.gpu) != (name, number)]
+        save(one.name, [*others, Standing(name, number, wanted.LASTS)])  # first: what fails half way can be healed
+        try:
+            wanted.apply(one, number or 0)
+        except UsageError:
+            save(one.name, before)
+            raise
+    say(f"{one.name}: {Standing(name, number, None)}: {told(name)[0]}")
+
+
+def heal(host_name: str, name: str, say: Say) -> None:
+    """The host has not this fault any more, on any GPU; without a name: no fault at all. Raises UsageError."""
+    one = the(host_name)
+    if name:
+        find(name)
+    need_root(" ".join(["lab.heal", "--host", host_name, *(["--fault", name] if name else [])]))
+    with lock(say):
+        there = [found for found in standing(one.name) if name in ("", found.name)]
+        if not there:
+            say(f"{one.name}: {f'no {name}' if name else 'no fault'}, nothing to heal")
+        for found in reversed(there):
+            find(found.name).heal(one, found.gpu or 0)
+            save(one.name, [other for other in standing(one.name) if other != found])
+            say(f"{one.name}: {found} healed")
+
+
+def the(name: str) -> Host:
+    """The lab's host of that name; raises UsageError, for other hosts are never broken on purpose."""
+    known = {one.name: one for one in host.known()}
+    found = known.get(name)
+    if not name:
+        raise UsageError("lab", "no host is named", "a host of the lab", "--host NAME")
+    if found is None:
+        todo = _close(name, known) if known else f"sudo .venv/bin/invoke lab.up --name {name}"
+        raise UsageError("lab", f"{name!r} is no host of the lab", ", ".join(known) or "a host that lab.up made", todo)
+    return found
+
+
+def _gpu(one: Host, name: str, wanted: Fault, gpu: str) -> int | None:
+    """The GPU that is meant; the first when none is named, None when the fault is of no GPU in particular."""
+    if not wanted.ONE_GPU:
+        if gpu:
+            raise UsageError("lab.fault", f"--gpu {gpu}: {name} is of the whole host", todo="leave --gpu out")
+        return None
+    count = len(describe(one.rig)["gpus"]) if one.rig else 0
+    there = [str(number) for number in range(count)]
+    if gpu and there and gpu not in there:
+        close = _close(gpu, there) if not gpu.isdigit() else ""
+        raise UsageError(
+            one.name, f"no GPU {gpu!r}", f"0 to {count - 1}", close or "as nvidia-smi -L counts the whole rig"
+        )
+    return int(gpu or 0)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else "choose one of them"

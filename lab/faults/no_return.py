@@ -1,0 +1,25 @@
+"""The host does not come back from its next reboot: its firmware waits for somebody to press a key.
+
+ssh gets no connection; lab.status says "booting", and the console why. Healing cuts the power and switches it on again.
+"""
+
+from __future__ import annotations
+
+from lab import hwstate, power, tamper
+from lab.host import Host
+
+NEEDS: tuple[str, ...] = ()
+ONE_GPU = False
+LASTS: int | None = None
+
+
+def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
+    tamper.at_next_boot(host, "boot.hang", "1")
+
+
+def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
+    hangs = hwstate.read(host.hw, hwstate.NVRAM).get("boot.hang") == "1"
+    tamper.remembers(host, boot__hang="", next__boot__hang="")
+    if hangs and power.running(host.name):
+        power.cut(host.name)
+        power.on(host)

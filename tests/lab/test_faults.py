@@ -1,0 +1,298 @@
+"""The kernel log, and every fault in the words of the real programs: one servbadge with the driver, healed after each test."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab import commands, fault, hwstate, inside, login, power
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NAME = "t-fault"
+INSTALL = """
+url=$(cat /run/lab/hw/archive-url)/cuda/ubuntu2204/x86_64
+curl -fsS "$url/3bf863cc.pub" | gpg --dearmor -o /usr/share/keyrings/cuda.gpg
+echo "deb [signed-by=/usr/share/keyrings/cuda.gpg] $url /" >/etc/apt/sources.list.d/cuda.list
+printf 'Package: *nvidia*535*\\nPin: version 535.261.03-*\\nPin-Priority: 1001\\n' >/etc/apt/preferences.d/nvidia.pref
+echo 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"' >/etc/default/grub.d/zz-test.cfg
+apt-get -qq update
+apt-get install -qq -y "linux-headers-$(uname -r)" nvidia-headless-535 nvidia-utils-535
+update-grub
+"""
+
+Does = Callable[..., str]
+
+
+def ssh(command: str, deadline: float = 30) -> subprocess.CompletedProcess[str]:
+    """The command over ssh, as somebody who looks after the host would type it."""
+    return login.ssh(power.the(NAME), f"PATH=$PATH:/usr/sbin; {command}", deadline)
+
+
+def does(command: str, status: int = 0, deadline: float = 30) -> str:
+    """Everything that it prints; it must end with this status."""
+    done = ssh(command, deadline)
+    assert done.returncode == status, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def put(name: str, gpu: int | None = None) -> None:
+    """The host has the fault."""
+    fault.fault(NAME, name, "" if gpu is None else str(gpu), print)
+
+
+def healed(name: str = "") -> None:
+    """The host has it no more."""
+    fault.heal(NAME, name, print)
+
+
+def reboot() -> None:
+    """The host is in its next boot."""
+    one = power.the(NAME)
+    before, ends = one.boots.read_text(), time.monotonic() + 60
+    ssh("sudo systemctl reboot", 20)
+    while one.boots.read_text() == before:
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    login.wait(one, 60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _box(lab_root: None) -> Iterator[None]:  # noqa: ARG001
+    """A servbadge with the driver in force."""
+    commands.down(name=NAME, say=print)
+    commands.up(name=NAME, rig="servbadge", say=print)
+    inside.run(power.the(NAME), INSTALL, deadline=180)
+    reboot()
+    yield
+    commands.down(name=NAME, say=print)
+
+
+@pytest.fixture(autouse=True)
+def _as_before(_box: None) -> Iterator[None]:
+    """Each test leaves a host without a fault."""
+    yield
+    healed()
+
+
+def gpus() -> int:
+    """How many GPUs nvidia-smi lists."""
+    return len(does("nvidia-smi -L").splitlines())
+
+
+def test_the_kernel_log_is_read_by_the_real_programs() -> None:
+    said = does("sudo dmesg")
+    assert "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.261.03" in said
+    assert "iommu: Default domain type: Passthrough (set via kernel command line)" in said
+    assert "pci 0000:06:00.0: [10de:1db1]" in said
+    assert "read kernel buffer failed: Operation not permitted" in does("dmesg", 1)
+    follow = "sudo timeout 2 dmesg -w & sleep 0.5; echo '<4>said by a user' | sudo tee /dev/kmsg >/dev/null; wait"
+    assert does(follow).count("said by a user") == 1
+    assert "user  :warn  : " in does("sudo dmesg -x | grep 'said by a user'")
+    assert "Linux version" in does("sudo journalctl -k --no-pager | head -2")
+    assert "nouveau 0000:06:00.0" in does("sudo journalctl -k -b -1 --no-pager")
+    assert "nvidia-uvm" in does("sudo journalctl -k -b -p info --no-pager")
+    assert does("sudo journalctl --no-pager | grep -c Missed", 1).strip() == "0"
+
+
+def test_only_root_reads_all_of_a_configuration_space_and_nobody_writes_what_is_fixed() -> None:
+    assert "Capabilities: <access denied>" in does("lspci -vvv -s 06:00.0")
+    assert "LnkSta:\tSpeed 8GT/s, Width x16" in does("sudo lspci -vvv -s 06:00.0")
+    does("sudo setpci -s 06:00.0 0.w=1234; sudo setpci -s 05:08.0 ECAP_ACS+0x6.w=ffff")
+    assert does("sudo setpci -s 06:00.0 0.w; sudo setpci -s 05:08.0 ECAP_ACS+0x6.w").split() == ["10de", "005f"]
+    does("sudo setpci -s 05:08.0 ECAP_ACS+0x6.w=001d")
+
+
+def test_device_nodes_are_there_with_the_modules() -> None:
+    shown = does("ls /dev/nvidia[0-3] /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia-modeset; stat -c %a /dev/nvidia0")
+    assert shown.split()[-1] == "666"
+
+
+def test_gpu_lost() -> None:
+    does(
+        "sh -c 'nvidia-smi -l 1 >/tmp/loop 2>&1 & echo $! >/tmp/pid; until grep -q 0B:00 /tmp/loop; do sleep 0.1; done'"
+    )
+    put("gpu-lost", 2)
+    assert "Unable to determine the device handle for GPU0000:0A:00.0: GPU is lost." in does("nvidia-smi", 15)
+    does("sh -c 'timeout 10 sh -c \"until grep -q GPU.is.lost /tmp/loop; do sleep 0.1; done\"; kill $(cat /tmp/pid)'")
+    assert "ERR!" in does("cat /tmp/loop")
+    assert "NVRM: Xid (PCI:0000:0a:00): 79" in does("sudo dmesg -l warn")
+    assert "!!! Unknown header type 7f" in does("sudo lspci -vvv -s 0a:00.0")
+    assert does("sudo lshw -C display -short").count("Tesla V100") == 3
+    healed("gpu-lost")
+    assert gpus() == 4
+    assert "Width x16" in does("sudo lspci -vvv -s 0a:00.0")
+
+
+def test_slow_links() -> None:
+    put("link-x1", 1)
+    put("link-gen1", 0)
+    query = "nvidia-smi --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv,noheader"
+    assert does(query).splitlines()[:3] == ["1, 16", "3, 1", "3, 16"]
+    assert "Speed 8GT/s, Width x1 (downgraded)" in does("sudo lspci -vvv -s 07:00.0")
+    assert "Speed 8GT/s, Width x1" in does("sudo lspci -vvv -s 05:10.0")
+    assert "Speed 2.5GT/s (downgraded), Width x16" in does("sudo lspci -vvv -s 06:00.0")
+    healed()
+    assert set(does(query).splitlines()) == {"3, 16"}
+
+
+def test_between_gpus() -> None:
+    put("p2p-denied", 1)
+    assert does("nvidia-smi topo -p2p r | grep -c 'GPU.*CNS'") == "4\n"
+    assert "GPU1\tCNS\tX\tCNS\tCNS" in does("nvidia-smi topo -p2p w")
+    put("nvlink-down", 3)
+    assert does("nvidia-smi nvlink -s -i 3").count("<inactive>") == 1
+    assert "GPU3\tNV1\tNV2\tNV2\t X" in does("nvidia-smi topo -m")
+    assert "Xid (PCI:0000:0b:00): 74" in does("sudo dmesg")
+    for name in ("slow-link", "nccl-irq-hang"):
+        put(name)
+    state = hwstate.values(power.the(NAME).hw)
+    assert (state["fault.pair.0-1"], state["nccl.irq_hang"]) == ("slow:10", "1")
+
+
+def test_heat_power_and_memory() -> None:
+    for number, name in enumerate(("power-brake", "ecc", "remap-pending", "gpu-hot")):
+        put(name, number)
+    assert does("nvidia-smi -q -i 0 -d PERFORMANCE | grep -E 'Brake|HW Slow'").count(": Active") == 2
+    query = "nvidia-smi --format=csv,noheader --query-gpu="
+    assert does(query + "ecc.errors.uncorrected.volatile.total,ecc.errors.corrected.aggregate.total -i 1") == "2, 117\n"
+    assert "Pending Page Blacklist            : Yes" in does("nvidia-smi -q -i 2 -d PAGE_RETIREMENT")
+    xids = does("sudo dmesg | grep Xid")
+    assert "Xid (PCI:0000:07:00): 48" in xids
+    assert "Xid (PCI:0000:0a:00): 63" in xids
+    thermal = query + "temperature.gpu,clocks_throttle_reasons.hw_thermal_slowdown -i 3"
+    assert does(thermal) == "33, Not Active\n"
+    hwstate.edit(power.the(NAME).hw, volatile={"gpu3.load": 100, "gpu2.load": 100})
+    assert does(thermal) == "89, Active\n"
+    clocks = does(query + "clocks.sm -i 2,3").split()
+    assert int(clocks[0]) == 2 * int(clocks[2])
+    hwstate.edit(power.the(NAME).hw, volatile={"gpu3.load": "", "gpu2.load": ""})
+
+
+def test_acs_on() -> None:
+    count = "sudo lspci -vvv | grep -c 'ACSCtl:.*SrcValid+.*ReqRedir+'"
+    does("for b in 05:08.0 05:10.0 09:08.0 09:10.0; do sudo setpci -s $b ECAP_ACS+0x6.w=0; done")
+    before = does(count)
+    put("acs-on")
+    assert int(does(count)) == int(before) + 4 == 8
+    healed("acs-on")
+    assert does(count) == before
+
+
+def test_library_moved() -> None:
+    put("library-moved")
+    said = does("nvidia-smi", 18)
+    assert "Failed to initialize NVML: Driver/library version mismatch" in said
+    assert "NVML library version: 535.262" in said
+    assert "NVRM: API mismatch: the client has the version 535.262.01, but" in does("sudo dmesg")
+    history = does("tail -6 /var/log/apt/history.log")
+    assert "Commandline: /usr/bin/unattended-upgrade\n" in history
+    assert "libnvidia-compute-535:amd64 (535.261.03-0ubuntu1, 535.262.01-0ubuntu1)" in history
+    assert does("modinfo -F version nvidia; cat /sys/module/nvidia/version").split() == ["535.262.01", "535.261.03"]
+    (status,) = (one for one in commands.status() if one.name == NAME)
+    assert (status.loaded, status.installed, status.faults) == ("535.261.03", "535.262.01", ("library-moved",))
+    assert "driver 535.261.03, installed 535.262.01" in str(status)
+    healed()
+    assert gpus() == 4
+
+
+def test_dkms_broken() -> None:
+    put("dkms-broken")
+    assert does("dkms status") == "nvidia/535.261.03: added\n"
+    assert does("dpkg-query -W -f '${db:Status-Abbrev}' nvidia-dkms-535").strip() == "iF"
+    assert "Sub-process /usr/bin/dpkg returned an error code" in does("sudo apt-get install -y lshw", 100)
+    assert gpus() == 4, "the loaded module stays"
+    healed()
+    assert does("dkms status").strip().endswith("installed")
+
+
+def test_nouveau_bound() -> None:
+    put("nouveau-bound")
+    assert "Kernel driver in use: nouveau" in does("lspci -k -s 06:00.0")
+    assert "couldn't communicate with the NVIDIA driver" in does("nvidia-smi", 9)
+    assert "could not insert 'nvidia': No such device" in does("sudo modprobe nvidia", 1)
+    assert "NVRM: The NVIDIA probe routine was not called for 4 device(s)." in does("sudo dmesg")
+    assert does("lsinitramfs /boot/initrd.img-$(uname -r) | grep -c nouveau.ko") == "1\n"
+    healed()
+    assert gpus() == 4
+
+
+def test_packages_and_disk() -> None:
+    put("dpkg-locked")
+    said = does("sudo apt-get install -y lshw", 100)
+    assert "Could not get lock /var/lib/dpkg/lock-frontend. It is held by process" in said
+    assert "(unattended-upgr)" in said
+    healed()
+    put("archive-gone")
+    assert "no longer has a Release file" in does("sudo apt-get update", 100)
+    healed()
+    does("sudo apt-get -qq update")
+    put("disk-full")
+    assert "100% /var" in does("df -Pm /var")
+    assert "No space left on device" in does("sudo apt-get install -y build-essential", 100)
+    healed()
+    does("sudo apt-get -s install build-essential")
+
+
+def test_key_changed() -> None:
+    put("key-changed")
+    assert "REMOTE HOST IDENTIFICATION HAS CHANGED!" in does("true", 255)
+    login.record()
+    assert ssh("true").returncode == 255, "the lab still knows the old key alone"
+    healed()
+    does("true")
+
+
+def test_what_the_next_boot_brings() -> None:
+    for name, gpu in (("gpu-missing", 1), ("half-return", 3), ("ecc", 0), ("link-x1", 2), ("gpu-lost", 2)):
+        put(name, gpu)
+    put("dimm-gone")
+    put("iommu-translated")
+    reboot()
+    (status,) = (one for one in commands.status() if one.name == NAME)
+    kept = ("gpu-missing(1)", "half-return(3)", "ecc(0)", "link-x1(2)", "dimm-gone", "iommu-translated")
+    assert status.faults == kept
+    assert (gpus(), does("lspci -d 10de: | wc -l")) == (2, "2\n")
+    assert "Width x0" in does("sudo lspci -vvv -s 05:10.0")
+    query = "nvidia-smi --format=csv,noheader -i 0 --query-gpu=ecc.errors.uncorrected."
+    assert does(f"{query}volatile.total,ecc.errors.uncorrected.aggregate.total") == "0, 2\n"
+    assert "Width x1 (downgraded)" in does("sudo lspci -vvv -s 0a:00.0")
+    assert "7.876 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x1 link" in does("sudo dmesg")
+    assert does("free -g").split()[7] == "112"
+    assert "iommu=pt" not in does("cat /proc/cmdline")
+    assert "iommu: Default domain type: Translated" in does("sudo dmesg")
+    healed("gpu-missing")
+    reboot()
+    assert gpus() == 4, "half-return is of one boot"
+    healed()
+    reboot()
+    assert "iommu=pt" in does("cat /proc/cmdline")
+    assert does("free -g").split()[7] == "128"
+
+
+def test_secure_boot() -> None:
+    put("secure-boot")
+    reboot()
+    assert "could not insert 'nvidia': Key was rejected by service" in does("sudo modprobe nvidia", 1)
+    assert "Loading of module with unavailable key is rejected" in does("sudo dmesg")
+    assert does("od -An -t u1 -j 4 -N 1 /sys/firmware/efi/efivars/SecureBoot-*").strip() == "1"
+    healed()
+    reboot()
+    assert gpus() == 4
+
+
+def test_no_return() -> None:
+    put("no-return")
+    one = power.the(NAME)
+    before, ends = one.console.read_text().count("Press F1"), time.monotonic() + 30
+    ssh("sudo systemctl reboot", 20)
+    while one.console.read_text().count("Press F1") == before and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert ssh("true").returncode == 255
+    assert [status.state for status in commands.status() if status.name == NAME] == ["booting"]
+    healed()
+    login.wait(one, 60)
+    assert gpus() == 4
