@@ -41,9 +41,7 @@ def test_gpu(path: Path) -> None:
     assert catalogue.model_of(device_id) == model
     said = _said(device_id, case["driver"])
     missing = [words for words in case["explains"] if not any(words in line for line in said)]
-    assert missing == [], "the plan says:
-" + "
-".join(said)
+    assert missing == [], "the plan says: " + "; ".join(said)
     if "refused" in case:
         with pytest.raises(HostError, match=f"branch {case['refused']} does not drive the"):
             _said(device_id, case["refused"])
