@@ -197,6 +197,20 @@ def check_toolkit(driver: Driver, toolkit: str) -> str:
     )
 
 
+def torch_wheel(models: Collection[catalogue.Model], driver: Driver) -> str | None:
+    """The newest line of PyTorch's wheels that has kernels for all models and runs on the driver; None where none is known."""
+    branch = catalogue.branches().get(driver.branch)
+    newest = driver.version or (branch.versions[-1] if branch and branch.versions else "")
+    fits = [
+        name
+        for name, wheel in catalogue.wheels().items()
+        if newest
+        and numbers(newest) >= numbers(catalogue.family_minimum(wheel.cuda))
+        and all(model.architecture in wheel.architectures for model in models)
+    ]
+    return fits[-1] if fits and models else None
+
+
 def _span(text: str, card: Card) -> str:
     return f"{text}, branches {card.first_branch or '?'} to {card.last_branch or 'the newest'}"
 

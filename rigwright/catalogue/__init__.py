@@ -22,6 +22,8 @@ from rigwright.catalogue.gpus import Model, model, model_of, models
 from rigwright.catalogue.gpus import keys as gpu_keys
 from rigwright.catalogue.reading import FOLDER
 from rigwright.catalogue.rigs import Rig, rig, rigs
+from rigwright.catalogue.torch import Wheel, wheels
+from rigwright.catalogue.torch import as_of as wheels_as_of
 
 __all__ = [
     "FOLDER",
@@ -31,6 +33,7 @@ __all__ = [
     "Rig",
     "Symptom",
     "Toolkit",
+    "Wheel",
     "Xid",
     "application_clocks_until",
     "branch_source",
@@ -53,6 +56,8 @@ __all__ = [
     "toolkit_source",
     "toolkits",
     "unlisted",
+    "wheels",
+    "wheels_as_of",
     "xid_source",
     "xids",
     "xids_in",

@@ -95,3 +95,12 @@ def newer(path: str, than: str) -> Fact[bool]:
 
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod"), _loaded)
 command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), said)
+
+_BUILD_LOG = """
+for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do tail -n 60 "$log"; exit; done; :
+"""
+
+
+def build_log(kernel: str) -> Fact[str]:
+    """The end of DKMS' newest log of building NVIDIA's module, "" where there is none."""
+    return Fact(f"kernel.build_log({kernel})", script(_BUILD_LOG, kernel), lambda result: result.text)

@@ -42,14 +42,20 @@ named=" "; for word in "$@"; do case $word in *-) named="$named${word%-} ";; esa
 also=$(apt -s install "$@" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
   case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
 if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
-apt --download-only install "$@" && turn && apt install "$@"
+apt --download-only install "$@" && turn && apt install "$@" || exit
+for deb in /var/cache/apt/archives/*nvidia*.deb; do
+  [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs && { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
+done; :
 """
 )
 _HEAL = _APT + "turn; dpkg --configure -a --force-confdef --force-confold && exec apt-get -y -q $quiet -f install"
 
 
 def install(words: list[str]) -> Command:
-    """A detached job that installs NAME or NAME=VERSION words, everything downloaded before anything is unpacked."""
+    """A detached job that installs NAME or NAME=VERSION words, everything downloaded before anything is unpacked.
+
+    NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more.
+    """
     return script(_INSTALL, *words, timeout_s=3600, long=True)
 
 

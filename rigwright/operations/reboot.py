@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rigwright import catalogue
 from rigwright.change import Change
 from rigwright.facts import Facts, Unavailable, driver, grub, pci
 from rigwright.facts import kernel as kernels
@@ -39,7 +40,11 @@ def gate(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None, driver
     if driver:
         release = boot.entry.release
         if not facts(kernels.module_version(release, "nvidia")):
-            raise Unavailable(f"no nvidia module is built for {release}, the kernel that boots next")
+            log = facts(kernels.build_log(release))
+            known = [one for one in catalogue.symptoms_in(log) if one.kind in ("driver", "boot")] if log else []
+            last = next((line.strip() for line in reversed(log.splitlines()) if "rror" in line), "")
+            why = f": {known[0].title}; {known[0].fix}" if known else f": {last}" if last else ""
+            raise Unavailable(f"no nvidia module is built for {release}, the kernel that boots next{why}")
         path = boot.entry.initrd_path
         image = facts(kernels.initramfs(path))
         held = sorted((image.modules & _OTHERS) - image.blocked)

@@ -1,0 +1,46 @@
+"""CUDA: a compiler that answers, libraries that are found, and the wheels of PyTorch that have kernels for these GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright import catalogue
+from rigwright.checks import Finding, Verdict
+from rigwright.compatibility import torch_wheel
+from rigwright.facts import Facts, pci
+from rigwright.facts import cuda as toolkits
+from rigwright.wanted import Cuda, Driver
+
+
+def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
+    """nvcc of the toolkit answers with its release, and the dynamic linker finds the toolkit's runtime."""
+    release, found = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit))
+    right = release == cuda.toolkit and found
+    verdict: Verdict = "pass" if right else "fail"
+    seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if found else 'not found by ldconfig'}"
+    yield Finding(
+        "cuda.compiler",
+        "CUDA",
+        verdict,
+        seen,
+        f"nvcc {cuda.toolkit}, libcudart found",
+        "",
+        "" if right else "invoke provision",
+    )
+
+
+def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
+    """Which wheels of PyTorch have kernels for every GPU here and run on the driver; told, never installed."""
+    models = [model for one in facts(pci.gpus) if (model := catalogue.model_of(one.device_id))]
+    name = torch_wheel(models, driver)
+    day = catalogue.wheels_as_of()
+    kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no GPU that is known"
+    if name is None:
+        seen = f"no line of wheels is known for {kinds} on driver {driver.branch} (as of {day})"
+        yield Finding("cuda.wheels", "PyTorch", "info", seen, "", "", "build it, or use a container of that time")
+        return
+    last = catalogue.wheels()[name].last
+    until = f", up to torch {last}" if last else ""
+    yield Finding(
+        "cuda.wheels", "PyTorch", "info", f"the {name} wheels{until} have kernels for {kinds} (as of {day})", "", "", ""
+    )

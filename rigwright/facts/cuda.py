@@ -1,0 +1,25 @@
+"""CUDA toolkits on the host."""
+
+from __future__ import annotations
+
+import re
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, script
+
+
+def nvcc(toolkit: str) -> Fact[str]:
+    """The release that a toolkit's nvcc says it is, "" when there is none or it does not answer."""
+
+    def parse(result: Result) -> str:
+        found = re.search(r"release (\d+\.\d+)", result.text)
+        return found[1] if found and result.code == 0 else ""
+
+    ask = '"/usr/local/cuda-$1/bin/nvcc" --version 2>/dev/null'
+    return Fact(f"cuda.nvcc({toolkit})", script(ask, toolkit), parse)
+
+
+def runtime(toolkit: str) -> Fact[bool]:
+    """Whether the dynamic linker knows a CUDA runtime of the toolkit's major version."""
+    ask = 'ldconfig -p | grep -qF "libcudart.so.$1" && echo yes; :'
+    return Fact(f"cuda.runtime({toolkit})", script(ask, toolkit.split(".")[0]), lambda result: "yes" in result.text)
