@@ -83,6 +83,8 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
         lines = (
             [value.where(at) for at in range(len(value))] if isinstance(value, YamlSequence) else [where] * len(value)
         )
+        if origin is tuple and Ellipsis not in get_args(wanted) and len(value) != len(get_args(wanted)):
+            raise _wrong(list(value), f"a list of {len(get_args(wanted))}", where, name)
         items = [convert(item, get_args(wanted)[0], line, name) for item, line in zip(value, lines, strict=True)]
         return origin(items)
     if origin is dict:

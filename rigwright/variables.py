@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +19,8 @@ from rigwright.yamlfile import did_you_mean
 def of_host(host: Host, rigs: Path) -> dict[str, Any]:
     """The host's variables, rigwright's own of the right shape; `expected_gpus`, and the `slots` of its rig where it names none."""
     variables = dict(host.variables)
+    if variables.get("limits") == "auto":
+        variables["limits"] = _own_limits(variables, host, rigs)
     for name, wanted in VARIABLES.items():
         if name in variables:
             convert(variables[name], wanted, host.origin(name), name)
@@ -34,7 +39,29 @@ def of_host(host: Host, rigs: Path) -> dict[str, Any]:
                 f"'{unknown[0]}' is no position of {rig.key}{did_you_mean(unknown[0], rig.gpus)}",
                 f"one of {', '.join(rig.gpus)}",
             )
+    _check_exceptions(variables.get("limits"), list(variables.get("slots", {}).values()), host.origin("limits"))
     return variables
+
+
+def _own_limits(variables: dict[str, Any], host: Host, rigs: Path) -> dict[str, Any]:
+    """The limits of the host's rig, as YAML would give them. Raises InputError where there are none."""
+    rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs) if "rig" in variables else None
+    if rig is None or rig.limits is None:
+        found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
+        raise InputError(host.origin("limits"), found, "a rig with limits, or limits written out")
+    return {key: value for key, value in asdict(rig.limits).items() if value not in (None, {})}
+
+
+def _check_exceptions(limits: Any, positions: Collection[str], where: str) -> None:
+    """Raises InputError for a GPU of `limits.gpus` that is no model, position or UUID."""
+    names = [*positions, *catalogue.gpu_keys()]
+    for name in (limits.get("gpus") or {}) if isinstance(limits, Mapping) else ():
+        if name not in names and not re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(name)):
+            hint = did_you_mean(str(name), names)
+            places = ", ".join(positions) or "none is named: slots names them"
+            raise InputError(
+                where, f"limits.gpus: no GPU '{name}'{hint}", f"a position ({places}), a model, or a whole UUID"
+            )
 
 
 def parameter(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:

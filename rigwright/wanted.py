@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rigwright.typed import BusId, KernelWord, Release
@@ -75,16 +76,45 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What every GPU of a host is held to; None is left as it is."""
+class GpuLimits:
+    """What a GPU is held to; None is left as it is. A locked clock is a range, [min, max] MHz."""
 
     persistence: bool | None = None
     power_limit_w: int | None = None
     application_clocks: Clocks | None = None
+    locked_graphics_mhz: tuple[int, int] | None = None
+    locked_memory_mhz: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.power_limit_w is not None and not 0 < self.power_limit_w <= 2000:
             raise ValueError(f"power_limit_w {self.power_limit_w}", "watts of one GPU, such as 200")
+        for name in ("locked_graphics_mhz", "locked_memory_mhz"):
+            span = getattr(self, name)
+            if span is not None and not 0 < span[0] <= span[1] <= 20000:
+                raise ValueError(f"{name} {list(span)}", "[min, max] in MHz, such as [210, 1400]")
+
+    def over(self, below: GpuLimits) -> GpuLimits:
+        """These, and what they leave open as `below` has it."""
+        names = [field.name for field in dataclasses.fields(GpuLimits)]
+        picked = {name: getattr(self if getattr(self, name) is not None else below, name) for name in names}
+        return GpuLimits(**picked)
+
+
+@dataclass(frozen=True)
+class Limits(GpuLimits):
+    """What every GPU of a host is held to, and under `gpus` what differs: by model (rtx-3090), position or UUID.
+
+    The nearest counts for each limit: UUID before position before model before the host's own.
+    """
+
+    gpus: dict[str, GpuLimits] = field(default_factory=dict)
+
+    def of(self, *names: str) -> GpuLimits:
+        """The limits of a GPU that goes by these names, the farthest first (model, position, UUID)."""
+        found: GpuLimits = GpuLimits().over(self)
+        for name in names:
+            found = self.gpus.get(name, GpuLimits()).over(found)
+        return found
 
 
 VARIABLES = {

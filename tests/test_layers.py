@@ -13,7 +13,7 @@ LAYERS = {
     "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3,
     "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4,
     "compatibility": 5, "transport": 5,
-    "choices": 6, "draft": 6, "recorded": 6,
+    "choices": 6, "draft": 6, "limitable": 6, "recorded": 6,
     "resolution": 7, "explain": 7,
     "operations": 8,
     "checks": 9, "variables": 9,

@@ -15,11 +15,11 @@ def nvcc(toolkit: str) -> Fact[str]:
         found = re.search(r"release (\d+\.\d+)", result.text)
         return found[1] if found and result.code == 0 else ""
 
-    ask = '"/usr/local/cuda-$1/bin/nvcc" --version 2>/dev/null'
+    ask = 'toolkit=$1; "/usr/local/cuda-$toolkit/bin/nvcc" --version 2>/dev/null'
     return Fact(f"cuda.nvcc({toolkit})", script(ask, toolkit), parse)
 
 
 def runtime(toolkit: str) -> Fact[bool]:
     """Whether the dynamic linker knows a CUDA runtime of the toolkit's major version."""
-    ask = 'ldconfig -p | grep -qF "libcudart.so.$1" && echo yes; :'
+    ask = 'major=$1; ldconfig -p | grep -qF "libcudart.so.$major" && echo yes; :'
     return Fact(f"cuda.runtime({toolkit})", script(ask, toolkit.split(".")[0]), lambda result: "yes" in result.text)

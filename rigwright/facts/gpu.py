@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,10 @@ class ClockPair:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. None: the GPU has no such thing (a GeForce has no application clocks), or cannot tell."""
+    """One GPU. None: the GPU has no such thing (a GeForce has no application clocks), or cannot tell.
+
+    `lost`: the driver's words about a GPU that it cannot reach any more; then nothing but its bus id is known.
+    """
 
     index: int
     uuid: str
@@ -37,6 +41,7 @@ class Gpu:
     power_default_w: float | None
     application_clocks: ClockPair | None
     default_application_clocks: ClockPair | None
+    lost: str = ""
 
 
 QUERY = (
@@ -72,25 +77,57 @@ def _pair(memory: str, graphics: str) -> ClockPair | None:
     return None if first is None or second is None else ClockPair(int(first), int(second))
 
 
+_LOST = re.compile(r"Unable to determine the device handle for GPU ?\d*:? ?([0-9A-Fa-f:.]{7,16}): (.+)")
+
+
 def _gpus(result: Result) -> tuple[Gpu, ...]:
-    found = []
-    for row in csv.reader(answered(result).splitlines(), skipinitialspace=True):
+    lost = {match[1]: match[2] for line in result.text.splitlines() if (match := _LOST.match(line.strip()))}
+    rows = [line for line in result.text.splitlines() if line.strip() and not _LOST.match(line.strip())]
+    if not lost or not rows:
+        rows = answered(result).splitlines()
+    found = [_lost(_bus_id(bus_id), said) for bus_id, said in lost.items()]
+    for row in csv.reader(rows, skipinitialspace=True):
         if len(row) != 13:
             raise ValueError(f"{len(row)} columns, not 13")
         broken = next((cell for cell in row if cell in _BROKEN), "")
         if broken:
-            raise Unavailable(f"nvidia-smi says of GPU {row[0]} ({row[2]}): {broken.strip('[]')}")
-        state = None if row[4] in _NONE else {"Enabled": True, "Disabled": False}[row[4]]
-        bus_id = row[2].lower()[4:] if len(row[2]) > 12 else row[2].lower()
-        now, least, most, default = (_number(word) for word in row[5:9])
-        clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
-        found.append(Gpu(int(row[0]), row[1], bus_id, row[3], state, now, least, most, default, *clocks))
-    return tuple(found)
+            names = ("" if cell in _BROKEN else cell for cell in (row[1], row[3]))
+            found.append(_lost(_bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
+        else:
+            found.append(_gpu(row))
+    return tuple(sorted(found, key=lambda one: one.bus_id))
 
 
-gpus = Fact(
-    "gpu.gpus", command("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", timeout_s=30), _gpus
-)
+def _bus_id(text: str) -> str:
+    """0000:06:00.0 of every form that nvidia-smi has: 00000000:06:00.0, 0000:06:00.0, 06:00.0."""
+    return ("0000:" + text.lower().rpartition(":0000:")[2])[-12:] if len(text) < 12 else text.lower()[-12:]
+
+
+def _lost(bus_id: str, said: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
+    words = said.split(".")[0].strip() or "lost"
+    return Gpu(index, uuid, bus_id, name, None, None, None, None, None, None, None, words)
+
+
+def _gpu(row: list[str]) -> Gpu:
+    state = None if row[4] in _NONE else {"Enabled": True, "Disabled": False}[row[4]]
+    now, least, most, default = (_number(word) for word in row[5:9])
+    clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
+    return Gpu(int(row[0]), row[1], _bus_id(row[2]), row[3], state, now, least, most, default, *clocks)
+
+
+_QUERY = """
+ask() { nvidia-smi "$@" --format=csv,noheader,nounits; }
+out=$(ask "--query-gpu=$1" 2>&1); code=$?
+case $out in *"Unable to determine the device handle"*)
+  for device in /sys/bus/pci/drivers/nvidia/????:*; do
+    one=$(ask -i "${device##*/}" "--query-gpu=$1" 2>&1)
+    case $one in [0-9]*) echo "$one";; *) echo "Unable to determine the device handle for GPU ${device##*/}: ${one##*: }";; esac
+  done; exit $code;;
+esac
+echo "$out"; exit $code
+"""
+gpus = Fact("gpu.gpus", script(_QUERY, QUERY, timeout_s=60), _gpus)
+"""Every GPU that the driver has, lost ones too. Where one is lost nvidia-smi answers for none, so each is asked alone."""
 
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
@@ -162,3 +199,28 @@ def _nvml(result: Result) -> dict[str, Any]:
 
 nvml = Fact("gpu.nvml", command("python3", PROGRAM, "show", timeout_s=30), _nvml)
 """What NVML itself says, through the program and the pynvml.py that provision put beside the boot unit."""
+
+
+Locks = dict[tuple[str, str], tuple[int, int]]
+"""Locked clocks that are recorded of this boot and this driver load: by UUID and kind (graphics, memory), [min, max] MHz."""
+
+LOCKED_FILE = "/run/rigwright/locked-clocks"
+"""What was locked, a line each: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The driver does not tell it."""
+
+_LOCKED = """
+echo "$(cat /proc/sys/kernel/random/boot_id) $(stat -c %i.%Z /sys/module/nvidia 2>/dev/null || echo -)"
+cat "$1" 2>/dev/null; :
+"""
+
+
+def _locked(result: Result) -> Locks:
+    now, *lines = result.text.splitlines()
+    found: Locks = {}
+    for line in lines:
+        uuid, kind, low, high, boot, load, code = line.split()
+        if f"{boot} {load}" == now and code == "0":
+            found[uuid, kind] = (int(low), int(high))
+    return found
+
+
+locked = Fact("gpu.locked", script(_LOCKED, LOCKED_FILE), _locked)

@@ -4,29 +4,51 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from rigwright.change import Change
+from rigwright import catalogue
+from rigwright.catalogue import Model
+from rigwright.change import Change, Note
 from rigwright.errors import HostError
-from rigwright.facts import Facts, files, gpu
+from rigwright.facts import Facts, files, gpu, pci
 from rigwright.facts import systemd as units
-from rigwright.facts.gpu import ClockPair, Gpu
+from rigwright.facts.gpu import ClockPair, Gpu, Locks
+from rigwright.limitable import cannot
 from rigwright.operations import file
 from rigwright.operations import systemd as services
 from rigwright.positions import called
-from rigwright.shell import Command, command
+from rigwright.shell import Command, command, script
 from rigwright.templates import Template, render
 from rigwright.typed import BusId
-from rigwright.wanted import Clocks, Limits
+from rigwright.wanted import Clocks, GpuLimits, Limits
 
 CONFIG = "/etc/rigwright/limits.json"
 UNIT = "gpu-limits.service"
 
 
+_TRY = 'nvidia-smi -i "$@"; code=$?; [ $code = 0 ] || echo "nvidia-smi ended with $code"; :'
+"""A GPU that refuses must not keep the others from theirs; what is in force afterwards is read from it."""
+_LOCK = """
+uuid=$1 kind=$2 range=$3 file=$4
+case $kind in graphics) flag=-lgc;; memory) flag=-lmc;; esac
+said=$(nvidia-smi -i "$uuid" $flag "$range" 2>&1); echo "$said"
+case $said in *"set to"*) ;; *) exit 0;; esac
+mkdir -p "${file%/*}"
+{ grep -v "^$uuid $kind " "$file" 2>/dev/null
+  echo "$uuid $kind ${range%,*} ${range#*,} $(cat /proc/sys/kernel/random/boot_id) $(stat -c %i.%Z /sys/module/nvidia 2>/dev/null || echo -) 0"
+} >"$file.new" && mv "$file.new" "$file"
+"""
+_UNLOCK = """
+uuid=$1 file=$2
+nvidia-smi -i "$uuid" -rgc; grep -q "^$uuid memory " "$file" && nvidia-smi -i "$uuid" -rmc
+grep -v "^$uuid " "$file" >"$file.new"; mv "$file.new" "$file"
+"""
+
+
 def _smi(gpu_uuid: str, *argv: str) -> Command:
-    return command("nvidia-smi", "-i", gpu_uuid, *argv, timeout_s=60)
+    return script(_TRY, gpu_uuid, *argv, timeout_s=60)
 
 
 def _name(one: Gpu, slots: dict[BusId, str] | None) -> str:
@@ -34,123 +56,127 @@ def _name(one: Gpu, slots: dict[BusId, str] | None) -> str:
 
 
 def persistence(facts: Facts, *, enabled: bool = True, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
-    """Every GPU keeps its state when no program uses it (or does not)."""
-    for one in facts(gpu.gpus):
-        if one.persistence is not None and one.persistence != enabled:
-            words = {True: "Enabled", False: "Disabled"}
-            act = _smi(one.uuid, "-pm", str(int(enabled)))
-            yield Change("change", f"{_name(one, slots)} persistence", words[one.persistence], words[enabled], (act,))
-
-
-def applied(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
-    """Every GPU has the persistence, power limit and application clocks of `limits`; only GPUs that differ are touched.
-
-    Raises HostError before anything is set when a GPU cannot do it, naming the nearest that it supports.
-    """
+    """Every GPU keeps its state when no program uses it (or does not). Raises HostError when one is lost and no other is left."""
     gpus = facts(gpu.gpus)
-    if limits.application_clocks and any(not _clocks_right(one, limits.application_clocks) for one in gpus):
-        _check_clocks(gpus, facts(gpu.supported_clocks), limits.application_clocks, slots)
+    changes = [change for one in gpus for change in _persistence(one, _name(one, slots), enabled)]
+    refused = [no for one in gpus if (no := cannot(one, _name(one, slots), GpuLimits(), {}, None, {}))]
+    if refused and not changes:
+        raise refused[0]
+    yield from changes
+
+
+def _persistence(one: Gpu, name: str, wanted: bool | None) -> Iterator[Change]:
+    if wanted is not None and one.persistence is not None and one.persistence != wanted:
+        words = {True: "Enabled", False: "Disabled"}
+        act = _smi(one.uuid, "-pm", str(int(wanted)))
+        yield Change("change", f"{name} persistence", words[one.persistence], words[wanted], (act,))
+
+
+def wanted_of(
+    limits: Limits, one: Gpu, models: Mapping[str, Model | None], slots: Mapping[BusId, str] | None
+) -> GpuLimits:
+    """What a GPU is held to, by its model, position and UUID."""
+    model = models.get(one.bus_id)
+    return limits.of(model.key if model else "", (slots or {}).get(BusId(one.bus_id), ""), one.uuid)
+
+
+def applied(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Change | Note]:
+    """Every GPU has the persistence, power limit and clocks of `limits`; only GPUs that differ are touched.
+
+    A GPU that cannot do it does not keep the others from theirs: what it supports is told, and when nothing else is left to
+    do HostError is raised. A locked clock cannot be read back: what is recorded of this boot and this driver load counts.
+    """
+    gpus, bus = facts.all(gpu.gpus, pci.gpus)
+    models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
+    wanted = {one.bus_id: wanted_of(limits, one, models, slots) for one in gpus}
+    locks: Locks = {}
+    if any(want.locked_graphics_mhz or want.locked_memory_mhz for want in wanted.values()):
+        locks = facts(gpu.locked)
+    supported: dict[str, tuple[ClockPair, ...]] = {}
+    if any(_asks_for_clocks(one, wanted[one.bus_id], locks) for one in gpus if not one.lost):
+        supported = facts(gpu.supported_clocks)
+    changes: list[Change] = []
+    refused: list[HostError] = []
     for one in gpus:
-        _check_power(one, limits.power_limit_w, slots)
-    if limits.persistence is not None:
-        yield from persistence(facts, enabled=limits.persistence, slots=slots)
-    for one in gpus:
-        watts = limits.power_limit_w
-        if watts is not None and one.power_limit_w != watts:
-            before = "unknown" if one.power_limit_w is None else f"{one.power_limit_w:g} W"
-            yield Change(
-                "change", f"{_name(one, slots)} power limit", before, f"{watts} W", (_smi(one.uuid, "-pl", str(watts)),)
-            )
-        clocks = limits.application_clocks
-        if clocks and not _clocks_right(one, clocks):
-            after = f"{clocks.memory_mhz},{clocks.graphics_mhz} MHz"
-            act = _smi(one.uuid, "-ac", f"{clocks.memory_mhz},{clocks.graphics_mhz}")
-            yield Change(
-                "change",
-                f"{_name(one, slots)} application clocks",
-                str(one.application_clocks or "unknown"),
-                after,
-                (act,),
-            )
+        name = _name(one, slots)
+        no = cannot(one, name, wanted[one.bus_id], supported, models.get(one.bus_id), locks)
+        if no:
+            refused.append(no)
+        else:
+            changes += _changes(one, name, wanted[one.bus_id], locks)
+    if refused and not changes:
+        raise refused[0]
+    yield from (Note(f"{no.found}; {no.wanted}", warn=True) for no in refused)
+    yield from changes
+
+
+def _asks_for_clocks(one: Gpu, want: GpuLimits, locks: Locks) -> bool:
+    return bool(
+        (want.application_clocks and not _clocks_right(one, want.application_clocks))
+        or list(_unlocked(one, want, locks))
+    )
+
+
+def _unlocked(one: Gpu, want: GpuLimits, locks: Locks) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The locked clocks that are wanted and not recorded: kind, and [min, max] MHz."""
+    for kind, span in (("graphics", want.locked_graphics_mhz), ("memory", want.locked_memory_mhz)):
+        if span is not None and locks.get((one.uuid, kind)) != span:
+            yield kind, span
+
+
+def _changes(one: Gpu, name: str, want: GpuLimits, locks: Locks) -> Iterator[Change]:
+    yield from _persistence(one, name, want.persistence)
+    watts = want.power_limit_w
+    if watts is not None and one.power_limit_w != watts:
+        before = "unknown" if one.power_limit_w is None else f"{one.power_limit_w:g} W"
+        yield Change("change", f"{name} power limit", before, f"{watts} W", (_smi(one.uuid, "-pl", str(watts)),))
+    clocks = want.application_clocks
+    if clocks and not _clocks_right(one, clocks):
+        pair = f"{clocks.memory_mhz},{clocks.graphics_mhz}"
+        act = _smi(one.uuid, "-ac", pair)
+        yield Change(
+            "change", f"{name} application clocks", str(one.application_clocks or "unknown"), f"{pair} MHz", (act,)
+        )
+    for kind, span in _unlocked(one, want, locks):
+        act = script(_LOCK, one.uuid, kind, f"{span[0]},{span[1]}", gpu.LOCKED_FILE, timeout_s=60)
+        recorded = locks.get((one.uuid, kind))
+        said = f"{recorded[0]}-{recorded[1]} MHz" if recorded else "not recorded"
+        yield Change(
+            "change", f"{name} locked {kind} clock", said, f"{span[0]}-{span[1]} MHz (set, not readable)", (act,)
+        )
 
 
 def defaults(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
-    """Every GPU has its own default power limit and application clocks again; persistence is left as it is."""
-    for one in facts(gpu.gpus):
+    """Every GPU has its own default power limit and clocks again; persistence is left as it is."""
+    gpus, locks = facts.all(gpu.gpus, gpu.locked)
+    for one in gpus:
+        name = _name(one, slots)
         if one.power_default_w is not None and one.power_limit_w != one.power_default_w:
             act = _smi(one.uuid, "-pl", f"{one.power_default_w:g}")
-            yield Change(
-                "change",
-                f"{_name(one, slots)} power limit",
-                f"{one.power_limit_w or 0:g} W",
-                f"{one.power_default_w:g} W",
-                (act,),
-            )
+            before, after = f"{one.power_limit_w or 0:g} W", f"{one.power_default_w:g} W"
+            yield Change("change", f"{name} power limit", before, after, (act,))
         if one.application_clocks and one.application_clocks != one.default_application_clocks:
             before, after = str(one.application_clocks), str(one.default_application_clocks)
-            yield Change("change", f"{_name(one, slots)} application clocks", before, after, (_smi(one.uuid, "-rac"),))
+            yield Change("change", f"{name} application clocks", before, after, (_smi(one.uuid, "-rac"),))
+        if any(uuid == one.uuid for uuid, _ in locks):
+            act = script(_UNLOCK, one.uuid, gpu.LOCKED_FILE, timeout_s=60)
+            yield Change("change", f"{name} locked clocks", "set by rigwright", "free", (act,))
 
 
 def _clocks_right(one: Gpu, wanted: Clocks) -> bool:
     return one.application_clocks == ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
 
 
-def _check_power(one: Gpu, watts: int | None, slots: dict[BusId, str] | None) -> None:
-    if watts is None:
-        return
-    if one.power_min_w is None or one.power_max_w is None:
-        found = f"the power of {_name(one, slots)} ({one.name}) cannot be limited"
-        raise HostError("limits.power_limit_w", found, "a GPU that tells its range", "leave power_limit_w out for it")
-    if one.power_min_w <= watts <= one.power_max_w:
-        return
-    nearest = one.power_min_w if watts < one.power_min_w else one.power_max_w
-    raise HostError(
-        "limits.power_limit_w",
-        f"{watts} W is not what {_name(one, slots)} ({one.name}) can be limited to",
-        f"{one.power_min_w:g} to {one.power_max_w:g} W",
-        f"power_limit_w: {nearest:g} is the nearest",
-    )
-
-
-def _check_clocks(
-    gpus: tuple[Gpu, ...], supported: dict[str, tuple[ClockPair, ...]], wanted: Clocks, slots: dict[BusId, str] | None
-) -> None:
-    pair = ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
-    for one in gpus:
-        pairs = supported.get(one.uuid, ())
-        if one.application_clocks is None or not pairs:
-            raise HostError(
-                "limits.application_clocks",
-                f"{_name(one, slots)} ({one.name}) has no application clocks",
-                "a GPU with application clocks (Tesla, Quadro)",
-                "leave application_clocks out; a power limit works on every card",
-            )
-        if pair not in pairs:
-            apart = sorted(
-                pairs,
-                key=lambda known: (
-                    abs(known.memory_mhz - pair.memory_mhz),
-                    abs(known.graphics_mhz - pair.graphics_mhz),
-                ),
-            )
-            near = sorted({*apart[:2]}, key=lambda known: known.graphics_mhz)
-            raise HostError(
-                "limits.application_clocks",
-                f"{_name(one, slots)} ({one.name}) does not support {pair}",
-                f"a pair that it supports; the nearest are {' and '.join(map(str, near))}",
-                f"application_clocks: {{memory_mhz: {apart[0].memory_mhz}, graphics_mhz: {apart[0].graphics_mhz}}}; "
-                "all of them: nvidia-smi -q -d SUPPORTED_CLOCKS",
-            )
-
-
-def boot(facts: Facts, *, limits: Limits, expected_gpus: int | None = None) -> Iterator[Change]:
+def boot(
+    facts: Facts, *, limits: Limits, expected_gpus: int | None = None, slots: dict[BusId, str] | None = None
+) -> Iterator[Change]:
     """gpu-limits.service sets the same limits at every boot: its program, its file, and the unit, enabled and current."""
     folder = "/usr/local/lib/rigwright"
-    config: dict[str, object] = {
-        "gpus": [{"match": {}, **{key: value for key, value in asdict(limits).items() if value is not None}}]
-    }
+    config: dict[str, object] = {"gpus": _rules(facts, limits, slots)}
     if expected_gpus is not None:
         config["expected_gpus"] = expected_gpus
+    if slots:
+        config["positions"] = dict(slots)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     program = (Path(__file__).parent.parent / "onhost" / "gpu_limits.py").read_bytes()
     paths = (f"{folder}/gpu_limits.py", f"{folder}/pynvml.py", CONFIG)
@@ -174,6 +200,25 @@ def boot(facts: Facts, *, limits: Limits, expected_gpus: int | None = None) -> I
     elif changes or not run.current:
         restart = command("systemctl", "restart", UNIT, timeout_s=300)
         yield Change("run", UNIT, "from older files", "run again", (restart,))
+
+
+def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list[dict[str, object]]:
+    """The rules of limits.json: a GPU with limits of its own by UUID or bus id, then the host's for all others."""
+    found: list[dict[str, object]] = []
+    if limits.gpus:
+        gpus, bus = facts.all(gpu.gpus, pci.gpus)
+        models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
+        host = limits.of()
+        for one in gpus:
+            own = wanted_of(limits, one, models, slots)
+            if own != host:
+                match = {"uuid": one.uuid} if one.uuid in limits.gpus else {"pci_bus_id": one.bus_id}
+                found.append({"match": match, **_told(own)})
+    return [*found, {"match": {}, **_told(limits.of())}]
+
+
+def _told(limits: GpuLimits) -> dict[str, object]:
+    return {key: value for key, value in asdict(limits).items() if value is not None}
 
 
 def _pynvml() -> bytes:

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from rich.console import Console
@@ -119,29 +119,59 @@ class Text:
                         self.line(f"        [dim]{word + ':':8}[/]{escape(text)}")
 
     def limits(self, report: HostReport) -> None:
-        """The table of limits: every GPU with what is in force, and what was wanted where that differs."""
+        """The table of limits: every GPU with what is in force, and what was wanted where that differs; then who set what."""
+        used = ["persistence", "power", *(name for name in _CLOCKS if any(_told(row[name]) for row in report.rows))]
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in ("position", "bus id", "UUID", "GPU", "persist", "power W", "clocks MHz"):
+        for column in ("position", "bus id", "UUID", "GPU", *(_COLUMNS[name] for name in used)):
             table.add_column(column, no_wrap=column != "GPU")
         for row in report.rows:
-            cells = [_cell(row[name]) for name in ("persistence", "power", "application_clocks")]
-            which = (row["position"] or "-", row["bus_id"].removeprefix("0000:"), row["uuid"][:SHORT_UUID])
-            table.add_row(*map(escape, which), escape(re.sub("^(NVIDIA|Tesla) (GeForce )?", "", row["name"])), *cells)
+            which = (row["position"] or "-", row["bus_id"].removeprefix("0000:"), row["uuid"][:SHORT_UUID] or "-")
+            name = row["name"] and re.sub("^(NVIDIA|Tesla) (GeForce )?", "", row["name"])
+            cells = [_cell(row[name]) for name in used] if not row["lost"] else [f"[bold red]{escape(row['lost'])}[/]"]
+            table.add_row(*map(escape, which), escape(name), *cells)
         with self._lock:
             self.console.print(table)
             for name in ("power", "application_clocks"):
-                spans: dict[str, list[str]] = {}
-                for row in report.rows:
-                    spans.setdefault(row[name]["supported"], []).append(row["position"] or row["bus_id"])
-                for span, names in spans.items():
-                    if span:
-                        only = "" if len(spans) == 1 else f" ({', '.join(names)})"
-                        self.console.print(f"[dim]{name.replace('_', ' ')}: {span}{only}[/]")
+                self._grouped(report, name, lambda limit: limit["supported"], name.replace("_", " "))
+            for name in used:
+                self._grouped(report, name, _by, f"{_COLUMNS[name]} set by")
+            for name in ("locked_graphics", "locked_memory"):
+                if name in used:
+                    self.console.print(f"[dim]{_COLUMNS[name]}: set, not readable; of this boot's own record[/]")
+
+    def _grouped(self, report: HostReport, name: str, said: Callable[[dict[str, Any]], str], title: str) -> None:
+        """One dim line for each different thing that is said of a limit, with the GPUs of which it is said."""
+        groups: dict[str, list[str]] = {}
+        for row in report.rows:
+            groups.setdefault(said(row[name]), []).append(row["position"] or row["bus_id"])
+        for text, places in groups.items():
+            if text:
+                only = "" if len(groups) == 1 else f" ({', '.join(places)})"
+                self.console.print(f"[dim]{title}: {text}{only}[/]")
 
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One message: where, what was found, what was wanted, what to do."""
         before = f"{host}: " if host and not error.where.startswith(host) else ""
         self.line("[bold red]error[/] " + escape(before + str(error)))
+
+
+_CLOCKS = ("application_clocks", "locked_graphics", "locked_memory")
+_COLUMNS = {
+    "persistence": "persist",
+    "power": "power W",
+    "application_clocks": "clocks MHz",
+    "locked_graphics": "locked MHz",
+    "locked_memory": "locked mem",
+}
+
+
+def _told(limit: dict[str, Any]) -> bool:
+    return bool(limit["wanted"] or limit["in_force"])
+
+
+def _by(limit: dict[str, Any]) -> str:
+    """Who set a limit, where that is not rigwright."""
+    return str(limit["set_by"]) if limit["set_by"] == "somebody else" or (limit["drift"] and limit["set_by"]) else ""
 
 
 def _cell(limit: dict[str, Any]) -> str:

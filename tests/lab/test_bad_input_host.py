@@ -531,8 +531,10 @@ def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> N
 
 @contextmanager
 def training(bad: str, root: Root) -> Iterator[None]:
-    """A process computes on GPU 0: NVML tells of it, and one has the device open."""
-    root("[ -e /dev/nvidia0 ] || : >/dev/nvidia0; systemd-run -q --unit=training sh -c 'exec sleep 600 </dev/nvidia0'")
+    """A process computes on GPU 0: NVML tells of it, and one has the device open (a file in its place: nothing opens the node)."""
+    root(
+        "mv /dev/nvidia0 /dev/kept 2>/dev/null; : >/dev/nvidia0; systemd-run -q --unit=training sh -c 'exec sleep 600 </dev/nvidia0'"
+    )
     file = power.the(bad).hw / "volatile" / "state"
     with file.open("a") as out:
         out.write("gpu0.procs=4242:1000:/usr/bin/python3 train.py\n")
@@ -540,7 +542,9 @@ def training(bad: str, root: Root) -> Iterator[None]:
         yield
     finally:
         file.write_text("".join(line for line in file.read_text().splitlines(True) if "procs" not in line))
-        root("systemctl stop training 2>/dev/null; [ -c /dev/nvidia0 ] || rm -f /dev/nvidia0")
+        root(
+            "systemctl stop training 2>/dev/null; [ -c /dev/nvidia0 ] || rm -f /dev/nvidia0; mv /dev/kept /dev/nvidia0 2>/dev/null; :"
+        )
 
 
 def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventory) -> None:

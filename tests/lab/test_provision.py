@@ -148,11 +148,12 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> No
 
 
 def test_another_version_of_the_driver(badge: str, ssh: Ssh) -> None:
-    """Down to an exact older release: the pin, the whole closure, the holds and the loaded module move together."""
+    """Down to an exact older release: the pin, the whole closure, the holds and the loaded module move together; no
+    reboot, because nobody uses the GPUs."""
     text = INVENTORY / "host_vars" / f"{badge}.yml"
     text.write_text(text.read_text().replace("branch: '535'", "branch: '535', version: '535.183.01'"))
     found = document("provision", "--host", badge, "--yes")["hosts"][badge]
-    assert (found["status"], found["rebooted"]) == ("changed", True)
+    assert (found["status"], found["rebooted"]) == ("changed", False)
     assert "535.183.01" in ssh(badge, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
     held = ssh(badge, "apt-mark showhold").stdout.split()
     versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {' '.join(held)}").stdout.split()
