@@ -18,6 +18,8 @@ from rigwright.wanted import CudaSource, Driver
 
 PIN = "nvidia"
 FABRIC_MANAGER = "nvidia-fabricmanager"
+BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
+"""Packages with a driver's version that work beside every driver."""
 BLOCK = "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ cuda-drivers*"
 """Names that carry a driver branch; with the closure pinned first, every other branch is kept out. Not nvidia-container-toolkit."""
 
@@ -64,7 +66,12 @@ def families(
     also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
     if os_release.id == "debian":
         module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
-        return ((module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also),)
+        tesla = f"nvidia-tesla-{branch}"  # a second branch, kept for servers beside the release's own
+        libraries = (f"lib{tesla}-cuda1", f"lib{tesla}-cfg1")
+        own = (module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also)
+        if flavour == "open":
+            return (own,)
+        return own, (f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *also)
     end = "-open" if flavour == "open" else ""
     return (
         (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server", *also),
@@ -142,7 +149,9 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
         move.name: move.version for move in plan.moves if move.version and upstream(move.version) == upstream(version)
     }
     strangers = [
-        move for move in plan.moves if "nvidia" in move.name and branch_of(move.version) not in ("", driver.branch)
+        move
+        for move in plan.moves
+        if "nvidia" in move.name and move.name not in BESIDE and branch_of(move.version) not in ("", driver.branch)
     ]
     if strangers:
         raise HostError(
@@ -183,6 +192,7 @@ def _beside(first: archive.Version, name: str, offered: Sequence[archive.Version
         same = [found.version for found in offered if upstream(found.version) == upstream(first.version)]
     if not same and name == "nvidia-persistenced":
         same = [found.version for found in offered if branch_of(found.version) == branch]
+        same = same or [found.version for found in offered]
     return next(iter(same), "")
 
 

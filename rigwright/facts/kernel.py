@@ -24,6 +24,16 @@ def headers(kernel: str) -> Fact[bool]:
     )
 
 
+_MODINFO = """
+command -v modinfo >/dev/null || { echo 'modinfo is not there' >&2; exit 127; }
+modinfo -k "$1" -F version -- "$2" 2>/dev/null && exit
+modinfo -k "$1" -F version -- "$2-current" 2>/dev/null && exit
+for file in "/lib/modules/$1/updates/dkms/$2"-tesla-*.ko*; do modinfo -F version -- "$file" 2>/dev/null && exit; done
+exit 1
+"""
+"""Debian calls NVIDIA's module nvidia-current, or nvidia-tesla-535, and has modprobe load it for nvidia."""
+
+
 def module_version(kernel: str, module: str) -> Fact[str]:
     """The version of the module that a kernel would load, "" where it has none."""
 
@@ -34,7 +44,7 @@ def module_version(kernel: str, module: str) -> Fact[str]:
 
     return Fact(
         f"kernel.module_version({kernel},{module})",
-        command("modinfo", "-k", kernel, "-F", "version", "--", module),
+        script(_MODINFO, kernel, module),
         parse,
     )
 

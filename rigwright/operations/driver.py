@@ -19,7 +19,7 @@ from rigwright.facts import os as system
 from rigwright.operations import apt
 from rigwright.positions import place
 from rigwright.preferences import pin_path
-from rigwright.resolution import BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved, upstream
+from rigwright.resolution import BESIDE, BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved, upstream
 from rigwright.shell import command, script
 from rigwright.typed import AbsolutePath, BusId
 from rigwright.wanted import Cuda, CudaSource, Driver, Limits
@@ -128,17 +128,13 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         )
 
 
-_BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
-"""Packages with a driver's version that work beside every driver."""
-
-
 def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]:
     """What is installed of another driver, and in the way of this one: another branch's, or named after another release."""
     own = found.version.split(".")[0]
     return {
         name: package.version
         for name, package in there.items()
-        if name not in (*found.closure, *_BESIDE)
+        if name not in (*found.closure, *BESIDE)
         and branch_of(package.version)
         and (branch_of(package.version) != own or (re.search(r"\d{3}\.\d", name) and found.version not in name))
     }
