@@ -5,7 +5,7 @@ Pure functions over the catalogue. The model and its factors are explained in do
 
 from __future__ import annotations
 
-from rigwright.power.asked import supplied, whole
+from rigwright.power.asked import price, supplied, whole
 from rigwright.power.budget import Budget, Circuit, Load, Reason, budget, circuits
 from rigwright.power.draw import EFFICIENCY_PERCENT, Setting, Wanted, checked, setting_of
 from rigwright.power.fitting import Option, Plan, plan
@@ -24,6 +24,7 @@ __all__ = [
     "checked",
     "circuits",
     "plan",
+    "price",
     "setting_of",
     "supplied",
     "whole",

@@ -3,9 +3,10 @@
 The rules of the verdict, strictest first (docs/power.md says where each comes from):
 
 - `does not fit`: the steady draw is above the rating of the supply, or of its connectors.
-- `does not fit`: the ramp on supplies that share a rail is `RAMP_FAILED_PERCENT` of their rating. Three 1100 W supplies
-  carried four V100 that ramp by 800 W together (24 %), two did not (36 %). Between the two it is `tight`: nobody knows.
-  A supply alone is not judged by its ramp: its one regulator has no other to wait for.
+- `does not fit`: the ramp of all GPUs together is `RAMP_SHARED_PERCENT` of the rating of supplies that share a rail. Three
+  of 1100 W carried four V100 that ramp by 800 W (24 %), two did not (36 %); between them it is `tight`, nobody knows.
+- The same for a supply alone, by `RAMP_ALONE_PERCENT`: Intel's ATX 3.0 design guide demands that 12 V stands steps of 40 %
+  of the rated amperes, and recommends 70 %.
 - `does not fit`: the peak of one GPU, the others steady, is above `ONE_PEAK_PERCENT` of the rating, which is what ATX 3.0
   asks a supply to stand for a tenth of a second. Older supplies promise nothing above 100 %.
 - `tight`: all peaks at once are above the rating. They last milliseconds and seldom meet; when they do, it may trip.
@@ -24,8 +25,8 @@ from rigwright.catalogue.rigs import BASE, Supply
 from rigwright.errors import InputError
 from rigwright.power.draw import FULL, Draw, Setting, draw
 
-RAMP_HELD_PERCENT = 25
-RAMP_FAILED_PERCENT = 36
+RAMP_SHARED_PERCENT = (25, 36)
+RAMP_ALONE_PERCENT = (40, 70)
 ONE_PEAK_PERCENT = 120
 STEADY_PERCENT = 80
 BASE_W = 200
@@ -165,14 +166,16 @@ class Load:
                 yield Reason("tight", f"{text}, more than {STEADY_PERCENT} %")
 
     def _ramp(self) -> Iterator[Reason]:
-        if self.circuit.left_w is None or not self.circuit.positions:
-            return
-        text = f"all GPUs ramping together step up by {self.ramp_w:.0f} W, {self.ramp_percent:.0f} % of the supplies"
-        if self.ramp_percent >= RAMP_FAILED_PERCENT:
-            yield Reason("does not fit", f"{text}; {RAMP_FAILED_PERCENT} % made GPUs fall off the bus")
-        elif self.ramp_percent > RAMP_HELD_PERCENT:
-            yield Reason("tight", f"{text}; {RAMP_HELD_PERCENT} % is known to hold, {RAMP_FAILED_PERCENT} % to fail")
-        if self.peak_w > self.circuit.left_w:
+        alone = self.circuit.left_w is None
+        held, failed = RAMP_ALONE_PERCENT if alone else RAMP_SHARED_PERCENT
+        known = "a supply has to stand {}, and should {}" if alone else "{} is known to hold, {} to fail"
+        if self.ramp_percent > held:
+            yield Reason(
+                "does not fit" if self.ramp_percent >= failed else "tight",
+                f"all GPUs ramping together step up by {self.ramp_w:.0f} W, {self.ramp_percent:.0f} % of the rating; "
+                + known.format(f"{held} %", f"{failed} %"),
+            )
+        if self.circuit.left_w is not None and self.peak_w > self.circuit.left_w:
             yield Reason(
                 "tight",
                 f"none to spare: with one supply out, {self.peak_w:.0f} W at the peak hang on {self.circuit.left_w:.0f} W",

@@ -2,7 +2,7 @@
 
 Factors, each with where it comes from (docs/power.md says it in plain words):
 
-- `CLOCK_EXPONENT` 4/3: power follows the clock to this power. From one measured point: V100 modules that drew 350 W at
+- `CLOCK_EXPONENT` 1.33: power follows the clock to this power. From one measured point: V100 modules that drew 350 W at
   1530 MHz stayed below 200 W at 1005 MHz.
 - A power limit bounds the average only, not the instant: the same modules, held to 200 W, still drew more than 300 W
   until their clocks were lowered as well. So a limit lowers `steady_w` and leaves `peak_w`; a clock lowers both.
@@ -10,12 +10,15 @@ Factors, each with where it comes from (docs/power.md says it in plain words):
   of a second.
 - `PEAK_FACTOR` 1.2 and `PEAK_FACTOR_GEFORCE` 1.7, where nobody has seen a model's peak. Assumed: the first as V100 (350 of
   300 W) and A100 (475 of 400 W), the second for GeForce cards from Ampere on, as the RTX 3090 (600 of 350 W).
+- `RAMP_TO` 1.2: a ramp ends at what lasts tenths of a second, as with V100 and A100; what spikes higher is over in
+  milliseconds, and counts as a peak only. Assumed.
 - `IDLE_SHARE` 0.15 in P0 and 0.10 in P8, where nobody has read a model's idle draw. Assumed.
 - `EFFICIENCY_PERCENT` 90: what a supply gives of what it takes from the wall. Assumed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,8 +26,9 @@ from rigwright.catalogue import Model
 from rigwright.errors import InputError, UsageError
 from rigwright.wanted import Limits
 
-CLOCK_EXPONENT = 4 / 3
+CLOCK_EXPONENT = math.log(350 / 200) / math.log(1530 / 1005)
 RAMP_FROM = 0.5
+RAMP_TO = 1.2
 PEAK_FACTOR = 1.2
 PEAK_FACTOR_GEFORCE = 1.7
 IDLE_SHARE = {"P0": 0.15, "P8": 0.10, "P12": 0.10}
@@ -102,7 +106,7 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
         factor = _peak_factor(model)
         peak = power.default * factor
         assumed.append(f"peak of {model.label}: {peak:.0f} W, {factor:g} times its default")
-    start = power.default * RAMP_FROM
+    ramp = min(peak, power.default * RAMP_TO) - power.default * RAMP_FROM
     peak *= max(1.0, limit / power.default)
     idle = model.idle.power_w
     if idle is None:
@@ -110,7 +114,7 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
         assumed.append(
             f"idle draw of {model.label}: {idle:.0f} W, {IDLE_SHARE[model.idle.state] * 100:.0f} % of its default"
         )
-    return Draw(min(limit, peak * share), peak * share, (peak - start) * share, idle, tuple(assumed))
+    return Draw(min(limit, peak * share), peak * share, ramp * share, idle, tuple(assumed))
 
 
 def _peak_factor(model: Model) -> float:

@@ -72,9 +72,18 @@ def plan(rig: Rig, where: str, wanted: Setting | None, price_per_kwh: float | No
     limited = budget(rig, on, wanted) if wanted else None
     chosen = limited or full
     options = tuple(_options(rig, on, models, chosen)) if chosen.verdict != "fits" else ()
-    larger = tuple(text for one in dict.fromkeys((full, chosen)) for text in _larger(rig, on, one))
+    larger = {**dict(_larger(rig, on, chosen)), **dict(_larger(rig, on, full))}
     dearest = _dearest(models, wanted or FULL)
-    return Plan(rig, full, limited, dearest, options, larger, tuple(_assumed(rig, models)), price_per_kwh)
+    return Plan(
+        rig,
+        full,
+        limited,
+        dearest,
+        options,
+        tuple(f"{which}: fits {at}" for which, at in larger.items()),
+        tuple(_assumed(rig, models)),
+        price_per_kwh,
+    )
 
 
 def _dearest(models: Mapping[str, Model], setting: Setting) -> Cost:
@@ -119,17 +128,16 @@ def limits_w(models: Iterable[Model]) -> range:
 
 
 def clocks_mhz(models: Iterable[Model]) -> list[int]:
-    """Highest graphics clocks that all of them take, highest first; none where one of them takes none."""
+    """Highest graphics clocks that all of them take, from the highest down to half of it; none where one takes none."""
     known = list(models)
     if any(not {"application", "locked_graphics"} & set(one.clock_verbs) for one in known):
         return []
     spans = [(one.clocks_mhz.graphics_max, one.clocks_mhz.graphics_min, one.clocks_mhz.graphics_step) for one in known]
     if any(None in span for span in spans):
         return []
-    high, low, step = min(spans, key=lambda span: span[0] or 0)
-    floor = max(low, *(span[1] for span in spans)) if len(spans) > 1 else low  # type: ignore[type-var]
-    steps = int(((high or 0) - (floor or 0)) / (step or 1))
-    return [int((high or 0) - number * (step or 1)) for number in range(1, steps + 1)]
+    high, _, step = min((high or 0, low or 0, step or 1) for high, low, step in spans)
+    floor = max(high / 2, *(low or 0 for _, low, _ in spans))
+    return [int(high - number * step) for number in range(1, int((high - floor) / step) + 1)]
 
 
 def _taken(models: Iterable[Model], setting: Setting) -> bool:
@@ -147,24 +155,21 @@ def _taken(models: Iterable[Model], setting: Setting) -> bool:
     return True
 
 
-def _larger(rig: Rig, on: tuple[Circuit, ...], now: Budget) -> Iterator[str]:
-    """Supplies that would carry the setting, for each circuit that does not fit."""
+def _larger(rig: Rig, on: tuple[Circuit, ...], now: Budget) -> Iterator[tuple[str, str]]:
+    """Supplies that would carry the setting, for each circuit that does not fit, and the setting in words."""
     at = "without limits" if now.setting == FULL else f"with {now.setting}"
     for number, load in enumerate(now.loads):
         if load.verdict == "fits":
             continue
         one = load.circuit.supplies[0]
-        if load.circuit.left_w is not None:
-            tried = (_with(one, one.count + more, one.watts) for more in range(1, MOST_SUPPLIES))
-        else:
-            sizes = range(
-                one.watts // SUPPLY_STEP_W * SUPPLY_STEP_W + SUPPLY_STEP_W, LARGEST_SUPPLY_W + 1, SUPPLY_STEP_W
-            )
-            tried = (_with(one, 1, watts) for watts in sizes)
+        tried = [_with(one, one.count + more, one.watts) for more in range(1, MOST_SUPPLIES)]
+        if load.circuit.left_w is None:
+            start = one.watts // SUPPLY_STEP_W * SUPPLY_STEP_W + SUPPLY_STEP_W
+            tried = [*(_with(one, 1, watts) for watts in range(start, LARGEST_SUPPLY_W + 1, SUPPLY_STEP_W)), *tried]
         for other in tried:
             circuit = replace(load.circuit, supplies=(other, *load.circuit.supplies[1:]))
             if budget(rig, (*on[:number], circuit, *on[number + 1 :]), now.setting).loads[number].verdict == "fits":
-                yield f"{circuit.name} in place of {load.circuit.name}: fits {at}"
+                yield f"supply {number + 1}: {circuit.name} in place of {load.circuit.name}", at
                 break
 
 
