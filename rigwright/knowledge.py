@@ -16,9 +16,6 @@ from rich.console import Console
 from rigwright import catalogue
 from rigwright.commands import read_inventory
 from rigwright.errors import InputError, RigwrightError, UsageError
-from rigwright.templates import settled
-from rigwright.typed import convert
-from rigwright.variables import of_host
 from rigwright.wanted import Limits
 
 
@@ -158,6 +155,10 @@ def _of_rig(asked: PowerAsked) -> tuple[catalogue.Rig, Limits | None, str, str]:
 
 def _of_host(asked: PowerAsked) -> tuple[catalogue.Rig, Limits | None, str, str]:
     """The rig of a host, the limits that the inventory holds it to, and the file of its variables."""
+    from rigwright.templates import settled
+    from rigwright.typed import convert
+    from rigwright.variables import of_host
+
     inventory = read_inventory(asked.inventory)
     names = inventory.names(asked.host)
     if len(names) != 1:

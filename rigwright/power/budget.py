@@ -233,7 +233,7 @@ def base_w(rig: Rig) -> float:
 
 def circuits(rig: Rig, where: str) -> tuple[Circuit, ...]:
     """The supplies of a rig with what hangs on them. Raises InputError when it has none, or does not say what feeds what."""
-    todo = f"or try one: invoke power.plan --rig {rig.key} --supplies 2x1600"
+    todo = "or try some: the same command with --supplies 2x1600"
     if not rig.supplies:
         raise InputError(
             where, f"{rig.key} names no supplies", "supplies: [{watts: 1600}], and a line for it under sources", todo

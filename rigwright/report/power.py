@@ -60,7 +60,7 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
             for reason in load.reasons:
                 line(f"  {reason.verdict}: {reason.text}", _STYLE[reason.verdict])
     for head, texts in (
-        ("What would do", [*_options(plan), *plan.larger]),
+        ("What would fit", [*_options(plan), *plan.larger]),
         ("What it costs", list(costs(plan))),
         ("Assumed, not measured", list(plan.assumed)),
     ):
@@ -115,10 +115,9 @@ def told(load: Load) -> Iterator[str]:
     yield f"steady {load.steady_w:.0f} W, {percent:.0f} %: {_margin(load.margin_w, 'W')}"
     yield f"peak {load.peak_w:.0f} W, all at once: {_margin(load.peak_margin_w, 'W')}"
     for one in load.joints:
-        each = "the one" if one.count == 1 else f"each of {one.count}"
         yield (
-            f"{one.name}, {each}: {one.steady_a:.1f} A steady, {one.peak_a:.1f} A at the peak, "
-            f"made for {one.rated_a:g} A: {_margin(one.margin_a, 'A', 1)}"
+            f"{one.count} x {one.name} of {one.rated_a:g} A, each {one.steady_a:.1f} A, "
+            f"{one.peak_a:.1f} A at the peak: {_margin(one.margin_a, 'A', 1)}"
         )
 
 
@@ -139,7 +138,7 @@ def costs(plan: Plan) -> Iterator[str]:
     for label, watts in _days(plan):
         day = plan.cost_per_day(watts)
         if day is not None:
-            yield f"a day {label}: {watts:.0f} W, {day:.2f} at {plan.price_per_kwh:g} per kWh"
+            yield f"a day {label}: {watts:.0f} W, {day:.2f} at {plan.price_per_kwh:.2f} per kWh"
 
 
 def _days(plan: Plan) -> Iterator[tuple[str, float]]:
