@@ -182,6 +182,41 @@ def catalogue_check(c: Context) -> None:
 
 @task(
     positional=[],
+    help={
+        "rig": "a machine of the catalogue, or FILE.yml for one of your own, also one not bought yet",
+        "host": "a host of the inventory: its rig and its limits; nothing is asked of it",
+        "inventory": _HELP["inventory"],
+        "limits_w": "power limit of each GPU in watts, such as 200 (in place of the machine's own limits)",
+        "clocks_mhz": "highest graphics clock of each GPU in MHz, such as 1005 (likewise)",
+        "supplies": "other supplies: COUNTxWATTS such as 2x1100, several joined by +",
+        "price_per_kwh": "for the cost of a day, such as 0.30",
+        "json": _HELP["json"],
+    },
+)
+def power_plan(
+    c: Context,
+    rig: str = "",
+    host: str = "",
+    inventory: str = "",
+    limits_w: str = "",
+    clocks_mhz: str = "",
+    supplies: str = "",
+    price_per_kwh: str = "",
+    json: str = "",
+) -> None:
+    """Show whether the power supplies carry a machine, also when all GPUs ramp together, and which limits would fit.
+
+    Asks no host. Exit 2 when it does not fit. How it reckons: docs/power.md.
+    """
+    from rigwright import knowledge
+
+    _guard.done = True
+    asked = knowledge.PowerAsked(rig, host, inventory, limits_w, clocks_mhz, supplies, price_per_kwh, json)
+    raise Exit(code=knowledge.power_plan(asked))
+
+
+@task(
+    positional=[],
     help={"name": "the host's name (default: the rig's)", "rig": "a file of lab/rigs/ (default: no GPUs)"},
 )
 def lab_up(c: Context, name: str = "", rig: str = "") -> None:
@@ -286,4 +321,8 @@ for _name, _task in (
     _lab_tasks.add_task(_task, name=_name)
 _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
-ns = Collection(provision, plan, verify, facts, limits, init, trust, explain, _catalogue_tasks, _lab_tasks)
+_power_tasks = Collection("power")
+_power_tasks.add_task(power_plan, name="plan")
+ns = Collection(
+    provision, plan, verify, facts, limits, init, trust, explain, _catalogue_tasks, _power_tasks, _lab_tasks
+)

@@ -1,18 +1,22 @@
-"""`invoke explain` and `invoke catalogue.check`: what the catalogue knows, and whether it is whole. No host is asked."""
+"""`invoke explain`, `catalogue.check` and `power.plan`: what the catalogue knows, and what follows. No host is asked."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from rigwright import catalogue
 from rigwright.commands import read_inventory
 from rigwright.errors import InputError, RigwrightError, UsageError
+from rigwright.wanted import Limits
 
 
 def explain(text: str, inventory: str = "") -> int:
@@ -79,12 +83,124 @@ def _check(console: Console) -> None:
     console.print("[green]They agree on every one.[/]")
 
 
-def _guarded(act: Callable[[Console], None]) -> int:
+@dataclass(frozen=True)
+class PowerAsked:
+    """What `invoke power.plan` was asked, in the command line's words."""
+
+    rig: str = ""
+    host: str = ""
+    inventory: str = ""
+    limits_w: str = ""
+    clocks_mhz: str = ""
+    supplies: str = ""
+    price_per_kwh: str = ""
+    json: str = ""
+
+
+def power_plan(asked: PowerAsked) -> int:
+    """Prints the power plan of a rig or a host; returns the exit code, 2 when the supplies do not carry it."""
+    code = 0
+
+    def act(console: Console) -> None:
+        nonlocal code
+        from rigwright.report import power as report
+
+        made, file = _planned(asked)
+        code = 2 if made.chosen.verdict == "does not fit" else 0
+        if asked.json:
+            _as_json(asked.json, code, None, report.document(made))
+        if asked.json != "-":
+            report.show(console, made, file)
+
+    failed = _guarded(act, lambda error: _as_json(asked.json, error.exit_code, error, None) if asked.json else None)
+    return failed or code
+
+
+def _planned(asked: PowerAsked) -> tuple[Any, str]:
+    """The plan, and the file that its limits belong into ("" where that is not known). Raises UsageError, InputError."""
+    from rigwright import power
+
+    if bool(asked.rig) == bool(asked.host):
+        found = "both --rig and --host" if asked.rig else "no machine is named"
+        raise UsageError("power.plan", found, "--rig NAME, --rig FILE.yml or --host HOST", "--rig servbadge")
+    limit = power.whole(asked.limits_w, "--limits-w", "watts of one GPU", 200)
+    clock = power.whole(asked.clocks_mhz, "--clocks-mhz", "MHz", 1005)
+    price = power.price(asked.price_per_kwh)
+    rig, limits, where, file = _of_host(asked) if asked.host else _of_rig(asked)
+    if asked.supplies:
+        rig = power.supplied(rig, asked.supplies)
+    given = power.Setting(limit, clock)
+    wanted = power.setting_of(limits)
+    models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
+    if given != power.Setting():
+        wanted = power.checked(models, power.Wanted(given, "--limits-w", "--clocks-mhz"))
+    elif wanted:
+        power.checked(models, power.Wanted(wanted, where, where))
+    return power.plan(rig, where, wanted, price), file
+
+
+def _of_rig(asked: PowerAsked) -> tuple[catalogue.Rig, Limits | None, str, str]:
+    """The rig of a name or a file, its own limits, and where it was named."""
+    path = Path(asked.rig)
+    if path.suffix in (".yml", ".yaml") or "/" in asked.rig:
+        if path.suffix != ".yml" or not path.is_file():
+            found = f"{asked.rig} is not there" if not path.exists() else f"{asked.rig} is no file that ends with .yml"
+            raise UsageError("--rig", found, "a rig's file, NAME.yml, or the name of a rig", "docs/power.md shows one")
+        rig = catalogue.rig(path.stem, "--rig", path.parent)
+        return rig, rig.limits, str(path), ""
+    there = asked.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
+    rig = catalogue.rig(asked.rig, "--rig", read_inventory(asked.inventory).rigs if there else None)
+    return rig, rig.limits, f"--rig {asked.rig}", ""
+
+
+def _of_host(asked: PowerAsked) -> tuple[catalogue.Rig, Limits | None, str, str]:
+    """The rig of a host, the limits that the inventory holds it to, and the file of its variables."""
+    from rigwright.templates import settled
+    from rigwright.typed import convert
+    from rigwright.variables import of_host
+
+    inventory = read_inventory(asked.inventory)
+    names = inventory.names(asked.host)
+    if len(names) != 1:
+        raise UsageError(f"--host {asked.host}", f"{len(names)} hosts", "one host", f"--host {names[0]}")
+    host = inventory.hosts[names[0]]
+    host = replace(host, variables=settled(dict(host.variables), host.where, host.origins))
+    variables = of_host(host, inventory.rigs)
+    if "rig" not in variables:
+        raise InputError(
+            host.where, f"{host.name} has no rig", "rig: NAME, a machine of the catalogue or of rigs/ beside the inventory",
+            f"write it into host_vars/{host.name}.yml; invoke init drafts one",
+        )  # fmt: skip
+    rig = catalogue.rig(variables["rig"], host.origin("rig"), inventory.rigs)
+    at = host.origin("limits" if "limits" in variables else "rig")
+    limits = convert(variables["limits"], Limits, at, "limits") if "limits" in variables else None
+    folder = inventory.path if inventory.path.is_dir() else inventory.path.parent
+    return rig, limits, at, str(folder / "host_vars" / f"{host.name}.yml")
+
+
+def _as_json(target: str, code: int, error: RigwrightError | None, power: dict[str, Any] | None) -> None:
+    """One document, on stdout for `-`. Raises UsageError when the file cannot be written."""
+    from rigwright.report import document
+
+    made = {**document.document("power.plan", "", code, error, []), "power": power}
+    if target == "-":
+        print(document.dumps(made))
+        return
+    try:
+        document.write(made, target)
+    except OSError as failed:
+        found = f"{target} cannot be written ({failed.strerror})"
+        raise UsageError("--json", found, "a file in a directory that is there") from None
+
+
+def _guarded(act: Callable[[Console], None], failed: Callable[[RigwrightError], None] = lambda _: None) -> int:
     try:
         act(Console(emoji=False, soft_wrap=not sys.stdout.isatty()))
         sys.stdout.flush()
     except RigwrightError as error:
         print(f"error {error}", file=sys.stderr)
+        with contextlib.suppress(UsageError):  # a file that cannot be written: said already
+            failed(error)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has had enough: head

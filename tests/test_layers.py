@@ -14,7 +14,7 @@ LAYERS = {
     "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4,
     "compatibility": 5, "transport": 5,
     "choices": 6, "draft": 6, "limitable": 6, "recorded": 6,
-    "resolution": 7, "explain": 7,
+    "resolution": 7, "explain": 7, "power": 7,
     "operations": 8,
     "checks": 9, "variables": 9,
     "playbook": 10,

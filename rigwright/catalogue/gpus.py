@@ -20,11 +20,15 @@ Flavour = Literal["proprietary", "open"]
 
 @dataclass(frozen=True)
 class Power:
-    """Watts of one GPU; makers of cards differ, and the host's own answer decides."""
+    """Watts of one GPU; makers of cards differ, and the host's own answer decides.
+
+    `peak`: what one was seen to draw for an instant, at its default limit and full clocks (None: nobody has said).
+    """
 
     default: float | None
     min: float | None
     max: float | None
+    peak: float | None = None
 
     def __post_init__(self) -> None:
         known = [watts for watts in (self.min, self.default, self.max) if watts is not None]
@@ -32,6 +36,23 @@ class Power:
             raise ValueError(
                 f"{self.min}, {self.default}, {self.max}", "min, default and max in watts, in that order of size"
             )
+        if self.peak is not None and not (self.default or 10) <= self.peak <= 5000:
+            raise ValueError(f"peak {self.peak:g}", "watts that one GPU was seen to draw, not below its default")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What limits cost: with this power limit, these graphics clocks or both, so many percent of the speed are lost."""
+
+    power_limit_w: int | None
+    graphics_mhz: int | None
+    cost_percent: float
+
+    def __post_init__(self) -> None:
+        if self.power_limit_w is None and self.graphics_mhz is None:
+            raise ValueError("no power_limit_w and no graphics_mhz", "one of them, or both")
+        if not 0 <= self.cost_percent < 100:
+            raise ValueError(f"cost_percent {self.cost_percent:g}", "percent of the speed that is lost, such as 13")
 
 
 @dataclass(frozen=True)
@@ -95,7 +116,7 @@ class Model:
     """A GPU model. `last_branch` None: still supported by the newest; `last_cuda` likewise.
 
     `fabric`: nvswitch (boards of this model always have one, and need the fabric manager), either, or none. `variant`
-    tells it from another model of the same name.
+    tells it from another model of the same name. `speed`: what limits were measured to cost.
     """
 
     name: str
@@ -118,6 +139,7 @@ class Model:
     sources: dict[str, str] = field(repr=False)
     fabric: Literal["none", "either", "nvswitch"] = "none"
     variant: str = ""
+    speed: tuple[Speed, ...] = ()
     key: str = ""
 
     @property

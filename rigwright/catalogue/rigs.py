@@ -32,7 +32,9 @@ class Lanes:
 class Supply:
     """A kind of power supply: watts each, how many, volts at the output.
 
-    `shared`: they feed one rail together. `connector`: what the GPUs' power goes through, with its amperes and how many.
+    `shared`: they feed one rail together. `connector`: what the GPUs' power goes through, with its amperes and how many
+    of them all its supplies have. `feeds`: the positions that hang on it, and `base` for the rest of the machine; a
+    supply without it feeds what no other does.
     """
 
     watts: int
@@ -42,10 +44,20 @@ class Supply:
     connector: str = ""
     connector_a: float | None = None
     connectors: int = 1
+    feeds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 50 <= self.watts <= 20000:
             raise ValueError(f"watts {self.watts}", "watts of one supply, such as 1100")
+        for name, least in (("count", self.count), ("connectors", self.connectors)):
+            if not 1 <= least <= 64:
+                raise ValueError(f"{name} {least}", "how many there are, from 1 on")
+        if not 5 <= self.volts <= 60 or (self.connector_a is not None and not 1 <= self.connector_a <= 1000):
+            raise ValueError(
+                f"volts {self.volts:g}, connector_a {self.connector_a}", "volts such as 12, amperes such as 60"
+            )
+        if len(set(self.feeds)) < len(self.feeds):
+            raise ValueError(f"feeds {', '.join(self.feeds)}", "each position once")
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,7 @@ def _fits(found: Rig, given: YamlMapping, below: YamlMapping) -> None:
                     f"unknown position '{position}'{did_you_mean(position, found.gpus)}",
                     f"one of {', '.join(found.gpus)}",
                 )
+    _fed(found, at("supplies"))
     pairs = [frozenset(pair.split()) for pair in found.links]
     twice = next((sorted(pair) for pair in pairs if pairs.count(pair) > 1), None)
     if twice or min(found.links.values(), default=1) < 1:
@@ -201,3 +214,21 @@ def _fits(found: Rig, given: YamlMapping, below: YamlMapping) -> None:
             raise InputError(
                 at("links"), f"{used} NVLinks at {position}", f"{have.links if have else 0}, as {model} has"
             )
+
+
+BASE = "base"
+"""What `feeds` of a supply calls all that is not a GPU."""
+
+
+def _fed(found: Rig, where: str) -> None:
+    """Raises InputError for supplies that feed an unknown position, one twice, or leave one without power."""
+    fed = [name for supply in found.supplies for name in supply.feeds]
+    known = [*found.gpus, BASE]
+    for name in fed:
+        if name not in known:
+            raise InputError(where, f"a supply feeds '{name}'{did_you_mean(name, known)}", f"one of {', '.join(known)}")
+        if fed.count(name) > 1:
+            raise InputError(where, f"two supplies feed {name}", "each position, and base, at one supply")
+    left = [name for name in known if name not in fed]
+    if fed and left and all(supply.feeds for supply in found.supplies):
+        raise InputError(where, f"no supply feeds {', '.join(left)}", "each position, and base, at one supply")
