@@ -494,7 +494,7 @@ def reset_of_gpu_2(host: Host) -> None:
 
 
 def test_what_a_reset_took_is_given_again(watched: Host) -> None:
-    for _ in range(2):  # and again: said each time
+    for _ in range(2):
         reset_of_gpu_2(watched)
         code, out, errors = look(watched)
         assert (code, errors) == (0, [])
@@ -503,6 +503,17 @@ def test_what_a_reset_took_is_given_again(watched: Host) -> None:
             "power limit 300 -> 200 W; application clocks 877,1312 -> 877,1005 MHz"
         ]
         assert look(watched) == (0, [], [])
+
+
+def test_one_that_forgets_at_every_look_is_said_three_times(watched: Host) -> None:
+    out = []
+    for _ in range(5):
+        reset_of_gpu_2(watched)
+        out.append(look(watched)[1])
+    assert out[0] == out[1]
+    assert out[2] == [f"{out[0][0]} (at each of 3 looks, said no more)"]
+    assert out[3:] == [[], []]
+    assert watched.show()["gpus"][1]["power_limit_w"] == 200, "mended all the same"
 
 
 @pytest.mark.parametrize("event", [Host.load_driver, Host.boot])
@@ -534,9 +545,7 @@ def test_a_lost_lock_is_set_again(host: Host) -> None:
     host.load_driver()
     code, out, errors = look(host)
     assert (code, errors) == (0, [])
-    assert out[0].startswith(
-        f"{title(1)}: forgotten (persistence is off; no locked graphics clock since the driver was loaded)"
-    ), out[0]
+    assert out[0].startswith(f"{title(1)}: forgotten (persistence is off; no locked graphics clock on record)"), out[0]
     assert host.driver.kept()["gpu0.set.locked_graphics_max"] == "1005"
     assert look(host) == (0, [], [])
 
@@ -569,9 +578,9 @@ def test_what_is_refused_is_refused_at_every_look_and_said_once(watched: Host) -
         f"{title(2)}: refused: power limit: Insufficient Permissions; it wants root: "
         "sudo systemctl restart gpu-limits.service"
     ]
-    assert look(watched)[0] == 1
-    code, out, errors = look(watched)
-    assert (code, out, errors) == (1, [], [])
+    again = [look(watched) for _ in range(4)]
+    assert [(code, errors) for code, _, errors in again] == [(1, [])] * 4
+    assert again[3][1] == []
 
 
 def test_a_lost_and_a_missing_gpu_are_said_once(watched: Host) -> None:

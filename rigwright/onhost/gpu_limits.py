@@ -200,7 +200,7 @@ def put(path, whole):
 
 
 def remembered():
-    """What the last look left: {"said": {who: lines}, "stuck": {who: [process, its start]}, "paused": after reset}."""
+    """What the last look left: {"said": {line: times}, "stuck": {who: [process, its start]}, "paused": after reset}."""
     kept = {"said": {}, "stuck": {}, "paused": False}
     with contextlib.suppress(ValueError):
         kept.update(json.loads(content(MEMORY)))
@@ -457,7 +457,7 @@ def look(handle, rule, locks, bus_id):
         try:
             now = locks.get(key) if key in LOCKS else STATE[key](handle)
             if key in LOCKS and now is None:
-                seen["forgotten"].append("no %s since the driver was loaded" % subject)
+                seen["forgotten"].append("no %s on record" % subject)
             elif key in LOCKS and now == wanted:
                 runs = STATE["clocks"](handle)[key.replace("locked_", "")]
                 if runs > wanted[1] + 30:  # more than what rounding to a step explains
@@ -658,11 +658,9 @@ def absent(config, gpus, count, silent):
     nobody = [match for match in named if not any(rule_for(gpu, {"gpus": [{"match": match}]}) for gpu in gpus)]
     bus_ids = [place(match["pci_bus_id"], config) for match in nobody if "pci_bus_id" in match]
     uuids = [match["uuid"] for match in nobody if "pci_bus_id" not in match]
-    lacking += silent
-    lines += ["no GPU answers to %s" % one for one in bus_ids if one not in lacking]
-    return lines + [
-        "no GPU answers to %s" % one for one in uuids if len(uuids) > len(silent)
-    ]  # which do not tell theirs
+    nobody = [one for one in bus_ids if one not in lacking + silent]
+    nobody += uuids if len(uuids) > len(silent) else []  # a silent one does not tell its UUID
+    return lines + ["no GPU answers to %s" % one for one in nobody]
 
 
 def settle_all(config, timeout_s, stuck, but=(), settled=(), only_forgotten=False):
@@ -741,37 +739,35 @@ def watch(path, timeout_s):
         if memory["paused"]:
             return 0
         lines = one_look(config, memory["stuck"], timeout_s)
-        for who, said in lines.items():
-            for bad, line in said:
-                if [bad, line] not in memory["said"].get(who, []):
-                    print(line, file=sys.stderr if bad else sys.stdout, flush=True)
-        put(MEMORY, json.dumps({"said": lines, "stuck": memory["stuck"]}))
-    return 1 if any(bad for said in lines.values() for bad, _ in said) else 0
+        times = {line: memory["said"].get(line, 0) + 1 for _, line in lines}  # in a row
+        for bad, line in lines:
+            most = 3 if ": forgotten (" in line else 1  # what is so twice is no news, what happened twice is
+            if times[line] <= most:
+                more = " (at each of %d looks, said no more)" % most if times[line] == most > 1 else ""
+                print(line + more, file=sys.stderr if bad else sys.stdout, flush=True)
+        put(MEMORY, json.dumps({"said": times, "stuck": memory["stuck"]}))
+    return 1 if any(bad for bad, _ in lines) else 0
 
 
 def one_look(config, stuck, timeout_s):
-    """Who (a GPU's UUID, or its place) -> [whether it is bad, line] of all that there is to say."""
+    """All that there is to say: (whether it is bad, line)."""
     if driver_load() == "-":  # NVML would load it, under the hands of somebody who has just unloaded it
-        return {"driver": [[False, "the driver is not loaded: nothing to look at"]]}
+        return [(False, "the driver is not loaded: nothing to look at")]
     try:
         count, answers, names = settle_all(config, timeout_s, stuck, only_forgotten=True)
     except Refused as error:
-        return {"driver": [[True, error.args[0]]]}
+        return [(True, error.args[0])]
     gpus = [answer["value"] for answer in answers.values() if "value" in answer]
     silent = {names[name]: failed(answer, names[name]) for name, answer in answers.items() if "error" in answer}
-    lines = {name: [[True, line]] for name, line in silent.items()}
-    lines["GPUs"] = [[True, line] for line in absent(config, gpus, count, list(silent))]
+    lines = [(True, line) for line in [*silent.values(), *absent(config, gpus, count, [*silent])]]
     for gpu in gpus:
         title, done = called(gpu, config), "; ".join(gpu["done"])
-        said = [[True, "%s: refused: %s" % (title, one)] for one in gpu["refused"]]
         if gpu["forgotten"]:
-            said.insert(
-                0, [False, "%s: forgotten (%s): %s" % (title, "; ".join(gpu["forgotten"]), done or "not mended")]
-            )
+            lines.append((False, "%s: forgotten (%s): %s" % (title, "; ".join(gpu["forgotten"]), done or "not mended")))
         elif done:
-            said.append([False, "%s: %s" % (title, done)])
-        said += [[False, "%s: drift: %s; left alone" % (title, one)] for one in gpu["decided"]]
-        lines[gpu["uuid"]] = said
+            lines.append((False, "%s: %s" % (title, done)))
+        lines += [(True, "%s: refused: %s" % (title, one)) for one in gpu["refused"]]
+        lines += [(False, "%s: drift: %s; left alone" % (title, one)) for one in gpu["decided"]]
     return lines
 
 
