@@ -7,6 +7,7 @@ import glob
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable
 
 from lab.guest_gpu import klog
@@ -132,7 +133,9 @@ def remove(name: str) -> None:
                 raise Refused("is in use") from None
         announce(None, None)
     unbind(name)
-    shutil.rmtree(f"{SYSFS}/module/{name}")
+    # A kernel numbers these folders on and on; a disk would give a removed one's number to the next.
+    os.makedirs(f"{HW}/volatile/removed", exist_ok=True)
+    os.rename(f"{SYSFS}/module/{name}", f"{HW}/volatile/removed/{name}.{time.time_ns()}")
     for link in glob.glob(f"{SYSFS}/module/*/holders/{name}"):
         os.unlink(link)
     save([other for other in loaded() if other != name])

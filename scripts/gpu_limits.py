@@ -1,0 +1,12 @@
+#!/usr/bin/env python3
+"""rigwright/onhost/gpu_limits.py on the GPU machine itself, out of a checkout: it brings the checkout's pynvml."""
+
+import os
+import sys
+
+checkout = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+program = os.path.join(checkout, "rigwright/onhost/gpu_limits.py")
+python = os.path.join(checkout, ".venv/bin/python")
+if not os.path.exists(python):
+    python = sys.executable
+os.execv(python, [python, program, *sys.argv[1:]])
