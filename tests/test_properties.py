@@ -668,7 +668,10 @@ class Unit:
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[bytes, str, int]] = {}
-        self.enabled, self.active, self.needs_reload, self.started = "", "inactive", False, 0
+        self.enabled: dict[str, str] = {}
+        self.active: dict[str, str] = {}
+        self.started: dict[str, int] = {}
+        self.needs_reload = False
         self.clock = 0
         self.rounds = 0
 
@@ -680,11 +683,13 @@ class Unit:
                 return None
             content, mode, _ = self.files[path]
             return files.File("file", mode, "root", "root", hashlib.sha256(content).hexdigest(), content)
-        load = "loaded" if "/etc/systemd/system/gpu-limits.service" in self.files else "not-found"
+        if fact.name == "gpu.containers":
+            return ()
+        load = "loaded" if f"/etc/systemd/system/{path}" in self.files else "not-found"
         text = (
-            f"LoadState={load}\nActiveState={self.active}\nSubState=x\nUnitFileState={self.enabled}\n"
-            f"NeedDaemonReload={'yes' if self.needs_reload else 'no'}\n"
-            f"ActiveEnterTimestampMonotonic={self.started * 1_000_000}\nnow={self.clock}\nup={self.clock}\n"
+            f"LoadState={load}\nActiveState={self.active.get(path, 'inactive')}\nSubState=x\n"
+            f"UnitFileState={self.enabled.get(path, '')}\nNeedDaemonReload={'yes' if self.needs_reload else 'no'}\n"
+            f"ActiveEnterTimestampMonotonic={self.started.get(path, 0) * 1_000_000}\nnow={self.clock}\nup={self.clock}\n"
         )
         times = [f"ctime={self.files[word][2]}\n" for word in fact.command.argv if word in self.files]
         return parsed(fact, Result(0, (text + "".join(times)).encode()))
@@ -697,24 +702,31 @@ class Unit:
             assert (owner, group) == ("root", "root")
             self.files[path] = (cmd.stdin, mode, self.clock)
             if path.startswith("/etc/systemd"):
-                self.enabled, self.needs_reload = self.enabled or "disabled", True
+                self.enabled.setdefault(path.rpartition("/")[2], "disabled")
+                self.needs_reload = True
             return
-        verb = cmd.argv[1]
+        verb, unit = cmd.argv[1], cmd.argv[-1]
         assert cmd.argv[0] == "systemctl"
         if verb == "daemon-reload":
             self.needs_reload = False
         elif verb == "enable":
-            self.enabled = "enabled"
+            self.enabled[unit] = "enabled"
         elif verb in ("start", "restart"):
             assert not self.needs_reload
-            self.active, self.started = "active", self.clock
+            self.active[unit], self.started[unit] = "active", self.clock
+
+    def works(self) -> bool:
+        """The unit and the timer run and start at boot; the watch waits for the timer, and systemd has read all."""
+        units = ("gpu-limits.service", "gpu-limits.timer")
+        right = all((self.enabled.get(unit), self.active.get(unit)) == ("enabled", "active") for unit in units)
+        return right and "gpu-limits-watch.service" not in self.active and not self.needs_reload
 
     def wants(self, wanted: Limits) -> list[Change]:
         """What `limits.boot` still wants."""
         store = FactStore()
         for self.rounds in range(9):
             try:
-                return list(limits.boot(store, limits=wanted, expected_gpus=4))
+                return [one for one in limits.boot(store, limits=wanted, expected_gpus=4) if isinstance(one, Change)]
             except Missing as missing:
                 store.known.update((fact, self.answer(fact)) for fact in missing.facts)
         raise AssertionError("facts that never settle")
@@ -737,12 +749,16 @@ def test_the_boot_unit_from_nothing() -> None:
         ("add", "/usr/local/lib/rigwright/pynvml.py"),
         ("add", "/etc/rigwright/limits.json"),
         ("add", "/etc/systemd/system/gpu-limits.service"),
+        ("add", "/etc/systemd/system/gpu-limits-watch.service"),
+        ("add", "/etc/systemd/system/gpu-limits.timer"),
         ("change", "gpu-limits.service"),
+        ("change", "gpu-limits.timer"),
         ("run", "gpu-limits.service"),
+        ("run", "gpu-limits.timer"),
     ]
     host.becomes(WANTED)
     assert host.wants(WANTED) == []
-    assert (host.enabled, host.active) == ("enabled", "active")
+    assert host.works()
     config = json.loads(host.files["/etc/rigwright/limits.json"][0])
     assert config == {
         "expected_gpus": 4,
@@ -775,7 +791,7 @@ def test_the_boot_unit_heals_after_a_run_that_died(after: int) -> None:
         host.run(cmd)
     host.becomes(WANTED)
     assert host.wants(WANTED) == []
-    assert (host.enabled, host.active, host.needs_reload) == ("enabled", "active", False)
+    assert host.works()
 
 
 def test_the_boot_unit_runs_again_with_other_limits() -> None:
@@ -793,7 +809,7 @@ def test_the_boot_unit_runs_again_with_other_limits() -> None:
 def test_the_boot_unit_that_failed_is_started_again() -> None:
     host = Unit()
     host.becomes(WANTED)
-    host.active = "failed"
+    host.active["gpu-limits.service"] = "failed"
     (change,) = host.wants(WANTED)
     assert [cmd.argv[1] for cmd in change.commands] == ["reset-failed", "start"]
 

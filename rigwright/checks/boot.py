@@ -9,7 +9,7 @@ from rigwright.facts import Facts
 from rigwright.facts import kernel as kernels
 from rigwright.facts import systemd as units
 from rigwright.operations.grub import missing
-from rigwright.operations.limits import UNIT
+from rigwright.operations.limits import TIMER, UNIT
 from rigwright.typed import KernelWord
 
 
@@ -23,16 +23,9 @@ def command_line_in_force(facts: Facts, *, words: list[KernelWord]) -> Iterator[
 
 
 def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
-    """gpu-limits.service is enabled, and succeeded at this boot."""
-    now = facts(units.unit(UNIT))
-    right = now.enabled == "enabled" and now.active == "active"
-    fix = "" if right else f"journalctl -u {UNIT} -b; then invoke provision"
-    yield Finding(
-        "boot.limits_unit_ready",
-        UNIT,
-        "pass" if right else "fail",
-        f"{now.enabled or 'not there'}, {now.active}",
-        "enabled, active",
-        "",
-        fix,
-    )
+    """gpu-limits.service is enabled and succeeded at this boot, and gpu-limits.timer looks each minute."""
+    for name, now in zip((UNIT, TIMER), facts.all(units.unit(UNIT), units.unit(TIMER)), strict=True):
+        right = now.enabled == "enabled" and now.active == "active"
+        fix = "" if right else f"journalctl -u {name} -b; then invoke provision"
+        seen = f"{now.enabled or 'not there'}, {now.active}"
+        yield Finding("boot.limits_unit_ready", name, "pass" if right else "fail", seen, "enabled, active", "", fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -11,7 +12,7 @@ from rigwright.choices import counted, counted_of, unknown_model
 from rigwright.facts import Facts, gpu, pci
 from rigwright.positions import called, place
 from rigwright.typed import BusId
-from rigwright.wanted import Limits
+from rigwright.wanted import GpuLimits, Limits
 
 
 def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -69,33 +70,45 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
 
 
 def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """NVML itself reports the wanted persistence, power limit and application clocks for every GPU."""
-    found = facts(gpu.nvml)["gpus"]
+    """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
+    no driver tells, the program's record of this boot and this driver load counts."""
+    answer, bus = facts.all(gpu.nvml, pci.gpus)
+    models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
+    found = answer["gpus"]
     if not found:
         yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
-        bus_id = (one["pci_bus_id"] or "").lower()[-12:]
-        subject = called(bus_id, one["uuid"] or "", slots) or f"GPU {one['index']}, which does not say where it is"
+        bus_id, uuid = (one["pci_bus_id"] or "").lower()[-12:], one["uuid"] or ""
+        subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, which does not say where it is"
         if one["errors"].get("gpu"):
             fix = "reboot; if it comes back so, power off and reseat it"
             yield Finding("gpu.limits_in_force", subject, "fail", one["errors"]["gpu"], "an answer", "", fix)
             continue
-        seen, wanted = [], []
-        if limits.persistence is not None:
-            seen.append(f"persistence {_on(one['persistence'])}")
-            wanted.append(f"persistence {_on(limits.persistence)}")
-        if limits.power_limit_w is not None:
-            seen.append(f"{one['power_limit_w']:g} W" if one["power_limit_w"] is not None else "power unknown")
-            wanted.append(f"{limits.power_limit_w:g} W")
-        if limits.application_clocks is not None:
-            now = one["application_clocks"] or {"memory_mhz": "?", "graphics_mhz": "?"}
-            seen.append(f"{now['memory_mhz']},{now['graphics_mhz']} MHz")
-            wanted.append(f"{limits.application_clocks.memory_mhz},{limits.application_clocks.graphics_mhz} MHz")
-        right = seen == wanted
-        fix = "" if right else "invoke limits"
-        yield Finding(
-            "gpu.limits_in_force", subject, "pass" if right else "fail", ", ".join(seen), ", ".join(wanted), "", fix
-        )
+        model = models.get(bus_id)
+        wanted = limits.of(model.key if model else "", (slots or {}).get(BusId(bus_id), ""), uuid)
+        pairs = list(_compared(one, wanted))
+        right = all(seen == want for seen, want in pairs)
+        said, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
+        verdict: Verdict = "pass" if right else "fail"
+        yield Finding("gpu.limits_in_force", subject, verdict, said, meant, "", "" if right else "invoke limits")
+
+
+def _compared(one: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:
+    """What is in force and what is wanted, in the same words, for each limit that is wanted."""
+    if wanted.persistence is not None:
+        yield f"persistence {_on(one['persistence'])}", f"persistence {_on(wanted.persistence)}"
+    if wanted.power_limit_w is not None:
+        now = one["power_limit_w"]
+        yield f"{now:g} W" if now is not None else "power unknown", f"{wanted.power_limit_w:g} W"
+    if wanted.application_clocks is not None:
+        clocks = one["application_clocks"] or {"memory_mhz": "?", "graphics_mhz": "?"}
+        pair = wanted.application_clocks
+        yield f"{clocks['memory_mhz']},{clocks['graphics_mhz']} MHz", f"{pair.memory_mhz},{pair.graphics_mhz} MHz"
+    for kind, span in (("graphics", wanted.locked_graphics_mhz), ("memory", wanted.locked_memory_mhz)):
+        if span is not None:
+            locked = one.get(f"locked_{kind}_mhz")
+            seen = f"{locked[0]}-{locked[1]} MHz" if locked else "not on record"
+            yield f"{kind} locked {seen}", f"{kind} locked {span[0]}-{span[1]} MHz"
 
 
 def _on(state: bool | None) -> str:

@@ -185,6 +185,14 @@ def _holders(result: Result) -> tuple[Process, ...]:
 holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60), _holders)
 """The processes that have a GPU's device open; also told when the library moved and nvidia-smi cannot answer."""
 
+_CONTAINERS = """
+find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
+  grep -oE '(docker|libpod|containerd|crio)[-/:][0-9a-f]{12}' "/proc/$pid/cgroup" 2>/dev/null | head -1
+done | sort -u; :
+"""
+containers = Fact("gpu.containers", script(_CONTAINERS, timeout_s=60), lambda result: tuple(result.text.split()))
+"""The containers in which a process has a GPU open: docker-0123456789ab; () when there is none."""
+
 PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
 
 
@@ -197,7 +205,7 @@ def _nvml(result: Result) -> dict[str, Any]:
     return document
 
 
-nvml = Fact("gpu.nvml", command("python3", PROGRAM, "show", timeout_s=30), _nvml)
+nvml = Fact("gpu.nvml", command("python3", PROGRAM, "show", timeout_s=45), _nvml)
 """What NVML itself says, through the program and the pynvml.py that provision put beside the boot unit."""
 
 
@@ -208,7 +216,7 @@ LOCKED_FILE = "/run/rigwright/locked-clocks"
 """What was locked, a line each: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The driver does not tell it."""
 
 _LOCKED = """
-echo "$(cat /proc/sys/kernel/random/boot_id) $(stat -c %i.%Z /sys/module/nvidia 2>/dev/null || echo -)"
+echo "$(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -)"
 cat "$1" 2>/dev/null; :
 """
 

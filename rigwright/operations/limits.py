@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rigwright import catalogue
@@ -37,9 +37,11 @@ said=$(nvidia-smi -i "$uuid" $flag "$range" 2>&1); echo "$said"
 case $said in *"set to"*) ;; *) exit 0;; esac
 mkdir -p "${file%/*}"
 { grep -v "^$uuid $kind " "$file" 2>/dev/null
-  echo "$uuid $kind ${range%,*} ${range#*,} $(cat /proc/sys/kernel/random/boot_id) $(stat -c %i.%Z /sys/module/nvidia 2>/dev/null || echo -) 0"
+  echo "$uuid $kind ${range%,*} ${range#*,} $(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -) 0"
 } >"$file.new" && mv "$file.new" "$file"
 """
+_PAUSE = '[ ! -e "$1" ] || python3 "$1" reset; :'
+"""The program's own reset: it forgets its locks, and the timer leaves the defaults alone until the next boot."""
 _UNLOCK = """
 uuid=$1 file=$2
 nvidia-smi -i "$uuid" -rgc; grep -q "^$uuid memory " "$file" && nvidia-smi -i "$uuid" -rmc
@@ -149,29 +151,38 @@ def _changes(one: Gpu, name: str, want: GpuLimits, locks: Locks) -> Iterator[Cha
 def defaults(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
     """Every GPU has its own default power limit and clocks again; persistence is left as it is."""
     gpus, locks = facts.all(gpu.gpus, gpu.locked)
+    pause = script(_PAUSE, PROGRAM, timeout_s=300)
     for one in gpus:
         name = _name(one, slots)
         if one.power_default_w is not None and one.power_limit_w != one.power_default_w:
             act = _smi(one.uuid, "-pl", f"{one.power_default_w:g}")
             before, after = f"{one.power_limit_w or 0:g} W", f"{one.power_default_w:g} W"
-            yield Change("change", f"{name} power limit", before, after, (act,))
+            yield Change("change", f"{name} power limit", before, after, (pause, act))
         if one.application_clocks and one.application_clocks != one.default_application_clocks:
             before, after = str(one.application_clocks), str(one.default_application_clocks)
-            yield Change("change", f"{name} application clocks", before, after, (_smi(one.uuid, "-rac"),))
+            yield Change("change", f"{name} application clocks", before, after, (pause, _smi(one.uuid, "-rac")))
         if any(uuid == one.uuid for uuid, _ in locks):
             act = script(_UNLOCK, one.uuid, gpu.LOCKED_FILE, timeout_s=60)
-            yield Change("change", f"{name} locked clocks", "set by rigwright", "free", (act,))
+            yield Change("change", f"{name} locked clocks", "set by rigwright", "free", (pause, act))
 
 
 def _clocks_right(one: Gpu, wanted: Clocks) -> bool:
     return one.application_clocks == ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
 
 
+WATCH, TIMER = "gpu-limits-watch.service", "gpu-limits.timer"
+_FOLDER = "/usr/local/lib/rigwright"
+PROGRAM = f"{_FOLDER}/gpu_limits.py"
+
+
 def boot(
     facts: Facts, *, limits: Limits, expected_gpus: int | None = None, slots: dict[BusId, str] | None = None
-) -> Iterator[Change]:
-    """gpu-limits.service sets the same limits at every boot: its program, its file, and the unit, enabled and current."""
-    folder = "/usr/local/lib/rigwright"
+) -> Iterator[Change | Note]:
+    """gpu-limits.service sets the same limits at every boot, and gpu-limits.timer looks each minute for a GPU that forgot
+    them: the program, its files, and the units, enabled and current.
+
+    systemd reads new units in a way that can take the GPUs from running containers: those are named first.
+    """
     config: dict[str, object] = {"gpus": _rules(facts, limits, slots)}
     if expected_gpus is not None:
         config["expected_gpus"] = expected_gpus
@@ -179,27 +190,52 @@ def boot(
         config["positions"] = dict(slots)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     program = (Path(__file__).parent.parent / "onhost" / "gpu_limits.py").read_bytes()
-    paths = (f"{folder}/gpu_limits.py", f"{folder}/pynvml.py", CONFIG)
-    unit_path = f"/etc/systemd/system/{UNIT}"
-    asked = (units.unit(UNIT), units.running(UNIT, (*paths, unit_path)))
-    now, run, *_ = facts.all(*asked, *(files.file(path) for path in (*paths, unit_path)))
-    changes = [*file.differing(facts, paths[0], program, "0755")]
+    paths = (PROGRAM, f"{_FOLDER}/pynvml.py", CONFIG)
+    names = (UNIT, WATCH, TIMER)
+    unit_paths = [f"/etc/systemd/system/{name}" for name in names]
+    run, _, containers, *_ = facts.all(
+        units.running(UNIT, (*paths, unit_paths[0])),
+        units.running(TIMER, (unit_paths[2],)),
+        gpu.containers,
+        *(units.unit(name) for name in names),
+        *(files.file(path) for path in (*paths, *unit_paths)),
+    )
+    changes = [*file.differing(facts, PROGRAM, program, "0755")]
     changes += file.differing(facts, paths[1], _pynvml())
-    changes += file.differing(facts, paths[2], text.encode())
-    unit = Template(render(f"{UNIT}.j2", {"program": paths[0], "config": CONFIG}))
-    changes += services.unit(facts, name=UNIT, template=unit)
+    changes += file.differing(facts, CONFIG, text.encode())
+    words = {"program": PROGRAM, "config": CONFIG}
+    fresh = [
+        change
+        for name in names
+        for change in services.unit(facts, name=name, template=Template(render(f"{name}.j2", words)))
+    ]
+    if fresh and containers:
+        found = f"new units make systemd look again at every container: {', '.join(containers)} may lose the GPUs until started again"
+        yield Note(found, warn=True)
+        fresh = [replace(change, disruptive=True) for change in fresh]
     yield from changes
-    if now.enabled != "enabled":
-        yield Change(
-            "change", UNIT, now.enabled or "not there", "enabled at boot", (command("systemctl", "enable", UNIT),)
-        )
+    yield from fresh
+    yield from _started(facts, bool(changes or fresh) or not run.current)
+
+
+def _started(facts: Facts, stale: bool) -> Iterator[Change]:
+    """The unit has set the limits of this boot from the files as they are, and the timer runs; both at every boot."""
+    now, timer = facts.all(units.unit(UNIT), units.unit(TIMER))
+    for name, state in ((UNIT, now), (TIMER, timer)):
+        if state.enabled != "enabled":
+            enable = (command("systemctl", "enable", name),)
+            yield Change("change", name, state.enabled or "not there", "enabled at boot", enable)
     if now.active != "active":
         again = (command("systemctl", "reset-failed", UNIT),) if now.active == "failed" else ()
-        start = command("systemctl", "start", UNIT, timeout_s=300)
+        start = command("systemctl", "start", UNIT, timeout_s=450)
         yield Change("run", UNIT, now.active, "has set the limits of this boot", (*again, start))
-    elif changes or not run.current:
-        restart = command("systemctl", "restart", UNIT, timeout_s=300)
+    elif stale:
+        restart = command("systemctl", "restart", UNIT, timeout_s=450)
         yield Change("run", UNIT, "from older files", "run again", (restart,))
+    current = facts(units.running(TIMER, (f"/etc/systemd/system/{TIMER}",))).current
+    if timer.active != "active" or not current:
+        seen = "older than its file" if timer.active == "active" else timer.active
+        yield Change("run", TIMER, seen, "looks each minute", (command("systemctl", "restart", TIMER),))
 
 
 def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list[dict[str, object]]:
