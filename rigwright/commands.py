@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright import asking
-from rigwright.errors import RigwrightError, Unreachable, UsageError
+from rigwright.errors import HostError, RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
 
 ROOT = Path(__file__).parent.parent
@@ -252,8 +253,12 @@ def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:
 
     fleet.on_all(work, table)
     for one in work:
-        if one.report.error is None:
+        if isinstance(one.report.error, HostError):
+            with contextlib.suppress(RigwrightError):
+                table(one)  # one GPU that refuses is no reason not to show the others
+        if one.report.rows:
             text.limits(one.report)
+        if one.report.error is None:
             done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
             said = (
                 "drift" if one.report.status == "pending" else _count(done, "change") if done else "nothing to change"

@@ -49,23 +49,18 @@ _RESEAT = (
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Every GPU on the bus answers the driver: nvidia-smi lists it."""
     bus, seen = facts.all(pci.gpus, gpu.gpus)
-    listed = {one.bus_id for one in seen}
-    silent = [one.bus_id for one in bus if one.bus_id not in listed]
+    answers = {one.bus_id for one in seen if not one.lost}
+    said = {one.bus_id: one.lost for one in seen}
+    silent = [one.bus_id for one in bus if one.bus_id not in answers]
     if not silent:
         verdict: Verdict = "pass" if bus else "fail"
-        yield Finding(
-            "gpu.answering", "GPUs", verdict, f"{len(seen)} in nvidia-smi", f"{len(bus)}, as on the bus", "", ""
-        )
+        wanted = f"{len(bus)}, as on the bus"
+        yield Finding("gpu.answering", "GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, "", "")
     for bus_id in silent:
         fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
+        words = said.get(bus_id) or "not in nvidia-smi"
         yield Finding(
-            "gpu.answering",
-            place(bus_id, slots),
-            "fail",
-            "not in nvidia-smi",
-            "listed",
-            "on the bus, without an answer",
-            fix,
+            "gpu.answering", place(bus_id, slots), "fail", words, "an answer", "on the bus, and lost to the driver", fix
         )
 
 
@@ -79,6 +74,7 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
         yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
         bus_id, uuid = (one["pci_bus_id"] or "").lower()[-12:], one["uuid"] or ""
+        bus_id = bus_id or str(one.get("place") or "").rpartition(" ")[2]
         subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, which does not say where it is"
         if one["errors"].get("gpu"):
             fix = "reboot; if it comes back so, power off and reseat it"

@@ -31,9 +31,9 @@ UNIT = "gpu-limits.service"
 _TRY = 'nvidia-smi -i "$@"; code=$?; [ $code = 0 ] || echo "nvidia-smi ended with $code"; :'
 """A GPU that refuses must not keep the others from theirs; what is in force afterwards is read from it."""
 _LOCK = """
-uuid=$1 kind=$2 range=$3 file=$4
+uuid=$1 kind=$2 range=$3 file=$4 bus_id=$5
 case $kind in graphics) flag=-lgc;; memory) flag=-lmc;; esac
-said=$(nvidia-smi -i "$uuid" $flag "$range" 2>&1); echo "$said"
+said=$(nvidia-smi -i "$bus_id" $flag "$range" 2>&1); echo "$said"
 case $said in *"set to"*) ;; *) exit 0;; esac
 mkdir -p "${file%/*}"
 { grep -v "^$uuid $kind " "$file" 2>/dev/null
@@ -43,14 +43,15 @@ mkdir -p "${file%/*}"
 _PAUSE = '[ ! -e "$1" ] || python3 "$1" reset; :'
 """The program's own reset: it forgets its locks, and the timer leaves the defaults alone until the next boot."""
 _UNLOCK = """
-uuid=$1 file=$2
-nvidia-smi -i "$uuid" -rgc; grep -q "^$uuid memory " "$file" && nvidia-smi -i "$uuid" -rmc
+uuid=$1 file=$2 bus_id=$3
+nvidia-smi -i "$bus_id" -rgc; grep -q "^$uuid memory " "$file" && nvidia-smi -i "$bus_id" -rmc
 grep -v "^$uuid " "$file" >"$file.new"; mv "$file.new" "$file"
 """
 
 
-def _smi(gpu_uuid: str, *argv: str) -> Command:
-    return script(_TRY, gpu_uuid, *argv, timeout_s=60)
+def _smi(one: Gpu, *argv: str) -> Command:
+    """nvidia-smi for one GPU, by its bus id: to find a UUID it would ask every GPU, and end at a lost one."""
+    return script(_TRY, one.bus_id, *argv, timeout_s=60)
 
 
 def _name(one: Gpu, slots: dict[BusId, str] | None) -> str:
@@ -70,7 +71,7 @@ def persistence(facts: Facts, *, enabled: bool = True, slots: dict[BusId, str] |
 def _persistence(one: Gpu, name: str, wanted: bool | None) -> Iterator[Change]:
     if wanted is not None and one.persistence is not None and one.persistence != wanted:
         words = {True: "Enabled", False: "Disabled"}
-        act = _smi(one.uuid, "-pm", str(int(wanted)))
+        act = _smi(one, "-pm", str(int(wanted)))
         yield Change("change", f"{name} persistence", words[one.persistence], words[wanted], (act,))
 
 
@@ -131,16 +132,16 @@ def _changes(one: Gpu, name: str, want: GpuLimits, locks: Locks) -> Iterator[Cha
     watts = want.power_limit_w
     if watts is not None and one.power_limit_w != watts:
         before = "unknown" if one.power_limit_w is None else f"{one.power_limit_w:g} W"
-        yield Change("change", f"{name} power limit", before, f"{watts} W", (_smi(one.uuid, "-pl", str(watts)),))
+        yield Change("change", f"{name} power limit", before, f"{watts} W", (_smi(one, "-pl", str(watts)),))
     clocks = want.application_clocks
     if clocks and not _clocks_right(one, clocks):
         pair = f"{clocks.memory_mhz},{clocks.graphics_mhz}"
-        act = _smi(one.uuid, "-ac", pair)
+        act = _smi(one, "-ac", pair)
         yield Change(
             "change", f"{name} application clocks", str(one.application_clocks or "unknown"), f"{pair} MHz", (act,)
         )
     for kind, span in _unlocked(one, want, locks):
-        act = script(_LOCK, one.uuid, kind, f"{span[0]},{span[1]}", gpu.LOCKED_FILE, timeout_s=60)
+        act = script(_LOCK, one.uuid, kind, f"{span[0]},{span[1]}", gpu.LOCKED_FILE, one.bus_id, timeout_s=60)
         recorded = locks.get((one.uuid, kind))
         said = f"{recorded[0]}-{recorded[1]} MHz" if recorded else "not recorded"
         yield Change(
@@ -155,14 +156,14 @@ def defaults(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
     for one in gpus:
         name = _name(one, slots)
         if one.power_default_w is not None and one.power_limit_w != one.power_default_w:
-            act = _smi(one.uuid, "-pl", f"{one.power_default_w:g}")
+            act = _smi(one, "-pl", f"{one.power_default_w:g}")
             before, after = f"{one.power_limit_w or 0:g} W", f"{one.power_default_w:g} W"
             yield Change("change", f"{name} power limit", before, after, (pause, act))
         if one.application_clocks and one.application_clocks != one.default_application_clocks:
             before, after = str(one.application_clocks), str(one.default_application_clocks)
-            yield Change("change", f"{name} application clocks", before, after, (pause, _smi(one.uuid, "-rac")))
+            yield Change("change", f"{name} application clocks", before, after, (pause, _smi(one, "-rac")))
         if any(uuid == one.uuid for uuid, _ in locks):
-            act = script(_UNLOCK, one.uuid, gpu.LOCKED_FILE, timeout_s=60)
+            act = script(_UNLOCK, one.uuid, gpu.LOCKED_FILE, one.bus_id, timeout_s=60)
             yield Change("change", f"{name} locked clocks", "set by rigwright", "free", (pause, act))
 
 
