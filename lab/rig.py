@@ -21,7 +21,8 @@ import yaml
 from lab import archive as archives
 from lab import initrd, layer, pci
 from lab.board import board_conf
-from lab.paths import CHECKOUT, RIGS
+from lab.paths import CHECKOUT
+from lab.rigfile import describe, node_of
 from rigwright.errors import HostError
 
 GPUS = CHECKOUT / "rigwright" / "catalogue" / "gpus"
@@ -54,7 +55,7 @@ def layers(rig: str, cache: Path, base: Path, say: Say) -> list[Path]:
     return [layer.layer(cache, base, archive(cache, say), say)]
 
 
-def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:  # noqa: ARG001
+def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:
     """The fresh disk knows Ubuntu's archive alone; `hw` holds the board description and the first boot's script."""
     url = archive_url.rstrip("/")
     for folder in ("nvram", "volatile"):
@@ -62,8 +63,10 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None
         (hw / folder).chmod(0o755)
     (hw / "nvram/nvram").touch()
     (hw / "archive-url").write_text(url + "\n")
-    models = {gpu["model"]: model(gpu["model"]) for gpu in describe(rig)["gpus"]}
-    (hw / "board.conf").write_text(board_conf(describe(rig), models))
+    described = describe(rig, name)
+    (hw / "board.conf").write_text(
+        board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]})
+    )
     etc = root / "etc/apt"
     for stale in (etc / "sources.list.d").glob("*"):
         stale.unlink()
@@ -88,9 +91,9 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
     shutil.copyfile(GUEST / "boot", hw / "boot")
     (hw / "boot").chmod(0o755)
     gpus = list(plugged_in((hw / "board.conf").read_text()))
-    levels = describe(rig).get("pcie_levels") or {}
-    pci.write(hw / "sys", pci.tree(gpus, levels))
-    for gpu, described in zip(gpus, describe(rig)["gpus"], strict=True):
+    described_rig = describe(rig)
+    pci.write(hw / "sys", pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig)))
+    for gpu, described in zip(gpus, described_rig["gpus"], strict=True):
         (hw / "flavours" / gpu.address).write_text(" ".join(model(described["model"])["module_flavours"]) + "\n")
     if boot.initrd is not None:
         try:
@@ -107,12 +110,6 @@ def _on_disk(root: Path, path: str) -> Path:
             found = root / str(found.parent.relative_to(root) / found.readlink()).lstrip("/")
     if not found.is_file() or not found.resolve().is_relative_to(root.resolve()):
         raise HostError("initrd", f"no file {path}")
-    return found
-
-
-def describe(rig: str) -> dict[str, Any]:
-    """The rig's file in lab/rigs."""
-    found: dict[str, Any] = yaml.safe_load((RIGS / f"{rig}.yml").read_text(encoding="utf-8"))
     return found
 
 
@@ -143,4 +140,14 @@ def plugged_in(board: str) -> Iterator[pci.PciGpu]:
             width=int(of("pcie.width_max", "16")),
             generation_now=int(of("pcie.gen_now") or 0) or int(of("pcie.gen_max", "3")),
             width_now=int(of("pcie.width_now") or 0) or int(of("pcie.width_max", "16")),
+            root_bus=int(of("root_bus", "-1"), 16),
+            slot=(int(of("slot.generation")), int(of("slot.width"))) if of("slot.width") != "0" else None,
         )
+
+
+def switches(described: dict[str, Any]) -> list[pci.PciSwitch]:
+    """The NVSwitches of a rig as lab.rigfile describes it."""
+    given, nodes = described["nvswitches"] or {"bus_ids": (), "pci_id": "0"}, described["nodes"]
+    device_id = int(given["pci_id"], 16)
+    found = [(address, node_of(address, nodes)) for address in given["bus_ids"]]
+    return [pci.PciSwitch(address, device_id, node, int(nodes[node]["root"], 16)) for address, node in found]

@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lab import initrd, mkko, packages, pci, rig
 from lab.archive import kernel_values
 from lab.board import board_conf
 from lab.guest_gpu import driver, modules, state
+from lab.paths import RIGS
 from lab.pciconfig import config
 from rigwright.errors import HostError
 
@@ -241,7 +241,8 @@ def test_nouveau_keeps_the_gpus_from_nvidia(hw: Path, tmp_path: Path) -> None:
     assert modules.loaded() == ["nvidia"]
     assert "driver.loaded=535.183.01" in (hw / "volatile/state").read_text()
     assert "  535.183.01  " in (hw / "proc/nvidia/version").read_text()
-    assert "GPU-5d1c2f60-0a4b-4c6e-9a11-000000000003" in (hw / "proc/nvidia/gpus/0000:0a:00.0/information").read_text()
+    third = rig.describe("servbadge", "h")["gpus"][2]["uuid"]
+    assert third in (hw / "proc/nvidia/gpus/0000:0a:00.0/information").read_text()
     assert (hw / "sys/module/nvidia/version").read_text() == "535.183.01\n"
     modules.insert(ko(tmp_path, "nvidia_uvm", license="NVIDIA", depends="nvidia"), [])
     with pytest.raises(modules.Refused, match="is in use by: nvidia_uvm"):
@@ -271,10 +272,10 @@ def test_what_the_kernel_refuses(hw: Path, tmp_path: Path) -> None:
 
 
 def test_every_rig_can_be_switched_on(tmp_path: Path) -> None:
-    for path in rig.RIGS.glob("*.yml"):
-        description = yaml.safe_load(path.read_text())
+    for path in RIGS.glob("*.yml"):
+        description = rig.describe(path.stem)
         models = {gpu["model"]: rig.model(gpu["model"]) for gpu in description["gpus"]}
         gpus = list(rig.plugged_in(board_conf(description, models)))
-        pci.write(tmp_path / path.stem, pci.tree(gpus, description.get("pcie_levels") or {}))
+        pci.write(tmp_path / path.stem, pci.tree(gpus, description["pcie_levels"], rig.switches(description)))
         shown = {p.name for p in (tmp_path / path.stem / "bus/pci/devices").iterdir()}
         assert {gpu["bus_id"].lower() for gpu in description["gpus"]} <= shown

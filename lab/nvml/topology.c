@@ -66,6 +66,8 @@ NVML(nvmlDeviceGetP2PStatus)(int gpu, word other, unsigned capability, unsigned 
         usual = OK;
     else if (capability == NVLINK || capability == ATOMICS)
         usual = NOT_SUPPORTED_STATUS;
+    if (has_nvswitches() && !fabric_runs())
+        usual = NOT_SUPPORTED_STATUS;
     snprintf(key, sizeof key, "p2p.%c.%d-%d", "rwnap"[capability], low, high);
     *out = (unsigned)conf_int(key, usual);
     return OK;

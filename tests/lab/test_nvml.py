@@ -10,6 +10,7 @@ import pytest
 
 from lab.nvml.bare import CACHE, Bare, bare
 from lab.nvml.real_smi import SUITES, nvidia_smi
+from lab.rigfile import describe
 
 pytestmark = pytest.mark.lab
 QUERY = (
@@ -59,13 +60,13 @@ def test_the_table_and_the_list(servbadge: Smi) -> None:
     assert "No running processes found" in table
     assert "ERR!" not in table
     assert servbadge("-L").splitlines()[2] == (
-        "GPU 2: Tesla V100-SXM2-16GB (UUID: GPU-5d1c2f60-0a4b-4c6e-9a11-000000000003)"
+        f"GPU 2: Tesla V100-SXM2-16GB (UUID: {describe('servbadge')['gpus'][2]['uuid']})"
     )
 
 
 def test_the_query_of_a_fresh_gpu(servbadge: Smi) -> None:
     assert servbadge(QUERY, NOUNITS).splitlines()[3] == (
-        "3, GPU-5d1c2f60-0a4b-4c6e-9a11-000000000004, 00000000:0B:00.0, Tesla V100-SXM2-16GB, Disabled, "
+        f"3, {describe('servbadge')['gpus'][3]['uuid']}, 00000000:0B:00.0, Tesla V100-SXM2-16GB, Disabled, "
         f"300.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312, {servbadge.version}"
     )
 
