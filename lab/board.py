@@ -53,7 +53,8 @@ def of_model(model: str, gpu: dict[str, Any]) -> dict[str, Any]:
     usual = architecture | common["kinds"][kind]
     path = MODELS / f"{model}.yml"
     own = yaml.safe_load(path.read_text(encoding="utf-8"))["values"] if path.exists() else {}
-    return {"pci_subsystem": _subsystem(gpu)} | usual | _from_catalogue(gpu, kind, fallback) | own
+    found: dict[str, Any] = {"pci_subsystem": _subsystem(gpu)} | usual | _from_catalogue(gpu, kind, fallback) | own
+    return found
 
 
 def kind_of(name: str) -> str:

@@ -80,7 +80,7 @@ def tree(
     node_of = {0: 0} | {one.root_bus: one.numa_node for one in switches} | {gpu.root: gpu.numa_node for gpu in gpus}
     roots = {bus: [_host_bridge(bus, numa)] for bus, numa in sorted(node_of.items())}
     roots[0].append(_management(node_of[0]))
-    board = _Board(sorted(_bus(one.address) for one in (*gpus, *switches)))
+    board = _Board(sorted(_bus(address) for address in [*(g.address for g in gpus), *(s.address for s in switches)]))
     for cascade in _groups(range(len(gpus)), levels, ("PIX", "PXB")):
         first = gpus[cascade[0]]
         ends = {i: board.gpu(gpus[i], 24 + i) for i in cascade}

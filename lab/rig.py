@@ -3,8 +3,8 @@
 The lab calls four functions: archive and layers build what all hosts of a rig share, install furnishes one host's disk, and
 power_on plays the firmware before every boot. `hw` is the simulated hardware, in the host at /run/lab/hw:
 
-    boot board.conf archive-url    written by install
-    sys proc initrd cmdline        written by power_on, new at every boot
+    boot board.conf archive-url name   written by install
+    sys proc initrd cmdline dmi    written by power_on, new at every boot
     volatile nvram                 the driver's state; volatile is emptied by power_on
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import yaml
 
 from lab import archive as archives
-from lab import initrd, layer, pci
+from lab import dmi, initrd, layer, pci
 from lab.board import board_conf
 from lab.paths import CHECKOUT
 from lab.rigfile import describe, node_of
@@ -63,6 +63,7 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None
         (hw / folder).chmod(0o755)
     (hw / "nvram/nvram").touch()
     (hw / "archive-url").write_text(url + "\n")
+    (hw / "name").write_text(name + "\n")
     described = describe(rig, name)
     (hw / "board.conf").write_text(
         board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]})
@@ -77,7 +78,7 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None
 
 def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
     """The machine is switched on: no driver is loaded, no device bound, and the initrd's content lies ready for hw/boot."""
-    for name in ("sys", "proc", "initrd", "volatile", "flavours"):
+    for name in ("sys", "proc", "initrd", "volatile", "flavours", "dmi"):
         shutil.rmtree(hw / name, ignore_errors=True)
     for name in ("sys", "proc", "volatile", "flavours"):
         (hw / name).mkdir()
@@ -92,6 +93,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:
     (hw / "boot").chmod(0o755)
     gpus = list(plugged_in((hw / "board.conf").read_text()))
     described_rig = describe(rig)
+    dmi.write(hw / "dmi", described_rig["dmi"], described_rig["memory"], (hw / "name").read_text().strip())
     pci.write(hw / "sys", pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig)))
     for gpu, described in zip(gpus, described_rig["gpus"], strict=True):
         (hw / "flavours" / gpu.address).write_text(" ".join(model(described["model"])["module_flavours"]) + "\n")

@@ -99,7 +99,7 @@ def _read(path: Path) -> Described:
 
 
 def _gpu(position: str, given: Any, raw: Described, nodes: dict[int, Any], where: str) -> Described:
-    own = {"bus": given} if isinstance(given, str) else dict(given)
+    own: Described = {"bus": given} if isinstance(given, str) else dict(given)
     unknown = sorted(set(own) - GPU_KEYS)
     model = own.get("model", raw.get("model"))
     if unknown or not model or "bus" not in own:

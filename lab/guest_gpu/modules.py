@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable
 
 from lab.guest_gpu.driver import announce
-from lab.guest_gpu.state import DRIVES, HW, SYSFS, devices, read, run, write
+from lab.guest_gpu.state import DRIVES, HW, SYSFS, devices, nvswitches, read, run, write
 
 REAL = "/usr/lib/lab/kmod/"
 MODULES = HW + "/volatile/modules"
@@ -53,8 +53,16 @@ def bind(name: str, info: dict[str, str]) -> None:
         found = [d for d in found if flavour in read(f"{HW}/flavours/{os.path.basename(d)}", flavour)]
         if not found:
             raise Refused("No such device")
-    target = f"{SYSFS}/bus/pci/drivers/{name}"
-    os.makedirs(target, exist_ok=True)
+    attach(name, found)
+    if name == "nvidia":
+        attach("nvidia-nvswitch", nvswitches())
+
+
+def attach(driver: str, found: list[str]) -> None:
+    """The devices, given as folders, have that driver."""
+    target = f"{SYSFS}/bus/pci/drivers/{driver}"
+    if found:
+        os.makedirs(target, exist_ok=True)
     for device in found:
         os.symlink(os.path.relpath(target, device), device + "/driver")
         os.symlink(os.path.relpath(device, target), f"{target}/{os.path.basename(device)}")
@@ -66,6 +74,9 @@ def unbind(name: str) -> None:
         if driver == name:
             os.unlink(device + "/driver")
     shutil.rmtree(f"{SYSFS}/bus/pci/drivers/{name}", ignore_errors=True)
+    for device in nvswitches() if name == "nvidia" else ():
+        os.unlink(device + "/driver")
+        shutil.rmtree(f"{SYSFS}/bus/pci/drivers/nvidia-nvswitch", ignore_errors=True)
 
 
 def insert(path: str, options: list[str]) -> None:
