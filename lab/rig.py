@@ -1,4 +1,4 @@
-"""Makes a plain Debian 12 host into a GPU server: Ubuntu 22.04 by name, GPUs on its PCI bus, two package archives.
+"""Makes a plain Debian 12 host into a GPU server: Ubuntu by name or Debian, GPUs on its PCI bus, two package archives.
 
 The lab calls four functions: archive and layers build what all hosts of a rig share, install furnishes one host's disk, and
 power_on plays the firmware before every boot. `hw` is the simulated hardware, in the host at /run/lab/hw:
@@ -21,6 +21,7 @@ import yaml
 from lab import archive as archives
 from lab import dmi, initrd, layer, pci
 from lab.board import board_conf
+from lab.distros import DEFAULT, distros
 from lab.paths import CHECKOUT
 from lab.rigfile import describe, node_of
 from rigwright.errors import HostError
@@ -49,14 +50,14 @@ class Entry(Protocol):
     def command_line(self) -> str: ...
 
 
-def layers(rig: str, cache: Path, base: Path, say: Say) -> list[Path]:
-    """The read-only images above `base`, topmost first. Every rig has the same one: hardware is not on the disk."""
+def layers(rig: str, cache: Path, base: Path, say: Say, distro: str = DEFAULT) -> list[Path]:
+    """The read-only images above `base`, topmost first. Every rig has the same ones: hardware is not on the disk."""
     describe(rig)
-    return [layer.layer(cache, base, archive(cache, say), say)]
+    return [layer.layer(cache, base, archive(cache, say), say, distros()[distro])]
 
 
-def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:
-    """The fresh disk knows Ubuntu's archive alone; `hw` holds the board description and the first boot's script."""
+def install(rig: str, name: str, root: Path, hw: Path, archive_url: str, distro: str = DEFAULT) -> None:
+    """The fresh disk knows its distribution's archive alone; `hw` holds the board description and the first boot's script."""
     url = archive_url.rstrip("/")
     for folder in ("nvram", "volatile"):
         (hw / folder).mkdir(parents=True, exist_ok=True)
@@ -71,9 +72,7 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None
     etc = root / "etc/apt"
     for stale in (etc / "sources.list.d").glob("*"):
         stale.unlink()
-    suites = ("jammy", "jammy-updates", "jammy-security")
-    lines = [f"deb {url}/ubuntu {suite} main restricted universe multiverse\n" for suite in suites]
-    (etc / "sources.list").write_text("".join(lines))
+    (etc / "sources.list").write_text(distros()[distro].sources(url))
 
 
 def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> None:

@@ -21,9 +21,12 @@ from rigwright.errors import HostError
 CACHE = Path(__file__).resolve().parents[2] / ".lab" / "cache"
 KEYRING = Path(__file__).resolve().parents[1] / "keys" / "debian-archive-keyring.gpg"
 SUITES = {
+    "470.256.02": ("bookworm",),
     "535.261.03": ("bookworm",),
     "550.163.01": ("trixie", "bookworm-backports"),
 }
+TESLA = {"470.256.02": "nvidia-tesla-470-smi"}
+"""The package of the versions that are not Debian's nvidia-smi."""
 COMPONENTS = "main contrib non-free non-free-firmware"
 
 
@@ -71,7 +74,8 @@ def _fetch(version: str, binary: Path) -> None:
                 refusals.append(f"{suite}: {error.found}")
                 continue
             fresh = binary.with_suffix(".new")
-            shutil.copy2(tree / "usr/lib/nvidia/current/nvidia-smi", fresh)
+            (found,) = tree.glob("usr/lib/nvidia/*/nvidia-smi")
+            shutil.copy2(found, fresh)
             fresh.chmod(0o755)
             fresh.replace(binary)
             return
@@ -96,8 +100,9 @@ def _unpacked(version: str, suite: str, mirror: str, work: Path) -> Path:
     ]
     apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
     _run([*apt, "update", "--error-on=any"])
-    _run([*apt, "download", f"nvidia-smi={version}-*"], cwd=work)
-    (package,) = work.glob("nvidia-smi_*.deb")
+    name = TESLA.get(version, "nvidia-smi")
+    _run([*apt, "download", f"{name}={version}-*"], cwd=work)
+    (package,) = work.glob(f"{name}_*.deb")
     _run(["dpkg-deb", "-x", str(package), str(work / "tree")])
     return work / "tree"
 
