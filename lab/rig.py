@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,8 +115,9 @@ def _on_disk(root: Path, path: str) -> Path:
     return found
 
 
+@lru_cache(maxsize=64)
 def model(name: str) -> dict[str, Any]:
-    """A GPU model of the catalogue."""
+    """A GPU model of the catalogue; not to be changed."""
     found: dict[str, Any] = yaml.safe_load((GPUS / f"{name}.yml").read_text(encoding="utf-8"))
     return found
 
