@@ -21,6 +21,7 @@ import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 from lab import mkko, packages
@@ -71,11 +72,17 @@ def archive(cache: Path, say: Say) -> Path:
 
 def _recipe() -> str:
     """A digest of everything the archive is made from."""
+    paths = [LAB / "archive.py", LAB / "distros.yml", Path(mkko.__file__)]
+    paths += [p for d in ("packages", "guest_gpu", "nvml") for p in sorted((LAB / d).rglob("*"))]
+    return _digest(tuple((p, p.stat().st_mtime_ns) for p in paths if p.is_file() and "__pycache__" not in p.parts))
+
+
+@lru_cache(maxsize=4)
+def _digest(files: tuple[tuple[Path, int], ...]) -> str:
+    """Of the files as they were at those moments, and of the kernel."""
     digest = hashlib.sha256(repr(sorted(kernel_values().items())).encode())
-    own = [LAB / "archive.py", LAB / "distros.yml", Path(mkko.__file__)]
-    for path in [*own, *(p for d in ("packages", "guest_gpu", "nvml") for p in sorted((LAB / d).rglob("*")))]:
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(str(path.relative_to(LAB)).encode() + b"\0" + path.read_bytes())
+    for path, _ in files:
+        digest.update(str(path.relative_to(LAB)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -55,11 +55,16 @@ def up(
         inotify.raised()
         login.key()
         network.bridge_up()
-        hosts = [host.load(one) or _create(one, rig, distro or DEFAULT, say) for one in names]
-        _serve(hosts[0], say)
-        running = {one.name for one in hosts if power.running(one.name)}
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(power.on, hosts))
+        running = {one for one in names if power.running(one)}
+        hosts: list[Host] = []
+        with ThreadPoolExecutor(4) as pool:  # the first ones boot while the others are made
+            begun = []
+            for each in names:
+                hosts.append(host.load(each) or _create(each, rig, distro or DEFAULT, say))
+                _serve(hosts[-1], say)
+                begun.append(pool.submit(power.on, hosts[-1]))
+            for on in begun:
+                on.result()
         login.record()
     new = [one for one in hosts if one.name not in running]
     if new:

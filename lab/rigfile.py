@@ -47,7 +47,8 @@ def describe(rig: str, host: str = "") -> Described:
     gpus: [{position, model, bus_id, uuid, serial, numa_node, cpus, ...}] in bus order; pcie_levels, nvlinks and p2p by pairs of
     GPU numbers ("0-1") with their default; nvswitches: {pci_id, bus_ids}; dmi, memory, nodes as in the file.
     """
-    raw, where = _read(RIGS / f"{rig}.yml"), f"lab/rigs/{rig}.yml"
+    path, where = RIGS / f"{rig}.yml", f"lab/rigs/{rig}.yml"
+    raw = _read(path, path.stat().st_mtime_ns)
     unknown = sorted(set(raw) - KEYS)
     if unknown:
         raise InputError(where, f"unknown key {unknown[0]!r}", ", ".join(sorted(KEYS)))
@@ -89,12 +90,9 @@ def node_of(bus_id: str, nodes: dict[int, Any]) -> int:
 
 
 @lru_cache(maxsize=64)
-def _text(path: Path, _: int) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def _read(path: Path) -> Described:
-    found: Described = yaml.safe_load(_text(path, path.stat().st_mtime_ns))
+def _read(path: Path, _: int) -> Described:
+    """The file as it was at that moment; not to be changed."""
+    found: Described = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found
 
 
