@@ -16,6 +16,7 @@ from lab.board import board_conf, of_model
 from lab.commands import up
 from lab.distros import distros
 from lab.inventory import _expected
+from lab.nvml.real_smi import SHA256, SUITES
 from lab.paths import RIGS
 from rigwright import catalogue
 from rigwright.catalogue import gpus
@@ -197,3 +198,10 @@ def test_smbios_tables(tmp_path: Path) -> None:
     assert kinds == [0, 1, 2, 3, 16, *[17] * 16, 127]
     assert (tmp_path / "dmi/id/product_name").read_text() == "DGXA100 920-23687-2530-000\n"
     assert (tmp_path / "dmi/id/product_serial").stat().st_mode & 0o777 == 0o400
+
+
+def test_the_documented_checksums_are_those_that_are_checked() -> None:
+    documented = (Path(__file__).parent.parent / "docs/lab.md").read_text()
+    assert set(SHA256) == set(SUITES)
+    for version, digest in SHA256.items():
+        assert re.search(rf"^\| {re.escape(version)} \|.*\| {digest} \|$", documented, re.M)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import platform
 import shutil
@@ -25,6 +26,12 @@ SUITES = {
     "535.261.03": ("bookworm",),
     "550.163.01": ("trixie", "bookworm-backports"),
 }
+SHA256 = {
+    "470.256.02": "066b6d921f24d24bdb1b572bbf2306bb4c3ffefe2f0e78f74297849dee0d28b5",
+    "535.261.03": "d2ce2e23e90b1044e8cbf9e60c93baefc7abbc2faa43275528916d652e983db3",
+    "550.163.01": "1593fa710f4be2074974f64fb33683701727f18bea11ca2be2fc71c7c711aec1",
+}
+"""Of the program itself, as docs/lab.md has them."""
 TESLA = {"470.256.02": "nvidia-tesla-470-smi"}
 """The package of the versions that are not Debian's nvidia-smi."""
 COMPONENTS = "main contrib non-free non-free-firmware"
@@ -76,6 +83,9 @@ def _fetch(version: str, binary: Path) -> None:
             fresh = binary.with_suffix(".new")
             (found,) = tree.glob("usr/lib/nvidia/*/nvidia-smi")
             shutil.copy2(found, fresh)
+            digest = hashlib.sha256(fresh.read_bytes()).hexdigest()
+            if digest != SHA256[version]:
+                raise HostError("nvidia-smi", f"{version} of {suite} has SHA-256 {digest}", SHA256[version])
             fresh.chmod(0o755)
             fresh.replace(binary)
             return
