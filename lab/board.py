@@ -20,6 +20,7 @@ ARCHITECTURES = {
     "Kepler": 2, "Maxwell": 3, "Pascal": 4, "Volta": 5, "Turing": 6, "Ampere": 7, "Ada": 8, "Hopper": 9, "Blackwell": 10,
 }  # fmt: skip
 P2P_STATUS = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "DR": 4, "NS": 5, "U": 6}  # as `nvidia-smi topo -p2p` prints them
+OF_BOARD = ("cpu_vendor",)
 PER_GPU = ("position", "bus_id", "uuid", "numa_node", "cpus")
 
 
@@ -28,7 +29,9 @@ def board_conf(rig: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> str:
 
     Raises InputError for a model without catalogue entry, and for an unknown P2P status.
     """
-    lines = {"gpus": len(rig["gpus"])} | _pairs(rig) | _switches(rig)
+    lines = (
+        {"gpus": len(rig["gpus"])} | {key: rig[key] for key in OF_BOARD if key in rig} | _pairs(rig) | _switches(rig)
+    )
     simulated: dict[str, dict[str, Any]] = {}
     for model in dict.fromkeys(gpu["model"] for gpu in rig["gpus"]):
         if model not in gpus:
@@ -112,6 +115,7 @@ def _from_catalogue(gpu: dict[str, Any], kind: str, fallback: dict[str, Any]) ->
         "compute_capability": gpu["compute_capability"],
         "pci_id": gpu["pci_ids"][0],
         "memory_mib": gpu["memory_mib"],
+        "memory_gb_s": round(gpu["memory_bandwidth_gb_s"]),
         "power.idle_mw": round(1000 * (idle["power_w"] or default / 10)),
         "power.full_mw": round(1000 * default * 1.1),
         "pstate_idle": int(idle["state"][1:]),

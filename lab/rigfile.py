@@ -1,6 +1,7 @@
 """Reads lab/rigs/NAME.yml, the hardware of a simulated machine, and writes it out in full: every GPU, every pair.
 
     dmi: {sys_vendor, product_name, board_name, bios_version}      what the firmware calls the machine
+    cpu_vendor: intel | amd
     memory: {gib, dimms}
     nodes: {0: {root: "00", cpus: 0-27}}      NUMA nodes: the bus of their root complex, their CPUs
     model: v100-sxm2-16gb                     of every GPU that names none
@@ -34,7 +35,7 @@ from lab.paths import RIGS
 from rigwright.errors import InputError
 
 LEVELS = ("PIX", "PXB", "PHB")
-KEYS = {"dmi", "memory", "nodes", "model", "gpus", "pcie", "nvlinks", "nvswitches", "p2p", "sources"}
+KEYS = {"dmi", "cpu_vendor", "memory", "nodes", "model", "gpus", "pcie", "nvlinks", "nvswitches", "p2p", "sources"}
 GPU_KEYS = {"bus", "model", "slot", "card", "power_w", "values"}
 NAMESPACE = uuid.UUID("7a1f0c52-3d6e-5b8e-9f10-6c6162677075")
 
@@ -70,6 +71,7 @@ def describe(rig: str, host: str = "") -> Described:
         and {"pci_id": switches["pci_id"], "bus_ids": [f"0000:{bus}" for bus in switches["bus"]]},
         "dmi": raw["dmi"],
         "board": f"{raw['dmi']['sys_vendor']} {raw['dmi']['product_name']}/{raw['dmi']['board_name']}",
+        "cpu_vendor": raw["cpu_vendor"],
         "memory": raw["memory"],
         "memory_gib": raw["memory"]["gib"],
         "nodes": nodes,
