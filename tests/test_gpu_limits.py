@@ -16,10 +16,11 @@ import pynvml
 import pytest
 
 from lab.nvml.bare import Bare, bare
+from lab.rigfile import describe
 
 VERSION = "535.261.03"
 SOURCE = Path(__file__).resolve().parents[1] / "rigwright/onhost/gpu_limits.py"
-UUID = "GPU-5d1c2f60-0a4b-4c6e-9a11-00000000000"
+UUIDS = [gpu["uuid"] for gpu in describe("servbadge")["gpus"]]
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="setting limits wants root"),
 ]
@@ -99,7 +100,7 @@ def test_only_the_gpu_that_differs_is_touched(driver: Bare, program: Path) -> No
 def test_the_first_matching_rule_wins(driver: Bare, program: Path) -> None:
     config = {
         "gpus": [
-            {"match": {"uuid": UUID + "2"}, "persistence": True, "power_limit_w": 180},
+            {"match": {"uuid": UUIDS[1]}, "persistence": True, "power_limit_w": 180},
             {"match": {"pci_bus_id": "0a:00.0"}, "persistence": True, "power_limit_w": 190},
             {"match": {"pci_bus_id": "0000:06:00.0"}, "persistence": True, "locked_graphics_mhz": [210, 1400]},
         ]
@@ -117,7 +118,7 @@ def test_the_first_matching_rule_wins(driver: Bare, program: Path) -> None:
 
 def test_a_refusal_is_named_and_stops_no_other(driver: Bare, program: Path) -> None:
     clocks = {"memory_mhz": 877, "graphics_mhz": 1001}
-    refused = {"match": {"uuid": UUID + "1"}, "persistence": True, "power_limit_w": 500, "application_clocks": clocks}
+    refused = {"match": {"uuid": UUIDS[0]}, "persistence": True, "power_limit_w": 500, "application_clocks": clocks}
     done = apply(driver, program, {"gpus": [refused, RULE]})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
@@ -158,12 +159,12 @@ def test_lost_and_hanging_gpus_are_given_up(driver: Bare, program: Path) -> None
 
 def test_a_missing_gpu_is_counted_and_named(driver: Bare, program: Path) -> None:
     driver.put(gpu3__absent=1)
-    named = {"match": {"uuid": UUID + "4"}, "power_limit_w": 200}
+    named = {"match": {"uuid": UUIDS[3]}, "power_limit_w": 200}
     done = apply(driver, program, {**ALL, "gpus": [named, RULE]})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "3 of 4 expected GPUs present",
-        f'no GPU answers to {{"uuid": "{UUID}4"}}',
+        f'no GPU answers to {{"uuid": "{UUIDS[3]}"}}',
     ]
     assert len(done.stdout.splitlines()) == 3
 
@@ -214,7 +215,7 @@ def test_show_tells_everything_of_a_v100(driver: Bare, program: Path) -> None:
     assert clocks["877"][:2] == [1530, 1522]
     assert gpu == {
         "index": 2,
-        "uuid": UUID + "3",
+        "uuid": UUIDS[2],
         "pci_bus_id": "00000000:0A:00.0",
         "name": "Tesla V100-SXM2-16GB",
         "persistence": False,

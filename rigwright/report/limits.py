@@ -17,7 +17,9 @@ from rigwright.wanted import GpuLimits, Limits
 def rows(run: HostRun, bound: Bound) -> list[dict[str, Any]]:
     """One row per GPU, with one entry per limit. Raises HostError when no GPU can be read."""
     limits = next((step.parameters["limits"] for step in bound.steps if "limits" in step.parameters), Limits())
-    slots: dict[BusId, str] = next((step.parameters["slots"] for step in bound.steps if step.parameters.get("slots")), {})
+    slots: dict[BusId, str] = next(
+        (step.parameters["slots"] for step in bound.steps if step.parameters.get("slots")), {}
+    )
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in run.value(pci.gpus)}
     locks = run.value(gpu.locked)
     return [

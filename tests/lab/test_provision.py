@@ -115,7 +115,8 @@ def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
     assert drift["exit_code"] == 2
     assert [row["power"]["drift"] for row in rows] == [False, True, False, False]
     mended = document("limits", "--host", badge)["hosts"][badge]
-    assert [change["subject"] for change in mended["changes"]] == ["0000:07:00.0 GPU-5d1c2f60 power limit"]
+    uuid = ssh(badge, "nvidia-smi -i 1 --query-gpu=uuid --format=csv,noheader").stdout
+    assert [change["subject"] for change in mended["changes"]] == [f"0000:07:00.0 {uuid[:12]} power limit"]
     assert document("limits", "--host", badge, "--reset")["exit_code"] == 0
     assert (
         ssh(badge, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4
