@@ -116,7 +116,7 @@ def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
     assert [row["power"]["drift"] for row in rows] == [False, True, False, False]
     mended = document("limits", "--host", badge)["hosts"][badge]
     uuid = ssh(badge, "nvidia-smi -i 1 --query-gpu=uuid --format=csv,noheader").stdout
-    assert [change["subject"] for change in mended["changes"]] == [f"0000:07:00.0 {uuid[:12]} power limit"]
+    assert [change["subject"] for change in mended["changes"]] == [f"SXM2-2 0000:07:00.0 {uuid[:12]} power limit"]
     assert document("limits", "--host", badge, "--reset")["exit_code"] == 0
     assert (
         ssh(badge, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4
