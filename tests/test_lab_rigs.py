@@ -203,6 +203,22 @@ def test_smbios_tables(tmp_path: Path) -> None:
     assert (tmp_path / "dmi/id/product_serial").stat().st_mode & 0o777 == 0o400
 
 
+def test_a_module_that_is_gone_leaves_an_empty_place(tmp_path: Path) -> None:
+    described = rig.describe("servbadge")
+    dmi.write(tmp_path / "dmi", described["dmi"], described["memory"], "host", 16)
+    table = (tmp_path / "dmi/tables/DMI").read_bytes()
+    at = [match.start() for match in re.finditer(rb"\x11\x28[\x20-\x27]\0", table)]
+    assert [struct.unpack_from("<H", table, one + 12)[0] for one in at] == [16 << 10] * 7 + [0]
+
+
+def test_what_a_distance_denies_is_granted_by_nvlink() -> None:
+    described = rig.describe("dgx-1v")
+    linked, denied = set(described["nvlinks"]), set(described["p2p"]) - {"default"}
+    assert denied
+    assert not linked & denied
+    assert [pair for pair in linked if pair not in described["pcie_levels"]], "links across the sockets"
+
+
 def test_the_documented_checksums_are_those_that_are_checked() -> None:
     documented = (Path(__file__).parent.parent / "docs/lab.md").read_text()
     assert set(SHA256) == set(SUITES)

@@ -103,17 +103,20 @@ def load(values: dict[str, str], folder: Path = HERE) -> list[Package]:
     return packages
 
 
-def successor(values: dict[str, str], name: str, version: str) -> tuple[str, list[Package]]:
+def successor(values: dict[str, str], name: str, version: str, table_name: str = "driver") -> tuple[str, list[Package]]:
     """The driver version after this one, and its packages as the archive would have them: of the family that has `name`
-    in this version. Raises ValueError when no table has it.
+    in this version. Raises ValueError when the table does not have it.
     """
-    table = yaml.safe_load((HERE / "driver.yml").read_text(encoding="utf-8"))
+    table = yaml.safe_load((HERE / f"{table_name}.yml").read_text(encoding="utf-8"))
     for entry in table["sets"]:
         family = list(_table({**table, "sets": [entry]}, values))
         if any((package.name, package.version) == (name, version) for package in family):
             major, minor, _ = entry["V"].split(".")
-            newer = {**entry, "V": f"{major}.{int(minor) + 1}.01"}
-            return newer["V"], list(_table({**table, "sets": [newer]}, values))
+            after = f"{major}.{int(minor) + 1}.01"
+            newer = {
+                key: text.replace(entry["V"], after) if key in ("V", "FM") else text for key, text in entry.items()
+            }
+            return after, list(_table({**table, "sets": [newer]}, values))
     raise ValueError(f"no table has {name} {version}")
 
 

@@ -11,7 +11,8 @@ Needs root (but for show), Python 3.8 and pynvml.py of nvidia-ml-py beside this 
 The configuration: {"expected_gpus": 4, "gpus": [{"match": {"uuid": "GPU-..."}, "persistence": true,
 "power_limit_w": 200, "application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005},
 "locked_graphics_mhz": [210, 1400]}]}. A GPU takes the first rule that matches; match is {"uuid": ...},
-{"pci_bus_id": ...} or {} for any. All but match is optional, and what is left out is left alone.
+{"pci_bus_id": ...} or {} for any. All but match is optional, and what is left out is left alone. "positions" may stand
+there too: the names of the slots by bus id, for who reads the file.
 
 A lost GPU can block the kernel call of whoever asks it, for ever and even against kill. So each GPU is asked in a
 process of its own that holds nothing of ours open, and one that does not answer in time is given up, not waited for.
@@ -291,7 +292,7 @@ def load_config(path):
     try:
         with open(path) as file:
             config = json.load(file)
-        unknown = set(config) - {"gpus", "expected_gpus"}
+        unknown = set(config) - {"gpus", "expected_gpus", "positions"}
         for rule in config["gpus"]:
             unknown |= set(rule) - RULE_KEYS | set(rule.get("match", {})) - {"uuid", "pci_bus_id"}
             bus_numbers(rule.get("match", {}).get("pci_bus_id", "0"))

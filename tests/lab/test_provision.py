@@ -89,7 +89,7 @@ def test_second_run_changes_nothing(badge: str) -> None:
     found = document("provision", "--host", badge, "--yes")
     host = found["hosts"][badge]
     assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
-    assert {finding["verdict"] for finding in host["findings"]} == {"pass"}
+    assert {finding["verdict"] for finding in host["findings"]} <= {"pass", "info"}
 
 
 def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
