@@ -217,11 +217,17 @@ def power_plan(
 
 @task(
     positional=[],
-    help={"name": "the host's name (default: the rig's)", "rig": "a file of lab/rigs/ (default: no GPUs)"},
+    help={
+        "name": "the host's name (default: the rig's)",
+        "rig": "a file of lab/rigs/ (default: no GPUs)",
+        "count": "so many hosts, NAME1 to NAMEcount",
+        "distro": "ubuntu2204 (default), ubuntu2404 or debian12",
+    },
 )
-def lab_up(c: Context, name: str = "", rig: str = "") -> None:
-    """Boot a simulated host on this machine (root): real systemd, sshd, apt, GRUB; with --rig simulated GPUs."""
-    _lab(lambda lab: lab.up(name=name or None, rig=rig or None, say=print))
+def lab_up(c: Context, name: str = "", rig: str = "", count: str = "", distro: str = "") -> None:
+    """Boot simulated hosts on this machine (root): real systemd, sshd, apt, GRUB; with --rig simulated GPUs."""
+    number = int(count) if count.isdigit() else -1 if count else None
+    _lab(lambda lab: lab.up(name=name or None, rig=rig or None, count=number, distro=distro or None, say=print))
 
 
 @task(positional=[], help={"name": "one host (default: all of them)"})

@@ -12,12 +12,12 @@ Record = tuple[int, str]
 Roots = list[tuple[str, list[Node]]]
 
 
-def start(kernel: str, command_line: str, board: str, memory_kib: int) -> Iterator[Record]:
+def start(kernel: str, command_line: str, dmi: str, memory_kib: int) -> Iterator[Record]:
     """The first lines of any boot."""
     yield NOTICE, f"Linux version {kernel} (lab@rigwright) (gcc version 11.4.0) #1 SMP PREEMPT_DYNAMIC"
     yield INFO, f"Command line: {command_line}"
-    if board:
-        yield INFO, f"DMI: {board}, BIOS R13 (simulated)"
+    if dmi:
+        yield INFO, f"DMI: {dmi}"
     if memory_kib:
         yield INFO, f"Memory: {memory_kib - memory_kib // 40}K/{memory_kib}K available"
     yield NOTICE, f"Kernel command line: {command_line}"

@@ -30,12 +30,15 @@ def hierarchies() -> list[Path]:
     return found
 
 
-def enter(group: str) -> None:
-    """This process, and so its future children, is in the group in every hierarchy; raises HostError without version 2."""
+def enter(group: str, pid: str = "") -> None:
+    """This process (or that one), and so its future children, is in the group in every hierarchy.
+
+    Raises HostError without version 2.
+    """
     own = [hierarchy / TAG / group for hierarchy in hierarchies()]
     for path in own:
         path.mkdir(parents=True, exist_ok=True)
-        (path / "cgroup.procs").write_text(str(os.getpid()))
+        (path / "cgroup.procs").write_text(pid or str(os.getpid()))
     if not any((path / "cgroup.events").exists() for path in own):
         raise HostError("lab", "no cgroup version 2 hierarchy is mounted", "one, usually at /sys/fs/cgroup")
 

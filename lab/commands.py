@@ -7,10 +7,12 @@ import os
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
 from lab import archive_http, cgroups, host, hwstate, image, inotify, inventory, login, network, power
+from lab.distros import DEFAULT, distros
 from lab.hardware import hardware
 from lab.host import Host
 from lab.kernelfs import serve as kernelfs
@@ -18,7 +20,7 @@ from lab.lock import lock, need_root
 from lab.paths import CACHE, HOSTS, RIGS, STATE, USER
 from lab.programs import need
 from lab.standing import standing
-from rigwright.errors import UsageError
+from rigwright.errors import RigwrightError, UsageError
 
 Say = Callable[[str], None]
 
@@ -48,45 +50,91 @@ class HostStatus:
         return words.rstrip()
 
 
-def up(*, name: str | None = None, rig: str | None = None, say: Say) -> None:
-    """A host of that name lets the user log in over ssh and stands in .lab/inventory; one that was off has its old disk."""
+def up(
+    *, name: str | None = None, rig: str | None = None, count: int | None = None, distro: str | None = None, say: Say
+) -> None:
+    """Hosts of that name let the user log in over ssh and stand in .lab/inventory; one that was off has its old disk.
+
+    With `count` they are NAME1 to NAMEcount, else one, called NAME.
+    """
     _check_rig(rig)
-    name = _check_name(name or rig or "plain")
-    need_root(" ".join(["lab.up", "--name", name, *(["--rig", rig] if rig else [])]))
+    _check_distro(distro, rig)
+    first = name or rig or "plain"
+    names = [_check_name(one) for one in _numbered(first, count)]
+    flags = {"rig": rig, "count": count, "distro": distro}
+    need_root(" ".join(["lab.up", "--name", first, *(f"--{flag} {value}" for flag, value in flags.items() if value)]))
     need()
     with lock(say):
-        one = host.load(name)
-        if one is not None and rig is not None and one.rig != rig:
-            raise UsageError(
-                name, f"it is there with rig {one.rig or 'none'}", rig, f"invoke lab.down --name {name} first"
-            )
+        for one in filter(None, map(host.load, names)):
+            _check_same(one, rig, distro)
         inotify.raised()
         login.key()
         network.bridge_up()
-        one = one or _create(name, rig, say)
-        _serve(one, say)
         kernelfs.up(say)
-        already = power.running(name)
-        power.on(one)
+        running = {one for one in names if power.running(one)}
+        hosts: list[Host] = []
+        with ThreadPoolExecutor(4) as pool:  # the first ones boot while the others are made
+            begun = []
+            for each in names:
+                hosts.append(host.load(each) or _create(each, rig, distro or DEFAULT, say))
+                _serve(hosts[-1], say)
+                begun.append(pool.submit(power.on, hosts[-1]))
+            for on in begun:
+                on.result()
         login.record()
-    if not already:
-        say(f"{name}: power on")
-    took = login.wait(one)
-    with lock(say):
-        inventory.write_inventory()
-    say(f"{name}: {'already up' if already else f'up after {took:.1f} s'}, {USER}@{one.address}")
+    new = [one for one in hosts if one.name not in running]
+    if new:
+        say(f"{', '.join(one.name for one in new)}: power on")
+    try:
+        _wait(hosts, running, say)
+    finally:
+        with lock(say):
+            inventory.write_inventory()
 
 
-def _create(name: str, rig: str | None, say: Say) -> Host:
+def _numbered(name: str, count: int | None) -> list[str]:
+    """NAME, or NAME1 to NAMEcount; raises UsageError for a count that is none."""
+    room = network.LAST - network.FIRST
+    if count is not None and not 1 <= count <= room:
+        raise UsageError("lab.up", f"--count {count}", f"1 to {room} hosts", "invoke lab.up --help")
+    return [name] if count is None else [f"{name}{number}" for number in range(1, count + 1)]
+
+
+def _check_same(one: Host, rig: str | None, distro: str | None) -> None:
+    """A host that is there has the rig and the distribution that are asked for; raises UsageError."""
+    for word, has, asked in (("rig", one.rig, rig), ("distro", one.distro, distro)):
+        if asked is not None and has != asked:
+            todo = f"invoke lab.down --name {one.name} first"
+            raise UsageError(one.name, f"it is there with {word} {has or 'none'}", asked, todo)
+
+
+def _wait(hosts: list[Host], running: set[str], say: Say) -> None:
+    """Every host lets the user log in; raises the first error once all have been waited for."""
+    with ThreadPoolExecutor(min(len(hosts), 16)) as pool:
+        waits = [(one, pool.submit(login.wait, one)) for one in hosts]
+    failed = None
+    for one, waited in waits:
+        try:
+            took = waited.result()
+        except RigwrightError as error:
+            failed = failed or error
+        else:
+            state = "already up" if one.name in running else f"up after {took:.1f} s"
+            say(f"{one.name}: {state}, {USER}@{one.address}")
+    if failed:
+        raise failed
+
+
+def _create(name: str, rig: str | None, distro: str, say: Say) -> Host:
     """A new host with an empty disk over its images; known only once it is complete."""
     base = image.base(say)
-    layers = hardware().layers(rig, CACHE, base, say) if rig is not None else []
-    one = Host(name, rig, host.free_number(), (*layers, base))
+    layers = hardware().layers(rig, CACHE, base, say, distro) if rig is not None else []
+    one = Host(name, rig, host.free_number(), (*layers, base), distro)
     host.delete(name)
     host.mount(one)
     host.furnish(one)
     if rig is not None:
-        hardware().install(rig, name, one.root, one.hw, _serve(one, say))
+        hardware().install(rig, name, one.root, one.hw, _serve(one, say), distro)
     host.save(one)
     image.forget({layer for other in host.known() for layer in other.layers})
     return one
@@ -207,3 +255,14 @@ def _check_rig(rig: str | None) -> None:
         close = difflib.get_close_matches(rig, rigs, 1)
         hint = f"did you mean {close[0]!r}?" if close else "choose one of them"
         raise UsageError("lab.up", f"unknown rig {rig!r}", ", ".join(rigs) or "a file in lab/rigs", hint)
+
+
+def _check_distro(distro: str | None, rig: str | None) -> None:
+    if distro is not None and distro not in distros():
+        close = difflib.get_close_matches(distro, distros(), 1)
+        hint = f"did you mean {close[0]!r}?" if close else "choose one of them"
+        raise UsageError("lab.up", f"unknown distro {distro!r}", ", ".join(distros()), hint)
+    if distro is not None and rig is None:
+        raise UsageError(
+            "lab.up", "a distro without a rig", "plain hosts are Debian 12", "lab.up --rig RIG --distro DISTRO"
+        )

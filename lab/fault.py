@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import itertools
 import pkgutil
 from collections.abc import Callable, Iterable
 from typing import Protocol, cast
@@ -13,7 +14,8 @@ from lab import faults, host, hwstate
 from lab.board import board_conf
 from lab.host import Host
 from lab.lock import lock, need_root
-from lab.rig import describe, model
+from lab.rig import model
+from lab.rigfile import describe
 from lab.standing import Standing, save, standing
 from rigwright.errors import UsageError
 
@@ -70,17 +72,22 @@ def parts(rig: str | None, gpu: int | None = None) -> set[str]:
         return set()
     described = describe(rig)
     board = hwstate.parse(board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]}))
-    ends = [key.removeprefix("nvlink.") for key, value in board.items() if key.startswith("nvlink.") and value != "0"]
-    linked = any(pair == "default" or gpu is None or str(gpu) in pair.split("-") for pair in ends)
     models = [one["model"] for number, one in enumerate(described["gpus"]) if gpu in (None, number)]
+    switched = bool(described["nvswitches"]) and any(board[f"model.{name}.nvlinks"] != "0" for name in models)
+    pairs = [
+        f"{a}-{b}" for a, b in itertools.combinations(range(len(described["gpus"])), 2) if gpu is None or gpu in (a, b)
+    ]
+    linked = {pair for pair in pairs if switched or pair in described["nvlinks"]}
+    usual = described["p2p"]["default"]
+    granted = [pair for pair in pairs if described["p2p"].get(pair, "OK" if pair in linked else usual) == "OK"]
     found = {
         "rig": True,
         "gpu": board["gpus"] != "0",
         "several-gpus": int(board["gpus"]) > 1,
-        "nvlink": linked,
+        "nvlink": bool(linked),
         "ecc": any(board.get(f"model.{name}.ecc", "0") not in ("", "0") for name in models),
-        "p2p": int(board["gpus"]) > 1 and (linked or board.get("p2p.default", "0") == "0"),
-        "fabric": bool(described.get("nvswitches")),
+        "p2p": bool(granted),
+        "fabric": bool(described["nvswitches"]),
     }
     return {name for name, there in found.items() if there}
 

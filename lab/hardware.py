@@ -16,10 +16,10 @@ class Hardware(Protocol):
     def archive(self, cache: Path, say: Callable[[str], None]) -> Path:
         """The folder that the lab's package archive serves over HTTP."""
 
-    def layers(self, rig: str, cache: Path, base: Path, say: Callable[[str], None]) -> list[Path]:
+    def layers(self, rig: str, cache: Path, base: Path, say: Callable[[str], None], distro: str) -> list[Path]:
         """Read-only images of this rig above the base, topmost first."""
 
-    def install(self, rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:
+    def install(self, rig: str, name: str, root: Path, hw: Path, archive_url: str, distro: str) -> None:
         """Once, on the fresh disk mounted at `root`."""
 
     def power_on(self, rig: str, root: Path, hw: Path, boot: BootEntry) -> list[tuple[int, str]]:

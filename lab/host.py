@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from lab import network
+from lab.distros import DEFAULT
 from lab.paths import GUEST, HOSTS, RUN, SSH_KEY, TAG, USER, write
 from lab.programs import run
 from rigwright.errors import HostError, UsageError
@@ -26,6 +27,7 @@ class Host:
     rig: str | None
     number: int
     layers: tuple[Path, ...]
+    distro: str = DEFAULT
 
     @property
     def folder(self) -> Path:
@@ -69,7 +71,8 @@ def load(name: str) -> Host | None:
     if not path.is_file():
         return None
     found = json.loads(path.read_text())
-    return Host(found["name"], found["rig"], found["number"], tuple(Path(layer) for layer in found["layers"]))
+    layers = tuple(Path(layer) for layer in found["layers"])
+    return Host(found["name"], found["rig"], found["number"], layers, found.get("distro", DEFAULT))
 
 
 def known() -> list[Host]:
@@ -85,6 +88,7 @@ def save(host: Host) -> None:
         "rig": host.rig,
         "number": host.number,
         "layers": [str(layer) for layer in host.layers],
+        "distro": host.distro,
     }
     write(HOSTS / f"{host.name}.json", json.dumps(record, indent=1) + "\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import posixpath
 import re
 import shutil
 import subprocess
@@ -24,26 +25,34 @@ def unpack(path: Path, out: Path, chroot: Path) -> None:
     `chroot` is the host's disk: its own zstd decompresses when the machine has none.
     """
     (out / "modprobe.d").mkdir(parents=True)
+    found: dict[str, bytes] = {}
+    links: dict[str, str] = {}
+    for name, content, is_link in members(path.read_bytes(), chroot):
+        if is_link:
+            links[name] = posixpath.normpath(posixpath.join("/", posixpath.dirname(name), content.decode()))[1:]
+        elif name.endswith(".conf") or WANTED.fullmatch(name):
+            found[name] = content
+    found |= {name: found[target] for name, target in links.items() if target in found}
     configs: dict[str, tuple[int, bytes]] = {}
-    for name, content in members(path.read_bytes(), chroot):
-        found = WANTED.fullmatch(name)
-        if not found or ".." in name.split("/"):
+    for name, content in found.items():
+        match = WANTED.fullmatch(name)
+        if not match or ".." in name.split("/"):
             continue
-        if found["place"] == "lib/modules":
-            target = out / "lib/modules" / found["rest"]
+        if match["place"] == "lib/modules":
+            target = out / "lib/modules" / match["rest"]
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
         else:
-            rank = PRECEDENCE.index(found["place"])
-            if rank >= configs.get(found["rest"], (-1, b""))[0]:
-                configs[found["rest"]] = (rank, content)
+            rank = PRECEDENCE.index(match["place"])
+            if rank >= configs.get(match["rest"], (-1, b""))[0]:
+                configs[match["rest"]] = (rank, content)
     for name, (_, content) in configs.items():
         if "/" not in name:
             (out / "modprobe.d" / name).write_bytes(content)
 
 
-def members(data: bytes, chroot: Path) -> Iterator[tuple[str, bytes]]:
-    """(path without leading ./, content) of every regular file: of the uncompressed early archives, then of the compressed one."""
+def members(data: bytes, chroot: Path) -> Iterator[tuple[str, bytes, bool]]:
+    """(path without leading ./, content, is it a link) of every file and link: of the uncompressed early archives, then of the compressed one."""
     while data:
         data = data.lstrip(b"\0")
         if data.startswith(b"070701") or data.startswith(b"070702"):
@@ -58,8 +67,9 @@ def members(data: bytes, chroot: Path) -> Iterator[tuple[str, bytes]]:
                 at = start + (size + 3) // 4 * 4
                 if name == "TRAILER!!!":
                     break
-                if mode & 0o170000 == 0o100000:
-                    yield name.removeprefix("./").lstrip("/"), data[start : start + size]
+                if mode & 0o170000 in (0o100000, 0o120000):
+                    is_link = mode & 0o170000 == 0o120000
+                    yield name.removeprefix("./").lstrip("/"), data[start : start + size], is_link
             data = data[at:]
         elif data:
             data = _decompress(data, chroot)

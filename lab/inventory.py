@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 from pathlib import Path
 
 import yaml
@@ -9,6 +11,9 @@ import yaml
 from lab import archive_http, power
 from lab.host import Host, known
 from lab.paths import CACHE, CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_CONFIG, SSH_KEY, USER, write
+from lab.rigfile import describe
+from rigwright import catalogue
+from rigwright.draft import host_text
 
 _HEADER = "# Written by lab.up and lab.down: the simulated hosts that are up. Edits are lost.\n"
 _CHECKOUTS = CHECKOUT / "inventory"
@@ -37,10 +42,23 @@ def _files(hosts: list[Host]) -> dict[Path, str]:
     }
     files = {INVENTORY / "hosts.yml": _HEADER + yaml.safe_dump({"all": {"children": groups}}, sort_keys=False)}
     for host in hosts:
-        expected = _CHECKOUTS / "host_vars" / f"{host.rig}.yml"
-        if host.rig is not None and expected.is_file():
-            files[INVENTORY / "host_vars" / f"{host.name}.yml"] = expected.read_text()
+        if host.rig is not None:
+            files[INVENTORY / "host_vars" / f"{host.name}.yml"] = _expected(host.rig)
     return files | _group_vars()
+
+
+def _expected(rig: str) -> str:
+    """What is expected of a host of that rig: the checkout's variables of it, or those that the catalogue's rig has.
+
+    Positions are named by the bus ids that the lab gave them.
+    """
+    slots = {gpu["bus_id"]: gpu["position"] for gpu in describe(rig)["gpus"]}
+    path = _CHECKOUTS / "host_vars" / f"{rig}.yml"
+    if not path.is_file():
+        _, _, text = host_text(catalogue.rig(rig, f"lab/rigs/{rig}.yml"), slots, datetime.date.min).partition("\n")
+        return _HEADER + text
+    text = path.read_text()
+    return text if re.search("^slots:", text, re.M) else text + yaml.safe_dump({"slots": slots}, sort_keys=False)
 
 
 def _variables(host: Host) -> dict[str, object]:
@@ -51,7 +69,8 @@ def _variables(host: Host) -> dict[str, object]:
     }
     if host.rig is not None:
         fingerprint = (CACHE / "archive" / "cuda-key-fingerprint").read_text().strip()
-        found["cuda_repository"] = {"url": f"{archive_http.url()}cuda/ubuntu2204/x86_64", "fingerprint": fingerprint}
+        url = f"{archive_http.url()}cuda/{host.distro}/x86_64"
+        found["cuda_repository"] = {"url": url, "fingerprint": fingerprint}
     return found
 
 

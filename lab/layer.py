@@ -1,16 +1,18 @@
-"""The image between Debian and a host: says Ubuntu 22.04, has a kernel package with nouveau in its initrd, and the kmod stand-in."""
+"""The image between Debian and a host: says which distribution it is, has a kernel package with nouveau in its initrd, and the kmod stand-in."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from lab.archive import kernel_values
+from lab.distros import Distro
 from lab.programs import run
 from rigwright.errors import HostError
 
@@ -24,38 +26,45 @@ REAL = ("gnupg", "adduser")
 Say = Callable[[str], None]
 
 
-def layer(cache: Path, base: Path, archive: Path, say: Say) -> Path:
+def layer(cache: Path, base: Path, archive: Path, say: Say, distro: Distro) -> Path:
     """The layer over `base`, built when its recipe changed; a directory for overlayfs."""
-    debs = [_deb(archive, name.replace("@KVER@", kernel_values()["KVER"])) for name in PREINSTALLED]
-    digest = hashlib.sha256(str(base).encode())
-    for path in [Path(__file__), *(GUEST / part for part in PARTS), *debs, archive / "ubuntu-archive-keyring.gpg"]:
+    names = [name.replace("@KVER@", kernel_values()["KVER"]) for name in distro.preinstalled]
+    debs = [_deb(archive, distro, name) for name in names]
+    keyring = archive / f"{distro.repository}-archive-keyring.gpg"
+    digest = hashlib.sha256(f"{base}\n{distro.shell()}".encode())
+    for path in [Path(__file__), *(GUEST / part for part in PARTS), *debs, keyring]:
         digest.update(path.read_bytes())
-    target = cache / f"ubuntu-{digest.hexdigest()[:12]}"
+    target = cache / f"{distro.name}-{digest.hexdigest()[:12]}"
     with (cache / "layer.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
             started = time.monotonic()
-            _build(target, base, archive, debs)
-            say(f"Ubuntu layer built in {time.monotonic() - started:.0f} s.")
+            _build(target, base, [*debs, *(GUEST / part for part in PARTS)], keyring, distro)
+            say(f"Layer {distro.name} built in {time.monotonic() - started:.0f} s.")
     return target
 
 
-def _deb(archive: Path, name: str) -> Path:
-    """The .deb of that package in our archive."""
-    found = sorted((archive / "ubuntu/pool").rglob(f"{name}_*.deb"))
-    if len(found) != 1:
-        raise HostError("archive", f"{len(found)} packages are called {name}", "one")
-    return found[0]
+def _deb(archive: Path, distro: Distro, name: str) -> Path:
+    """The .deb of that package in the distribution's part of our archive."""
+    root = archive / distro.repository
+    for suite in reversed(distro.suites):
+        for index in sorted((root / "dists" / suite).glob("*/binary-amd64/Packages")):
+            found = re.search(rf"^Package: {re.escape(name)}\n(?:.+\n)*?Filename: (.+)$", index.read_text(), re.M)
+            if found:
+                return root / found[1]
+    raise HostError("archive", f"{distro.name} has no package {name}", "one")
 
 
-def _build(target: Path, base: Path, archive: Path, debs: list[Path]) -> None:
+def _build(target: Path, base: Path, parts: list[Path], keyring: Path, distro: Distro) -> None:
     """What guest_gpu/build-layer changes in a chroot over the base, kept as a directory."""
     work = target.with_suffix(".partial")
     run(["rm", "-rf", "--one-file-system", work], deadline=300)
     for name in ("upper", "work", "root", "parts"):
         (work / name).mkdir(parents=True)
-    for path in [*(GUEST / part for part in PARTS), *debs, archive / "ubuntu-archive-keyring.gpg"]:
+    for path in parts:
         shutil.copy(path, work / "parts")
+    shutil.copy(keyring, work / "parts/archive-keyring.gpg")
+    (work / "parts/distro").write_text(distro.shell())
     options = f"lowerdir={base},upperdir={work / 'upper'},workdir={work / 'work'}"
     script = (
         'set -eu; w=$1; mount -t overlay layer -o "$2" "$w/root"; mount --bind "$w/parts" "$w/root/mnt"; '

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import socket
+import struct
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -16,6 +19,7 @@ POOL = "RIGWRIGHT_LAB_NETWORK"
 """Environment variable: the network to take a free /24 from (10.99.0.0/16 when unset)."""
 
 FIRST, LAST = 10, 250
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B
 _NETNS = Path("/run/netns")
 _SUBNET = RUN / "subnet"
 
@@ -27,11 +31,13 @@ def bridge() -> str:
 
 def subnet() -> IPv4Network | None:
     """The network on the bridge; None while there is no bridge."""
-    shown = run(["ip", "-j", "-4", "address", "show", "dev", bridge()], check=False)
-    for link in json.loads(shown.stdout or "[]") if shown.returncode == 0 else []:
-        for found in link.get("addr_info", []):
-            return IPv4Network(f"{found['local']}/{found['prefixlen']}", strict=False)
-    return None
+    asked = struct.pack("256s", bridge().encode())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            parts = [fcntl.ioctl(any_socket, ask, asked)[20:24] for ask in (_SIOCGIFADDR, _SIOCGIFNETMASK)]
+        except OSError:
+            return None
+    return IPv4Network((parts[0], str(IPv4Address(parts[1]))), strict=False)
 
 
 def gateway() -> IPv4Address:

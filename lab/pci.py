@@ -3,13 +3,16 @@
 lspci, setpci and lshw read nothing else. `config` is served by lab/kernelfs: 64 bytes for all but root, writes masked. Where
 there is no FUSE it is a plain file: everybody may read all of it, and what setpci writes stays unmasked until the next boot.
 
-GPUs that the rig's pcie_levels put at PIX or PXB of each other sit behind one PCIe switch, every other GPU behind a root
-port of its own; NUMA node N has its root bus at 0x80 * N. Every board has its management controller's VGA (ASPEED).
+GPUs that the rig's pcie_levels put at PIX of each other sit behind one PCIe switch, those at PXB behind a switch of such
+switches, every other GPU behind a root port of its own, and the NVSwitches of a root bus together behind one PCIe switch. A
+switch takes the two buses below its lowest. Every board has its management controller's VGA (ASPEED).
 """
 
 from __future__ import annotations
 
+import bisect
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +45,24 @@ class PciGpu:
     generation_now: int
     width_now: int
     is_absent: bool = False
+    root_bus: int = -1
+    slot: tuple[int, int] | None = None
+    """Generation and lanes of the slot where they are fewer than the card's."""
+
+    @property
+    def root(self) -> int:
+        """The bus of its root complex."""
+        return self.root_bus if self.root_bus >= 0 else 0x80 * self.numa_node
+
+
+@dataclass(frozen=True)
+class PciSwitch:
+    """An NVSwitch."""
+
+    address: str
+    device_id: int
+    numa_node: int
+    root_bus: int
 
 
 @dataclass
@@ -54,91 +75,145 @@ class Node:
     is_absent: bool = False
 
 
-def tree(gpus: list[PciGpu], levels: dict[str, str]) -> list[tuple[str, list[Node]]]:
+def tree(
+    gpus: list[PciGpu], levels: dict[str, str], switches: Sequence[PciSwitch] = ()
+) -> list[tuple[str, list[Node]]]:
     """(domain:bus of a root bus, its functions) of the machine. `levels` is the rig's pcie_levels ("0-1": PIX)."""
-    roots: dict[int, list[Node]] = {0: [_host_bridge(0, 0), _management()]}
-    slots: dict[int, int] = {}
-    irq = 24
-    for group in _groups(len(gpus), levels):
-        first = gpus[group[0]]
-        numa = first.numa_node
-        bus = 0x80 * numa
-        functions = roots.setdefault(numa, [_host_bridge(bus, numa)])
-        slots[numa] = slots.get(numa, 1) + 1
-        port = f"0000:{bus:02x}:{slots[numa]:02x}.0"
-        ends = [Node(_gpu(gpus[i], irq + i), numa, is_absent=gpus[i].is_absent) for i in group]
-        buses = [int(gpus[i].address[5:7], 16) for i in group]
-        if len(group) == 1:
-            below, low = ends, buses[0]
+    node_of = {0: 0} | {one.root_bus: one.numa_node for one in switches} | {gpu.root: gpu.numa_node for gpu in gpus}
+    roots = {bus: [_host_bridge(bus, numa)] for bus, numa in sorted(node_of.items())}
+    roots[0].append(_management(node_of[0]))
+    board = _Board(sorted(_bus(address) for address in [*(g.address for g in gpus), *(s.address for s in switches)]))
+    for cascade in _groups(range(len(gpus)), levels, ("PIX", "PXB")):
+        first = gpus[cascade[0]]
+        ends = {i: board.gpu(gpus[i], 24 + i) for i in cascade}
+        if len(cascade) == 1:
+            below = ends[cascade[0]]
         else:
-            low = min(buses) - 2
-            downstream = [
-                Node(_bridge(f"0000:{low + 1:02x}:{8 * (n + 1):02x}.0", "downstream", end, b, b, first), numa, [end])
-                for n, (end, b) in enumerate(zip(ends, buses, strict=True))
-            ]
-            below = [
-                Node(_bridge(f"0000:{low:02x}:00.0", "upstream", None, low + 1, max(buses), first), numa, downstream)
-            ]
-        functions.append(
-            Node(_bridge(port, "root", ends[0] if len(group) == 1 else None, low, max(buses), first), numa, below)
-        )
-    return [(f"0000:{0x80 * numa:02x}", functions) for numa, functions in sorted(roots.items())]
+            inner = _groups(cascade, levels, ("PIX",))
+            below = board.switch([board.switch([ends[i] for i in group], first) for group in inner], first)
+        board.plug(roots[first.root], below, first)
+    for bus, functions in roots.items():
+        here = [one for one in switches if one.root_bus == bus]
+        if here:
+            like = PciGpu(here[0].address, 0, (0, 0), False, here[0].numa_node, 0, 3, 16, 3, 16)
+            ports = [board.nvswitch(one, 64 + n) for n, one in enumerate(here)]
+            board.plug(functions, board.switch(ports, like), like)
+    return [(f"0000:{bus:02x}", functions) for bus, functions in roots.items()]
 
 
-def _groups(count: int, levels: dict[str, str]) -> list[list[int]]:
-    """The GPU numbers, those of one switch together, in order."""
-    of = list(range(count))
+def _groups(members: Sequence[int], levels: dict[str, str], near: tuple[str, ...]) -> list[list[int]]:
+    """The GPU numbers, those that are as near as that to each other together, in order."""
+    of = {number: number for number in members}
     for pair, level in levels.items():
-        if level in ("PIX", "PXB") and "-" in pair:
-            a, b = (of[int(n)] for n in pair.split("-"))
-            of = [min(a, b) if group in (a, b) else group for group in of]
-    return [[i for i in range(count) if of[i] == group] for group in sorted(set(of))]
+        if level in near and "-" in pair:
+            a, b = (of.get(int(n), -1) for n in pair.split("-"))
+            if a >= 0 and b >= 0:
+                of = {i: min(a, b) if group in (a, b) else group for i, group in of.items()}
+    return [[i for i in members if of[i] == group] for group in sorted(set(of.values()))]
+
+
+def _bus(address: str) -> int:
+    """The bus number of an address."""
+    return int(address[5:7], 16)
 
 
 def _host_bridge(bus: int, numa: int) -> Node:
     return Node(Function(f"0000:{bus:02x}:00.0", 0x8086, 0x6F00, 0x060000, 0x8086, 0x0000, "host", revision=1), numa)
 
 
-def _management() -> Node:
+def _management(numa: int) -> Node:
     """The management controller's VGA, directly on the first root bus."""
     bars = (Bar(0, 0x90000000, 16 * MIB, 0x40200), Bar(1, 0x91000000, 128 * 1024, 0x40200))
     return Node(
         Function("0000:00:1f.7", 0x1A03, 0x2000, 0x030000, 0x1A03, 0x2000, "conventional", bars, revision=0x30, irq=19),
-        0,
+        numa,
     )
 
 
-def _gpu(gpu: PciGpu, irq: int) -> Function:
-    """Addresses follow from the bus number: 16 MiB of registers, BAR1 as large as the rig says, 32 MiB of BAR3."""
-    bus = int(gpu.address[5:7], 16)
-    prefetchable = 0x380000000000 + bus * (64 * GIB)
-    bars = (
-        Bar(0, 0x92000000 + bus * 16 * MIB, 16 * MIB, 0x40200),
-        Bar(1, prefetchable, gpu.bar1_bytes, 0x14220C),
-        Bar(3, prefetchable + 48 * GIB, 32 * MIB, 0x14220C),
-        *((Bar(5, 0x3000 + bus * 0x40, 128, 0x40101),) if gpu.is_display else ()),
-    )
-    kind, clazz = ("legacy", 0x030000) if gpu.is_display else ("endpoint", 0x030200)
-    return Function(
-        gpu.address, 0x10DE, gpu.device_id, clazz, *gpu.subsystem, kind, bars, revision=0xA1, irq=irq,
-        link=Link(gpu.generation, gpu.width, *((1, 0) if gpu.is_absent else (gpu.generation_now, gpu.width_now))),
-    )  # fmt: skip
+class _Board:
+    """Builds the functions. Their memory lies in the order of the endpoints' buses, so that a bridge's window is one range."""
 
+    def __init__(self, buses: list[int]) -> None:
+        self.buses = buses
 
-def _bridge(address: str, kind: str, end: Node | None, secondary: int, subordinate: int, like: PciGpu) -> Function:
-    """A root port of the processor or a port of a PLX switch; its windows reach over the buses below it."""
-    vendor, device = (0x8086, 0x6F08) if kind == "root" else (0x10B5, 0x8747)
-    first, last = secondary, subordinate
-    windows = (
-        (0x3000 + first * 0x40 & 0xF000, (0x3000 + first * 0x40 & 0xF000) + 0xFFF) if like.is_display else (0, 0),
-        (0x92000000 + first * 16 * MIB, 0x92000000 + (last + 1) * 16 * MIB - 1),
-        (0x380000000000 + first * 64 * GIB, 0x380000000000 + (last + 1) * 64 * GIB - 1),
-    )
-    full = Link(like.generation, like.width, like.generation, like.width)
-    return Function(
-        address, vendor, device, 0x060400, vendor, 0x0000, kind, revision=1 if kind == "root" else 0xCA, irq=16,
-        link=end.function.link if end else full, secondary=secondary, subordinate=subordinate, windows=windows,
-    )  # fmt: skip
+    def _near(self, bus: int) -> int:
+        """Where the memory of a bus begins below 4 GiB: 32 MiB each."""
+        return 0x92000000 + bisect.bisect_left(self.buses, bus) * 32 * MIB
+
+    def _far(self, bus: int) -> int:
+        """Where its prefetchable memory begins: 256 GiB each."""
+        return 0x380000000000 + bisect.bisect_left(self.buses, bus) * 256 * GIB
+
+    def gpu(self, gpu: PciGpu, irq: int) -> Node:
+        """16 MiB of registers, BAR1 as large as the rig says, 32 MiB of BAR3."""
+        bus = _bus(gpu.address)
+        bars = (
+            Bar(0, self._near(bus), 16 * MIB, 0x40200),
+            Bar(1, self._far(bus), gpu.bar1_bytes, 0x14220C),
+            Bar(3, self._far(bus) + 192 * GIB, 32 * MIB, 0x14220C),
+            *((Bar(5, 0x3000 + bus * 0x40, 128, 0x40101),) if gpu.is_display else ()),
+        )
+        kind, clazz = ("legacy", 0x030000) if gpu.is_display else ("endpoint", 0x030200)
+        function = Function(
+            gpu.address, 0x10DE, gpu.device_id, clazz, *gpu.subsystem, kind, bars, revision=0xA1, irq=irq, slot=gpu.slot,
+            link=Link(gpu.generation, gpu.width, *((1, 0) if gpu.is_absent else (gpu.generation_now, gpu.width_now))),
+        )  # fmt: skip
+        return Node(function, gpu.numa_node, is_absent=gpu.is_absent)
+
+    def nvswitch(self, switch: PciSwitch, irq: int) -> Node:
+        """A bridge by class, an endpoint with 32 MiB of registers by its header."""
+        bars = (Bar(0, self._near(_bus(switch.address)), 32 * MIB, 0x40200),)
+        function = Function(
+            switch.address, 0x10DE, switch.device_id, 0x068000, 0x10DE, 0x0000, "endpoint", bars, revision=0xA1, irq=irq,
+            link=Link(3, 4, 3, 4),
+        )  # fmt: skip
+        return Node(function, switch.numa_node)
+
+    def plug(self, functions: list[Node], below: Node, like: PciGpu) -> None:
+        """The node hangs on the next root port of its root bus."""
+        number = 2 + sum(node.function.kind == "root" for node in functions)
+        root = _bus(functions[0].function.address)
+        functions.append(self._port(f"0000:{root:02x}:{number:02x}.0", "root", below, like))
+
+    def switch(self, below: list[Node], like: PciGpu) -> Node:
+        """A PCIe switch with a port per node, on the two buses below the lowest; the node alone when it is a switch already."""
+        if len(below) == 1 and below[0].function.is_bridge:
+            return below[0]
+        low = min(_bus(node.function.address) for node in below) - 2
+        step = 8 if len(below) < 4 else 1
+        ports = [
+            self._port(f"0000:{low + 1:02x}:{step * (n + 1):02x}.0", "downstream", node, like)
+            for n, node in enumerate(below)
+        ]
+        last = max(port.function.subordinate for port in ports)
+        return Node(
+            self._bridge(f"0000:{low:02x}:00.0", "upstream", None, (low + 1, last), like), like.numa_node, ports
+        )
+
+    def _port(self, address: str, kind: str, below: Node, like: PciGpu) -> Node:
+        """A port with one node on its secondary bus, at the other end of that node's link."""
+        f = below.function
+        link = None if f.is_bridge else f.link
+        if link and f.slot:
+            link = Link(*f.slot, link.generation_now, link.width_now)
+        buses = (_bus(f.address), max(_bus(f.address), f.subordinate))
+        return Node(self._bridge(address, kind, link, buses, like), like.numa_node, [below])
+
+    def _bridge(self, address: str, kind: str, link: Link | None, buses: tuple[int, int], like: PciGpu) -> Function:
+        """A root port of the processor or a port of a PLX switch; its windows reach over the buses below it."""
+        vendor, device = (0x8086, 0x6F08) if kind == "root" else (0x10B5, 0x8747)
+        first, last = buses
+        io = 0x3000 + first * 0x40 & 0xF000
+        windows = (
+            (io, (0x3000 + last * 0x40 & 0xF000) + 0xFFF) if like.is_display else (0, 0),
+            (self._near(first), self._near(last + 1) - 1),
+            (self._far(first), self._far(last + 1) - 1) if like.bar1_bytes else (0, 0),
+        )
+        return Function(
+            address, vendor, device, 0x060400, vendor, 0x0000, kind, revision=1 if kind == "root" else 0xCA, irq=16,
+            link=link or Link(like.generation, like.width, like.generation, like.width),
+            secondary=first, subordinate=last, windows=windows,
+        )  # fmt: skip
 
 
 def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = None) -> None:

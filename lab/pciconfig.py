@@ -42,7 +42,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Function:
-    """One PCI function. `kind`: host, conventional, endpoint, legacy, root, upstream, downstream."""
+    """One PCI function. `kind`: host, conventional, endpoint, legacy, root, upstream, downstream.
+
+    `slot`: generation and lanes of the port above where they are fewer than the card's.
+    """
 
     address: str
     vendor: int
@@ -58,6 +61,7 @@ class Function:
     secondary: int = 0
     subordinate: int = 0
     windows: tuple[tuple[int, int], ...] = ()
+    slot: tuple[int, int] | None = None
 
     @property
     def is_bridge(self) -> bool:
@@ -124,7 +128,7 @@ def config(f: Function) -> bytes:
             "HHHH",
             memory >> 16 & 0xFFF0,
             memory_end >> 16 & 0xFFF0,
-            wide >> 16 & 0xFFF0 | 1,
+            (wide if wide_end else 0xFFF00000) >> 16 & 0xFFF0 | 1,
             wide_end >> 16 & 0xFFF0 | 1,
         )
         put(0x28, "II", wide >> 32, wide_end >> 32)

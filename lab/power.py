@@ -29,7 +29,7 @@ def on(host: Host) -> None:
     cut(host.name)
     log = host.console
     with log.open("ab") as out:
-        argv = ["setsid", "--fork", sys.executable, "-m", "lab.supervise", host.name]
+        argv = ["setsid", "--fork", "sh", "lab/watch.sh", host.name, sys.executable]
         subprocess.run(
             argv, cwd=CHECKOUT, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=START_S, check=True
         )

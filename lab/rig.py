@@ -1,12 +1,12 @@
-"""Makes a plain Debian 12 host into a GPU server: Ubuntu 22.04 by name, GPUs on its PCI bus, two package archives.
+"""Makes a plain Debian 12 host into a GPU server: Ubuntu by name or Debian, GPUs on its PCI bus, two package archives.
 
 The lab calls four functions: archive and layers build what all hosts of a rig share, install furnishes one host's disk, and
 power_on plays the firmware before every boot. `hw` is the simulated hardware, in the host at /run/lab/hw:
 
-    board.conf archive-url               written by install
-    boot sys proc initrd cmdline meminfo written by power_on, new at every boot; efivars with Secure Boot
-    volatile nvram                       the state of driver and hardware (hwstate.py); volatile is emptied by power_on
-    kernel                               the kernel log and configuration spaces of lab/kernelfs; those lie in hw/../pci
+    board.conf archive-url name              written by install
+    boot sys proc initrd cmdline dmi meminfo written by power_on, new at every boot; efivars with Secure Boot
+    volatile nvram                           the state of driver and hardware (hwstate.py); volatile is emptied by power_on
+    kernel                                   the kernel log and configuration spaces of lab/kernelfs; those lie in hw/../pci
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
 from lab import archive as archives
-from lab import bootlog, hwstate, initrd, layer, pci
+from lab import bootlog, dmi, hwstate, initrd, layer, pci
 from lab.board import board_conf
+from lab.distros import DEFAULT, distros
 from lab.kernelfs import serve as kernelfs
-from lab.paths import CHECKOUT, RIGS
+from lab.paths import CHECKOUT
+from lab.rigfile import describe, node_of
 from rigwright.errors import HostError
 
 GPUS = CHECKOUT / "rigwright" / "catalogue" / "gpus"
@@ -54,28 +57,29 @@ class Entry(Protocol):
     def command_line(self) -> str: ...
 
 
-def layers(rig: str, cache: Path, base: Path, say: Say) -> list[Path]:
-    """The read-only images above `base`, topmost first. Every rig has the same one: hardware is not on the disk."""
+def layers(rig: str, cache: Path, base: Path, say: Say, distro: str = DEFAULT) -> list[Path]:
+    """The read-only images above `base`, topmost first. Every rig has the same ones: hardware is not on the disk."""
     describe(rig)
-    return [layer.layer(cache, base, archive(cache, say), say)]
+    return [layer.layer(cache, base, archive(cache, say), say, distros()[distro])]
 
 
-def install(rig: str, name: str, root: Path, hw: Path, archive_url: str) -> None:  # noqa: ARG001
-    """The fresh disk knows Ubuntu's archive alone; `hw` holds the board description and the first boot's script."""
+def install(rig: str, name: str, root: Path, hw: Path, archive_url: str, distro: str = DEFAULT) -> None:
+    """The fresh disk knows its distribution's archive alone; `hw` holds the board description and the first boot's script."""
     url = archive_url.rstrip("/")
     for folder in ("nvram", "volatile"):
         (hw / folder).mkdir(parents=True, exist_ok=True)
         (hw / folder).chmod(0o711)
     (hw / "nvram/nvram").touch()
     (hw / "archive-url").write_text(url + "\n")
-    models = {gpu["model"]: model(gpu["model"]) for gpu in describe(rig)["gpus"]}
-    (hw / "board.conf").write_text(board_conf(describe(rig), models))
+    (hw / "name").write_text(name + "\n")
+    described = describe(rig, name)
+    (hw / "board.conf").write_text(
+        board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]})
+    )
     etc = root / "etc/apt"
     for stale in (etc / "sources.list.d").glob("*"):
         stale.unlink()
-    suites = ("jammy", "jammy-updates", "jammy-security")
-    lines = [f"deb {url}/ubuntu {suite} main restricted universe multiverse\n" for suite in suites]
-    (etc / "sources.list").write_text("".join(lines))
+    (etc / "sources.list").write_text(distros()[distro].sources(url))
 
 
 def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record]:
@@ -83,7 +87,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record
 
     Returns what the kernel says until then.
     """
-    for name in ("sys", "proc", "initrd", "volatile", "flavours", "efivars"):
+    for name in ("sys", "proc", "initrd", "volatile", "flavours", "dmi", "efivars"):
         shutil.rmtree(hw / name, ignore_errors=True)
     for name in ("sys", "proc", "volatile", "flavours"):
         (hw / name).mkdir()
@@ -100,9 +104,11 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record
     (hw / "boot").chmod(0o755)
     described_rig, now = describe(rig), hwstate.values(hw)
     gpus = list(plugged_in("".join(f"{key}={value}\n" for key, value in now.items())))
-    roots = pci.tree(gpus, described_rig.get("pcie_levels") or {})
+    roots = pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig))
     pci.write(hw / "sys", roots, _spaces(hw))
-    memory_kib = (int(described_rig.get("memory_gib", 0)) - int(now.get("memory.gone_gib", 0))) << 20
+    names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
+    dmi.write(hw / "dmi", names, memory, (hw / "name").read_text().strip(), gone_gib)
+    memory_kib = (memory["gib"] - gone_gib) << 20
     (hw / "meminfo").write_text(_meminfo(memory_kib))
     secure = now.get("secure_boot", "0") != "0"
     if secure:
@@ -116,7 +122,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record
         except HostError as damaged:
             (hw / "boot").write_text(PANIC.format(damaged))
     return [
-        *bootlog.start(platform.release(), boot.command_line, described_rig.get("board", ""), memory_kib),
+        *bootlog.start(platform.release(), boot.command_line, dmi.line(names), memory_kib),
         *(bootlog.lockdown() if secure else ()),
         *bootlog.iommu(boot.command_line),
         *bootlog.pci(roots),
@@ -159,14 +165,9 @@ def _on_disk(root: Path, path: str) -> Path:
     return found
 
 
-def describe(rig: str) -> dict[str, Any]:
-    """The rig's file in lab/rigs."""
-    found: dict[str, Any] = yaml.safe_load((RIGS / f"{rig}.yml").read_text(encoding="utf-8"))
-    return found
-
-
+@lru_cache(maxsize=64)
 def model(name: str) -> dict[str, Any]:
-    """A GPU model of the catalogue."""
+    """A GPU model of the catalogue; not to be changed."""
     found: dict[str, Any] = yaml.safe_load((GPUS / f"{name}.yml").read_text(encoding="utf-8"))
     return found
 
@@ -193,4 +194,14 @@ def plugged_in(board: str) -> Iterator[pci.PciGpu]:
             generation_now=int(of("pcie.gen_now") or 0) or int(of("pcie.gen_max", "3")),
             width_now=int(of("pcie.width_now") or 0) or int(of("pcie.width_max", "16")),
             is_absent=of("absent") != "0",
+            root_bus=int(of("root_bus", "-1"), 16),
+            slot=(int(of("slot.generation")), int(of("slot.width"))) if of("slot.width") != "0" else None,
         )
+
+
+def switches(described: dict[str, Any]) -> list[pci.PciSwitch]:
+    """The NVSwitches of a rig as lab.rigfile describes it."""
+    given, nodes = described["nvswitches"] or {"bus_ids": (), "pci_id": "0"}, described["nodes"]
+    device_id = int(given["pci_id"], 16)
+    found = [(address, node_of(address, nodes)) for address in given["bus_ids"]]
+    return [pci.PciSwitch(address, device_id, node, int(nodes[node]["root"], 16)) for address, node in found]

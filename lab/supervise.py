@@ -1,12 +1,11 @@
-"""Owns one running host, as a process of its own (`python -m lab.supervise HOST`): the firmware that boots it again.
+"""Owns one boot of a host, as a process of its own (`python -m lab.supervise HOST WATCHER`), which then is the host.
 
-It ends when the host powers off or cannot boot. When it is killed the host's power is cut: nothing runs unwatched.
+lab/watch.sh calls it again after each reboot. When the watcher is killed the host's power is cut: nothing runs unwatched.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -28,39 +27,34 @@ exec sleep infinity
 """
 """A firmware that waits for somebody: the fault no-return."""
 
-REBOOT = 133
-"""How systemd-nspawn with --keep-unit ends when its host asked for a reboot; 0 is a poweroff."""
 
-
-def main(name: str) -> int:
-    """Boots the host, again after each reboot; 0 when it powered off."""
+def main(name: str, watcher: str) -> int:
+    """Boots the host in this process, whose exit status is then that of systemd-nspawn; 1 when it cannot boot."""
     host = load(name)
     if host is None:
         print(f"no host {name}", file=sys.stderr)
         return 1
+    cgroups.enter(name, watcher)
     cgroups.enter(name)
-    write(pid_file(name), f"{os.getpid()}\n")
+    write(pid_file(name), f"{watcher}\n")
     mount(host)
-    while True:
-        network.attach(name, host.number)
-        try:
-            entry = firmware(host.root)
-        except GrubError as failed:
-            _console(host, f"GRUB: {failed}")
-            return 1
-        status = _boot(host, entry)
-        _console(host, f"lab: {name} ended, status {status}")
-        if status != REBOOT:
-            return status
+    network.attach(name, host.number)
+    try:
+        entry = firmware(host.root)
+    except GrubError as failed:
+        _console(host, f"GRUB: {failed}")
+        return 1
+    _boot(host, entry)
+    return 1
 
 
 def pid_file(name: str) -> Path:
-    """Where the supervisor's process id stands; only a hint, true while that process is in the host's group."""
+    """Where the watcher's process id stands; only a hint, true while that process is in the host's group."""
     return RUN / f"{name}.pid"
 
 
-def _boot(host: Host, entry: BootEntry) -> int:
-    """One boot, from power on to the end; the exit status of systemd-nspawn."""
+def _boot(host: Host, entry: BootEntry) -> None:
+    """One boot, from power on to the end; does not return."""
     _console(host, f"GRUB: {entry.title}: {entry.command_line}")
     line = host.folder / "cmdline"
     line.write_text(entry.command_line + "\n")
@@ -81,10 +75,8 @@ def _boot(host: Host, entry: BootEntry) -> int:
     kernelfs.log(host.name, said)
     with host.boots.open("a") as boots:
         boots.write(f"{time.time():.2f}\n")
-    with host.console.open("ab") as console:
-        return subprocess.call(
-            _argv(host, line, zero), stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=_ENVIRONMENT
-        )
+    argv = _argv(host, line, zero)
+    os.execvpe(argv[0], argv, _ENVIRONMENT)
 
 
 _ENVIRONMENT = {
@@ -96,7 +88,7 @@ _ENVIRONMENT = {
 
 
 def _argv(host: Host, line: Path, zero: dict[str, int]) -> list[str]:
-    """systemd-nspawn in a time namespace that begins at zero and a process namespace that dies with the supervisor."""
+    """systemd-nspawn in a time namespace that begins at zero and a process namespace that dies with the watcher."""
     clocks = [f"--{clock}=-{seconds}" for clock, seconds in zero.items()]
     machine_id = (host.root / "etc/machine-id").read_text().strip()
     argv = ["setpriv", "--pdeathsig", "KILL", "unshare", "--time", *clocks, "--pid", "--mount-proc", "--fork"]
@@ -118,4 +110,4 @@ def _console(host: Host, text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

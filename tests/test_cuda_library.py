@@ -19,6 +19,7 @@ import pytest
 from lab.cuda.bare import add_cuda
 from lab.cuda.build import build
 from lab.nvml.bare import CACHE, Bare, bare
+from lab.rigfile import describe
 from rigwright.errors import HostError
 
 VERSION = "535.261.03"
@@ -100,7 +101,7 @@ def test_a_context_and_what_it_sees(servbadge: Bare) -> None:
         "say([name.decode(), text.value.decode(), uuid.raw.hex(), integer(cu.cuDriverGetVersion), total.value >> 20,\n"
         "     (total.value - free.value) >> 20, integer(rt.cudaRuntimeGetVersion), integer(rt.cudaGetDeviceCount)])"
     )
-    uuid = "5d1c2f600a4b4c6e9a11000000000004"
+    uuid = describe("servbadge")["gpus"][3]["uuid"].removeprefix("GPU-").replace("-", "")
     assert ask(servbadge, code) == ["Tesla V100-SXM2-16GB", "0000:0A:00.0", uuid, 12020, 16159, 300, 12020, 4]
 
 
@@ -139,7 +140,7 @@ def test_visible_devices_choose_and_order(servbadge: Bare) -> None:
     code = "say([bus_id(d) for d in range(integer(rt.cudaGetDeviceCount))] if not rt.cudaGetDeviceCount(C.byref(Int())) else 0)"
     assert ask(servbadge, code, CUDA_VISIBLE_DEVICES="3,1") == ["0000:0B:00.0", "0000:07:00.0"]
     assert ask(servbadge, code, CUDA_VISIBLE_DEVICES="2,9,1") == ["0000:0A:00.0"]
-    assert ask(servbadge, code, CUDA_VISIBLE_DEVICES="GPU-5d1c2f60-0a4b-4c6e-9a11-000000000002") == ["0000:07:00.0"]
+    assert ask(servbadge, code, CUDA_VISIBLE_DEVICES=describe("servbadge")["gpus"][1]["uuid"]) == ["0000:07:00.0"]
     assert ask(servbadge, code, CUDA_VISIBLE_DEVICES="-1") == 0
 
 

@@ -20,11 +20,12 @@ import pynvml
 import pytest
 
 from lab.nvml.bare import Bare, bare
+from lab.rigfile import describe
 
 VERSION = "535.261.03"
 CHECKOUT = Path(__file__).resolve().parents[1]
 SOURCE = CHECKOUT / "rigwright/onhost/gpu_limits.py"
-UUID = "GPU-5d1c2f60-0a4b-4c6e-9a11-00000000000"
+UUIDS = [gpu["uuid"] for gpu in describe("servbadge")["gpus"]]
 BUS_IDS = ("0000:06:00.0", "0000:07:00.0", "0000:0a:00.0", "0000:0b:00.0")
 POSITIONS = {bus_id: f"SXM2-{number}" for number, bus_id in enumerate(BUS_IDS, 1)}
 pytestmark = [
@@ -46,7 +47,7 @@ Done = subprocess.CompletedProcess[str]
 
 def title(number: int) -> str:
     """What lines call that GPU of servbadge, counted from 1."""
-    return f"SXM2-{number} {BUS_IDS[number - 1]} GPU-5d1c2f60 Tesla V100-SXM2-16GB"
+    return f"SXM2-{number} {BUS_IDS[number - 1]} {UUIDS[number - 1][:12]} Tesla V100-SXM2-16GB"
 
 
 @dataclass
@@ -184,14 +185,14 @@ def test_only_the_gpu_that_differs_is_touched(host: Host) -> None:
 def test_the_first_matching_rule_wins(host: Host) -> None:
     config = {
         "gpus": [
-            {"match": {"uuid": UUID + "2"}, "persistence": True, "power_limit_w": 180},
+            {"match": {"uuid": UUIDS[1]}, "persistence": True, "power_limit_w": 180},
             {"match": {"pci_bus_id": "0a:00.0"}, "persistence": True, "power_limit_w": 190},
             {"match": {"pci_bus_id": "0000:06:00.0"}, "persistence": True, "locked_graphics_mhz": [210, 1400]},
         ]
     }
     done = host.apply(config)
     assert done.returncode == 0
-    assert done.stdout.startswith("0000:06:00.0 GPU-5d1c2f60 Tesla"), "nobody has named its position"
+    assert done.stdout.startswith(f"0000:06:00.0 {UUIDS[0][:12]} Tesla"), "nobody has named its position"
     assert said(done.stdout) == [
         "persistence off -> on; locked graphics clock to 210-1400 MHz (set, not readable)",
         "persistence off -> on; power limit 300 -> 180 W",
@@ -204,7 +205,7 @@ def test_the_first_matching_rule_wins(host: Host) -> None:
 def test_a_refusal_is_named_and_stops_no_other(host: Host) -> None:
     clocks = {"memory_mhz": 877, "graphics_mhz": 1001}
     refused = {
-        "match": {"uuid": UUID + "1"},
+        "match": {"uuid": UUIDS[0]},
         "persistence": True,
         "power_limit_w": 500,
         "application_clocks": clocks,
@@ -283,12 +284,12 @@ def test_a_gpu_lost_in_the_middle_is_lost_once(host: Host) -> None:
 
 def test_a_missing_gpu_is_counted_and_named(host: Host) -> None:
     host.driver.put(gpu3__absent=1)
-    named = {"match": {"uuid": UUID + "4"}, "power_limit_w": 200}
+    named = {"match": {"uuid": UUIDS[3]}, "power_limit_w": 200}
     done = host.apply({**ALL, "gpus": [named, RULE]})
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         "3 of 4 expected GPUs present, missing: SXM2-4 0000:0b:00.0",
-        f"no GPU answers to {UUID}4",
+        f"no GPU answers to {UUIDS[3]}",
     ]
     assert len(done.stdout.splitlines()) == 3
     by_bus = [{"match": {"pci_bus_id": bus_id}, "power_limit_w": 200} for bus_id in BUS_IDS]
@@ -425,7 +426,7 @@ def test_a_refused_lock_leaves_no_record(host: Host) -> None:
     host.driver.put(gpu0__fault__call__nvmlDeviceSetGpuLockedClocks=4)
     done = host.apply(LOCKED)
     assert done.returncode == 1
-    assert [line[0] for line in lines_of(host)] == [UUID + "2", UUID + "3", UUID + "4"]
+    assert [line[0] for line in lines_of(host)] == sorted(UUIDS[1:])
 
 
 def test_pascal_locks_nothing_and_turing_no_memory(cards: Host) -> None:
@@ -458,14 +459,14 @@ def test_sixteen_at_once_lose_nothing(host: Host) -> None:
     for number in range(4):
         host.wants(LOCKED)
         path = host.root / f"{number}.json"
-        rule = {"match": {"uuid": f"{UUID}{number + 1}"}, "persistence": True, "locked_graphics_mhz": [210, 1005]}
+        rule = {"match": {"uuid": UUIDS[number]}, "persistence": True, "locked_graphics_mhz": [210, 1005]}
         path.write_text(json.dumps({"gpus": [rule]}))
     null = subprocess.DEVNULL
     argv = [sys.executable, "-I", str(host.program), "apply", "--wait-s", "0", "--config"]
     words = [[*argv, str(host.root / f"{number % 4}.json")] for number in range(16)]
     running = [subprocess.Popen(one, env=host.env(), stdout=null, stderr=null) for one in words]
     assert [one.wait(timeout=60) for one in running] == [0] * 16
-    assert sorted(line[0] for line in lines_of(host)) == [f"{UUID}{number}" for number in range(1, 5)]
+    assert sorted(line[0] for line in lines_of(host)) == sorted(UUIDS)
     assert [gpu["locked_graphics_mhz"] for gpu in host.show()["gpus"]] == [[210, 1005]] * 4
 
 
@@ -675,7 +676,7 @@ def test_show_tells_everything_of_a_v100(host: Host) -> None:
     assert clocks["877"][:2] == [1530, 1522]
     assert gpu == {
         "index": 2,
-        "uuid": UUID + "3",
+        "uuid": UUIDS[2],
         "pci_bus_id": "00000000:0A:00.0",
         "place": "0000:0a:00.0",
         "name": "Tesla V100-SXM2-16GB",

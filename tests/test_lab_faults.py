@@ -91,6 +91,8 @@ def test_parts_are_those_of_the_rig() -> None:
     assert fault.parts(None) == set()
     assert fault.parts("servbadge", 3) == {"rig", "gpu", "several-gpus", "nvlink", "ecc", "p2p"}
     assert fault.parts("rig-3090") == {"rig", "gpu", "several-gpus"}
+    assert fault.parts("dgx-2", 5) == set(fault.PARTS)
+    assert {"nvlink", "p2p"} <= fault.parts("dgx-1v")
 
 
 def test_without_root_nothing_of_the_host_is_read(badge: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,16 +218,15 @@ def test_fabric_skew_takes_another_version_and_brings_the_first_back(
 
     def run(_: Host, script: str, *arguments: str, **__: object) -> str:
         calls.append(arguments)
-        return {
-            fabric_skew.INSTALLED: "installed nvidia-fabricmanager-535 535.183.01-1\n",
-            fabric_skew.OTHERS: "535.261.03-1\n535.183.01-1\n",
-        }.get(script, "")
+        assert not arguments or "=" in arguments[0] or (badge.root / arguments[0].lstrip("/")).is_file()
+        return {fabric_skew.INSTALLED: "installed nvidia-fabricmanager-535 535.183.01-1\n"}.get(script, "")
 
     monkeypatch.setattr(fabric_skew.inside, "run", run)
     assert "fabric-skew" in fault.names()
     fabric_skew.apply(badge, 0)
     fabric_skew.heal(badge, 0)
-    assert calls[-2:] == [("nvidia-fabricmanager-535", "535.261.03-1"), ("nvidia-fabricmanager-535", "535.183.01-1")]
+    moved = "/var/cache/lab-skew/nvidia-fabricmanager-535_535.184.01-1_amd64.deb"
+    assert calls[-2:] == [(moved,), ("nvidia-fabricmanager-535=535.183.01-1",)]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lab import initrd, mkko, packages, pci, rig
 from lab.archive import kernel_values
 from lab.board import board_conf
 from lab.guest_gpu import driver, klog, modules, state
+from lab.paths import RIGS
 from lab.pciconfig import config
 from rigwright.errors import HostError
 
@@ -38,14 +38,33 @@ def test_every_dependency_can_be_met(table: list[packages.Package]) -> None:
             assert set(names(package.control.get(field, ""))) <= offered, package.name
 
 
-def test_jammy_has_no_real_535(table: list[packages.Package]) -> None:
-    jammy = [p for p in table if p.repository == "ubuntu" and "535" in p.name]
-    assert len(jammy) == 45
-    for package in jammy:
-        assert package.version == "535.309.01-0ubuntu0.22.04.2"
+@pytest.mark.parametrize(
+    ("suite", "version"),
+    [("jammy-updates", "535.309.01-0ubuntu0.22.04.2"), ("noble-updates", "535.309.01-0ubuntu0.24.04.2")],
+)
+def test_ubuntus_updates_have_no_real_535(table: list[packages.Package], suite: str, version: str) -> None:
+    found = [p for p in table if suite in p.suites and "535" in p.name]
+    assert len(found) == 45
+    for package in found:
+        assert package.version == version
         assert "(transitional package)" in package.control["Description"]
         assert package.control["Depends"] == package.name.replace("535", "580")
         assert not package.files
+    assert not [p for p in table if "jammy" in p.suites and "535" in p.name]
+
+
+def test_noble_was_released_with_a_real_535(table: list[packages.Package]) -> None:
+    real = {p.name: p.version for p in table if "noble" in p.suites and "535" in p.name}
+    assert real["nvidia-headless-535-server"] == "535.161.08-0ubuntu2"
+    assert real["nvidia-driver-535"] == "535.171.04-0ubuntu2"
+    assert real["nvidia-fabricmanager-535"] == "535.161.08-0ubuntu3"
+
+
+def test_debian_has_its_own_names(table: list[packages.Package]) -> None:
+    debian = {p.name: p.version for p in table if p.repository == "debian"}
+    family = ("nvidia-driver", "nvidia-kernel-dkms", "nvidia-smi", "libcuda1", "nvidia-open-kernel-dkms")
+    assert {debian[name] for name in family} == {"535.261.03-1"}
+    assert not [name for name in debian if "-535" in name]
 
 
 def test_a_driver_family_holds_together_by_exact_versions(table: list[packages.Package]) -> None:
@@ -148,11 +167,13 @@ def test_two_sockets_two_root_buses_and_displays() -> None:
 
 
 def cpio(files: dict[str, bytes]) -> bytes:
-    """A newc archive."""
+    """A newc archive; a content that begins with `->` is a link."""
     data = b""
     for name, content in [*files.items(), ("TRAILER!!!", b"")]:
         raw = name.encode() + b"\0"
-        head = [0, 0o100644 if content else 0, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(raw), 0]
+        kind = 0o120777 if content.startswith(b"->") else 0o100644
+        content = content.removeprefix(b"->")
+        head = [0, kind if content else 0, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(raw), 0]
         data += b"070701" + b"".join(b"%08X" % n for n in head) + raw
         data += b"\0" * (-len(data) % 4) + content
         data += b"\0" * (-len(data) % 4)
@@ -161,6 +182,9 @@ def cpio(files: dict[str, bytes]) -> bytes:
 
 def test_initrd_early_archive_and_precedence_of_modprobe_d(tmp_path: Path) -> None:
     main = {
+        "etc/modprobe.d/linked.conf": b"->../nvidia/current/real.conf",
+        "etc/modprobe.d/dangling.conf": b"->/nowhere",
+        "etc/nvidia/current/real.conf": b"blacklist nouveau\n",
         "usr/lib/modprobe.d/nvidia.conf": b"blacklist nouveau\n",
         "etc/modprobe.d/nvidia.conf": b"# emptied by the admin\n",
         "lib/modules/6.8/kernel/nouveau.ko": b"ELF",
@@ -173,7 +197,11 @@ def test_initrd_early_archive_and_precedence_of_modprobe_d(tmp_path: Path) -> No
     )
     initrd.unpack(path, tmp_path / "out", tmp_path)
     found = {str(p.relative_to(tmp_path / "out")): p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
-    assert found == {"modprobe.d/nvidia.conf": b"# emptied by the admin\n", "lib/modules/6.8/kernel/nouveau.ko": b"ELF"}
+    assert found == {
+        "modprobe.d/linked.conf": b"blacklist nouveau\n",
+        "modprobe.d/nvidia.conf": b"# emptied by the admin\n",
+        "lib/modules/6.8/kernel/nouveau.ko": b"ELF",
+    }
 
 
 @pytest.mark.parametrize("content", [b"nonsense", b"\x1f\x8bbroken", b"070701short"])
@@ -252,7 +280,8 @@ def test_nouveau_keeps_the_gpus_from_nvidia(hw: Path, tmp_path: Path) -> None:
     assert modules.loaded() == ["nvidia"]
     assert "driver.loaded=535.183.01" in (hw / "volatile/state").read_text()
     assert "  535.183.01  " in (hw / "proc/nvidia/version").read_text()
-    assert "GPU-5d1c2f60-0a4b-4c6e-9a11-000000000003" in (hw / "proc/nvidia/gpus/0000:0a:00.0/information").read_text()
+    third = rig.describe("servbadge", "h")["gpus"][2]["uuid"]
+    assert third in (hw / "proc/nvidia/gpus/0000:0a:00.0/information").read_text()
     assert (hw / "sys/module/nvidia/version").read_text() == "535.183.01\n"
     modules.insert(ko(tmp_path, "nvidia_uvm", license="NVIDIA", depends="nvidia"), [])
     with pytest.raises(modules.Refused, match="is in use by: nvidia_uvm"):
@@ -282,10 +311,10 @@ def test_what_the_kernel_refuses(hw: Path, tmp_path: Path) -> None:
 
 
 def test_every_rig_can_be_switched_on(tmp_path: Path) -> None:
-    for path in rig.RIGS.glob("*.yml"):
-        description = yaml.safe_load(path.read_text())
+    for path in RIGS.glob("*.yml"):
+        description = rig.describe(path.stem)
         models = {gpu["model"]: rig.model(gpu["model"]) for gpu in description["gpus"]}
         gpus = list(rig.plugged_in(board_conf(description, models)))
-        pci.write(tmp_path / path.stem, pci.tree(gpus, description.get("pcie_levels") or {}))
+        pci.write(tmp_path / path.stem, pci.tree(gpus, description["pcie_levels"], rig.switches(description)))
         shown = {p.name for p in (tmp_path / path.stem / "bus/pci/devices").iterdir()}
         assert {gpu["bus_id"].lower() for gpu in description["gpus"]} <= shown

@@ -14,7 +14,7 @@ from rigwright.errors import HostError
 
 HERE = Path(__file__).resolve().parent
 NVML = HERE.parent / "nvml"
-STATE = "activity clients clocks conf dynamics gate gpu handles identity nvlink system topology".split()
+STATE = "activity clients clocks conf dynamics fabric gate gpu handles identity nvlink system topology".split()
 """What libcuda takes of the simulated NVML, so that both say the same."""
 FLAGS = (
     "-D_GNU_SOURCE",

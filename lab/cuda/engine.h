@@ -27,8 +27,10 @@
  *   nccl.version=2.18.3        the NCCL of this host, whichever was built; chooses the wording and the rules
  *   cpu_vendor=intel|amd       for NCCL's choice of a default P2P level; absent: intel
  *   gpuN.tflops_fp32           else from cores and the clock of the moment
+ *   gpuN.cores, gpuN.multiprocessors         of the model, as are
  *   gpuN.tensor_factor, gpuN.double_divisor  FP16 and FP64 against FP32
- *   gpuN.memory_gb_s, gpuN.context_mib       of the model, with defaults
+ *   gpuN.memory_gb_s
+ *   gpuN.context_mib           what a context takes (300)
  */
 #ifndef CUDASIM_ENGINE_H
 #define CUDASIM_ENGINE_H

@@ -1,13 +1,13 @@
-"""A memory module is not found any more: from the next boot on the host has an eighth less memory.
+"""A memory module is not found any more from the next boot on.
 
-free and /proc/meminfo show less. Healed, the memory is there again after another boot.
+free and /proc/meminfo show less, dmidecode and lshw an empty place. Healed, the memory is there again after another boot.
 """
 
 from __future__ import annotations
 
 from lab import tamper
 from lab.host import Host
-from lab.rig import describe
+from lab.rigfile import describe
 
 NEEDS: tuple[str, ...] = ("rig",)
 ONE_GPU = False
@@ -15,7 +15,8 @@ LASTS: int | None = None
 
 
 def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
-    tamper.at_next_boot(host, "memory.gone_gib", str(max(describe(str(host.rig))["memory_gib"] // 8, 1)))
+    memory = describe(str(host.rig))["memory"]
+    tamper.at_next_boot(host, "memory.gone_gib", str(memory["gib"] // memory["dimms"]))
 
 
 def heal(host: Host, gpu: int) -> None:  # noqa: ARG001

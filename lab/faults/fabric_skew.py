@@ -5,18 +5,23 @@ systemctl says nvidia-fabricmanager failed, its log "don't match with driver ver
 
 from __future__ import annotations
 
-from lab import inside
+import shutil
+
+from lab import inside, packages
+from lab.archive import artefact, kernel_values
 from lab.host import Host
+from lab.packages import deb
+from lab.paths import CACHE
 from rigwright.errors import UsageError
 
 NEEDS: tuple[str, ...] = ("gpu", "fabric")
 ONE_GPU = False
 LASTS: int | None = None
 
+FOLDER = "var/cache/lab-skew"
 INSTALLED = "dpkg-query -W -f '${db:Status-Status} ${Package} ${Version}\n' 'nvidia-fabricmanager-*' 2>/dev/null || :"
-OTHERS = "apt-cache madison \"$1\" | awk '{print $3}'"
 INSTALL = """
-apt-get -y -qq --allow-downgrades --allow-change-held-packages install "$1=$2"
+apt-get -y -qq -o APT::Sandbox::User=root --allow-downgrades --allow-change-held-packages install "$1"
 systemctl restart nvidia-fabricmanager || :
 """
 
@@ -29,17 +34,27 @@ def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
             host.name, "no fabric manager is installed", "one, as NVSwitch needs it", "invoke provision first"
         )
     name, version = next(iter(there.items()))
-    others = [other for other in inside.run(host, OTHERS, name).split() if other != version]
-    if not others:
-        raise UsageError(host.name, f"the archive has no other version of {name}", "two versions")
-    kept = host.folder / "fabric"
-    if not kept.exists():
-        kept.write_text(f"{name} {version}\n")
-    inside.run(host, INSTALL, name, others[0], deadline=120)
+    try:
+        _, (newer,) = packages.successor(kernel_values(), name, version, "fabricmanager")
+    except ValueError as none:
+        found = f"{none}: it has moved already"
+        raise UsageError(host.name, found, "a fabric manager of the archive", "invoke lab.heal or provision") from none
+    held = name in inside.run(host, "apt-mark showhold").split()
+    (host.folder / "fabric").write_text(f"{name}={version} {int(held)}\n")
+    folder = host.root / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    deb.build(newer, folder, lambda what, values: artefact(what, values, CACHE))
+    try:
+        inside.run(host, INSTALL, f"/{FOLDER}/{newer.deb}", deadline=120)
+    finally:
+        shutil.rmtree(folder)
 
 
 def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
     kept = host.folder / "fabric"
     if kept.exists():
-        inside.run(host, INSTALL, *kept.read_text().split(), deadline=120)
+        which, hold = kept.read_text().split()
+        inside.run(host, INSTALL, which, deadline=120)
+        if hold == "1":
+            inside.run(host, 'apt-mark hold "$@"', which.partition("=")[0])
         kept.unlink()

@@ -8,7 +8,9 @@ import re
 import shutil
 import time
 
-from lab.guest_gpu.state import HW, PROC, devices, read, write
+from lab.guest_gpu.state import HW, PROC, devices, nvswitches, read, write
+
+SWITCH = "BIOS Version: 92.10.14.00.01\n"
 
 
 def announce(version: str | None, license_text: str | None) -> None:
@@ -21,7 +23,8 @@ def announce(version: str | None, license_text: str | None) -> None:
         ]
         kept += [f"driver.loaded={version or 'none'}", f"driver.instance={time.time_ns() // 1000000}"]
         write(state, "".join(line + "\n" for line in kept))
-    shutil.rmtree(PROC + "/nvidia", ignore_errors=True)
+    for name in ("nvidia", "nvidia-nvswitch"):
+        shutil.rmtree(f"{PROC}/{name}", ignore_errors=True)
     if version is None:
         return
     kind = "x86_64 Kernel Module" if license_text == "NVIDIA" else "Open Kernel Module for x86_64"
@@ -34,6 +37,9 @@ def announce(version: str | None, license_text: str | None) -> None:
     board = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
     numbers = {board[key].lower(): key.split(".")[0] for key in board if re.fullmatch(r"gpu\d+\.bus_id", key)}
     mine = [device for device, driver in devices("nvidia") if driver == "nvidia"]
+    write(PROC + "/nvidia-nvswitch/permissions", "DeviceFileMode: 438\n")
+    for device in nvswitches():
+        write(f"{PROC}/nvidia-nvswitch/devices/{os.path.basename(device)}/information", SWITCH)
     for minor, device in enumerate(mine):
         _information(board, numbers.get(os.path.basename(device), "gpu?"), device, minor)
 

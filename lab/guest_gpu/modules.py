@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from lab.guest_gpu import klog
 from lab.guest_gpu.driver import announce
-from lab.guest_gpu.state import DRIVES, HW, SYSFS, devices, read, run, write
+from lab.guest_gpu.state import DRIVES, HW, SYSFS, devices, nvswitches, read, run, write
 
 REAL = "/usr/lib/lab/kmod/"
 MODULES = HW + "/volatile/modules"
@@ -56,8 +56,16 @@ def bind(name: str, info: dict[str, str]) -> None:
         if not found:
             klog.no_gpu([os.path.basename(d) for d, driver in devices(name) if driver is not None])
             raise Refused("No such device")
-    target = f"{SYSFS}/bus/pci/drivers/{name}"
-    os.makedirs(target, exist_ok=True)
+    attach(name, found)
+    if name == "nvidia":
+        attach("nvidia-nvswitch", nvswitches())
+
+
+def attach(driver: str, found: list[str]) -> None:
+    """The devices, given as folders, have that driver."""
+    target = f"{SYSFS}/bus/pci/drivers/{driver}"
+    if found:
+        os.makedirs(target, exist_ok=True)
     for device in found:
         os.symlink(os.path.relpath(target, device), device + "/driver")
         os.symlink(os.path.relpath(device, target), f"{target}/{os.path.basename(device)}")
@@ -69,6 +77,9 @@ def unbind(name: str) -> None:
         if driver == name:
             os.unlink(device + "/driver")
     shutil.rmtree(f"{SYSFS}/bus/pci/drivers/{name}", ignore_errors=True)
+    for device in nvswitches() if name == "nvidia" else ():
+        os.unlink(device + "/driver")
+        shutil.rmtree(f"{SYSFS}/bus/pci/drivers/nvidia-nvswitch", ignore_errors=True)
 
 
 def insert(path: str, options: list[str]) -> None:

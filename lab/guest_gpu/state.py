@@ -35,6 +35,16 @@ def run(*argv: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def nvswitches() -> list[str]:
+    """The folders of the NVSwitches: NVIDIA's bridges."""
+    links = sorted(glob.glob(SYSFS + "/bus/pci/devices/*"))
+    return [
+        os.path.realpath(link)
+        for link in links
+        if read(link + "/vendor").strip() == "0x10de" and read(link + "/class").startswith("0x0680")
+    ]
+
+
 def devices(name: str) -> Iterator[tuple[str, str | None]]:
     """The PCI devices that a driver of that name can drive: (folder, name of the driver that has it now or None)."""
     for link in sorted(glob.glob(SYSFS + "/bus/pci/devices/*")):

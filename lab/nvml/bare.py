@@ -15,6 +15,7 @@ import yaml
 
 from lab.board import board_conf
 from lab.nvml.build import build
+from lab.rigfile import describe
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".lab" / "cache"
@@ -76,7 +77,6 @@ def bare(rig: str, version: str, folder: Path, cache: Path = CACHE) -> Bare:
     library = build(version, made.libraries, cache)
     (made.libraries / "libnvidia-ml.so.1").symlink_to(library.name)
     models = {path.stem: yaml.safe_load(path.read_text()) for path in CHECKOUT.glob("rigwright/catalogue/gpus/*.yml")}
-    described = yaml.safe_load((CHECKOUT / "lab" / "rigs" / f"{rig}.yml").read_text())
-    (made.hardware / "board.conf").write_text(board_conf(described, models))
+    (made.hardware / "board.conf").write_text(board_conf(describe(rig), models))
     made.load_driver(version)
     return made

@@ -88,6 +88,11 @@ static unsigned device_slot(int gpu, word b, word c, unsigned slot)
         return give_int(gpu, "pcie.gen_host", (unsigned *)b);
     case 231:
         return give_text(gpu, "gpu_part", (char *)b, (unsigned)c);
+    case 240: /* degrees to the temperature at which it slows down */
+        if (!gpu_int(gpu, 0, "tlimit"))
+            return NOT_SUPPORTED;
+        *(int *)b = (int)(gpu_int(gpu, 0, "temp.gpu_max") - gpu_now(gpu).temp_c);
+        return OK;
     case 237:
         return give_text(gpu, "fru_part", (char *)b, (unsigned)c);
     }

@@ -39,6 +39,18 @@ static unsigned number(struct field_value *out, long value)
     return OK;
 }
 
+/* From Hopper on: how far the limits are from the temperature at which the GPU slows down, in degrees. */
+static unsigned limit_margin(int gpu, struct field_value *out)
+{
+    static const char *const keys[] = {"temp.shutdown", "temp.slowdown", "temp.memory_max", "temp.gpu_max"};
+    const char *key = keys[out->field - 193];
+    if (!gpu_int(gpu, 0, "tlimit") || !gpu_str(gpu, "%s", key))
+        return NOT_SUPPORTED;
+    out->value_type = VALUE_INT;
+    out->value.i = (int32_t)(gpu_int(gpu, 0, "temp.gpu_max") - gpu_int(gpu, 0, "%s", key));
+    return OK;
+}
+
 static unsigned one_field(int gpu, struct field_value *out)
 {
     unsigned field = out->field;
@@ -60,7 +72,12 @@ static unsigned one_field(int gpu, struct field_value *out)
     case 95:
         return number(out, 0);
     case 147:
-        return link_count(gpu) ? number(out, 0) : NOT_SUPPORTED;
+        return link_count(gpu) ? number(out, has_nvswitches() && fabric_runs() ? link_count(gpu) : 0) : NOT_SUPPORTED;
+    case 193:
+    case 194:
+    case 195:
+    case 196:
+        return limit_margin(gpu, out);
     case 226:
         return number(out, gpu_int(gpu, 0, "reset_required"));
     case 227:

@@ -60,8 +60,7 @@ NVML(nvmlDeviceGetMinorNumber)(int gpu, unsigned *out)
 
 NVML(nvmlDeviceGetMultiGpuBoard)(int gpu, unsigned *out)
 {
-    (void)gpu;
-    *out = 0;
+    *out = (unsigned)gpu_int(gpu, 0, "multi_gpu_board");
     return OK;
 }
 

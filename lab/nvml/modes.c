@@ -81,13 +81,6 @@ NVML(nvmlDeviceIsMigDeviceHandle)(int gpu, unsigned *out)
     return OK;
 }
 
-NVML(nvmlDeviceGetMaxMigDeviceCount)(int gpu, unsigned *out)
-{
-    (void)gpu;
-    *out = 0;
-    return OK;
-}
-
 NVML(nvmlDeviceGetAPIRestriction)(int gpu, unsigned api, unsigned *out)
 {
     if (api || !clock_default(gpu, 0))

@@ -1,5 +1,5 @@
 /* NVLinks: the board says how many link each pair (nvlink.A-B, nvlink.default), the model how many a GPU has. A GPU's
- * links are numbered in the order of its peers. gpuN.linkL.state=0 takes one down, gpuN.linkL.replay, .recovery, .crc,
+ * links are numbered in the order of its peers. With NVSwitches (fabric.c) every pair has all links of both. gpuN.linkL.state=0 takes one down, gpuN.linkL.replay, .recovery, .crc,
  * .crc_data, .ecc are its error counters. */
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +21,8 @@ int pair_links(int a, int b)
     char key[48];
     if (a == b || gpu_int(a, 0, "absent") || gpu_int(b, 0, "absent"))
         return 0;
+    if (has_nvswitches())
+        return link_count(a) < link_count(b) ? link_count(a) : link_count(b);
     snprintf(key, sizeof key, "nvlink.%d-%d", a < b ? a : b, a < b ? b : a);
     return (int)conf_int(key, conf_int("nvlink.default", 0));
 }
@@ -29,6 +31,8 @@ int pair_links(int a, int b)
 static int first_link(int gpu, int peer)
 {
     int first = 0;
+    if (has_nvswitches())
+        return 0;
     for (int other = 0; other < peer; other++)
         first += pair_links(gpu, other);
     return first;
@@ -49,6 +53,8 @@ static int peer_of(int gpu, int link, int *remote_link)
 static int link_up(int gpu, int link)
 {
     int remote;
+    if (has_nvswitches())
+        return gpu_int(gpu, 1, "link%d.state", link) && fabric_runs();
     int peer = peer_of(gpu, link, &remote);
     return peer >= 0 && gpu_int(gpu, 1, "link%d.state", link) && gpu_int(peer, 1, "link%d.state", remote);
 }
@@ -105,6 +111,8 @@ NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2)(int gpu, unsigned link, struct pci_inf
         return code;
     if (!link_up(gpu, (int)link))
         return NOT_SUPPORTED;
+    if (has_nvswitches())
+        return nvswitch_place((int)link, out);
     return sim_nvmlDeviceGetPciInfo_v3(peer_of(gpu, (int)link, &remote), out);
 }
 
@@ -112,7 +120,7 @@ NVML(nvmlDeviceGetNvLinkRemoteDeviceType)(int gpu, unsigned link, unsigned *out)
 {
     unsigned code = check(gpu, link);
     if (!code)
-        *out = link_up(gpu, (int)link) ? 0 : ONE_LINK_END;
+        *out = !link_up(gpu, (int)link) ? ONE_LINK_END : has_nvswitches() ? 2 : 0; /* a GPU, or a switch */
     return code;
 }
 
@@ -136,6 +144,10 @@ unsigned nvlink_field(int gpu, unsigned field, unsigned link, struct field_value
     out->value_type = VALUE_UINT;
     switch (field) {
     case 146:
+        if (has_nvswitches()) {
+            out->value.ui = (uint32_t)gpu; /* the port of the switch */
+            return OK;
+        }
         if (peer_of(gpu, (int)link, &remote) < 0)
             return NOT_SUPPORTED;
         out->value.ui = (uint32_t)remote;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import platform
 import shutil
@@ -21,9 +22,18 @@ from rigwright.errors import HostError
 CACHE = Path(__file__).resolve().parents[2] / ".lab" / "cache"
 KEYRING = Path(__file__).resolve().parents[1] / "keys" / "debian-archive-keyring.gpg"
 SUITES = {
+    "470.256.02": ("bookworm",),
     "535.261.03": ("bookworm",),
     "550.163.01": ("trixie", "bookworm-backports"),
 }
+SHA256 = {
+    "470.256.02": "066b6d921f24d24bdb1b572bbf2306bb4c3ffefe2f0e78f74297849dee0d28b5",
+    "535.261.03": "d2ce2e23e90b1044e8cbf9e60c93baefc7abbc2faa43275528916d652e983db3",
+    "550.163.01": "1593fa710f4be2074974f64fb33683701727f18bea11ca2be2fc71c7c711aec1",
+}
+"""Of the program itself, as docs/lab.md has them."""
+TESLA = {"470.256.02": "nvidia-tesla-470-smi"}
+"""The package of the versions that are not Debian's nvidia-smi."""
 COMPONENTS = "main contrib non-free non-free-firmware"
 
 
@@ -71,7 +81,11 @@ def _fetch(version: str, binary: Path) -> None:
                 refusals.append(f"{suite}: {error.found}")
                 continue
             fresh = binary.with_suffix(".new")
-            shutil.copy2(tree / "usr/lib/nvidia/current/nvidia-smi", fresh)
+            (found,) = tree.glob("usr/lib/nvidia/*/nvidia-smi")
+            shutil.copy2(found, fresh)
+            digest = hashlib.sha256(fresh.read_bytes()).hexdigest()
+            if digest != SHA256[version]:
+                raise HostError("nvidia-smi", f"{version} of {suite} has SHA-256 {digest}", SHA256[version])
             fresh.chmod(0o755)
             fresh.replace(binary)
             return
@@ -96,8 +110,9 @@ def _unpacked(version: str, suite: str, mirror: str, work: Path) -> Path:
     ]
     apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
     _run([*apt, "update", "--error-on=any"])
-    _run([*apt, "download", f"nvidia-smi={version}-*"], cwd=work)
-    (package,) = work.glob("nvidia-smi_*.deb")
+    name = TESLA.get(version, "nvidia-smi")
+    _run([*apt, "download", f"{name}={version}-*"], cwd=work)
+    (package,) = work.glob(f"{name}_*.deb")
     _run(["dpkg-deb", "-x", str(package), str(work / "tree")])
     return work / "tree"
 

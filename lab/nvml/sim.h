@@ -105,6 +105,12 @@ int link_count(int gpu);
 int pair_links(int a, int b);
 int pair_links_up(int a, int b);
 
+/* fabric.c */
+struct pci_info;
+int has_nvswitches(void);
+int fabric_runs(void);
+unsigned nvswitch_place(int link, struct pci_info *out); /* the NVSwitch at the other end of a link; a code */
+
 /* topology.c */
 int pair_level(int a, int b); /* 0 PIX 1 PXB 2 PHB 3 NODE 4 SYS */
 unsigned pair_status(int gpu, int peer, unsigned capability); /* read, write, NVLink, atomics, PCI: NVML's P2P status */

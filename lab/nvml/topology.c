@@ -64,6 +64,8 @@ unsigned pair_status(int gpu, int peer, unsigned capability)
         usual = OK;
     else if (!linked && (capability == NVLINK || capability == ATOMICS))
         usual = NOT_SUPPORTED_STATUS;
+    if (has_nvswitches() && !fabric_runs())
+        usual = NOT_SUPPORTED_STATUS;
     snprintf(key, sizeof key, "p2p.%c.%d-%d", "rwnap"[capability], low, high);
     return (unsigned)conf_int(key, usual);
 }

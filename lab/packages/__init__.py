@@ -2,9 +2,10 @@
 
 A table:
 
-    repository: ubuntu | cuda         where its packages are published
-    suites: [jammy-updates, ...]      suites of the ubuntu repository (the cuda repository is flat)
-    component: restricted             component of the ubuntu repository
+    repository: ubuntu|debian|cuda    where its packages are published
+    suites: [jammy-updates, ...]      suites of the ubuntu or debian repository
+    distros: [ubuntu2204, ...]        whose cuda repository has them, which is flat (default ubuntu2204)
+    component: restricted             component of the ubuntu or debian repository
     architecture: amd64               default of its packages
     sets: [{N: "535", V: 535.183.01}] the packages are made once per set; @N@, @V@ ... are replaced everywhere
     packages:                         name, version, and as in a control file: section, depends, recommends, provides,
@@ -13,7 +14,7 @@ A table:
         files: [{path, text | source | ko | built | link, mode}]
         scripts: {postinst: FILE}     a maintainer script out of files/
 
-A set may override repository, suites and component. `source` and scripts name files of files/ (or ../guest_gpu/), `ko` a
+A set may override repository, suites, distros and component. `source` and scripts name files of files/ (or ../guest_gpu/), `ko` a
 module source there, `built` an artefact that lab.archive knows how to make.
 """
 
@@ -43,7 +44,7 @@ PACKAGE_KEYS = {
     "files",
     "scripts",
 }
-TABLE_KEYS = {"repository", "suites", "component", "architecture", "sets", "packages", "source", "section"}
+TABLE_KEYS = {"repository", "suites", "component", "architecture", "sets", "packages", "source", "section", "distros"}
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Package:
 
     repository: str
     suites: tuple[str, ...]
+    distros: tuple[str, ...]
     component: str
     control: dict[str, str]
     files: tuple[PackedFile, ...]
@@ -101,17 +103,20 @@ def load(values: dict[str, str], folder: Path = HERE) -> list[Package]:
     return packages
 
 
-def successor(values: dict[str, str], name: str, version: str) -> tuple[str, list[Package]]:
+def successor(values: dict[str, str], name: str, version: str, table_name: str = "driver") -> tuple[str, list[Package]]:
     """The driver version after this one, and its packages as the archive would have them: of the family that has `name`
-    in this version. Raises ValueError when no table has it.
+    in this version. Raises ValueError when the table does not have it.
     """
-    table = yaml.safe_load((HERE / "driver.yml").read_text(encoding="utf-8"))
+    table = yaml.safe_load((HERE / f"{table_name}.yml").read_text(encoding="utf-8"))
     for entry in table["sets"]:
         family = list(_table({**table, "sets": [entry]}, values))
         if any((package.name, package.version) == (name, version) for package in family):
             major, minor, _ = entry["V"].split(".")
-            newer = {**entry, "V": f"{major}.{int(minor) + 1}.01"}
-            return newer["V"], list(_table({**table, "sets": [newer]}, values))
+            after = f"{major}.{int(minor) + 1}.01"
+            newer = {
+                key: text.replace(entry["V"], after) if key in ("V", "FM") else text for key, text in entry.items()
+            }
+            return after, list(_table({**table, "sets": [newer]}, values))
     raise ValueError(f"no table has {name} {version}")
 
 
@@ -173,6 +178,7 @@ def _package(row: dict[str, Any], options: dict[str, Any], values: dict[str, str
     return Package(
         repository=options["repository"],
         suites=tuple(options.get("suites") or ()),
+        distros=tuple(options.get("distros") or ("ubuntu2204",)),
         component=options.get("component") or "",
         control=control,
         files=tuple(_file(f, values) for f in row.get("files") or ()),

@@ -60,7 +60,7 @@ def traces(name: str, tag: str = paths.TAG, state: Path = paths.STATE) -> list[s
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if f"{state}/hosts/{name}/" in line]
     groups = [str(top / tag / name) for top in cgroups.hierarchies() if (top / tag / name).exists()]
     alive = shell("ps", "-eo", "stat=,pid=,args=").splitlines()
-    processes = [line for line in alive if f"{state}/hosts/{name}/" in line or line.endswith(f"lab.supervise {name}")]
+    processes = [line for line in alive if f"{state}/hosts/{name}/" in line or f"lab/watch.sh {name} " in line]
     files = [str(path) for path in state.glob(f"*/{name}*")]
     nspawn = [str(path) for path in Path("/run/systemd/nspawn/propagate").glob(f"{tag}-{name}")]
     return [*links, *spaces, *mounts, *groups, *processes, *files, *nspawn]

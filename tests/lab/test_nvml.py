@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.nvml.bare import CACHE, Bare, bare
-from lab.nvml.real_smi import SUITES, nvidia_smi
+from lab.nvml.real_smi import nvidia_smi
+from lab.rigfile import describe
 
 pytestmark = pytest.mark.lab
 QUERY = (
@@ -17,6 +20,7 @@ QUERY = (
     "power.default_limit,clocks.applications.memory,clocks.applications.graphics,"
     "clocks.default_applications.memory,clocks.default_applications.graphics,driver_version"
 )
+SERIES = ("535.261.03", "550.163.01")
 NOUNITS = "--format=csv,noheader,nounits"
 
 
@@ -41,12 +45,12 @@ class Smi:
         return [line.split(", ") for line in self(f"--query-gpu={fields}", NOUNITS).splitlines()]
 
 
-@pytest.fixture(params=sorted(SUITES))
+@pytest.fixture(params=SERIES)
 def servbadge(request: pytest.FixtureRequest, tmp_path: Path, lab_root: None) -> Smi:  # noqa: ARG001
     return Smi(request.param, "servbadge", tmp_path)
 
 
-@pytest.fixture(params=sorted(SUITES))
+@pytest.fixture(params=SERIES)
 def rig_3090(request: pytest.FixtureRequest, tmp_path: Path, lab_root: None) -> Smi:  # noqa: ARG001
     return Smi(request.param, "rig-3090", tmp_path)
 
@@ -59,13 +63,13 @@ def test_the_table_and_the_list(servbadge: Smi) -> None:
     assert "No running processes found" in table
     assert "ERR!" not in table
     assert servbadge("-L").splitlines()[2] == (
-        "GPU 2: Tesla V100-SXM2-16GB (UUID: GPU-5d1c2f60-0a4b-4c6e-9a11-000000000003)"
+        f"GPU 2: Tesla V100-SXM2-16GB (UUID: {describe('servbadge')['gpus'][2]['uuid']})"
     )
 
 
 def test_the_query_of_a_fresh_gpu(servbadge: Smi) -> None:
     assert servbadge(QUERY, NOUNITS).splitlines()[3] == (
-        "3, GPU-5d1c2f60-0a4b-4c6e-9a11-000000000004, 00000000:0B:00.0, Tesla V100-SXM2-16GB, Disabled, "
+        f"3, {describe('servbadge')['gpus'][3]['uuid']}, 00000000:0B:00.0, Tesla V100-SXM2-16GB, Disabled, "
         f"300.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312, {servbadge.version}"
     )
 
@@ -204,3 +208,30 @@ def test_3090s_of_three_makers(rig_3090: Smi) -> None:
     rows = [line.split("\t") for line in rig_3090("topo", "-m").splitlines() if line.startswith("GPU")]
     assert [row[1:4] for row in rows] == [[" X ", "PHB", "NODE"], ["PHB", " X ", "NODE"], ["NODE", "NODE", " X "]]
     assert "all links are inActive" in rig_3090("nvlink", "-s")
+
+
+def test_a_k80_under_its_last_branch(tmp_path: Path, lab_root: None) -> None:  # noqa: ARG001
+    k80 = Smi("470.256.02", "kaggle-box", tmp_path)
+    assert "NVIDIA-SMI 470.256.02" in k80()
+    assert k80("-L").count("GPU-") == 2
+    rows = [line.split("\t") for line in k80("topo", "-m").splitlines() if line.startswith("GPU")]
+    assert [row[1:3] for row in rows] == [[" X ", "PIX"], ["PIX", " X "]]
+    clocks = k80("--query-supported-clocks=memory,graphics", NOUNITS, "-i", "0").splitlines()
+    assert (clocks[0], clocks[1], clocks[24]) == ("2505, 875", "2505, 862", "2505, 562")
+    assert 'Applications clocks set to "(MEM 2505, SM 705)"' in k80("-ac", "2505,705")
+    assert "locked GPU clocks is not supported" in k80("-lgc", "500")
+    k80.driver.put(gpu1__procs="4242:1024:python3")
+    assert "4242, python3, 1024" in k80("--query-compute-apps=pid,process_name,used_memory", NOUNITS)
+
+
+def test_nvswitches_carry_nothing_before_the_fabric_manager_runs(tmp_path: Path, lab_root: None) -> None:  # noqa: ARG001
+    h100 = Smi("550.163.01", "h100-sxm", tmp_path)
+    assert "NS" in h100("topo", "-p2p", "r").splitlines()[1]
+    assert "NV" not in h100("topo", "-m").splitlines()[1]
+    assert re.search(r"Fabric\s+State +: In Progress", h100("-q", "-i", "0"))
+    with (h100.driver.hardware / "volatile/fabric").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "NV18" in h100("topo", "-m").splitlines()[1]
+        assert h100("nvlink", "-s", "-i", "0").count("26.562 GB/s") == 18
+        assert re.search(r"Fabric\s+State +: Completed", h100("-q", "-i", "0"))
+        assert "GPU Shutdown T.Limit Temp" in h100("-q", "-d", "TEMPERATURE", "-i", "0")

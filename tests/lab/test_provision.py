@@ -89,7 +89,7 @@ def test_second_run_changes_nothing(badge: str) -> None:
     found = document("provision", "--host", badge, "--yes")
     host = found["hosts"][badge]
     assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
-    assert {finding["verdict"] for finding in host["findings"]} == {"pass"}
+    assert {finding["verdict"] for finding in host["findings"]} <= {"pass", "info"}
 
 
 def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
@@ -115,7 +115,8 @@ def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
     assert drift["exit_code"] == 2
     assert [row["power"]["drift"] for row in rows] == [False, True, False, False]
     mended = document("limits", "--host", badge)["hosts"][badge]
-    assert [change["subject"] for change in mended["changes"]] == ["0000:07:00.0 GPU-5d1c2f60 power limit"]
+    uuid = ssh(badge, "nvidia-smi -i 1 --query-gpu=uuid --format=csv,noheader").stdout
+    assert [change["subject"] for change in mended["changes"]] == [f"SXM2-2 0000:07:00.0 {uuid[:12]} power limit"]
     assert document("limits", "--host", badge, "--reset")["exit_code"] == 0
     assert (
         ssh(badge, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4

@@ -113,7 +113,7 @@ EXPORT cu_result cuDeviceGetAttribute(int *out, int attribute, cu_device device)
     driver_unlock();
     switch (attribute) {
     case 13: *out = (int)engine.device_number(device, "clock.graphics_max", 0) * 1000; return SUCCESS;
-    case 16: *out = (int)engine.device_number(device, "cores", 0) / (major == 7 || major == 6 ? 64 : 128); return SUCCESS;
+    case 16: *out = (int)engine.device_number(device, "multiprocessors", 0); return SUCCESS;
     case 33: *out = (int)place.bus; return SUCCESS;
     case 34: *out = (int)place.device; return SUCCESS;
     case 50: *out = (int)place.domain; return SUCCESS;

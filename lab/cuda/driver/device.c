@@ -1,11 +1,8 @@
 /* Initialisation, CUDA's order of the GPUs, and the contexts of this process. */
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "../../nvml/activity.h"
@@ -39,17 +36,6 @@ void driver_unlock(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* The stand-in of the fabric manager holds the lock as long as it runs. */
-static int fabric_runs(void)
-{
-    int file = open(sim_path("volatile/fabric"), O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return 0;
-    int held = flock(file, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
-    close(file);
-    return held;
-}
-
 static int state_of_driver(void)
 {
     const char *loaded = conf_str("driver.loaded");
@@ -60,7 +46,7 @@ static int state_of_driver(void)
         return SYSTEM_DRIVER_MISMATCH;
     if (forced)
         return (int)forced;
-    return conf_int("nvswitches", 0) && !fabric_runs() ? SYSTEM_NOT_READY : SUCCESS;
+    return has_nvswitches() && !fabric_runs() ? SYSTEM_NOT_READY : SUCCESS;
 }
 
 static long speed(int gpu)

@@ -110,7 +110,7 @@ EXPORT cuda_error cudaDeviceGetAttribute(int *out, int attribute, int device)
         return note(INVALID_DEVICE);
     switch (attribute) {
     case 13: *out = (int)cuda->device_number(device, "clock.graphics_max", 0) * 1000; break;
-    case 16: *out = (int)cuda->device_number(device, "cores", 0) / (major == 7 || major == 6 ? 64 : 128); break;
+    case 16: *out = (int)cuda->device_number(device, "multiprocessors", 0); break;
     case 41: *out = 1; break;
     case 75: *out = major; break;
     case 76: *out = minor; break;
