@@ -24,8 +24,15 @@ def address(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """USER@ADDRESS of a fresh simulated server with four V100s, which does not say what board it has."""
     commands.down(name=NAME, say=print)
     commands.up(name=NAME, rig="servbadge", say=print)
+    for path in _names():
+        path.write_text("\n")
     yield f"ubuntu@{power.the(NAME).address}"
     commands.down(name=NAME, say=print)
+
+
+def _names() -> list[Path]:
+    """Where the host's firmware says what machine it is."""
+    return [power.the(NAME).hw / "dmi/id" / name for name in ("sys_vendor", "product_name", "board_name")]
 
 
 @pytest.fixture
@@ -83,13 +90,24 @@ def test_without_a_terminal_it_says_what_to_type(address: str, own: Path) -> Non
     which = invoke("init", "--host", "mine", *words, "--yes", HOME=home)
     assert (which.returncode, "servbadge or t181" in which.stderr, "--rig servbadge" in which.stderr) == (1, True, True)
     other = invoke("init", "--host", "mine", *words, "--rig", "dgx-2", HOME=home)
-    assert (other.returncode, "dgx-2 has Tesla V100-SXM3-32GB" in other.stderr) == (1, True)
+    assert (other.returncode, "dgx-2 has no position for the Tesla V100-SXM2-16GB" in other.stderr) == (1, True)
     assert not (own / "host_vars").exists()
     done = invoke("init", "--host", "mine", *words, "--rig", "t181", HOME=home)
     assert done.returncode == 0, done.stderr
     assert inventory.read(own).hosts["mine"].variables["rig"] == "t181"
     again = invoke("init", "--host", "mine", *words, "--rig", "t181", HOME=home)
     assert (again.returncode, "in the inventory already" in again.stderr) == (1, True)
+
+
+def test_a_board_that_says_its_name_is_known(address: str, own: Path) -> None:
+    words = ("--address", address, "--inventory", str(own), "--yes")
+    for path, name in zip(_names(), ("GIGABYTE", "T180-G20-ZB3", "MT70-T18-00"), strict=True):
+        path.write_text(name + "\n")
+    done = invoke("init", "--host", "mine", *words, HOME=str(own.parent))
+    for path in _names():
+        path.write_text("\n")
+    assert (done.returncode, "It is the rig servbadge" in done.stdout) == (0, True), done.stderr
+    assert inventory.read(own).hosts["mine"].variables["rig"] == "servbadge"
 
 
 def test_a_machine_without_gpus(plain_host: str, own: Path) -> None:
