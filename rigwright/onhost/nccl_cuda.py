@@ -76,7 +76,9 @@ SIGNATURES = {
         "cublasCreate_v2": [POINTER],
         "cublasDestroy_v2": [POINTER],
         "cublasSetStream_v2": [POINTER, POINTER],
-        "cublasSgemm_v2": [POINTER] + [NUMBER] * 5 + [POINTER, POINTER, NUMBER, POINTER, NUMBER, POINTER, POINTER, NUMBER],
+        "cublasSgemm_v2": [POINTER]
+        + [NUMBER] * 5
+        + [POINTER, POINTER, NUMBER, POINTER, NUMBER, POINTER, POINTER, NUMBER],
     },
 }
 

@@ -1,7 +1,9 @@
 """What stands around a test of NCCL on this host: leftover settings, the room in /dev/shm, and a clean environment."""
 
+import contextlib
 import os
 import pwd
+import re
 
 # Of the environment these change what CUDA shows or does, and all that begins with NCCL_.
 CUDA_SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS")
@@ -30,7 +32,7 @@ def clean(name):
 def leftovers(environ):
     """Settings of the environment and of NCCL's files: [{"name", "value", "where", "in_force"}].
 
-    in_force: the setting stays in force during the test, because it cannot be taken back.
+    in_force: the setting may stay in force during the test; NCCL before 2.23 reads the file in the home whatever is said.
     """
     found = [
         {"name": name, "value": environ[name], "where": "environment", "in_force": False}
@@ -39,7 +41,8 @@ def leftovers(environ):
     ]
     for path in conf_files(environ):
         for name, value in conf_settings(path):
-            kept = path == "/etc/nccl.conf" and name not in OURS and name[len("NCCL_") :] not in TAKEN_BACK
+            ours = name in OURS or name[len("NCCL_") :] in TAKEN_BACK
+            kept = not ours and path != environ.get("NCCL_CONF_FILE")
             found.append({"name": name, "value": value, "where": path, "in_force": kept})
     return found
 
@@ -47,10 +50,8 @@ def leftovers(environ):
 def conf_files(environ):
     """NCCL's files, the one that wins first."""
     homes = [environ.get("HOME", "")]
-    try:
+    with contextlib.suppress(KeyError):  # a user without a name, as in some containers
         homes.append(pwd.getpwuid(os.getuid()).pw_dir)  # NCCL asks for this one
-    except KeyError:
-        pass  # a user without a name, as in some containers
     own = [os.path.join(home, ".nccl.conf") for home in homes if home]
     named = [environ["NCCL_CONF_FILE"]] if environ.get("NCCL_CONF_FILE") else []
     return list(dict.fromkeys(named + own + ["/etc/nccl.conf"]))
@@ -89,6 +90,16 @@ def shared_memory(gpus):
         "free_mib": free,
         "enough": free >= SHM_PER_GPU_MIB * gpus,
     }
+
+
+def driver_version():
+    """What the loaded kernel module calls itself; None where none is loaded."""
+    try:
+        with open("/proc/driver/nvidia/version") as file:
+            match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", file.read())
+    except OSError:
+        return None
+    return match and match[1]
 
 
 def same_place(one, other):

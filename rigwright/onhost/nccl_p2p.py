@@ -63,12 +63,16 @@ def options_of(words):
     parser = argparse.ArgumentParser(
         prog="nccl_p2p.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--libraries", metavar="DIR", help="take libcudart, libcublas and libnccl from below this folder")
+    parser.add_argument(
+        "--libraries", metavar="DIR", help="take libcudart, libcublas and libnccl from below this folder"
+    )
     parser.add_argument("--pairs", type=pairs_of, metavar="0-1,2-3", help="these pairs, as nvidia-smi counts the GPUs")
     parser.add_argument("--quick", action="store_true", help="small messages, no scaling table")
     parser.add_argument("--no-collective", action="store_true", help="only what CUDA copies; no NCCL")
     parser.add_argument("--timeout-s", type=float, default=900, help="for all of it (900)")
-    parser.add_argument("--step-timeout-s", type=float, help="for one step; else 30 for a copy, 120 to connect, and such")
+    parser.add_argument(
+        "--step-timeout-s", type=float, help="for one step; else 30 for a copy, 120 to connect, and such"
+    )
     parser.add_argument("--journal", metavar="FILE", help="append each step to this file before it begins, with fsync")
     return parser.parse_args(words)
 

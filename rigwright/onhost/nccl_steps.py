@@ -339,7 +339,7 @@ class Work:
             cudart.cudaMemcpy(buffers[gpu][0], share, size, nccl_cuda.TO_DEVICE)
             cudart.cudaMemset(buffers[gpu][1], 0, size)
             cudart.cudaDeviceSynchronize()
-        self.reduce({gpu: both for gpu, both in buffers.items()}, size // width, kind)
+        self.reduce(buffers, size // width, kind)
         wrong = []
         for gpu in ranks:
             self.device(gpu)
@@ -387,10 +387,10 @@ class Work:
         products = round(6 * PARAMETERS * TOKENS / (2 * SIDE**3))
 
         def multiply():
-            for gpu in ranks:
-                self.device(gpu)
-                side, product = sides[gpu]
-                for _ in range(products):
+            for _ in range(products):
+                for gpu in ranks:
+                    self.device(gpu)
+                    side, product = sides[gpu]
                     cublas.cublasSgemm_v2(
                         handles[gpu], 0, 0, SIDE, SIDE, SIDE,
                         ctypes.byref(one), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,

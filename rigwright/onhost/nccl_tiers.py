@@ -17,13 +17,13 @@ class Examination:
         self.options, self.watch = options, watch
         self.size = (4 if options.quick else 64) * MIB
         self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
-        self.pairs, self.could_run = [], True
+        self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
         self.document = {
             "schema": 1,
             "outcome": "ok",
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seconds": None,
-            "versions": {"driver": None, "cuda_driver": None, "cuda_runtime": None, "nccl": None},
+            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
             "libraries": {},
             "counts": {"nvml": None, "cuda": None},
             "gpus": [],
@@ -42,6 +42,7 @@ class Examination:
         if not self.look():
             return
         self.own_memory()
+        self.grant()
         self.bytes()
         if not self.options.no_collective:
             self.collective()
@@ -52,6 +53,8 @@ class Examination:
         document = self.document
         document["seconds"] = round(seconds, 1)
         document["left_behind"] = self.watch.left_behind
+        lost = [(gpu, text) for gpu, text in self.watch.lost.items() if gpu in self.used and not self.said_of(gpu)]
+        document["errors"][:0] = [{"where": "GPU %d" % gpu, "what": text} for gpu, text in lost]
         for pid in self.watch.left_behind:
             self.wrong("program", "process %d does not end, even killed: the host needs a power cycle" % pid)
         if document["errors"]:
@@ -75,14 +78,17 @@ class Examination:
         return dict(rounded, **more)
 
     def explained(self, reason):
-        """Whether errors has that reason already, or it is none."""
-        return any(reason in error["what"] for error in self.document["errors"])
+        """Whether errors has that reason already, or will have it as that of a lost GPU."""
+        return reason in self.watch.lost.values() or any(reason in error["what"] for error in self.document["errors"])
+
+    def said_of(self, gpu):
+        return any(error["where"] == "GPU %d" % gpu for error in self.document["errors"])
 
     # --- what is there
 
     def warn_of_leftovers(self):
         for one in self.document["leftovers"]:
-            force = "it stays in force" if one["in_force"] else "not in force in this test"
+            force = "it may stay in force" if one["in_force"] else "not in force in this test"
             self.note("%s=%s in %s: %s" % (one["name"], one["value"], one["where"], force))
 
     def look(self):
@@ -96,7 +102,7 @@ class Examination:
         elif nvml and nvml["error"]:
             self.note("NVML: %s" % nvml["error"])
         if nvml:
-            document["versions"]["driver"] = nvml["driver"]
+            document["versions"]["driver"] = document["versions"]["driver"] or nvml["driver"]
             document["counts"]["nvml"] = len(nvml["gpus"])
         wanted = [collective, collective and not options.quick]
         cuda = self.one(step("look", "CUDA and the libraries", "look", wanted, timeout_s=120))
@@ -127,7 +133,9 @@ class Examination:
         for gpu in silent if len(silent) == len(numbers) else []:
             gpu["cuda_device"] = numbers.pop(0)  # a lost one tells NVML no place, and CUDA its old one
         gpus += [{"index": len(of_nvml) + place, "cuda_device": n} for place, n in enumerate(numbers)]
-        empty = dict.fromkeys(("bus_id", "uuid", "name", "compute_capability", "compute_mode", "mig", "processes", "own"))
+        empty = dict.fromkeys(
+            ("bus_id", "uuid", "name", "compute_capability", "compute_mode", "mig", "processes", "own")
+        )
         for gpu in gpus:
             number, known = gpu["cuda_device"], dict({"index": None, "cuda_device": None}, **empty)
             known.update(devices[number] if number is not None else {})
@@ -135,7 +143,7 @@ class Examination:
             self.document["gpus"].append(known)
             index = gpu["index"]
             if number is None:
-                self.watch.lost[index] = "CUDA does not see GPU %d (%s)" % (index, known["bus_id"])
+                self.watch.lost[index] = "NVML counts GPU %d, CUDA does not see it" % index
             else:
                 self.watch.devices[str(index)] = number
             if known["mig"]:
@@ -143,7 +151,9 @@ class Examination:
             if known["compute_mode"] not in (None, "default"):
                 self.note("GPU %d has compute mode %s" % (index, known["compute_mode"]))
             if known["processes"]:
-                self.note("GPU %d is in use: %d processes; what is measured is not all it can" % (index, known["processes"]))
+                self.note(
+                    "GPU %d is in use: %d processes; what is measured is not all it can" % (index, known["processes"])
+                )
 
     def make_pairs(self, peers, of_nvml):
         """The pairs to try, each with its grant; False when --pairs names what is not there."""
@@ -162,15 +172,10 @@ class Examination:
             granted, distance = nvml.get((a, b), (None, None))
             grant = {"cuda": cuda.get((a, b)), "nvml": granted, "distance": distance}
             self.document["pairs"].append({"from": a, "to": b, "grant": grant})
-            if granted and grant["cuda"] is False and (granted["read"], granted["write"]) == ("ok", "ok"):
-                self.note("pair %d-%d: NVML grants peer access, CUDA refuses it" % (a, b))
         self.pairs = pairs
         return True
 
     def own_memory(self):
-        for index, reason in self.watch.lost.items():
-            if index in self.used:
-                self.wrong("GPU %d" % index, reason)
         steps = [own_step(gpu, self.options) for gpu in self.used if gpu not in self.watch.lost]
         answers = self.watch.run(steps)
         for gpu in self.document["gpus"]:
@@ -182,12 +187,20 @@ class Examination:
 
     # --- tiers
 
+    def grant(self):
+        """What NVML and CUDA do not agree on; a lost GPU has nothing granted."""
+        for pair in self.document["pairs"]:
+            a, b, nvml = pair["from"], pair["to"], pair["grant"]["nvml"]
+            both_ok = nvml and nvml["read"] == nvml["write"] == "ok"
+            if both_ok and pair["grant"]["cuda"] is False and not {a, b} & set(self.watch.lost):
+                self.note("pair %d-%d: NVML grants peer access, CUDA refuses it" % (a, b))
+
     def bytes(self):
         steps = []
         for direct, name in ((False, "copy through the host"), (True, "copy with peer access")):
             for pair in self.document["pairs"]:
                 a, b = pair["from"], pair["to"]
-                if direct and pair["grant"]["cuda"] is False:
+                if direct and pair["grant"]["cuda"] is False and not {a, b} & set(self.watch.lost):
                     continue
                 title, arguments = "pair %d-%d: %s" % (a, b, name), [a, b, direct, self.size, self.size]
                 steps.append(step("copy", title, key("bytes" if direct else "staged", a, b), arguments, gpus=[a, b]))
@@ -202,7 +215,8 @@ class Examination:
         self.document["shared_memory"] = shm = nccl_host.shared_memory(len(self.used))
         if shm and not shm["enough"]:
             self.note(
-                "/dev/shm has %(free_mib)d of %(size_mib)d MiB free: too small where NCCL goes through shared memory" % shm
+                "/dev/shm has %(free_mib)d of %(size_mib)d MiB free: too small where NCCL goes through shared memory"
+                % shm
             )
         usual = self.messages({}, self.pairs)
         far = [pair for pair in self.pairs if self.is_far(pair, usual)]
@@ -258,7 +272,7 @@ class Examination:
     def message_result(self, where, answer, name, counts=True):
         way = ways(answer).get(name) or {"transport": None, "kind": None, "words": []}
         more = {field: way[field] for field in ("transport", "kind", "words")}
-        return self.result(where, answer, counts, ranks=answer.get("ranks", []), **more)
+        return self.result(where, answer, counts, gpus=answer.get("ranks", []), **more)
 
     def sum_result(self, where, answer):
         transports = {name: way["transport"] for name, way in sorted(ways(answer).items())}

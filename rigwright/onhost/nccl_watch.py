@@ -1,5 +1,6 @@
 """Runs steps in child processes and watches them: what hangs or crashes is killed, waited for, and becomes a result."""
 
+import contextlib
 import json
 import os
 import select
@@ -43,10 +44,8 @@ class Watch:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def progress(self, line):
-        try:
+        with contextlib.suppress(OSError):  # whoever followed has gone
             print(line, file=sys.stderr, flush=True)
-        except OSError:
-            pass  # whoever followed has gone
 
     # --- steps
 
@@ -223,10 +222,8 @@ class Watch:
 
     def kill(self, child):
         """Kill the child and all that it started, and wait for it."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         try:
             child.wait(KILL_S)
         except subprocess.TimeoutExpired:
