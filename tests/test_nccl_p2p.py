@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
-import importlib.util
+import importlib
 import json
 import os
 import shutil
@@ -119,21 +120,19 @@ def near(seen: float, wanted: float) -> bool:
     return abs(seen / wanted - 1) < 0.2
 
 
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Import one of its files, as they import each other."""
+    monkeypatch.syspath_prepend(str(ONHOST))
+    return importlib.import_module
+
+
 # What NCCL's log says
 
 
-def nccl_log() -> Any:
-    spec = importlib.util.spec_from_file_location("nccl_log", ONHOST / "nccl_log.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_the_log(path: Path) -> None:
-    log, text, wanted = nccl_log(), path.read_text(), yaml.safe_load(path.with_suffix(".yml").read_text())
+def test_the_log(path: Path, module: Callable[[str], Any]) -> None:
+    log, text, wanted = module("nccl_log"), path.read_text(), yaml.safe_load(path.with_suffix(".yml").read_text())
     assert set(wanted) - {"says", "warnings"} == {"version", "transports"}
     assert {f"{a}-{b}": way for (a, b), way in log.transports(text).items()} == wanted["transports"]
     assert log.version(text) == wanted["version"]
@@ -258,7 +257,7 @@ def test_one_gpu(servbadge: Bare, program: Path) -> None:
 
 def test_a_hang_ends_and_the_rest_goes_on(servbadge: Bare, program: Path, tmp_path: Path) -> None:
     servbadge.put(**{"fault.pair.0-2": "hang"})
-    words = ("--quick", "--step-timeout-s", "1", "--journal", str(tmp_path / "journal"), "--pairs", "0-1,0-2")
+    words = ("--quick", "--step-timeout-s", "1.5", "--journal", str(tmp_path / "journal"), "--pairs", "0-1,0-2")
     found = run(servbadge, program, *words, code=1)
     stuck, well = pair(found, 2, 0), pair(found, 1, 0)
     assert (stuck["bytes"]["outcome"], stuck["staged"]["outcome"]) == ("hang", "ok")
@@ -277,7 +276,7 @@ def test_a_hang_ends_and_the_rest_goes_on(servbadge: Bare, program: Path, tmp_pa
 
 def test_collectives_that_hang_by_themselves(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"nccl.irq_hang": 1})
-    found = run(servbadge, program, "--quick", "--step-timeout-s", "1", "--pairs", "0-1", code=1)
+    found = run(servbadge, program, "--quick", "--step-timeout-s", "1.5", "--pairs", "0-1", code=1)
     assert each(found, "collective", "outcome") == {"ok"}
     assert found["all_reduce"]["outcome"] == found["all_reduce"]["without_p2p"]["outcome"] == "hang"
 
@@ -464,6 +463,46 @@ def test_it_is_ended_in_the_middle(servbadge: Bare, program: Path, number: signa
     deadline = time.monotonic() + 5
     while processes(servbadge) and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def test_a_process_that_cannot_be_killed(module: Callable[[str], Any]) -> None:
+    class Stuck:
+        pid = 1 << 30
+
+        def wait(self, timeout: float) -> int:
+            raise subprocess.TimeoutExpired("stuck", timeout)
+
+    nccl_watch = module("nccl_watch")
+    options = argparse.Namespace(timeout_s=60, step_timeout_s=None, quick=True, libraries=None, journal=None)
+    watch = nccl_watch.Watch(options, "none")
+    try:
+        watch.kill(Stuck())
+        answer = watch.run([nccl_watch.own_step(0, options)])["own 0"]
+    finally:
+        watch.close()
+    assert watch.left_behind == [1 << 30]
+    assert (answer["ok"], answer["outcome"]) == (None, "not run")
+    assert "does not end, even killed" in answer["error"]
+
+
+def test_gpus_by_nvml_and_by_cuda(module: Callable[[str], Any]) -> None:
+    def named(devices: list[str], of_nvml: list[tuple[str | None, bool]]) -> Any:
+        options = argparse.Namespace(quick=True)
+        watch = argparse.Namespace(devices={}, lost={}, progress=lambda _: None)
+        made = module("nccl_tiers").Examination(options, watch)
+        keys = ("uuid", "name", "compute_mode", "processes")
+        gpus = [dict.fromkeys(keys) | {"bus_id": place, "mig": mig} for place, mig in of_nvml]
+        made.name_gpus([{"bus_id": place} for place in devices], gpus)
+        return made, [(gpu["index"], gpu["cuda_device"], gpu["bus_id"]) for gpu in made.document["gpus"]], watch
+
+    one, two = "0000:06:00.0", "0000:07:00.0"
+    assert named([one, two], [])[1] == [(0, 0, one), (1, 1, two)]
+    assert named([two, one], [("0000" + one, False), ("0000" + two, False)])[2].devices == {"0": 1, "1": 0}
+    _, gpus, watch = named([one, two], [(one, False), (None, False)])  # a lost one has no place for NVML
+    assert (gpus[1], watch.lost) == ((1, 1, two), {})
+    made, _, watch = named([two], [(one, True), (two, True)])
+    assert watch.lost == {0: "NVML counts GPU 0, CUDA does not see it"}
+    assert made.document["notes"][1] == "GPU 1 has MIG on: CUDA sees one slice of it, and slices have no peers"
 
 
 # A real one
