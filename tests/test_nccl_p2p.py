@@ -88,7 +88,8 @@ def processes(driver: Bare) -> list[int]:
 
 def start(driver: Bare, program: Path, *words: str, **env: str) -> subprocess.Popen[str]:
     argv, pipe = [sys.executable, "-I", str(program), *words], subprocess.PIPE
-    return subprocess.Popen(argv, env={**driver.env(), **env}, cwd="/", text=True, stdout=pipe, stderr=pipe)
+    env = {**driver.env(), "TMPDIR": str(driver.hardware.parent), **env}
+    return subprocess.Popen(argv, env=env, cwd="/", text=True, stdout=pipe, stderr=pipe)
 
 
 def run(driver: Bare, program: Path, *words: str, code: int = 0, **env: str) -> dict[str, Any]:
@@ -460,6 +461,7 @@ def test_it_is_ended_in_the_middle(servbadge: Bare, program: Path, number: signa
     if number == signal.SIGTERM:
         assert process.returncode == 1
         assert json.loads(out)["errors"][0]["what"] == "interrupted by SIGTERM; the rest was not run"
+        assert list(servbadge.hardware.parent.glob("nccl_p2p.*")) == []
     deadline = time.monotonic() + 5
     while processes(servbadge) and time.monotonic() < deadline:
         time.sleep(0.05)
