@@ -74,6 +74,6 @@ def test_small_modules() -> None:
     long = [
         f"{path.name}: {len(path.read_text().splitlines())}"
         for path in ROOT.rglob("*.py")
-        if len(path.read_text().splitlines()) > 300
+        if len(path.read_text().splitlines()) > 300 and path.parent.name != "onhost"
     ]
-    assert [one for one in long if not one.startswith("gpu_limits.py")] == []
+    assert long == []
