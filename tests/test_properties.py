@@ -705,9 +705,6 @@ class Unit:
                 self.enabled.setdefault(path.rpartition("/")[2], "disabled")
                 self.needs_reload = True
             return
-        if cmd.argv[:2] == ("rm", "-f"):
-            del self.files[cmd.argv[2]]
-            return
         verb, unit = cmd.argv[1], cmd.argv[-1]
         assert cmd.argv[0] == "systemctl"
         if verb == "daemon-reload":
@@ -776,15 +773,6 @@ def test_the_boot_unit_from_nothing() -> None:
     }
     unit = host.files["/etc/systemd/system/gpu-limits.service"][0].decode()
     assert "gpu_limits.py apply --config /etc/rigwright/limits.json" in unit
-
-
-def test_the_timer_looks_again_after_a_reset() -> None:
-    host = Unit()
-    host.becomes(WANTED)
-    host.files["/run/rigwright/limits-rest"] = (b"", "0644", host.clock)
-    assert [change.before for change in host.wants(WANTED)] == ["rests since limits --reset"]
-    host.becomes(WANTED)
-    assert host.wants(WANTED) == []
 
 
 def test_the_boot_unit_asks_for_everything_at_once() -> None:

@@ -201,7 +201,7 @@ def boot(
         units.running(TIMER, (unit_paths[2],)),
         gpu.containers,
         *(units.unit(name) for name in names),
-        *(files.file(path) for path in (*paths, *unit_paths, RESTS)),
+        *(files.file(path) for path in (*paths, *unit_paths)),
     )
     changes = [*file.differing(facts, PROGRAM, program, "0755")]
     changes += file.differing(facts, paths[1], _pynvml())
@@ -218,9 +218,13 @@ def boot(
         fresh = [replace(change, disruptive=True) for change in fresh]
     yield from changes
     yield from fresh
+    yield from _started(facts, bool(changes or fresh) or not run.current)
+
+
+def watched(facts: Facts) -> Iterator[Change]:
+    """The timer's look does not rest, as it does after `limits --reset`."""
     if facts(files.file(RESTS)) is not None:
         yield Change("run", TIMER, "rests since limits --reset", "looks each minute", (command("rm", "-f", RESTS),))
-    yield from _started(facts, bool(changes or fresh) or not run.current)
 
 
 def _started(facts: Facts, stale: bool) -> Iterator[Change]:
