@@ -224,7 +224,7 @@ def boot(
 def watched(facts: Facts) -> Iterator[Change]:
     """The timer's look does not rest, as it does after `limits --reset`."""
     if facts(files.file(RESTS)) is not None:
-        yield Change("run", TIMER, "rests since limits --reset", "looks each minute", (command("rm", "-f", RESTS),))
+        yield Change("change", TIMER, "rests since limits --reset", "looks each minute", (command("rm", "-f", RESTS),))
 
 
 def _started(facts: Facts, stale: bool) -> Iterator[Change]:
