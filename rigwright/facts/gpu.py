@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rigwright.facts import Fact, Unavailable
+from rigwright.facts import Fact, Unavailable, whole
 from rigwright.shell import Result, command, script
 
 
@@ -126,7 +126,7 @@ case $out in *"Unable to determine the device handle"*)
 esac
 echo "$out"; exit $code
 """
-gpus = Fact("gpu.gpus", script(_QUERY, QUERY, timeout_s=60), _gpus)
+gpus = Fact("gpu.gpus", script(_QUERY, QUERY, timeout_s=60), _gpus, kept=whole)
 """Every GPU that the driver has, lost ones too. Where one is lost nvidia-smi answers for none, so each is asked alone."""
 
 

@@ -19,8 +19,8 @@ from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
 from rigwright.positions import SHORT_UUID
 
-_SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
-_VERDICT = {
+SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
+VERDICT = {
     "pass": "[green]pass[/]",
     "info": "[cyan]info[/]",
     "warn": "[yellow]warn[/]",
@@ -111,7 +111,7 @@ class Text:
         if self.many and report.findings:
             self.line(f"\n[bold]{escape(report.host.name)}[/]")
         for one in report.findings:
-            self.line(f"  {_VERDICT[one.verdict]}  {escape(one.subject)}: {escape(one.seen)}")
+            self.line(f"  {VERDICT[one.verdict]}  {escape(one.subject)}: {escape(one.seen)}")
             if one.verdict not in ("pass",):
                 rest = [("wanted", one.wanted), ("cause", one.cause), ("do", one.fix)]
                 for word, text in rest:
@@ -148,6 +148,10 @@ class Text:
             if text:
                 only = "" if len(groups) == 1 else f" ({', '.join(places)})"
                 self.console.print(f"[dim]{title}: {text}{only}[/]")
+
+    def unrecorded(self, error: RigwrightError) -> None:
+        """This run does not stand in the history, and why; it is a warning, for the run itself is none the worse."""
+        self.line(f"[yellow]warn[/] the history has not recorded this run: {escape(str(error))}")
 
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One message: where, what was found, what was wanted, what to do."""
@@ -189,7 +193,7 @@ def _shown(change: Change) -> str:
     before, after = (escape(" ".join(text.split())[:160]) for text in (change.before, change.after))
     arrow = f"{before} [dim]->[/] {after}" if before and after else before or after
     lead = f"  [bold red]! {escape(change.leads_to)}[/]" if change.leads_to else ""
-    sign = "[bold red]![/]" if change.disruptive else _SIGN[change.action]
+    sign = "[bold red]![/]" if change.disruptive else SIGN[change.action]
     return f"    {sign} {escape(change.subject)}  {arrow}{lead}"
 
 
