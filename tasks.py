@@ -322,6 +322,56 @@ if Path(sys.argv[0]).name in ("invoke", "inv", "__main__.py") and sys.argv[1:] a
 
     atexit.register(_guard.at_exit)
 
+
+@task(
+    positional=[],
+    help={"host": "only runs on this host", "limit": "how many, newest first; 0 for all", "json": _HELP["json"]},
+)
+def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") -> None:
+    """The runs that were recorded on this machine, newest first. Asks no host."""
+    from rigwright import past
+
+    _guard.done = True
+    raise Exit(code=past.list_runs(host, limit, json))
+
+
+@task(
+    positional=["run"],
+    help={"run": "its id as history.list shows it, the beginning of one, or `last`", "json": _HELP["json"]},
+)
+def history_show(c: Context, run: str = "last", json: str = "") -> None:
+    """One recorded run: what became of each host, the changes that were made, what was found. Asks no host."""
+    from rigwright import past
+
+    _guard.done = True
+    raise Exit(code=past.show_run(run, json))
+
+
+@task(
+    positional=["host"],
+    help={
+        "host": "a host as the runs named it",
+        "since": "7d, 12h, 30m, 4w, or a date such as 2026-11-14",
+        "json": _HELP["json"],
+    },
+)
+def history_diff(c: Context, host: str, since: str = "7d", json: str = "") -> None:
+    """What became different on a host: kernel, driver, GPUs, firmware as the runs saw them, and what rigwright changed."""
+    from rigwright import past
+
+    _guard.done = True
+    raise Exit(code=past.diff(host, since, json))
+
+
+@task(positional=[])
+def history_set_aside(c: Context) -> None:
+    """Rename the file of the history, damaged or not; the next run begins a new one. Deletes nothing."""
+    from rigwright import past
+
+    _guard.done = True
+    raise Exit(code=past.set_aside())
+
+
 _lab_tasks = Collection("lab")
 for _name, _task in (
     ("up", lab_up),
@@ -336,6 +386,25 @@ _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
 _power_tasks = Collection("power")
 _power_tasks.add_task(power_plan, name="plan")
+_history_tasks = Collection("history")
+for _name, _task in (
+    ("list", history_list),
+    ("show", history_show),
+    ("diff", history_diff),
+    ("set-aside", history_set_aside),
+):
+    _history_tasks.add_task(_task, name=_name)
 ns = Collection(
-    provision, plan, verify, facts, limits, init, trust, explain, _catalogue_tasks, _power_tasks, _lab_tasks
+    provision,
+    plan,
+    verify,
+    facts,
+    limits,
+    init,
+    trust,
+    explain,
+    _history_tasks,
+    _catalogue_tasks,
+    _power_tasks,
+    _lab_tasks,
 )

@@ -38,9 +38,11 @@ def run(
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
     """
     from rigwright.fleet import HostReport
-    from rigwright.report import document
+    from rigwright.report import document, ending
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    path = _playbook(command, playbook, reset)
+    asked = document.Asked(playbook=_short(path) if path else "", inventory=_short(inventory_path(inventory)))
     reports: list[HostReport] = []
     stream = sys.stderr if json == "-" else sys.stdout
     error: RigwrightError | None = None
@@ -48,7 +50,7 @@ def run(
     try:
         if host and "@" in host:
             host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset)
+        code = _run(command, run_id, reports, output, host, path, inventory, yes, tags, disrupt, show)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -56,26 +58,18 @@ def run(
         code = 130
         jobs = "jobs that were started on a host go on there; the same command finds them"
         output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
+    made = document.document(command, run_id, code, error, reports, asked)
+    if reports:
+        ending.remember(made, output)
     if json:
-        made = document.document(command, run_id, code, error, reports)
-        if json == "-":
-            print(document.dumps(made))
-        else:
-            try:
-                document.write(made, json)
-            except OSError as failed:
-                output.text.error(
-                    UsageError(
-                        "--json", f"{json} cannot be written ({failed.strerror})", "a file in a directory that is there"
-                    )
-                )
-                code = code or 1
+        failed = ending.write(made, json, output)
+        code = code or failed
     return code
 
 
 def _run(
-    command: str, run_id: str, reports: list[Any], output: Output, host: str | None, playbook: str, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool,
+    command: str, run_id: str, reports: list[Any], output: Output, host: str | None, path: Path | None, inventory: str,
+    yes: bool, tags: str, disrupt: bool, show: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
     from rigwright import playbook as playbooks
@@ -83,14 +77,8 @@ def _run(
 
     found = read_inventory(inventory)
     hosts = [found.only()] if host is None else found.select(host)
-    name = (
-        "limits-reset"
-        if reset
-        else {"facts": "", "limits": "limits", "verify": "provision", "plan": "provision"}.get(command, command)
-    )
-    path = Path(playbook) if playbook else PLAYBOOKS / f"{name}.yml"
     wanted = frozenset(word.strip() for word in tags.split(",") if word.strip())
-    if command == "facts":
+    if path is None:
         bound = [playbooks.Bound(one, (), ()) for one in hosts]
     else:
         if not path.is_file():
@@ -112,6 +100,14 @@ def _run(
         if report.error is not None:
             output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
+
+
+def _playbook(command: str, given: str, reset: bool) -> Path | None:
+    """The playbook of a command: the one that was named, else its own; None for facts, which need none."""
+    if command == "facts":
+        return None
+    name = {"verify": "provision", "plan": "provision", "limits": "limits-reset" if reset else "limits"}
+    return Path(given) if given else PLAYBOOKS / f"{name.get(command, command)}.yml"
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -270,7 +266,12 @@ def read_inventory(given: str) -> Any:
     """The inventory that --inventory, RIGWRIGHT_INVENTORY or ./inventory names. Raises InputError."""
     from rigwright import inventory
 
-    return inventory.read(Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory"))
+    return inventory.read(inventory_path(given))
+
+
+def inventory_path(given: str) -> Path:
+    """What --inventory, RIGWRIGHT_INVENTORY or ./inventory names."""
+    return Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
 
 
 def _short(path: Path) -> str:

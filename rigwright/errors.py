@@ -3,6 +3,7 @@
     RigwrightError            something a person can act on: where, found, wanted, todo; no traceback
       UsageError              the command line is wrong (exit 1)
       InputError              a file that the user wrote is wrong (exit 1)
+      HistoryError            the history of runs cannot be used; runs go on without it (exit 1)
       HostError               a host answered, and the answer stops the run (exit 1)
       ConsentError            a change needs a yes that was not given (exit 2)
       Interrupted             Ctrl-C (exit 130)
@@ -17,6 +18,11 @@ import re
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """What would steer a terminal; texts of hosts and files reach messages."""
+
+
+def printable(text: str) -> str:
+    """A text that steers no terminal: control characters but line ends and tabs are question marks."""
+    return _CONTROL.sub("?", text)
 
 
 class RigwrightError(Exception):
@@ -38,7 +44,7 @@ class RigwrightError(Exception):
             lines.append(f"  wanted: {self.wanted}")
         if self.todo:
             lines.append(f"  do:     {self.todo}")
-        return _CONTROL.sub("?", "\n".join(lines))
+        return printable("\n".join(lines))
 
 
 class UsageError(RigwrightError):
@@ -47,6 +53,10 @@ class UsageError(RigwrightError):
 
 class InputError(RigwrightError):
     """An inventory, playbook, template or catalogue file is wrong."""
+
+
+class HistoryError(RigwrightError):
+    """The file of past runs is damaged, of another program or a newer rigwright, or may not be written."""
 
 
 class HostError(RigwrightError):

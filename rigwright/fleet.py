@@ -37,6 +37,7 @@ class HostReport:
     outcome: Outcome | None = None
     findings: tuple[Finding, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     events: list[tuple[float, Event]] = field(default_factory=list)
     simulated: str = ""
@@ -176,6 +177,10 @@ def check_all(one: Work) -> None:
 
 
 def close(work: Sequence[Work]) -> None:
-    """No connection is left open."""
+    """No connection is left open; the reports hold what is known of the facts that the history keeps."""
     for one in work:
+        known = one.run.store.known.items()
+        one.report.kept = {
+            fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
+        }
         one.run.transport.close()

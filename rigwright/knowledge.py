@@ -21,7 +21,7 @@ from rigwright.wanted import Limits
 
 def explain(text: str, inventory: str = "") -> int:
     """Prints what is known of a name or a text (`-`: read from stdin); returns the exit code."""
-    return _guarded(lambda console: _explain(console, text, inventory))
+    return guarded(lambda console: _explain(console, text, inventory))
 
 
 def _explain(console: Console, text: str, inventory: str) -> None:
@@ -52,7 +52,7 @@ def _stdin() -> str:
 
 def check() -> int:
     """Reads all of the catalogue, and compares it with NVIDIA's own device list; returns the exit code, 1 where they disagree."""
-    return _guarded(_check)
+    return guarded(_check)
 
 
 def _check(console: Console) -> None:
@@ -112,7 +112,7 @@ def power_plan(asked: PowerAsked) -> int:
         if asked.json != "-":
             report.show(console, made, file)
 
-    failed = _guarded(act, lambda error: _as_json(asked.json, error.exit_code, error, None) if asked.json else None)
+    failed = guarded(act, lambda error: _as_json(asked.json, error.exit_code, error, None) if asked.json else None)
     return failed or code
 
 
@@ -180,20 +180,13 @@ def _of_host(asked: PowerAsked) -> tuple[catalogue.Rig, Limits | None, str, str]
 
 def _as_json(target: str, code: int, error: RigwrightError | None, power: dict[str, Any] | None) -> None:
     """One document, on stdout for `-`. Raises UsageError when the file cannot be written."""
-    from rigwright.report import document
+    from rigwright.report import document, ending
 
-    made = {**document.document("power.plan", "", code, error, []), "power": power}
-    if target == "-":
-        print(document.dumps(made))
-        return
-    try:
-        document.write(made, target)
-    except OSError as failed:
-        found = f"{target} cannot be written ({failed.strerror})"
-        raise UsageError("--json", found, "a file in a directory that is there") from None
+    ending.deliver({**document.document("power.plan", "", code, error, []), "power": power}, target)
 
 
-def _guarded(act: Callable[[Console], None], failed: Callable[[RigwrightError], None] = lambda _: None) -> int:
+def guarded(act: Callable[[Console], None], failed: Callable[[RigwrightError], None] = lambda _: None) -> int:
+    """`act` has written to stdout; an error is one message on stderr, and `failed` has seen it; returns the exit code."""
     try:
         act(Console(emoji=False, soft_wrap=not sys.stdout.isatty()))
         sys.stdout.flush()

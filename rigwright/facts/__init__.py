@@ -18,12 +18,22 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """One question to a host. `durable`: the answer holds while the machine is the machine (OS, architecture)."""
+    """One question to a host. `durable`: the answer holds while the machine is the machine (OS, architecture).
+
+    `kept`: what of the answer the history keeps; `whole` for one that says what the machine is and not how it does at
+    the moment, a function that leaves the moment out for one that says both, None for nothing.
+    """
 
     name: str
     command: Command
     parse: Callable[[Result], T] = field(compare=False)
     durable: bool = False
+    kept: Callable[[T], object] | None = field(default=None, compare=False)
+
+
+def whole(value: T) -> T:
+    """All of an answer."""
+    return value
 
 
 class Missing(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rigwright.facts import Fact, Unreadable
+from rigwright.facts import Fact, Unreadable, whole
 from rigwright.shell import Result, script
 
 
@@ -17,7 +17,9 @@ def _loaded(result: Result) -> str:
     return found.group(1)
 
 
-loaded_version = Fact("driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :"), _loaded)
+loaded_version = Fact(
+    "driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :"), _loaded, kept=whole
+)
 
 _LIBRARY = """
 path=$(ldconfig -p 2>/dev/null | awk '/libnvidia-ml.so.1/{print $NF; exit}'); [ -n "$path" ] && readlink -f -- "$path"; :
@@ -32,12 +34,12 @@ def _library(result: Result) -> str:
     return version
 
 
-library_version = Fact("driver.library_version", script(_LIBRARY), _library)
+library_version = Fact("driver.library_version", script(_LIBRARY), _library, kept=whole)
 
 _SECURE_BOOT = """
 for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An -t u1 -j 4 -N 1 "$file"; done; :
 """
-secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT), lambda result: result.text.strip() == "1")
+secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT), lambda result: result.text.strip() == "1", kept=whole)
 """True when the firmware enforces Secure Boot; False without UEFI."""
 
 _RUNFILE = 'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && ! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | head -1 || :; echo found; exit; }; done; :'

@@ -6,10 +6,10 @@ import csv
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rigwright.facts import Fact, Unavailable
+from rigwright.facts import Fact, Unavailable, whole
 from rigwright.shell import Result, command, script
 
 Read = TypeVar("Read")
@@ -142,7 +142,7 @@ def _of_those_left(result: Result) -> list[str]:
     return left if 0 < len(left) < len(rows) else answered(result).splitlines()
 
 
-gpus = _query("gpu.gpus", f"--query-gpu={QUERY}", _gpus)
+gpus = replace(_query("gpu.gpus", f"--query-gpu={QUERY}", _gpus), kept=whole)
 """Every GPU that the driver has, lost ones too."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.facts import Fact, Unreadable
+from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.os import said
 from rigwright.shell import Result, command, script
 
@@ -104,7 +104,7 @@ def newer(path: str, than: str) -> Fact[bool]:
 
 
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod"), _loaded)
-command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), said)
+command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), said, kept=whole)
 
 _BUILD_LOG = """
 for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do tail -n 60 "$log"; exit; done; :

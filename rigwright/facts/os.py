@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 
-from rigwright.facts import Fact
+from rigwright.facts import Fact, whole
 from rigwright.shell import Result, command, script
 
 
@@ -41,9 +41,9 @@ def said(result: Result) -> str:
     return word
 
 
-os_release = Fact("os.release", command("cat", "/etc/os-release"), _os_release, durable=True)
-architecture = Fact("os.architecture", command("uname", "-m"), said, durable=True)
-running_kernel = Fact("os.running_kernel", command("uname", "-r"), said)
+os_release = Fact("os.release", command("cat", "/etc/os-release"), _os_release, durable=True, kept=whole)
+architecture = Fact("os.architecture", command("uname", "-m"), said, durable=True, kept=whole)
+running_kernel = Fact("os.running_kernel", command("uname", "-r"), said, kept=whole)
 boot_id = Fact("os.boot_id", command("cat", "/proc/sys/kernel/random/boot_id"), said)
 simulated = Fact(
     "os.simulated", script("cat /etc/rigwright-lab 2>/dev/null; :"), lambda result: result.text.strip(), durable=True
@@ -119,7 +119,7 @@ def _board(result: Result) -> Board:
     return Board(*("" if line.lower() in _BLANKS else line for line in lines[:3]))
 
 
-board = Fact("os.board", script(_BOARD), _board)
+board = Fact("os.board", script(_BOARD), _board, kept=whole)
 """The machine's names from DMI; what a maker left unfilled counts as empty."""
 
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
@@ -134,7 +134,7 @@ def _cpu(result: Result) -> str:
     return f"{sockets} x {names[0]}" if sockets > 1 else names[0]
 
 
-cpu = Fact("os.cpu", script(_CPU), _cpu)
+cpu = Fact("os.cpu", script(_CPU), _cpu, kept=whole)
 """The processors: `2 x Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz`."""
 
 _CLOUD_INIT = (

@@ -75,15 +75,18 @@ def differing(
     if now is None:
         yield Change("add", path, "", f"{len(content)} bytes, mode {mode}", (put,), leads_to=leads_to)
     elif now.sha256 != hashlib.sha256(content).hexdigest():
-        yield Change("change", path, _shown(now.content), _shown(content), (put,), leads_to=leads_to)
+        private = any(not int(one, 8) & 0o004 for one in (now.mode, mode))
+        before, after = (_shown(text, private) for text in (now.content, content))
+        yield Change("change", path, before, after, (put,), leads_to=leads_to)
     elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
         before = f"mode {now.mode}, {now.owner}:{now.group}"
         yield Change("change", path, before, f"mode {mode}, {owner}:{group}", (put,), leads_to=leads_to)
 
 
-def _shown(content: bytes) -> str:
+def _shown(content: bytes, private: bool) -> str:
+    """A short text itself; only its size where not everybody on the host may read it: plans are printed and kept."""
     text = content.decode("utf-8", "replace").strip()
-    return text if len(text) <= 300 and "\0" not in text else f"{len(content)} bytes"
+    return text if len(text) <= 300 and "\0" not in text and not private else f"{len(content)} bytes"
 
 
 def directory(

@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,33 @@ from rigwright.shell import Secret
 SCHEMA = 1
 
 
+@dataclass(frozen=True)
+class Asked:
+    """When a run began (UTC), and what of: the files of its playbook and inventory, "" where there is none."""
+
+    started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.timezone.utc))
+    playbook: str = ""
+    inventory: str = ""
+
+
 def document(
-    command: str, run_id: str, exit_code: int, error: RigwrightError | None, reports: Sequence[HostReport]
+    command: str,
+    run_id: str,
+    exit_code: int,
+    error: RigwrightError | None,
+    reports: Sequence[HostReport],
+    asked: Asked | None = None,
 ) -> dict[str, Any]:
-    """The whole run; see the README's page on JSON for its keys."""
+    """The whole run, which ends now; see the README's page on JSON for its keys."""
+    asked = asked or Asked()
     return {
         "schema": SCHEMA,
         "command": command,
         "run": run_id,
+        "started": asked.started.isoformat(timespec="milliseconds"),
+        "ended": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        "playbook": asked.playbook,
+        "inventory": asked.inventory,
         "exit_code": exit_code,
         "error": _error(error),
         "hosts": {report.host.name: _host(report) for report in reports},
@@ -46,6 +66,7 @@ def _host(report: HostReport) -> dict[str, Any]:
     steps: Sequence[Planned] = report.outcome.steps if report.outcome else report.planned
     done = report.outcome.done if report.outcome else {}
     return {
+        "address": report.host.address,
         "status": report.status,
         "error": _error(report.error),
         "steps": [
@@ -64,6 +85,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         ],
         "findings": [dataclasses.asdict(finding) for finding in report.findings],
         "facts": {name: plain(value) for name, value in report.facts.items()},
+        "kept": {name: plain(value) for name, value in report.kept.items()},
         "gpus": [plain(row) for row in report.rows],
         "events": [_event(at, event) for at, event in report.events],
         "simulated": report.simulated,

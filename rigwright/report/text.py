@@ -22,8 +22,8 @@ from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
 from rigwright.positions import SHORT_UUID
 
-_SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
-_VERDICT = {
+SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
+VERDICT = {
     "pass": "[green]pass[/]",
     "info": "[cyan]info[/]",
     "warn": "[yellow]warn[/]",
@@ -130,7 +130,7 @@ class Text:
             same = replace(one, check="", subject="") if one.verdict == "unknown" else one
             subjects.setdefault(same, []).append(one.subject)
         for one, named in subjects.items():
-            self.line(f"  {_VERDICT[one.verdict]}  {escape(', '.join(named))}: {escape(one.seen)}")
+            self.line(f"  {VERDICT[one.verdict]}  {escape(', '.join(named))}: {escape(one.seen)}")
             if one.verdict not in ("pass",):
                 by = f" ({_SOURCE[one.source]})" if one.source else ""
                 rest = [("wanted", one.wanted and one.wanted + by), ("cause", one.cause), ("do", one.fix)]
@@ -176,6 +176,10 @@ class Text:
                 only = "" if len(groups) == 1 else f" ({', '.join(places)})"
                 self.console.print(f"[dim]{title}: {text}{only}[/]")
 
+    def unrecorded(self, error: RigwrightError) -> None:
+        """This run does not stand in the history, and why; it is a warning, for the run itself is none the worse."""
+        self.line(f"[yellow]warn[/] the history has not recorded this run: {escape(str(error))}")
+
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One message: where, what was found, what was wanted, what to do."""
         before = f"{host}: " if host and not error.where.startswith(host) else ""
@@ -216,7 +220,7 @@ def _shown(change: Change) -> str:
     before, after = (escape(" ".join(text.split())[:160]) for text in (change.before, change.after))
     arrow = f"{before} [dim]->[/] {after}" if before and after else before or after
     lead = f"  [bold red]! {escape(change.leads_to)}[/]" if change.leads_to else ""
-    sign = "[bold red]![/]" if change.disruptive else _SIGN[change.action]
+    sign = "[bold red]![/]" if change.disruptive else SIGN[change.action]
     return f"    {sign} {escape(change.subject)}  {arrow}{lead}"
 
 

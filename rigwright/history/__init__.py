@@ -1,0 +1,261 @@
+"""The history of runs: what each did, what it found, and what the hosts said of themselves over time. One SQLite file.
+
+A machine is a name at an address, so a simulated `servbadge` and a real one have each their own past.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rigwright.errors import HistoryError, UsageError
+from rigwright.history import recording, schema
+from rigwright.history.differences import compared
+from rigwright.history.schema import file, set_aside
+
+__all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A fact's value as JSON types, since when (UTC) it has been that, when it was last seen so, and the run that first saw it."""
+
+    value: Any
+    first_seen: datetime.datetime
+    last_seen: datetime.datetime
+    run: str
+
+
+@dataclass(frozen=True)
+class HostSummary:
+    """What became of one host in a run: status as in the JSON document; how many changes were made, findings failed."""
+
+    name: str
+    address: str
+    status: str
+    changes: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, in a line; times in UTC."""
+
+    id: str
+    command: str
+    started: datetime.datetime
+    seconds: float
+    playbook: str
+    inventory: str
+    exit_code: int
+    hosts: tuple[HostSummary, ...]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Something of a host that became another: a fact's leaf (`kind` fact) or a change that a run made (`kind` change)."""
+
+    at: datetime.datetime
+    kind: str
+    subject: str
+    before: str
+    after: str
+    run: str
+
+
+class History:
+    """An open history; for one thread. Every method raises HistoryError when the file cannot be used."""
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        self.path = path
+        self._database = database
+
+    @classmethod
+    def open(cls, path: Path | None = None, *, write: bool = True) -> History:
+        """The history in `path` (default: `file()`), made where there is none; without `write` a file must be there. Raises HistoryError."""
+        where = path or file()
+        return cls(where, schema.connect(where, write))
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The file is closed."""
+        self._database.close()
+
+    def record(self, document: Mapping[str, Any]) -> None:
+        """The run of a JSON document is part of the history, and what is too old no longer is. Recorded again it replaces itself.
+
+        Raises UsageError for a bad RIGWRIGHT_HISTORY_DAYS.
+        """
+        now = time.time()
+        started = recording.epoch(document.get("started"), now)
+        ended = max(started, recording.epoch(document.get("ended"), now))
+        oldest = ended - recording.kept_days() * 86400
+        with self._writing() as database:
+            recording.run(database, document, started, ended)
+            recording.prune(database, oldest)
+        with schema.named(self.path):
+            self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
+
+    def last(self, host: str, name: str, address: str = "") -> Seen | None:
+        """What a fact was when it was last seen, by a run that is over; None when no run saw it.
+
+        Without an address it is the machine of that name that was seen last.
+        """
+        with schema.named(self.path):
+            row = self._database.execute(
+                "SELECT value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
+                " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ?"
+                " ORDER BY last_seen DESC, fact.id DESC LIMIT 1",
+                (host, address, address, name),
+            ).fetchone()
+        return Seen(json.loads(row[0]), _time(row[1]), _time(row[2]), row[3]) if row else None
+
+    def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
+        """The runs, newest first; of one host where it is named."""
+        with schema.named(self.path):
+            rows = self._database.execute(
+                "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"
+                " (SELECT run FROM outcome JOIN host ON host.id = outcome.host WHERE host.name = ?)"
+                " ORDER BY started DESC, id DESC LIMIT ?",
+                (host, host, limit),
+            ).fetchall()
+            return [
+                RunSummary(id, command, _time(began), ended - began, playbook, inventory, code, self._outcomes(id))
+                for id, command, began, ended, playbook, inventory, code in rows
+            ]
+
+    def _outcomes(self, run: str) -> tuple[HostSummary, ...]:
+        rows = self._database.execute(
+            "SELECT name, address, status,"
+            " (SELECT count(*) FROM change WHERE change.run = outcome.run AND change.host = outcome.host AND done),"
+            " (SELECT count(*) FROM finding JOIN saying ON saying.id = saying"
+            "  WHERE finding.run = outcome.run AND finding.host = outcome.host"
+            "  AND verdict IN ('fail', 'unknown'))"
+            " FROM outcome JOIN host ON host.id = outcome.host WHERE run = ? ORDER BY host.name, address",
+            (run,),
+        )
+        return tuple(HostSummary(*row) for row in rows)
+
+    def run(self, id: str) -> dict[str, Any]:
+        """A run as the JSON document has it, without events and facts, only with the steps that were not simply as wanted.
+
+        The beginning of an id is enough where no other run's begins so; `last` is the newest. Raises UsageError.
+        """
+        with schema.named(self.path):
+            run = self._named(id)
+            head = self._row(
+                "SELECT id, command, started, ended, playbook, inventory, exit_code, error FROM run WHERE id = ?", run
+            )
+            head["run"] = head.pop("id")
+            head["error"] = json.loads(head["error"] or "null")
+            head["started"], head["ended"] = (_time(head[key]).isoformat() for key in ("started", "ended"))
+            ids = self._database.execute(
+                "SELECT host.id, name FROM outcome JOIN host ON host.id = host WHERE run = ? ORDER BY name, address",
+                (run,),
+            ).fetchall()
+            return {**head, "hosts": {name: self._outcome(run, host) for host, name in ids}}
+
+    def _outcome(self, run: str, host: int) -> dict[str, Any]:
+        made = self._row(
+            "SELECT address, status, error, simulated, rebooted, steps AS steps_planned, seconds FROM outcome"
+            " JOIN host ON host.id = host WHERE run = ? AND host = ?", run, host,
+        )  # fmt: skip
+        made["error"], made["rebooted"] = json.loads(made["error"] or "null"), bool(made["rebooted"])
+        of = "WHERE run = ? AND host = ? ORDER BY position"
+        made["steps"] = self._rows(f"SELECT name, status, reason FROM step {of}", run, host)
+        made["changes"] = [
+            {**row, "disruptive": bool(row["disruptive"]), "done": bool(row["done"])}
+            for row in self._rows(
+                f"SELECT step, action, subject, before, after, disruptive, leads_to, done FROM change {of}", run, host
+            )
+        ]
+        sayings = self._rows(f"SELECT saying.finding FROM finding JOIN saying ON saying.id = saying {of}", run, host)
+        made["findings"] = [json.loads(row["finding"]) for row in sayings]
+        return made
+
+    def _named(self, id: str) -> str:
+        found = [row[0] for row in self._database.execute("SELECT id FROM run ORDER BY started DESC, id DESC")]
+        matching = found[:1] if id == "last" else [one for one in found if one.startswith(id) and id]
+        if id in matching:
+            return id
+        if len(matching) != 1:
+            what = f"{len(matching)} runs begin so" if matching else "no run of that id is in the history"
+            raise UsageError(f"run '{id}'", what, "a run's id, its beginning, or `last`", "invoke history.list")
+        return str(matching[0])
+
+    def diff(self, host: str, since: datetime.datetime, address: str = "") -> list[Changed]:
+        """What became different on a host since a time, oldest first: facts leaf by leaf, and the changes that runs made.
+
+        Raises UsageError for a host that no run has seen.
+        """
+        with schema.named(self.path):
+            one = self._database.execute(
+                "SELECT host.id FROM host LEFT JOIN outcome ON outcome.host = host.id LEFT JOIN run ON run.id = outcome.run"
+                " WHERE name = ? AND (? = '' OR address = ?) ORDER BY run.started DESC LIMIT 1", (host, address, address),
+            ).fetchone()  # fmt: skip
+            if not one:
+                known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
+                todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
+                raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
+            return sorted(
+                [*self._facts_since(one[0], since.timestamp()), *self._made_since(one[0], since.timestamp())],
+                key=lambda change: change.at,
+            )
+
+    def _facts_since(self, host: int, since: float) -> Iterator[Changed]:
+        rows = self._database.execute(
+            "SELECT now.name, was.value, now.value, now.first_seen, now.run FROM fact AS now JOIN fact AS was ON was.id ="
+            " (SELECT max(id) FROM fact WHERE host = now.host AND name = now.name AND id < now.id)"
+            " WHERE now.host = ? AND now.first_seen >= ? ORDER BY now.id",
+            (host, since),
+        )
+        for name, was, now, at, run in rows:
+            for path, before, after in compared(json.loads(was), json.loads(now)):
+                joined = path if path.startswith("[") or not path else f".{path}"
+                yield Changed(_time(at), "fact", name + joined, before, after, run)
+
+    def _made_since(self, host: int, since: float) -> Iterator[Changed]:
+        rows = self._database.execute(
+            "SELECT ended, subject, before, after, run FROM change JOIN run ON run.id = run"
+            " WHERE host = ? AND ended >= ? AND done ORDER BY ended, position",
+            (host, since),
+        )
+        for at, subject, before, after, run in rows:
+            yield Changed(_time(at), "change", subject, before, after, run)
+
+    def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        cursor = self._database.execute(query, values)
+        return [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in cursor]
+
+    def _row(self, query: str, *values: Any) -> dict[str, Any]:
+        return self._rows(query, *values)[0]
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that nobody else writes beside; all of it, or nothing."""
+        with schema.named(self.path):
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+
+def _time(epoch: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)

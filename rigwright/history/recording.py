@@ -1,0 +1,118 @@
+"""A run's JSON document as rows, and what is too old taken away; inside a transaction of the caller's."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from rigwright.errors import UsageError
+
+KEPT_DAYS = 400
+"""How long runs and former values are kept, unless RIGWRIGHT_HISTORY_DAYS says otherwise: a year and a month."""
+
+LARGEST = 1 << 16
+"""A value over so many characters of JSON is not kept: no fact that is worth it is that long, and a host may say anything."""
+
+
+def kept_days() -> float:
+    """RIGWRIGHT_HISTORY_DAYS, or KEPT_DAYS. Raises UsageError when that is no number of days."""
+    given = os.environ.get("RIGWRIGHT_HISTORY_DAYS", "")
+    if not given:
+        return KEPT_DAYS
+    if not given.isdigit() or int(given) < 1:
+        raise UsageError("RIGWRIGHT_HISTORY_DAYS", f"'{given}'", "a whole number of days, 1 or more")
+    return int(given)
+
+
+def epoch(text: object, otherwise: float) -> float:
+    """Seconds since 1970 of an ISO time."""
+    return datetime.datetime.fromisoformat(text).timestamp() if isinstance(text, str) and text else otherwise
+
+
+def run(database: sqlite3.Connection, document: Mapping[str, Any], started: float, ended: float) -> None:
+    """The run and all that it says of its hosts are rows; a run of the same id is replaced."""
+    id = str(document["run"])
+    database.execute("DELETE FROM run WHERE id = ?", (id,))
+    playbook, inventory = (_text(document.get(key)) for key in ("playbook", "inventory"))
+    _insert(
+        database, "run", id, document["command"], started, ended, playbook, inventory, document["exit_code"],
+        _json(document.get("error")),
+    )  # fmt: skip
+    for name, one in document["hosts"].items():
+        host = _host(database, _text(name), _text(one.get("address") or name))
+        _outcome(database, id, host, one)
+        _facts(database, id, host, one["kept"], ended)
+
+
+def _host(database: sqlite3.Connection, name: str, address: str) -> int:
+    database.execute("INSERT OR IGNORE INTO host (name, address) VALUES (?, ?)", (name, address))
+    row = database.execute("SELECT id FROM host WHERE name = ? AND address = ?", (name, address)).fetchone()
+    return int(row[0])
+
+
+def _outcome(database: sqlite3.Connection, run: str, host: int, one: Mapping[str, Any]) -> None:
+    steps = one["steps"]
+    _insert(
+        database, "outcome", run, host, one["status"], _json(one["error"]), _text(one["simulated"]), bool(one["rebooted"]),
+        len(steps), one["seconds"],
+    )  # fmt: skip
+    for number, step in enumerate(steps):
+        if step["status"] not in ("ok", "skipped"):
+            _insert(database, "step", run, host, number, *(_text(step[key]) for key in ("name", "status", "reason")))
+    for number, change in enumerate(one["changes"]):
+        words = [_text(change[key]) for key in ("step", "action", "subject", "before", "after")]
+        rest = (bool(change["disruptive"]), _text(change["leads_to"]), bool(change["done"]))
+        _insert(database, "change", run, host, number, *words, *rest)
+    for number, finding in enumerate(one["findings"]):
+        text = json.dumps(finding, sort_keys=True)
+        saying = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+        database.execute("INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", (saying, finding["verdict"], text))
+        _insert(database, "finding", run, host, number, saying)
+
+
+def _facts(database: sqlite3.Connection, run: str, host: int, facts: Mapping[str, Any], seen: float) -> None:
+    """A value that is the last one's is only seen again; another one is a new row."""
+    for name, value in facts.items():
+        text = json.dumps(value, sort_keys=True)
+        if len(text) > LARGEST:
+            continue
+        last = database.execute(
+            "SELECT id, value FROM fact WHERE host = ? AND name = ? ORDER BY id DESC LIMIT 1", (host, name)
+        ).fetchone()
+        if last and last[1] == text:
+            database.execute("UPDATE fact SET last_seen = max(last_seen, ?) WHERE id = ?", (seen, last[0]))
+        else:
+            _insert(database, "fact", None, host, name, text, seen, seen, run)
+
+
+def prune(database: sqlite3.Connection, before: float) -> None:
+    """Runs that began before a time are gone, but for the newest of each host; so are values that were last seen before it
+    and are not the last; and what nothing refers to any more."""
+    database.execute(
+        "DELETE FROM run WHERE started < ? AND id NOT IN (SELECT (SELECT run.id FROM outcome JOIN run ON run.id = run"
+        " WHERE outcome.host = host.id ORDER BY started DESC LIMIT 1) FROM host WHERE host.id IN (SELECT host FROM outcome))",
+        (before,),
+    )
+    if database.execute("SELECT changes()").fetchone()[0]:
+        database.execute("DELETE FROM saying WHERE id NOT IN (SELECT saying FROM finding)")
+    database.execute(
+        "DELETE FROM fact WHERE last_seen < ? AND id NOT IN (SELECT max(id) FROM fact GROUP BY host, name)", (before,)
+    )
+
+
+def _insert(database: sqlite3.Connection, table: str, *values: object) -> None:
+    database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _text(value: object) -> str:
+    """A text that SQLite takes: bytes of a path that are no UTF-8 become question marks."""
+    return str("" if value is None else value).encode("utf-8", "replace").decode()

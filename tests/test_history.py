@@ -1,0 +1,390 @@
+"""The history: what a run leaves, what is read of it later, and a file that is damaged, foreign, newer or read-only."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright import commands
+from rigwright.errors import HistoryError, UsageError
+from rigwright.history import History, file, schema, set_aside
+
+NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.timezone.utc)
+FINDING = {"check": "swap.off", "subject": "swap", "verdict": "fail", "seen": "8 GiB", "wanted": "none", "cause": "", "fix": ""}  # fmt: skip
+CHANGE = {
+    "step": "Swap off", "action": "change", "subject": "swap", "before": "8 GiB", "after": "", "disruptive": False,
+    "leads_to": "", "done": True,
+}  # fmt: skip
+
+
+def run_of(number: int, facts: dict[str, Any] | None = None, **host: Any) -> dict[str, Any]:
+    """The document of run `r<number>`, `number` hours after noon, of the host servbadge at 192.0.2.10."""
+    one = {
+        "address": "192.0.2.10", "status": "ok", "error": None, "steps": [], "changes": [], "findings": [],
+        "kept": facts or {}, "simulated": "", "rebooted": False, "seconds": 1.5,
+    }  # fmt: skip
+    at = NOON + datetime.timedelta(hours=number)
+    return {
+        "run": f"r{number}", "command": "verify", "started": at.isoformat(), "playbook": "p.yml", "inventory": "inventory",
+        "ended": (at + datetime.timedelta(seconds=2)).isoformat(), "exit_code": 0, "error": None,
+        "hosts": {"servbadge": {**one, **host}},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a history is to be."""
+    return tmp_path / "state" / "history.sqlite"
+
+
+@pytest.fixture
+def history(path: Path) -> Any:
+    """A history without runs."""
+    with History.open(path) as opened:
+        yield opened
+
+
+# --- runs
+
+
+def test_a_run_comes_back_as_it_was(history: History) -> None:
+    steps = [
+        {"name": "Swap off", "status": "changed", "reason": "", "notes": []},
+        {"name": "Fine", "status": "ok", "reason": "", "notes": []},
+    ]
+    error = {"where": "Swap off", "found": "no", "wanted": "yes", "todo": "swapoff"}
+    told = run_of(0, steps=steps, changes=[CHANGE], findings=[FINDING], error=error, status="failed", rebooted=True)
+    history.record(told)
+    found = history.run("r0")
+    assert (found["run"], found["command"], found["playbook"], found["exit_code"]) == ("r0", "verify", "p.yml", 0)
+    assert (found["started"], found["ended"]) == (told["started"], told["ended"])
+    host = found["hosts"]["servbadge"]
+    assert host["steps"] == [{"name": "Swap off", "status": "changed", "reason": ""}]
+    assert (host["steps_planned"], host["changes"], host["findings"]) == (2, [CHANGE], [FINDING])
+    assert (host["status"], host["error"], host["rebooted"]) == ("failed", error, True)
+
+
+def test_runs_newest_first_with_what_counts(history: History) -> None:
+    history.record(run_of(0, changes=[CHANGE, {**CHANGE, "done": False}]))
+    history.record(run_of(1, findings=[FINDING, {**FINDING, "verdict": "pass"}, {**FINDING, "verdict": "unknown"}]))
+    second, first = history.runs()
+    assert (first.id, first.started, first.seconds) == ("r0", NOON, 2.0)
+    assert [(one.name, one.changes, one.failed) for one in (*first.hosts, *second.hosts)] == [
+        ("servbadge", 1, 0),
+        ("servbadge", 0, 2),
+    ]
+    assert [run.id for run in history.runs(limit=1)] == ["r1"]
+    assert [run.id for run in history.runs(host="servbadge")] == ["r1", "r0"]
+    assert history.runs(host="other") == []
+
+
+def test_a_run_is_named_by_its_beginning(history: History) -> None:
+    for number in (0, 1, 10):
+        history.record(run_of(number))
+    assert [history.run(word)["run"] for word in ("last", "r0", "r1", "r10")] == ["r10", "r0", "r1", "r10"]
+    for word, found in (("r", "3 runs begin so"), ("x", "no run of that id"), ("", "no run of that id")):
+        with pytest.raises(UsageError, match=found):
+            history.run(word)
+
+
+def test_a_run_that_is_recorded_again_is_one_run(history: History) -> None:
+    for _ in range(2):
+        history.record(run_of(0, {"os.cpu": "one"}, findings=[FINDING]))
+    assert [run.hosts[0].failed for run in history.runs()] == [1]
+    assert history.diff("servbadge", NOON - datetime.timedelta(days=1)) == []
+
+
+# --- facts
+
+
+def test_a_fact_is_kept_once_while_it_stays(history: History) -> None:
+    for number, kernel in enumerate(("6.1", "6.1", "6.8", "6.1")):
+        history.record(run_of(number, {"os.running_kernel": kernel}))
+        seen = history.last("servbadge", "os.running_kernel")
+        assert seen is not None
+        assert (seen.value, seen.run) == (kernel, f"r{max(0, number - 1) if number < 2 else number}")
+    assert seen.first_seen == seen.last_seen == NOON + datetime.timedelta(hours=3, seconds=2)
+    rows = history._database.execute("SELECT value FROM fact ORDER BY id").fetchall()
+    assert [row[0] for row in rows] == ['"6.1"', '"6.8"', '"6.1"']
+
+
+def test_what_no_run_saw(history: History) -> None:
+    history.record(run_of(0, {"os.cpu": "one"}))
+    assert history.last("servbadge", "never") is history.last("other", "os.cpu") is None
+
+
+def test_an_endless_value_is_not_kept(history: History) -> None:
+    history.record(run_of(0, {"os.cpu": "one"}))
+    history.record(run_of(1, {"os.cpu": "x" * 70000}))
+    seen = history.last("servbadge", "os.cpu")
+    assert seen is not None
+    assert seen.value == "one"
+
+
+def test_a_name_at_another_address_is_another_machine(history: History) -> None:
+    """A simulated servbadge is not the real one's past."""
+    history.record(run_of(0, {"os.cpu": "real"}))
+    history.record(run_of(1, {"os.cpu": "lab"}, address="10.99.1.10"))
+    history.record(run_of(2, {"os.cpu": "real"}))
+    assert history.diff("servbadge", NOON) == history.diff("servbadge", NOON, "10.99.1.10") == []
+    for address, value in (("", "real"), ("192.0.2.10", "real"), ("10.99.1.10", "lab")):
+        seen = history.last("servbadge", "os.cpu", address)
+        assert seen is not None
+        assert seen.value == value
+
+
+def test_what_changed_since(history: History) -> None:
+    gpus = [{"uuid": "GPU-a", "power_limit_w": 300.0}, {"uuid": "GPU-b", "power_limit_w": 300.0}]
+    history.record(run_of(0, {"gpu.gpus": gpus, "os.running_kernel": "6.1"}))
+    history.record(run_of(1, {"gpu.gpus": [gpus[1], {**gpus[0], "power_limit_w": 200.0}], "os.running_kernel": "6.8"}))
+    history.record(run_of(2, {"gpu.gpus": [gpus[1], {"uuid": "GPU-c", "power_limit_w": 300.0}]}, changes=[CHANGE]))
+    since = NOON + datetime.timedelta(minutes=30)
+    told = [(one.run, one.kind, one.subject, one.before, one.after) for one in history.diff("servbadge", since)]
+    assert told == [
+        ("r1", "fact", "gpu.gpus[GPU-a].power_limit_w", "300.0", "200.0"),
+        ("r1", "fact", "os.running_kernel", "6.1", "6.8"),
+        ("r2", "fact", "gpu.gpus[GPU-c]", "", "new"),
+        ("r2", "fact", "gpu.gpus[GPU-a]", "there", "gone"),
+        ("r2", "change", "swap", "8 GiB", ""),
+    ]
+    later = NOON + datetime.timedelta(hours=1, minutes=30)
+    assert [one.run for one in history.diff("servbadge", later)] == ["r2"] * 3
+    with pytest.raises(UsageError, match="no run has seen it") as caught:
+        history.diff("servbadg", NOON)
+    assert caught.value.todo == "the history knows servbadge"
+
+
+# --- what is too old
+
+
+def test_old_runs_and_values_go_and_the_newest_stays(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", "30")
+    other = run_of(1, {"os.cpu": "other's"}, address="192.0.2.11")
+    other["hosts"]["other"] = other["hosts"].pop("servbadge")
+    for told in (run_of(0, {"os.cpu": "old"}, findings=[FINDING]), other, run_of(24, {"os.cpu": "new"})):
+        history.record(told)
+    assert len(history.runs()) == 3
+    history.record(run_of(24 * 60, {"os.running_kernel": "6.8"}))
+    assert [run.id for run in history.runs()] == ["r1440", "r1"]  # the last that was heard of `other` stays
+    seen, others = history.last("servbadge", "os.cpu"), history.last("other", "os.cpu")
+    assert seen is not None
+    assert others is not None
+    assert (seen.value, others.value) == ("new", "other's")
+    counts = [history._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("fact", "saying", "finding")]  # fmt: skip
+    assert counts == [3, 0, 0]
+
+
+def test_room_is_given_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", "1")
+    findings = [{**FINDING, "subject": f"{number} {'x' * 900}"} for number in range(2000)]
+    with History.open(path) as history:
+        history.record(run_of(0, findings=findings))
+    full = path.stat().st_size
+    with History.open(path) as history:
+        history.record(run_of(100))
+    assert path.stat().st_size < full / 2
+
+
+@pytest.mark.parametrize("given", ["x", "0", "-1", "1.5"])
+def test_days_that_are_none(history: History, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", given)
+    with pytest.raises(UsageError, match=given):
+        history.record(run_of(0))
+    assert history.runs() == []
+
+
+# --- the file
+
+
+def test_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", "~/h.sqlite")
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert str(file()) == "/home/anna/h.sqlite"
+    monkeypatch.delenv("RIGWRIGHT_HISTORY")
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/anna/state")
+    assert str(file()) == "/home/anna/state/rigwright/history.sqlite"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    assert str(file()) == "/home/anna/.local/state/rigwright/history.sqlite"
+
+
+def test_only_the_owner_reads_it(history: History) -> None:
+    assert history.path.stat().st_mode & 0o777 == 0o600
+    assert history.path.parent.stat().st_mode & 0o777 == 0o700
+    assert history._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_nothing_is_made_to_read(path: Path) -> None:
+    with pytest.raises(HistoryError, match="no history yet"):
+        History.open(path, write=False)
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("text", [b"not a database at all " * 60, b"SQLite format 3\0" + b"\1" * 4000])
+def test_a_damaged_file_is_named_and_left(path: Path, text: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(text)
+    with pytest.raises(HistoryError, match="is damaged") as caught:
+        History.open(path)
+    assert caught.value.where == str(path)
+    assert "history.set-aside" in caught.value.todo
+    assert path.read_bytes() == text
+
+
+def test_damage_within(path: Path) -> None:
+    """A file that opens, and is broken where the runs stand."""
+    with History.open(path) as history:
+        for number in range(50):
+            history.record(run_of(number, {"os.cpu": "x" * number}))
+    text = bytearray(path.read_bytes())
+    text[4096:] = b"\xff" * (len(text) - 4096)
+    path.write_bytes(text)
+    with pytest.raises(HistoryError, match="is damaged"), History.open(path) as history:
+        history.record(run_of(99))
+    assert path.read_bytes() == bytes(text)
+
+
+def test_set_aside_keeps_all_and_begins_anew(path: Path) -> None:
+    first = History.open(path)
+    first.record(run_of(0))
+    aside = set_aside(path)  # while another process has it open: what it wrote last is in the -wal file
+    first.close()
+    with History.open(path) as history:
+        assert history.runs() == []
+    with History.open(aside, write=False) as history:
+        assert [run.id for run in history.runs()] == ["r0"]
+
+
+def test_a_newer_file_is_left(path: Path) -> None:
+    History.open(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    database.close()
+    for write in (True, False):
+        with pytest.raises(HistoryError, match="of a newer rigwright"):
+            History.open(path, write=write)
+
+
+def test_another_programs_file_is_left(path: Path) -> None:
+    path.parent.mkdir()
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE places (x)")
+    database.close()
+    with pytest.raises(HistoryError, match="another program's database"):
+        History.open(path)
+
+
+def test_a_place_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file" / "history.sqlite", tmp_path):
+        with pytest.raises(HistoryError, match="cannot be"):
+            History.open(path)
+
+
+# --- two at once
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.test_history import run_of
+from rigwright.history import History
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    with History.open(Path(sys.argv[1])) as history:
+        told = run_of(number, {"os.cpu": f"cpu {number}"})
+        history.record(told)
+"""
+
+
+def test_two_processes_record_side_by_side(path: Path) -> None:
+    """From the first moment on: both find no file."""
+    spans = (("0", "40"), ("100", "140"))
+    both = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), *span]) for span in spans]
+    assert [process.wait(60) for process in both] == [0, 0]
+    with History.open(path, write=False) as history:
+        assert len(history.runs()) == 80
+        assert history._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_one_that_holds_it_is_waited_for_and_then_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    History.open(path).close()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.3, other.rollback)
+    timer.start()
+    with History.open(path) as history:
+        history.record(run_of(0))
+    timer.join()
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(schema, "BUSY_S", 0.2)
+    with History.open(path) as history, pytest.raises(HistoryError, match="another process has held it"):
+        history.record(run_of(1))
+    with History.open(path, write=False) as history:
+        assert [run.id for run in history.runs()] == ["r0"]  # a reader does not wait
+    other.close()
+
+
+def test_a_run_is_recorded_whole_or_not_at_all(history: History) -> None:
+    told = copy.deepcopy(run_of(0, {"os.cpu": "x"}, changes=[CHANGE]))
+    told["hosts"]["other"] = {"status": "ok"}
+    with pytest.raises(KeyError):
+        history.record(told)
+    assert history.runs() == []
+    assert history.last("servbadge", "os.cpu") is None
+
+
+# --- of a run itself
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """An inventory of two hosts at which nothing listens; one has a password."""
+    hosts = "gpu:\n  vars: {ansible_host: 127.0.0.1, ansible_port: 9}\n  hosts: {one: , two: {ansible_become_password: hunter2}}\n"
+    (tmp_path / "hosts.yml").write_text(hosts)
+    return tmp_path / "hosts.yml"
+
+
+def test_a_run_records_itself(closed: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+    for command in ("facts", "verify"):
+        assert commands.run(command, host="all", inventory=str(closed), playbook=str(play(closed))) == 3
+    assert commands.run("facts", host="nobody", inventory=str(closed)) == 1  # nothing was asked of any host
+    with History.open(path, write=False) as history:
+        second, first = history.runs()
+        assert (first.command, second.command, second.exit_code) == ("facts", "verify", 3)
+        assert (second.inventory, second.playbook, first.playbook) == (str(closed), str(play(closed)), "")
+        assert [(one.name, one.address, one.status) for one in second.hosts] == [
+            ("one", "127.0.0.1", "unreachable"),
+            ("two", "127.0.0.1", "unreachable"),
+        ]
+        assert "refused" in history.run("last")["hosts"]["two"]["error"]["found"]
+    assert b"hunter2" not in b"".join(one.read_bytes() for one in path.parent.iterdir())
+
+
+def play(beside: Path) -> Path:
+    """A playbook of one check."""
+    path = beside.with_name("play.yml")
+    path.write_text("- name: A play\n  hosts: all\n  checks:\n    - driver.versions_equal: {}\n")
+    return path
+
+
+def test_a_history_that_cannot_be_used_costs_the_run_nothing(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code, the document and the text of the run are what they are without; a line on stderr says the rest."""
+    damaged = tmp_path / "history.sqlite"
+    damaged.write_bytes(b"no database " * 100)
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(damaged))
+    assert commands.run("facts", host="one", inventory=str(closed), json="-") == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["hosts"]["one"]["status"] == "unreachable"
+    assert f"warn the history has not recorded this run: {damaged}: is damaged" in err
+    assert damaged.read_bytes() == b"no database " * 100
