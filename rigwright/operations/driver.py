@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -16,7 +16,7 @@ from rigwright.facts import apt as dpkg
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
-from rigwright.families import BESIDE, KERNELS, branch_of, holding, upstream
+from rigwright.families import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
 from rigwright.operations import apt
 from rigwright.positions import place
 from rigwright.preferences import pin_path
@@ -117,6 +117,7 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
     if wrong:
         others = _others(there, found)
         before = sorted({now[name].version for name in wrong if name in now} | set(others.values()))
+        freed = _freed(facts, others, found.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
         exact = [name for name in found.closure if found.source or name.startswith("linux-")]
@@ -127,7 +128,7 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
             ", ".join(before),
             found.version,
             (
-                *([command("apt-mark", "unhold", *others)] if others else []),
+                *([command("apt-mark", "unhold", *others, *freed)] if others else []),
                 apt.install([*words, *(f"{name}-" for name in others)]),
             ),
             leads_to="reboot",
@@ -138,7 +139,7 @@ def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]
     """What is installed of another driver, and in the way of this one: another branch's, named after another release, or
     the other kind of module."""
     own = found.version.split(".")[0]
-    kind = r"nvidia-dkms-|nvidia-headless-\d" if found.kernel else "linux-(modules|objects|signatures)-nvidia-"
+    kind = "linux-(modules|objects|signatures)-nvidia-" + (r"|nvidia-dkms-|nvidia-headless-\d" if found.kernel else "")
     return {
         name: package.version
         for name, package in there.items()
@@ -146,6 +147,18 @@ def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]
         and package.version
         and (re.match(kind, name) or _of_another(name, branch_of(package.version), own, found.version))
     }
+
+
+def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:
+    """The held packages of the kernels that built modules went with: those modules go, so the kernels need no hold."""
+    before = {kernel_of(name) for name in others} - {"", kernel}
+    if not before:
+        return []
+    there = facts(dpkg.matching(*KERNELS))
+    kept = holding(there, kernel) if kernel else []
+    return sorted(
+        {name for one in before for name in holding(there, one) if there[name].held} - set(kept) - set(others)
+    )
 
 
 def _of_another(name: str, branch: str, own: str, version: str) -> bool:

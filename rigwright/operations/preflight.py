@@ -9,6 +9,7 @@ from rigwright.errors import HostError
 from rigwright.facts import Facts, apt
 from rigwright.facts import driver as state
 from rigwright.facts import os as system
+from rigwright.facts.os import OsRelease
 from rigwright.families import wants_prebuilt
 from rigwright.shell import command
 from rigwright.wanted import Driver
@@ -52,7 +53,7 @@ def passed(
             "preflight",
             "Secure Boot is on: it refuses a driver module that is built on the host",
             "Secure Boot off, or a machine owner key enrolled at the console",
-            "turn Secure Boot off in the firmware, or enrol a key (mokutil --import) and set secure_boot: true",
+            _with_secure_boot(release, driver),
         )
     if runfile is not None:
         raise HostError(
@@ -64,6 +65,13 @@ def passed(
     if holders:
         names = ", ".join(f"{one.name} ({one.pid})" for one in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
+
+
+def _with_secure_boot(release: OsRelease, driver: Driver | None) -> str:
+    key = "/var/lib/dkms/mok.pub" if release.id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
+    enrol = f"enrol dkms' key (sudo mokutil --import {key}, reboot, confirm at the console) and set secure_boot: true"
+    prebuilt = "modules: auto takes Ubuntu's signed module; or " if driver and release.id == "ubuntu" else ""
+    return f"{prebuilt}turn Secure Boot off in the firmware, or {enrol}"
 
 
 def settled(facts: Facts) -> Iterator[Change]:
