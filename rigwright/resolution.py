@@ -115,7 +115,13 @@ def moves_it(move: Move, found: Resolution) -> bool:
         return True
     if move.name in found.closure or re.match(r"cuda-(?!keyring|.*config-common)", move.name):
         return True
-    return "nvidia" in move.name and move.name not in BESIDE and bool(branch_of(move.version))
+    return brings_driver(move)
+
+
+def brings_driver(move: Move) -> bool:
+    """Whether a step of an installation brings a part of a driver."""
+    part = "nvidia" in move.name or move.name.startswith(("cuda-drivers", "libcuda1"))
+    return part and move.name not in BESIDE and bool(branch_of(move.version))
 
 
 def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resolution:

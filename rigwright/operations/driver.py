@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.change import Change, Note
-from rigwright.choices import choices, counted, counted_of, unknown_model
+from rigwright.choices import choices, counted, counted_of, rig_branch, unknown_model
 from rigwright.compatibility import card_of, check_branch, check_cuda, check_toolkit
 from rigwright.errors import HostError
 from rigwright.facts import Facts, Unavailable, archive, files, gpu, history, pci
@@ -62,6 +62,8 @@ def supported(
         if cuda:
             check_cuda(known, cuda.toolkit)
         yield from said
+    if rig:
+        yield from rig_branch(rig, driver, today)
     if limits and limits.application_clocks and int(driver.branch) > catalogue.application_clocks_until():
         raise HostError(
             "limits.application_clocks",
