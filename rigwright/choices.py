@@ -56,6 +56,16 @@ def _verbs(verbs: Sequence[str], driver: Driver) -> str:
     return "by " + " or ".join(left) if left else "cannot be set"
 
 
+def rig_branch(rig: Rig, driver: Driver, today: datetime.date) -> Iterator[Note]:
+    """Where a branch has ended, or is another than the rig's: what the rig says, on which evidence, and what to measure."""
+    branch = catalogue.branches().get(driver.branch)
+    evidence = f"the rig {rig.key} says driver {rig.driver} ({rig.sources['driver']})"
+    if driver.branch != rig.driver:
+        yield Note(f"{evidence}, and here it is {driver.branch}: measure P2P before and after the change", warn=True)
+    elif branch and branch.eol and branch.eol < today:
+        yield Note(f"{evidence}; before a move to another branch, and after it, measure P2P")
+
+
 def _branch(found: Fit, driver: Driver, today: datetime.date) -> Note:
     last = f"{found.branches[-1]}, the last for {found.last_by}" if found.last_by else "the newest"
     text = f"driver {driver.version or driver.branch}: the GPUs run {found.branches[0]} to {last}"
@@ -66,5 +76,6 @@ def _branch(found: Fit, driver: Driver, today: datetime.date) -> Note:
         return Note(f"{text}, supported until {branch.eol}" if branch.eol else text)
     better = catalogue.branches()[found.recommended]
     ahead = better.eol is not None and better.eol >= today
-    instead = f"; {better.name} is supported until {better.eol}" if ahead else ""
+    module = f" ({found.flavours[0]})" if len(found.flavours) == 1 else ""
+    instead = f"; recommended: {better.name}{module}, supported until {better.eol}" if ahead else ""
     return Note(f"{text}; {branch.name} is end of life since {branch.eol}{instead}", warn=True)

@@ -197,6 +197,16 @@ def check_toolkit(driver: Driver, toolkit: str) -> str:
     )
 
 
+def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool:
+    """Whether all GPUs and the driver run a CUDA toolkit, if only by minor-version compatibility."""
+    try:
+        check_cuda(gpus, toolkit)
+        check_toolkit(driver, toolkit)
+    except HostError:
+        return False
+    return True
+
+
 def torch_wheel(models: Collection[catalogue.Model], driver: Driver) -> str | None:
     """The newest line of PyTorch's wheels that has kernels for all models and runs on the driver; None where none is known."""
     branch = catalogue.branches().get(driver.branch)

@@ -3,46 +3,75 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
 from rigwright.compatibility import card_of, flavour_of, needs_fabric_manager
 from rigwright.errors import HostError
-from rigwright.facts import Facts, archive, files, pci
+from rigwright.facts import Facts, archive, files, grub, pci
+from rigwright.facts import driver as state
 from rigwright.facts import os as system
+from rigwright.facts.apt import Move
 from rigwright.facts.os import OsRelease
+from rigwright.families import (
+    BESIDE,
+    BLOCK,
+    UNBRANCHED,
+    branch_of,
+    families,
+    flavours_of,
+    kernel_of,
+    prebuilt,
+    upstream,
+    wants_prebuilt,
+)
+from rigwright.offers import (
+    Choice,
+    built_already,
+    built_here,
+    fits,
+    module_names,
+    nowhere,
+    transitional,
+    without_module,
+)
 from rigwright.preferences import pin_path, pin_text
-from rigwright.versions import numbers
 from rigwright.wanted import CudaSource, Driver
 
 PIN = "nvidia"
-FABRIC_MANAGER = "nvidia-fabricmanager"
-BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
-"""Packages with a driver's version that work beside every driver."""
-BLOCK = "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ cuda-drivers*"
-"""Names that carry a driver branch; with the closure pinned first, every other branch is kept out. Not nvidia-container-toolkit."""
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """The driver that a host will have: its exact version, where it comes from and why, and every package at its version."""
+    """The driver that a host will have: its exact version, where it comes from and why, and every package at its version.
+
+    `kernel`: the one that its module is built for already, and that is held with it; "" where dkms builds the module.
+    """
 
     version: str
     source: str
     reason: str
     closure: dict[str, str]
+    kernel: str = ""
+
+    @property
+    def modules(self) -> dict[str, list[str]]:
+        """The packages with versions of their own, by version: built modules, and the kernel that they are for."""
+        found: dict[str, list[str]] = {}
+        for name, version in sorted(self.closure.items()):
+            if name.startswith("linux-"):
+                found.setdefault(version, []).append(name)
+        return found
 
 
-def upstream(version: str) -> str:
-    """535.261.03 of a package version 535.261.03-0ubuntu1, epoch or none."""
-    return re.split(r"[-+~]", version.split(":", 1)[-1])[0]
+@dataclass(frozen=True)
+class _Found:
+    """What makes the driver, from where and why."""
 
-
-def branch_of(version: str) -> str:
-    """The driver branch that a package version belongs to, "" when it is no driver's version (container toolkit 1.14)."""
-    found = re.match(r"(\d{3})\.\d", upstream(version))
-    return found[1] if found else ""
+    choice: Choice
+    source: str
+    reason: str
+    remote: archive.Repository | None = None
 
 
 def repository(os_release: OsRelease, given: CudaSource | None) -> archive.Repository:
@@ -59,85 +88,137 @@ def repository(os_release: OsRelease, given: CudaSource | None) -> archive.Repos
     )
 
 
-def families(
-    branch: str, os_release: OsRelease, flavour: str = "proprietary", fabric_manager: bool = False
-) -> tuple[tuple[str, ...], ...]:
-    """The sets of packages that make a server's driver with that kernel module, best first; the fabric manager is of the driver's version."""
-    also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
-    if os_release.id == "debian":
-        module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
-        tesla = f"nvidia-tesla-{branch}"  # a second branch, kept for servers beside the release's own
-        libraries = (f"lib{tesla}-cuda1", f"lib{tesla}-cfg1")
-        own = (module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also)
-        if flavour == "open":
-            return (own,)
-        return own, (f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *also)
-    end = "-open" if flavour == "open" else ""
-    return (
-        (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server", *also),
-        (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}", *also),
-    )
+def block(os_release: OsRelease) -> str:
+    """The names that the pin keeps out; on Debian the driver's own packages are called as NVIDIA's newest are."""
+    return BLOCK if os_release.id == "debian" else f"{BLOCK} {UNBRANCHED}"
 
 
 def pinned(facts: Facts, driver: Driver) -> Resolution | None:
     """The driver that the host's own pin names, when it is what is wanted: then nothing needs to be asked of apt."""
     now = facts(files.file(pin_path(PIN)))
-    if now is None:
+    stanzas = (
+        re.findall(r"^Package: (.+)\nPin: version (\S+)\nPin-Priority: 1001$", now.text, re.MULTILINE) if now else []
+    )
+    if not stanzas or not re.fullmatch(r"[0-9.]+\*", stanzas[0][1]):
         return None
-    names = re.search(r"^Package: (.+)$", now.text, re.MULTILINE)
-    version = re.search(r"^Pin: version ([0-9.]+)\*$", now.text, re.MULTILINE)
-    if not names or not version or not _fits(version[1], driver):
+    version = stanzas[0][1].removesuffix("*")
+    if not fits(version, driver):
         return None
-    return Resolution(version[1], "", "pinned", dict.fromkeys(names[1].split(), version[1]))
+    closure = {name: each.removesuffix("*") for names, each in stanzas for name in names.split()}
+    kernel = next((release for name in closure if (release := kernel_of(name))), "")
+    return Resolution(version, "", "pinned", closure, kernel)
 
 
-def _fits(version: str, driver: Driver) -> bool:
-    return version == driver.version if driver.version else version.startswith(f"{driver.branch}.")
+def moves_it(move: Move, found: Resolution) -> bool:
+    """Whether a step of an upgrade would move what a pin is to keep: the driver, another one, CUDA, or a held kernel."""
+    if found.kernel and re.match(r"linux-(image|headers|modules|generic|virtual|lowlatency)", move.name):
+        return True
+    if move.name in found.closure or re.match(r"cuda-(?!keyring|.*config-common)", move.name):
+        return True
+    return brings_driver(move)
+
+
+def brings_driver(move: Move) -> bool:
+    """Whether a step of an installation brings a part of a driver."""
+    part = "nvidia" in move.name or move.name.startswith(("cuda-drivers", "libcuda1"))
+    return part and move.name not in BESIDE and bool(branch_of(move.version))
 
 
 def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resolution:
     """The driver's exact version and closure.
 
-    Raises HostError: no such release, no source has it, only transitional packages, another branch would come along.
+    Raises HostError: no such release, no source has it, only transitional packages, another branch would come along, no
+    built module for the kernel where one is wanted.
     """
-    os_release, _, gpus, switches = facts.all(system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches)
+    asked = (system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches, state.secure_boot)
+    os_release, _, gpus, switches, secured = facts.all(*asked)
+    signed = wants_prebuilt(driver, os_release, secured)
     kept = pinned(facts, driver)
-    if kept:
+    if kept and _stands(facts, kept, driver, signed):
         return kept
-    remote = repository(os_release, given)
     cards = [card for one in gpus if (card := card_of(one.device_id))]
     fabric = needs_fabric_manager(cards, len(switches))
-    wanted = families(driver.branch, os_release, flavour_of(cards, driver), fabric)
-    known_names = tuple(name for family in wanted for name in family)
+    flavour = flavour_of(cards, driver)
+    if signed:
+        found = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric), secured)
+    else:
+        wanted = families(driver.branch, os_release, flavour, fabric)
+        found = _sourced(facts, driver, wanted, repository(os_release, given))
+    return _complete(facts, found, driver, os_release)
+
+
+def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
+    """Whether a pin is of the wanted kind of module, and of the kernel that boots next."""
+    if not kept.kernel:
+        return not signed
+    return driver.modules != "dkms" and bool(facts(grub.grub).entry.release == kept.kernel)
+
+
+def _sourced(facts: Facts, driver: Driver, wanted: tuple[tuple[str, ...], ...], remote: archive.Repository) -> _Found:
+    """The first source of the inventory's choice that has a real driver, whose module dkms builds. Raises HostError."""
+    names = tuple(name for family in wanted for name in family)
     offered_by: dict[str, archive.Archive] = {}
-    if driver.source in ("auto", "distribution"):
-        offered_by["distribution"] = facts(archive.offered(known_names))
-    choice = _choose(offered_by.get("distribution"), driver, wanted, "")
-    source, reason = "distribution", "the distribution's archive has the real branch"
-    if choice is None and driver.source in ("auto", "cuda"):
-        offered_by["cuda"] = facts(archive.offered(known_names, remote))
-        choice = _choose(offered_by["cuda"], driver, wanted, remote.url)
-        source = "cuda"
-        only = _transitional(offered_by.get("distribution"))
-        reason = (
-            f"the distribution's {only} is only transitional" if only else "the distribution's archive does not have it"
-        )
-        reason = "the inventory says so" if driver.source == "cuda" else reason
     if driver.source.startswith("/"):
         remote = archive.Repository(f"file:{driver.source}", "", "")
-        source, reason = driver.source, "the inventory says so"
-        offered_by[source] = facts(archive.offered(known_names, remote))
-        choice = _choose(offered_by[source], driver, wanted, remote.url)
+        offered_by[driver.source] = facts(archive.offered(names, remote))
+        if choice := built_here(offered_by[driver.source], driver, wanted, remote.url):
+            return _Found(choice, driver.source, "the inventory says so", remote)
+    if driver.source in ("auto", "distribution"):
+        offered_by["distribution"] = facts(archive.offered(names))
+        if choice := built_here(offered_by["distribution"], driver, wanted, ""):
+            return _Found(choice, "distribution", "the distribution's archive has the real branch")
+    if driver.source in ("auto", "cuda"):
+        offered_by["cuda"] = facts(archive.offered(names, remote))
+        only = transitional(offered_by.get("distribution"))
+        reason = "the inventory says so" if driver.source == "cuda" else "the distribution's archive does not have it"
+        reason = f"the distribution's {only} is only transitional" if only else reason
+        if choice := built_here(offered_by["cuda"], driver, wanted, remote.url):
+            return _Found(choice, "cuda", reason, remote)
+    raise nowhere(driver, offered_by)
+
+
+def _signed(
+    facts: Facts,
+    driver: Driver,
+    os_release: OsRelease,
+    wanted: tuple[tuple[str, tuple[str, ...]], ...],
+    secured: bool,
+) -> _Found:
+    """A driver whose module Ubuntu has built and signed, for the kernel that boots next or one to move to. Raises HostError."""
+    if os_release.id != "ubuntu":
+        found = f"{os_release.pretty_name} has no kernel modules of NVIDIA's that are built and signed"
+        raise HostError("driver.modules", found, "modules: dkms, or auto")
+    kernel = facts(grub.grub).entry.release
+    flavours = flavours_of(kernel, os_release)
+    names = tuple(name for _, family in wanted for name in family)
+    local = archive.Repository(f"file:{driver.source}", "", "") if driver.source.startswith("/") else None
+    offered = facts(archive.offered((*names, *module_names(wanted, kernel, flavours)), local))
+    choice = built_already(offered, driver, wanted, kernel, flavours)
     if choice is None:
-        raise _nowhere(driver, offered_by)
-    version = next(iter(choice.values()))
-    ask = tuple(f"{name}={each}" for name, each in choice.items())
-    preferences = (
-        pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{upstream(version)}*")
-        if os_release.id == "debian"
-        else (pin_text([f"*nvidia*-{driver.branch}*"], f"{upstream(version)}*", BLOCK))
-    )
-    plan = facts(archive.simulated(ask, preferences, remote if source != "distribution" else None))
+        raise without_module(driver, kernel, offered, secured)
+    reason = f"its module is built and signed for {choice.kernel}"
+    if choice.kernel != kernel:
+        parts = tuple(f"linux-{part}-{choice.kernel}" for part in ("image", "modules-extra", "headers"))
+        there = facts(archive.offered(parts, local)).versions
+        moved = {name: there[name][0].version for name in parts if there.get(name)}
+        choice = Choice({**choice.packages, **moved}, choice.version, choice.kernel)
+        reason += f", and there is none for {kernel}: the kernel moves with it"
+    reason += "; Secure Boot takes no other" if secured else "; the inventory says so"
+    return _Found(choice, driver.source if local else "distribution", reason, local)
+
+
+def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease) -> Resolution:
+    """All packages that come with a choice, as apt itself would install them. Raises HostError when they do not fit together."""
+    packages, version = found.choice.packages, found.choice.version
+    ask = tuple(f"{name}={each}" for name, each in packages.items())
+    own = {name for name in packages if name.startswith("linux-")}
+    own |= {f"linux-signatures-nvidia-{found.choice.kernel}"} if own else set()
+    own |= {name.replace("linux-modules", "linux-objects") for name in own if kernel_of(name)}
+    also: dict[str, list[str]] = {}
+    for name, each in packages.items():
+        if kernel_of(name):
+            also[each] = sorted(one for one in own if "nvidia" in one)
+    plan = facts(archive.simulated(ask, _preferences(packages, version, driver, os_release, also), found.remote))
     if plan.error:
         raise HostError(
             "driver",
@@ -145,9 +226,6 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
             "a set of packages that fit together",
             "sudo apt-get -f install",
         )
-    closure = {
-        move.name: move.version for move in plan.moves if move.version and upstream(move.version) == upstream(version)
-    }
     strangers = [
         move
         for move in plan.moves
@@ -160,87 +238,21 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
             f"branch {driver.branch} and nothing else",
             "source: cuda",
         )
-    closure.update({name: each for name, each in choice.items() if upstream(each) == upstream(version)})
-    return Resolution(upstream(version), source, reason, closure)
+    closure = {
+        move.name: move.version
+        for move in plan.moves
+        if move.version and (upstream(move.version) == version or move.name in own)
+    }
+    closure.update({name: each for name, each in packages.items() if upstream(each) == version or name in own})
+    return Resolution(version, found.source, found.reason, closure, found.choice.kernel)
 
 
-def _choose(
-    offered: archive.Archive | None, driver: Driver, wanted: Sequence[Sequence[str]], only_from: str
-) -> dict[str, str] | None:
-    """Of the first family whose every member is real, each member's version: all the first one's, where it is offered.
-
-    (Debian gives nvidia-persistenced versions of its own; then the newest of the branch.)
-    """
-    if offered is None:
-        return None
-    for family in wanted:
-        real = {name: [found for found in offered.versions.get(name, ()) if not found.transitional] for name in family}
-        for first in real[family[0]]:
-            here = not only_from or first.source.rstrip("/").startswith(only_from)
-            if not here or not _fits(upstream(first.version), driver):
-                continue
-            chosen = {name: _beside(first, name, real[name], driver.branch) for name in family}
-            if all(chosen.values()):
-                return chosen
-    return None
-
-
-def _beside(first: archive.Version, name: str, offered: Sequence[archive.Version], branch: str) -> str:
-    """The version of a family's member that goes with the first one's, from the same source; "" when there is none."""
-    same = [found.version for found in offered if found.version == first.version]
-    if not same and name.startswith(FABRIC_MANAGER):  # packaged apart: its revision differs, its release must not
-        same = [found.version for found in offered if upstream(found.version) == upstream(first.version)]
-    if not same and name == "nvidia-persistenced":
-        same = [found.version for found in offered if branch_of(found.version) == branch]
-        same = same or [found.version for found in offered]
-    return next(iter(same), "")
-
-
-def _transitional(offered: archive.Archive | None) -> str:
-    found = (
-        [name for name, versions in offered.versions.items() if any(v.transitional for v in versions)]
-        if offered
-        else []
-    )
-    return found[0] if found else ""
-
-
-def _nowhere(driver: Driver, offered_by: dict[str, archive.Archive]) -> HostError:
-    branch = catalogue.branches().get(driver.branch)
-    releases = branch.versions if branch else ()
-    have = sorted(
-        {
-            f"{upstream(version.version)} ({source})"
-            for source, offered in offered_by.items()
-            for versions in offered.versions.values()
-            for version in versions
-            if not version.transitional and upstream(version.version).startswith(driver.branch + ".")
-        }
-    )
-    sources = f"the sources have {', '.join(have)}" if have else "the sources have nothing real of this branch"
-    where = "driver.version" if driver.version else "driver.branch"
-    only = next((name for offered in offered_by.values() if (name := _transitional(offered))), "")
-    if driver.version and releases and driver.version not in releases:
-        near = sorted([*releases, driver.version], key=numbers)
-        at = near.index(driver.version)
-        beside = [word for word in near[max(0, at - 1) : at + 2] if word != driver.version]
-        return HostError(
-            where,
-            f"{driver.version} was never a release",
-            f"{' or '.join(beside)}; {sources}",
-            "name one that a source has, or only the branch",
-        )
-    if only and not have:
-        return HostError(
-            where,
-            f"{only} is only a transitional package that brings another branch",
-            f"a real driver {driver.branch}; {sources}",
-            "source: cuda, or auto",
-        )
-    wanted = driver.version or f"branch {driver.branch}"
-    return HostError(
-        where,
-        f"no source has {wanted}",
-        sources,
-        "name one that a source has; source: auto looks in NVIDIA's repository too",
-    )
+def _preferences(
+    packages: dict[str, str], version: str, driver: Driver, os_release: OsRelease, also: dict[str, list[str]]
+) -> str:
+    """The pins under which apt is asked: the release of the choice, of everything that is called like it, and no other."""
+    if os_release.id == "debian":
+        return pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{version}*")
+    branched = any(f"-{driver.branch}" in name for name in packages)
+    names = [f"*nvidia*-{driver.branch}*"] if branched else UNBRANCHED.split()
+    return pin_text(names, f"{version}*", block(os_release), also)

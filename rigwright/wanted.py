@@ -15,13 +15,15 @@ from rigwright.yamlfile import did_you_mean
 class Driver:
     """A driver branch ('535'), or one `version` of it; `source`: auto, distribution, cuda, or a directory of .debs on the host.
 
-    `flavour` of the kernel module: auto (what the GPUs want), proprietary, or open.
+    `flavour` of the kernel module: auto (what the GPUs want), proprietary, or open. `modules`: dkms builds it on the host,
+    or it comes prebuilt and signed (Ubuntu), and the kernel is held with it; auto is dkms, and prebuilt with Secure Boot on.
     """
 
     branch: str
     version: str = ""
     source: str = "auto"
     flavour: Literal["auto", "proprietary", "open"] = "auto"
+    modules: Literal["auto", "dkms", "prebuilt"] = "auto"
 
     def __post_init__(self) -> None:
         if self.source not in ("auto", "distribution", "cuda") and not re.fullmatch(r"/[^\s'\"]+", self.source):
@@ -29,6 +31,10 @@ class Driver:
             raise ValueError(
                 f"source '{self.source}'{hint}",
                 "auto, distribution, cuda, or a directory on the host that begins with /",
+            )
+        if self.modules == "prebuilt" and self.source == "cuda":
+            raise ValueError(
+                "modules prebuilt, source cuda", "NVIDIA's repository has none: source auto or distribution"
             )
         if self.branch.count(".") and not self.version:
             object.__setattr__(self, "version", self.branch)

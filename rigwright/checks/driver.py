@@ -8,7 +8,8 @@ from rigwright.checks import Finding, Verdict
 from rigwright.facts import Facts, driver, grub, history
 from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
-from rigwright.resolution import pinned, upstream
+from rigwright.families import KERNELS, holding, upstream
+from rigwright.resolution import moves_it, pinned
 from rigwright.wanted import Driver
 
 
@@ -29,7 +30,10 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
 
 
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
-    """The pin stands, every package of it is held, and apt has proved that an upgrade leaves them alone."""
+    """The pin stands, every package of it is held, and apt has proved that an upgrade leaves them alone.
+
+    Where the driver's module is built for one kernel only, that kernel is held too, and its day is told.
+    """
     found = pinned(facts, driver)
     if found is None:
         yield Finding(
@@ -40,7 +44,7 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     free = sorted(name for name in found.closure if name not in now or not now[name].held)
     moving: list[str] = []
     if proof.now != proof.proved:
-        moving = [move.name for move in facts(dpkg.next_upgrade) if move.name in found.closure]
+        moving = [move.name for move in facts(dpkg.next_upgrade) if moves_it(move, found)]
     bad = free or moving
     verdict: Verdict = "fail" if bad else "pass"
     seen = (
@@ -54,4 +58,23 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         "held, and left alone by upgrades",
         "",
         "invoke provision" if bad else "",
+    )
+    if found.kernel:
+        yield _kernel(facts, found.kernel)
+
+
+def _kernel(facts: Facts, kernel: str) -> Finding:
+    there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(kernel))
+    names = holding(there, kernel)
+    free = [name for name in names if not there[name].held]
+    of_day = f"{kernel} of {day}" if day else f"{kernel}, not there"
+    kept = f"free to move: {', '.join(free[:4])}" if free else "held"
+    return Finding(
+        "driver.pin_in_force",
+        "kernel",
+        "fail" if free or not day else "warn",
+        f"{of_day}, {kept}",
+        "held, as the driver's module is built for it",
+        "a held kernel gets no fixes",
+        "invoke provision" if free or not day else "name a newer driver version: driver and kernel move together",
     )

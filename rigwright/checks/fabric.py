@@ -9,8 +9,8 @@ from rigwright.compatibility import card_of, needs_fabric_manager
 from rigwright.facts import Facts, driver, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import systemd as units
+from rigwright.families import FABRIC_MANAGER, upstream
 from rigwright.operations.fabric import UNIT
-from rigwright.resolution import FABRIC_MANAGER, upstream
 
 
 def equal(facts: Facts) -> Iterator[Finding]:

@@ -25,11 +25,17 @@ class Repository:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a package that a source offers. `transitional`: it only brings another package."""
+    """One version of a package that a source offers. `transitional`: it only brings another package.
+
+    Of a package of built kernel modules `driver` is the release they are of, and `kernel` the kernel's, where the package
+    is of a whole flavour and only follows the newest.
+    """
 
     version: str
     source: str
     transitional: bool
+    driver: str = ""
+    kernel: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,8 @@ echo "--show"; apt-cache $private show "$@" 2>/dev/null; :
 _SIMULATE = (
     _PRIVATE
     + """
-awk 'BEGIN{RS="";ORS="\\n\\n"} !(/^Package: [^\\n]*(nvidia|cuda-drivers)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
+modules='^Package: linux-(modules|objects|signatures)-nvidia-'
+awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules && !(/^Package: [^\\n]*(nvidia|cuda-drivers)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
 apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1
 echo "rc=$?"
 """
@@ -148,19 +155,32 @@ def _why(result: Result, repository: Repository | None) -> str:
 
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
-    stanzas: dict[tuple[str, str], bool] = {}
+    stanzas: dict[tuple[str, str], tuple[bool, str, str]] = {}
     for stanza in show.split("\n\n"):
         values = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
         if "Package" in values and "Version" in values:
             description = values.get("Description", "") + values.get("Description-en", "")
             only_another = _other_branch(values["Package"], values.get("Depends", ""))
-            stanzas[values["Package"], values["Version"]] = "transitional" in description.lower() or only_another
+            transitional = "transitional" in description.lower() or only_another
+            stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values))
     found: dict[str, list[Version]] = {}
     for line in madison.splitlines():
         name, version, source = (word.strip() for word in line.split("|", 2))
         if not source.endswith("Sources"):
-            found.setdefault(name, []).append(Version(version, source.split()[0], stanzas.get((name, version), False)))
+            more = stanzas.get((name, version), (False, "", ""))
+            found.setdefault(name, []).append(Version(version, source.split()[0], *more))
     return {name: tuple(versions) for name, versions in found.items()}
+
+
+def _modules(values: dict[str, str]) -> tuple[str, str]:
+    """Of a package of built modules: the driver's release, and the kernel where it follows a flavour; else "", ""."""
+    name, depends = values["Package"], values.get("Depends", "")
+    if not name.startswith("linux-modules-nvidia-"):
+        return "", ""
+    driver = re.search(r"nvidia-dkms-\S+ \(= ([0-9.]+)", values.get("Provides", ""))
+    driver = driver or re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)", depends)
+    kernel = re.search(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(\d+\.\d+\.\S+) \(=", depends)
+    return driver[1] if driver else "", kernel[1] if kernel else ""
 
 
 def _other_branch(name: str, depends: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 
 from rigwright.facts import Fact, Unreadable, whole
@@ -114,3 +115,13 @@ for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/
 def build_log(kernel: str) -> Fact[str]:
     """The end of DKMS' newest log of building NVIDIA's module, "" where there is none."""
     return Fact(f"kernel.build_log({kernel})", script(_BUILD_LOG, kernel), lambda result: result.text)
+
+
+def built(kernel: str) -> Fact[datetime.date | None]:
+    """The day on which a kernel was built: its image's date, which dpkg keeps as the archive had it; None where there is none."""
+
+    def parse(result: Result) -> datetime.date | None:
+        return datetime.date.fromisoformat(result.text.strip()) if result.text.strip() else None
+
+    ask = 'release=$1; [ -e "/boot/vmlinuz-$release" ] && date -u -r "/boot/vmlinuz-$release" +%F; :'
+    return Fact(f"kernel.built({kernel})", script(ask, kernel), parse)

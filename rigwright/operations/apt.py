@@ -121,9 +121,18 @@ def source_paths(name: str) -> tuple[str, str]:
     return f"/etc/apt/sources.list.d/rigwright-{name}.list", f"/usr/share/keyrings/rigwright-{name}.asc"
 
 
-def pin(facts: Facts, *, name: str, packages: list[str], version: str, block: str = "") -> Iterator[Change]:
-    """The preferences file rigwright-NAME holds the packages at `version` (1001: also downwards); `block` names are never installed."""
-    yield from file.differing(facts, pin_path(name), pin_text(packages, version, block).encode())
+def pin(
+    facts: Facts,
+    *,
+    name: str,
+    packages: list[str],
+    version: str,
+    block: str = "",
+    also: dict[str, list[str]] | None = None,
+) -> Iterator[Change]:
+    """The preferences file rigwright-NAME holds the packages at `version` (1001: also downwards), and those of `also` at
+    theirs (version: [names]); `block` names are never installed."""
+    yield from file.differing(facts, pin_path(name), pin_text(packages, version, block, also).encode())
 
 
 def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:

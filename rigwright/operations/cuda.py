@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rigwright import catalogue
 from rigwright.change import Change
-from rigwright.compatibility import check_toolkit
+from rigwright.compatibility import card_of, check_toolkit, runs_toolkit
 from rigwright.errors import HostError
-from rigwright.facts import Facts, Unavailable, archive, files
+from rigwright.facts import Facts, Unavailable, archive, files, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import cuda as toolkits
 from rigwright.facts import os as system
 from rigwright.operations import apt, file
-from rigwright.resolution import repository
+from rigwright.resolution import brings_driver, repository
 from rigwright.shell import command
+from rigwright.versions import numbers
 from rigwright.wanted import Cuda, CudaSource, Driver
 
 
@@ -39,25 +41,64 @@ def environment(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
 def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """The toolkit is installed (cuda-toolkit-12-2 for 12.2), under /usr/local/cuda-12.2, without bringing a driver of its own.
 
-    Raises HostError when the driver's branch is too old for it, or no source has it.
+    apt is asked before what would come with it. Raises HostError when the driver's branch is too old for it, when no source
+    has it (and names those that are there and fit), or when a driver would come along.
     """
     check_toolkit(driver, cuda.toolkit)
-    name = f"cuda-toolkit-{cuda.toolkit.replace('.', '-')}"
+    name = _package(cuda.toolkit)
     now, os_release = facts.all(dpkg.packages(name), system.os_release)
     if name in now and now[name].installed:
         return
-    offered = facts(archive.offered((name,), repository(os_release, cuda_repository))).versions.get(name, ())
+    remote = repository(os_release, cuda_repository)
+    offered = facts(archive.offered((name,), remote)).versions.get(name, ())
     if not offered:
-        raise HostError(
-            "cuda.toolkit",
-            f"no source has {name}",
-            "a toolkit of NVIDIA's repository",
-            "apt-cache search cuda-toolkit, on the host",
-        )
+        raise _nowhere(facts, cuda, driver, remote)
+    word = f"{name}={offered[0].version}"
+    plan = facts(archive.simulated((word,), "", remote))
+    if plan.error:
+        raise HostError("cuda.toolkit", f"apt cannot install {word}: {plan.error}", "packages that fit together")
+    drivers = [move for move in plan.moves if brings_driver(move)]
+    if drivers:
+        found = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
+        raise HostError("cuda.toolkit", found, "a toolkit and nothing of the driver", "another repository or toolkit")
     yield Change(
         "change" if name in now else "add",
         name,
         now[name].version if name in now else "",
         offered[0].version,
-        (apt.install([f"{name}={offered[0].version}"]),),
+        (apt.install([word]),),
+    )
+
+
+def held(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
+    """Every package of the toolkit is held. Known when the toolkit is installed."""
+    dashed = cuda.toolkit.replace(".", "-")
+    there = facts(dpkg.matching(f"*-{dashed}", f"*-{dashed}-*"))
+    names = sorted(name for name, package in there.items() if package.installed)
+    if _package(cuda.toolkit) not in names:
+        raise Unavailable("known when the toolkit is installed")
+    yield from apt.hold(facts, names=names)
+
+
+def _package(toolkit: str) -> str:
+    return f"cuda-toolkit-{toolkit.replace('.', '-')}"
+
+
+def _nowhere(facts: Facts, cuda: Cuda, driver: Driver, remote: archive.Repository) -> HostError:
+    """What is said of a toolkit that no source has: which ones there are, and which of them driver and GPUs run."""
+    known = {_package(name): name for name in catalogue.toolkits()}
+    offered, gpus = facts.all(archive.offered(tuple(known), remote), pci.gpus)
+    cards = {str(one.bus_id): card for one in gpus if (card := card_of(one.device_id))}
+    have = [name for package, name in known.items() if offered.versions.get(package)]
+    fit = [name for name in have if runs_toolkit(cards, driver, name)]
+    nearest = next((name for name in fit if numbers(name) > numbers(cuda.toolkit)), fit[-1] if fit else "")
+    there = f"{remote.url} has {', '.join(have)}" if have else f"{remote.url} has none that is known"
+    return HostError(
+        "cuda.toolkit",
+        f"no source has {_package(cuda.toolkit)}",
+        f"a toolkit that is there, and that the GPUs and driver {driver.version or driver.branch} run: "
+        f"{', '.join(fit) or 'none'}; {there}",
+        f"cuda: {{toolkit: '{nearest}'}}"
+        if nearest
+        else "another driver branch, or cuda_repository: a mirror that has it",
     )

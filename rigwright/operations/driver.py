@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.change import Change, Note
-from rigwright.choices import choices, counted, counted_of, unknown_model
+from rigwright.choices import choices, counted, counted_of, rig_branch, unknown_model
 from rigwright.compatibility import card_of, check_branch, check_cuda, check_toolkit
 from rigwright.errors import HostError
 from rigwright.facts import Facts, Unavailable, archive, files, gpu, history, pci
@@ -16,10 +16,11 @@ from rigwright.facts import apt as dpkg
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
+from rigwright.families import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
 from rigwright.operations import apt
 from rigwright.positions import place
 from rigwright.preferences import pin_path
-from rigwright.resolution import BESIDE, BLOCK, PIN, Resolution, branch_of, pinned, repository, resolved, upstream
+from rigwright.resolution import PIN, Resolution, block, moves_it, pinned, repository, resolved
 from rigwright.shell import command, script
 from rigwright.typed import AbsolutePath, BusId
 from rigwright.wanted import Cuda, CudaSource, Driver, Limits
@@ -61,6 +62,8 @@ def supported(
         if cuda:
             check_cuda(known, cuda.toolkit)
         yield from said
+    if rig:
+        yield from rig_branch(rig, driver, today)
     if limits and limits.application_clocks and int(driver.branch) > catalogue.application_clocks_until():
         raise HostError(
             "limits.application_clocks",
@@ -81,7 +84,7 @@ def repository_present(
         yield from apt.directory(facts, path=AbsolutePath(driver.source))
     listed, keyring = apt.source_paths("cuda")
     asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
-    os_release, now, key_now, *_ = facts.all(*asked, pci.gpus, pci.nvswitches)
+    os_release, now, key_now, *_ = facts.all(*asked, pci.gpus, pci.nvswitches, state.secure_boot)
     remote = repository(os_release, cuda_repository)
     if now is not None and key_now is not None and f" {remote.url} " in now.text:
         return
@@ -95,7 +98,10 @@ def repository_present(
 def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """apt's preferences hold the whole closure at one version and keep every other branch out."""
     found = resolved(facts, driver, cuda_repository)
-    for change in apt.pin(facts, name=PIN, packages=sorted(found.closure), version=f"{found.version}*", block=BLOCK):
+    names = sorted(name for name in found.closure if not name.startswith("linux-"))
+    kept_out = block(facts(system.os_release))
+    version = f"{found.version}*"
+    for change in apt.pin(facts, name=PIN, packages=names, version=version, block=kept_out, also=found.modules):
         origin = f" from {found.source} ({found.reason})" if found.source else ""
         after = f"{found.version}{origin}, {len(found.closure)} packages"
         yield Change(change.action, change.subject, "", after, change.commands)
@@ -104,24 +110,27 @@ def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource 
 def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """Every package of the driver is installed at the resolved version; a reboot loads it.
 
-    The packages are all downloaded before the first is unpacked, in a job that outlives the controller.
+    The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that is
+    built already takes the place of dkms' one, and the other way round.
     """
     found = resolved(facts, driver, cuda_repository)
     now, there = facts.all(dpkg.packages(*found.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
-    wrong = [name for name in found.closure if not _right(now.get(name), found)]
+    wrong = [name for name in found.closure if not _right(name, now.get(name), found)]
     if wrong:
         others = _others(there, found)
         before = sorted({now[name].version for name in wrong if name in now} | set(others.values()))
+        freed = _freed(facts, others, found.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
-        words = [f"{name}={found.closure[name]}" if found.source else name for name in found.closure]
+        exact = [name for name in found.closure if found.source or name.startswith("linux-")]
+        words = [f"{name}={found.closure[name]}" if name in exact else name for name in found.closure]
         yield Change(
             "change" if before else "add",
             f"driver {found.version} ({len(wrong)} packages)",
             ", ".join(before),
             found.version,
             (
-                *([command("apt-mark", "unhold", *others)] if others else []),
+                *([command("apt-mark", "unhold", *others, *freed)] if others else []),
                 apt.install([*words, *(f"{name}-" for name in others)]),
             ),
             leads_to="reboot",
@@ -129,19 +138,41 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
 
 
 def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]:
-    """What is installed of another driver, and in the way of this one: another branch's, or named after another release."""
+    """What is installed of another driver, and in the way of this one: another branch's, named after another release, or
+    the other kind of module."""
     own = found.version.split(".")[0]
+    kind = "linux-(modules|objects|signatures)-nvidia-" + (r"|nvidia-dkms-|nvidia-headless-\d" if found.kernel else "")
     return {
         name: package.version
         for name, package in there.items()
         if name not in (*found.closure, *BESIDE)
-        and branch_of(package.version)
-        and (branch_of(package.version) != own or (re.search(r"\d{3}\.\d", name) and found.version not in name))
+        and package.version
+        and (re.match(kind, name) or _of_another(name, branch_of(package.version), own, found.version))
     }
 
 
-def _right(package: dpkg.Package | None, found: Resolution) -> bool:
-    return package is not None and package.installed and package.version.split(":")[-1].startswith(found.version)
+def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:
+    """The held packages of the kernels that built modules went with: those modules go, so the kernels need no hold."""
+    before = {kernel_of(name) for name in others} - {"", kernel}
+    if not before:
+        return []
+    there = facts(dpkg.matching(*KERNELS))
+    kept = holding(there, kernel) if kernel else []
+    return sorted(
+        {name for one in before for name in holding(there, one) if there[name].held} - set(kept) - set(others)
+    )
+
+
+def _of_another(name: str, branch: str, own: str, version: str) -> bool:
+    return bool(branch and (branch != own or (re.search(r"\d{3}\.\d", name) and version not in name)))
+
+
+def _right(name: str, package: dpkg.Package | None, found: Resolution) -> bool:
+    """Whether a package is there at its version; of the driver's own only the release counts."""
+    if package is None or not package.installed:
+        return False
+    version = package.version.split(":")[-1]
+    return version == found.closure[name] if name.startswith("linux-") else version.startswith(found.version)
 
 
 _RELOAD = """
@@ -182,13 +213,23 @@ _OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
 """Programs that hold the GPUs for the driver itself, as /proc/PID/comm cuts their names; they are stopped and started."""
 
 
-def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
-    """Every package of the driver is held."""
-    yield from apt.hold(facts, names=sorted(resolved(facts, driver, cuda_repository).closure))
+def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
+    """Every package of the driver is held; and so is the kernel where the driver's module is built for that one only.
+
+    Tells of which day the held kernel is.
+    """
+    found = resolved(facts, driver, cuda_repository)
+    names = set(found.closure)
+    if found.kernel:
+        there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(found.kernel))
+        names |= set(holding(there, found.kernel))
+        kept = f"kernel {found.kernel}{f' of {day}' if day else ''} is held with driver {found.version}"
+        yield Note(f"{kept}: its module is built for no other; name a newer driver to move both", warn=True)
+    yield from apt.hold(facts, names=sorted(names))
 
 
 def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
-    """apt itself, asked to upgrade everything, would move no package of the driver.
+    """apt itself, asked to upgrade everything, would move no package of the driver, of CUDA, or of a held kernel.
 
     Asked again only when dpkg's status, the lists or the preferences have moved. Raises HostError that names what would move.
     """
@@ -200,9 +241,7 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
         raise Unavailable("known when the driver is installed and held")
     if proof.now == proof.proved:
         return
-    moving = [
-        move for move in facts(dpkg.next_upgrade) if move.name in found.closure or move.name.startswith("cuda-drivers")
-    ]
+    moving = [move for move in facts(dpkg.next_upgrade) if moves_it(move, found)]
     if moving:
         shown = ", ".join(f"{move.name} {move.before} -> {move.version or 'removed'}" for move in moving[:4])
         raise HostError(

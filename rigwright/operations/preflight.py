@@ -6,25 +6,32 @@ from collections.abc import Iterator
 
 from rigwright.change import Change, Note
 from rigwright.errors import HostError
-from rigwright.facts import Facts, apt, driver
+from rigwright.facts import Facts, apt
+from rigwright.facts import driver as state
 from rigwright.facts import os as system
+from rigwright.facts.os import OsRelease
+from rigwright.families import wants_prebuilt
 from rigwright.shell import command
+from rigwright.wanted import Driver
 
 _KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
 
 
-def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False) -> Iterator[Note]:
+def passed(
+    facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False, driver: Driver | None = None
+) -> Iterator[Note]:
     """The system is a supported Ubuntu or Debian on x86-64 with room on its disks, Secure Boot will not refuse the module,
     and no driver came from NVIDIA's .run file. Tells who holds apt's locks.
 
-    `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Raises HostError.
+    `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Secure Boot takes the modules that
+    Ubuntu has built and signed, so with a `driver` that may use those it is only told. Raises HostError.
     """
     release, machine, free, secured, runfile, holders = facts.all(
         system.os_release,
         system.architecture,
         system.free_mib,
-        driver.secure_boot,
-        driver.runfile_version,
+        state.secure_boot,
+        state.runfile_version,
         apt.lock_holders,
     )
     if release.version_id not in _KNOWN.get(release.id, ()):
@@ -38,12 +45,15 @@ def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot:
         if free[path] < least:
             todo = f"df -h {path}; sudo apt-get clean"
             raise HostError("preflight", f"{path} has {free[path]} MiB free", f"{least} MiB", todo)
-    if secured and not secure_boot:
+    signed = driver is not None and wants_prebuilt(driver, release, secured)
+    if secured and signed:
+        yield Note("Secure Boot is on: the driver's module comes built and signed by Ubuntu, none is built on the host")
+    elif secured and not secure_boot:
         raise HostError(
             "preflight",
             "Secure Boot is on: it refuses a driver module that is built on the host",
             "Secure Boot off, or a machine owner key enrolled at the console",
-            "turn Secure Boot off in the firmware, or enrol a key (mokutil --import) and set secure_boot: true",
+            _with_secure_boot(release, driver),
         )
     if runfile is not None:
         raise HostError(
@@ -55,6 +65,13 @@ def passed(facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot:
     if holders:
         names = ", ".join(f"{one.name} ({one.pid})" for one in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
+
+
+def _with_secure_boot(release: OsRelease, driver: Driver | None) -> str:
+    key = "/var/lib/dkms/mok.pub" if release.id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
+    enrol = f"enrol dkms' key (sudo mokutil --import {key}, reboot, confirm at the console) and set secure_boot: true"
+    prebuilt = "modules: auto takes Ubuntu's signed module; or " if driver and release.id == "ubuntu" else ""
+    return f"{prebuilt}turn Secure Boot off in the firmware, or {enrol}"
 
 
 def settled(facts: Facts) -> Iterator[Change]:
