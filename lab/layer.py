@@ -17,10 +17,8 @@ from lab.programs import run
 from rigwright.errors import HostError
 
 GUEST = Path(__file__).resolve().parent / "guest_gpu"
-PARTS = ("kmod", *(path.name for path in sorted(GUEST.glob("*.py"))), "build-layer", "framebuffer-hook")
-PREINSTALLED = ("linux-modules-@KVER@", "linux-image-@KVER@", "lsb-release", "unattended-upgrades")
-"""Packages of our archive that an Ubuntu server has from the start."""
-REAL = ("gnupg", "adduser")
+PARTS = ("kmod", *(path.name for path in sorted(GUEST.glob("*.py"))), "build-layer", "framebuffer-hook", "50unattended-upgrades")
+REAL = ("gnupg", "adduser", "unattended-upgrades")
 """Debian's own packages, for which no stand-in would do; from the mirror that the base was made from."""
 
 Say = Callable[[str], None]

@@ -101,7 +101,7 @@ class HostRun:
             try:
                 self._finish_leftovers()
                 self.store.forget()  # between the preview and the lease somebody else may have changed the host
-                self._walk(steps, announced, outcome)
+                self._walk(steps, preview, announced, outcome)
             finally:
                 with contextlib.suppress(RigwrightError):  # the run's own error is the one to tell
                     jobs.release_lease(self.transport, self.options.run_id)
@@ -117,10 +117,14 @@ class HostRun:
             jobs.watch(self.transport, folder, 3600, folder, lambda _line: None)
             self.store.forget()
 
-    def _walk(self, steps: Sequence[Step], announced: frozenset[str], outcome: Outcome) -> None:
+    def _walk(
+        self, steps: Sequence[Step], preview: Sequence[plan.Planned], announced: frozenset[str], outcome: Outcome
+    ) -> None:
         pending = list(steps)
-        while pending:
-            planned = self.planned(pending)
+        moving = {one.step.key for one in preview if one.status in ("pending", "unknown")}
+        while pending:  # as far as the next step that will change something: it would forget what is read for later ones
+            reach = next((number for number, step in enumerate(pending, 1) if step.key in moving), len(pending))
+            planned = self.planned(pending[:reach])
             taken = 0
             for one in planned:
                 taken += 1

@@ -79,6 +79,9 @@ def test_the_cuda_libraries_are_where_nvidia_puts_them(table: list[packages.Pack
     cuda = "/usr/local/cuda-12.2/targets/x86_64-linux/lib"
     assert made[f"{cuda}/libcudart.so.12"] == ("cuda-cudart-12-2", "libcudart.so.12.2.140")
     assert made[f"{cuda}/libcublas.so.12.2.5.6"] == ("libcublas-12-2", "cublas")
+    for toolkit, runtime, blas in (("13.0", "13", "13"), ("11.4", "11.0", "11")):
+        cuda = f"/usr/local/cuda-{toolkit}/targets/x86_64-linux/lib"
+        assert {f"{cuda}/libcudart.so.{runtime}", f"{cuda}/libcublas.so.{blas}"} <= made.keys()
     versions = [p.version for p in table if p.name == "libnccl2"]
     assert "2.21.5-1+cuda12.2" in versions
     assert len(versions) == 6

@@ -1,4 +1,4 @@
-"""Compile the simulated libcuda.so.1, libcudart.so.12, libcublas.so.12 and libnccl.so.2 out of the C of this folder."""
+"""Compile the simulated libcuda.so.1, libcudart.so.12 (13, 11.0), libcublas.so.12 and libnccl.so.2 out of the C of this folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Library:
-    """One of the four: its folder, soname, and the shape of its versions."""
+    """One of the four: its folder, soname (MAJOR: of the version), and the shape of its versions."""
 
     folder: str
     soname: str
@@ -44,8 +44,8 @@ class Library:
 
 LIBRARIES = {
     "cuda": Library("driver", "libcuda.so.1", r"(\d+)\.(\d+)(\.\d+)?"),
-    "cudart": Library("runtime", "libcudart.so.12", r"(\d+)\.(\d+)\.(\d+)"),
-    "cublas": Library("blas", "libcublas.so.12", r"(\d+)\.(\d+)\.(\d+)\.(\d+)"),
+    "cudart": Library("runtime", "libcudart.so.MAJOR", r"(\d+)\.(\d+)\.(\d+)"),
+    "cublas": Library("blas", "libcublas.so.MAJOR", r"(\d+)\.(\d+)\.(\d+)\.(\d+)"),
     "nccl": Library("nccl", "libnccl.so.2", r"(\d+)\.(\d+)\.(\d+)\+cuda(\d+\.\d+)"),
 }
 
@@ -62,21 +62,28 @@ def build(name: str, version: str, out: Path, cache: Path) -> Path:
         raise HostError(library.soname, f"{version!r} is no version of it", library.version)
     defines = _defines(name, version, parts)
     sources = _sources(name, library)
-    built = cache / "cuda" / f"{_content_hash(defines, sources)}.so"
+    soname = _soname(library, parts)
+    built = cache / "cuda" / f"{_content_hash([soname, *defines], sources)}.so"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as work:
-            _compile(library, defines, sources, Path(work)).replace(built)
+            _compile(soname, defines, sources, Path(work)).replace(built)
     out.mkdir(parents=True, exist_ok=True)
     target = out / f"lib{name}.so.{version.partition('+')[0]}"
     fresh = target.with_name(f".{target.name}.new")
     shutil.copyfile(built, fresh)
     fresh.chmod(0o644)
     fresh.replace(target)
-    link = out / library.soname
+    link = out / soname
     link.unlink(missing_ok=True)
     link.symlink_to(target.name)
     return target
+
+
+def _soname(library: Library, parts: re.Match[str]) -> str:
+    """The library's own name; CUDA 11's runtime kept 11.0 for all of its releases."""
+    major = "11.0" if parts[1] == "11" and library.folder == "runtime" else parts[1]
+    return library.soname.replace("MAJOR", major)
 
 
 def _defines(name: str, version: str, parts: re.Match[str]) -> list[str]:
@@ -100,15 +107,15 @@ def _sources(name: str, library: Library) -> list[Path]:
     return [*own, HERE / "loader.c", *errors]
 
 
-def _compile(library: Library, defines: list[str], sources: list[Path], work: Path) -> Path:
+def _compile(soname: str, defines: list[str], sources: list[Path], work: Path) -> Path:
     made = work / "library.so"
-    argv = ["gcc", *FLAGS, *defines, f"-Wl,-soname,{library.soname}", "-o", str(made), *map(str, sources)]
+    argv = ["gcc", *FLAGS, *defines, f"-Wl,-soname,{soname}", "-o", str(made), *map(str, sources)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     except FileNotFoundError:
-        raise HostError(library.soname, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
+        raise HostError(soname, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
     if done.returncode:
-        raise HostError(library.soname, f"gcc failed:\n{done.stderr[-2000:]}")
+        raise HostError(soname, f"gcc failed:\n{done.stderr[-2000:]}")
     return made
 
 
