@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rigwright import verify
 from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
-from rigwright.checks import Finding
+from rigwright.checks import Finding, ranked
 from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.events import Event
 from rigwright.facts import os as system
@@ -163,7 +163,7 @@ def apply(one: Work) -> None:
 
 def check(one: Work) -> None:
     """The report holds the findings of the checks; one that fails or is unknown makes the status failed."""
-    one.report.findings = verify.findings(one.run, one.bound.checks)
+    one.report.findings = ranked(verify.findings(one.run, one.bound.checks))
     if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
         one.report.status = "failed"
 
@@ -171,7 +171,7 @@ def check(one: Work) -> None:
 def check_all(one: Work) -> None:
     """As `check`, and every step that is not so is a finding that fails: what `verify` means."""
     pending = verify.drift(one.report.planned)
-    one.report.findings = (*pending, *verify.findings(one.run, one.bound.checks))
+    one.report.findings = ranked((*verify.findings(one.run, one.bound.checks), *pending))
     bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
     one.report.status = "failed" if bad else "ok"
 

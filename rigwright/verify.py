@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rigwright.apply import HostRun
-from rigwright.checks import Finding
+from rigwright.checks import Finding, unknown
 from rigwright.errors import HostError
 from rigwright.facts import Missing, Unavailable, Unreadable
 from rigwright.plan import MAX_ROUNDS, Planned
@@ -23,9 +23,7 @@ def findings(run: HostRun, checks: Sequence[Check]) -> tuple[Finding, ...]:
             except Missing as wanted:
                 missing.update(dict.fromkeys(wanted.facts))
             except (Unavailable, Unreadable, HostError) as reason:
-                found.append(
-                    Finding(check.check, check.name, "unknown", str(reason).splitlines()[0], "", "", "invoke provision")
-                )
+                found.append(unknown(check.check, check.name, str(reason).splitlines()[0]))
         if not missing:
             return tuple(found)
         run.read(tuple(missing))  # type: ignore[arg-type]
@@ -46,8 +44,9 @@ def drift(planned: Sequence[Planned]) -> tuple[Finding, ...]:
                     change.after,
                     "",
                     "invoke provision",
+                    "inventory",
                 )
             )
         if one.status in ("unknown", "failed"):
-            found.append(Finding("plan", one.step.name, "unknown", one.reason, "", "", "invoke provision"))
+            found.append(unknown("plan", one.step.name, one.reason))
     return tuple(found)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 from rich.console import Console
@@ -15,6 +17,7 @@ from rich.table import Table
 
 from rigwright import events
 from rigwright.change import Change
+from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
 from rigwright.positions import SHORT_UUID
@@ -26,6 +29,15 @@ VERDICT = {
     "warn": "[yellow]warn[/]",
     "fail": "[bold red]FAIL[/]",
     "unknown": "[bold yellow]????[/]",
+}
+
+_SOURCE = {
+    "rig": "by the rig",
+    "inventory": "by the inventory",
+    "catalogue": "by the catalogue",
+    "host": "by the host itself",
+    "peers": "by its peers",
+    "past": "by its last run",
 }
 
 
@@ -107,16 +119,31 @@ class Text:
                 )
 
     def findings(self, report: HostReport) -> None:
-        """Every finding; for one that is not a pass, what was wanted, why, and what to do."""
+        """Every finding, root causes first; for one that is not a pass, what was wanted, why, and what to do.
+
+        What several checks could not judge for the same reason is one entry.
+        """
         if self.many and report.findings:
             self.line(f"\n[bold]{escape(report.host.name)}[/]")
+        subjects: dict[Finding, list[str]] = {}
         for one in report.findings:
-            self.line(f"  {VERDICT[one.verdict]}  {escape(one.subject)}: {escape(one.seen)}")
+            same = replace(one, check="", subject="") if one.verdict == "unknown" else one
+            subjects.setdefault(same, []).append(one.subject)
+        for one, named in subjects.items():
+            self.line(f"  {VERDICT[one.verdict]}  {escape(', '.join(named))}: {escape(one.seen)}")
             if one.verdict not in ("pass",):
-                rest = [("wanted", one.wanted), ("cause", one.cause), ("do", one.fix)]
+                by = f" ({_SOURCE[one.source]})" if one.source else ""
+                rest = [("wanted", one.wanted and one.wanted + by), ("cause", one.cause), ("do", one.fix)]
                 for word, text in rest:
                     if text:
-                        self.line(f"        [dim]{word + ':':8}[/]{escape(text)}")
+                        self._hanging(f"{word + ':':8}", text)
+
+    def _hanging(self, label: str, text: str) -> None:
+        """A dim label and its text, wrapped beside it on a terminal."""
+        room = self.console.width - 8 - len(label)
+        lines = textwrap.wrap(text, room) if self.console.is_terminal and room > 30 else [text]
+        for number, line in enumerate(lines):
+            self.line(f"        [dim]{label if number == 0 else ' ' * len(label)}[/]{escape(line)}")
 
     def limits(self, report: HostReport) -> None:
         """The table of limits: every GPU with what is in force, and what was wanted where that differs; then who set what."""
