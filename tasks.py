@@ -178,6 +178,23 @@ def explain(c: Context, name: str, inventory: str = "") -> None:
     raise Exit(code=knowledge.explain(name, inventory))
 
 
+@task(
+    positional=[],
+    help={
+        "host": _HELP["host"],
+        "inventory": _HELP["inventory"],
+        "graph": "as a tree of groups",
+        "json": "write what `ansible-inventory --list` would to FILE, or to stdout with -",
+    },
+)
+def inventory_list(c: Context, host: str = "", inventory: str = "", graph: bool = False, json: str = "") -> None:
+    """The hosts of the inventory: address, groups, rig, driver, and where each is declared. Asks no host."""
+    from rigwright import knowledge
+
+    _guard.done = True
+    raise Exit(code=knowledge.inventory_list(host, inventory, graph, json))
+
+
 @task(positional=[])
 def catalogue_check(c: Context) -> None:
     """Read all of the catalogue and compare it with NVIDIA's own device list."""
@@ -384,6 +401,8 @@ for _name, _task in (
     _lab_tasks.add_task(_task, name=_name)
 _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
+_inventory_tasks = Collection("inventory")
+_inventory_tasks.add_task(inventory_list, name="list")
 _power_tasks = Collection("power")
 _power_tasks.add_task(power_plan, name="plan")
 _history_tasks = Collection("history")
@@ -403,6 +422,7 @@ ns = Collection(
     init,
     trust,
     explain,
+    _inventory_tasks,
     _history_tasks,
     _catalogue_tasks,
     _power_tasks,

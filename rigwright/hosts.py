@@ -34,16 +34,18 @@ class Host:
     @property
     def address(self) -> str:
         """The name or address that is connected to."""
-        return str(self.variables.get("ansible_host", self.name))
+        return str(self.variables.get("ansible_host", self.variables.get("ansible_ssh_host", self.name)))
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """All hosts of an inventory, in file order."""
+    """All hosts of an inventory, in file order; the groups with all their hosts, their child groups, and their own hosts."""
 
     path: Path
     hosts: Mapping[str, Host]
     groups: Mapping[str, tuple[str, ...]]
+    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def rigs(self) -> Path:
@@ -55,24 +57,36 @@ class Inventory:
         return [_ready(self.hosts[name]) for name in self.names(pattern)]
 
     def names(self, pattern: str) -> list[str]:
-        """The names of the hosts of a pattern: NAME, GROUP, glob, ~regex, joined by `:` or `,`; `:&` also in, `:!` not in.
+        """The names of the hosts of a pattern, as Ansible reads it: NAME, GROUP, glob, ~regex, GROUP[0], GROUP[1:3], joined by
+        `:` or `,`; `:&` also in, `:!` not in.
 
         Raises UsageError when a part names nothing, or nothing is left.
         """
-        chosen: list[str] | None = None
-        parts = [part.strip() for part in re.split(r"[:,](?![^\[]*\])", pattern) if part.strip()]
+        chosen: list[str] = []
+        parts = self._parts(pattern)
+        if parts and all(part[0] in "!&" for part in parts):
+            chosen = list(self._members("all"))
         order = {"!": 2, "&": 1}
         for part in sorted(parts, key=lambda text: order.get(text[0], 0)):
-            names = self._matching(part.lstrip("!&"), pattern)
-            if part.startswith("!"):
-                chosen = [name for name in (self.hosts if chosen is None else chosen) if name not in names]
-            elif part.startswith("&"):
-                chosen = [name for name in (self.hosts if chosen is None else chosen) if name in names]
+            names = self._matching(part[1:] if part[0] in "!&" else part, pattern)
+            if part[0] == "!":
+                chosen = [name for name in chosen if name not in names]
+            elif part[0] == "&":
+                chosen = [name for name in chosen if name in names]
             else:
-                chosen = (chosen or []) + [name for name in names if name not in (chosen or [])]
+                chosen = list(dict.fromkeys([*chosen, *names]))
         if not chosen:
             raise UsageError(f"--host {pattern}", NO_MATCH, "a host, a group or a pattern", self._todo())
         return chosen
+
+    def _parts(self, pattern: str) -> list[str]:
+        """The parts between `,` and `:`; a name with colons of its own (an IPv6 address) and `[1:3]` stay whole."""
+        known = {*self.hosts, *self.groups}
+        parts: list[str] = []
+        for piece in re.split(r",(?![^\[]*\])", pattern):
+            whole = piece.strip().lstrip("!&") in known
+            parts += [piece] if whole else re.split(r":(?![^\[]*\])", piece)
+        return [part.strip() for part in parts if part.strip()]
 
     def only(self) -> Host:
         """The one host of an inventory that has one. Raises UsageError otherwise."""
@@ -86,30 +100,42 @@ class Inventory:
         return _ready(next(iter(self.hosts.values())))
 
     def _matching(self, part: str, pattern: str) -> list[str]:
+        """The hosts of one part. A subscript counts where what stands before it names something, else `[` is a glob's."""
+        if part in self.hosts:
+            return [part]
+        found = re.fullmatch(r"([^~].*)\[(?:(-?\d+)|(\d+)[:-](\d*))\]", part)
+        if found and (names := self._alike(found[1], pattern)):
+            if found[2] is None:
+                return names[int(found[3]) : int(found[4]) + 1 if found[4] else None]
+            at = int(found[2])
+            if not -len(names) <= at < len(names):
+                wanted = f"a number from 0 to {len(names) - 1}, or from the end -1 to -{len(names)}"
+                raise UsageError(f"--host {pattern}", f"{found[1]} has {len(names)} hosts, so no [{at}]", wanted)
+            return [names[at]]
+        names = self._alike(part, pattern)
+        if not names and not part.startswith("~") and part not in self.groups:
+            known = [*self.hosts, *self.groups]
+            hint = did_you_mean(part, known)
+            raise UsageError(f"--host {pattern}", f"no host or group '{part}'{hint}", "", self._todo())
+        return names
+
+    def _alike(self, part: str, pattern: str) -> list[str]:
+        """The hosts of the groups that a word, a glob or a ~regex names, then the hosts that a glob or regex names."""
         if part.startswith("~"):
             try:
-                found = re.compile(part[1:])
+                match = re.compile(part[1:]).match
             except re.error as error:
-                raise UsageError(
-                    f"--host {pattern}",
-                    f"'{part[1:]}' is no regular expression: {error}",
-                    "one after ~, such as ~v100-0[1-4]",
-                    self._todo(),
-                ) from None
-            return [
-                name for name, host in self.hosts.items() if any(found.match(word) for word in (name, *host.groups))
-            ]
-        names = [
-            name
-            for name, host in self.hosts.items()
-            if any(fnmatch.fnmatchcase(word, part) for word in (name, *host.groups))
-        ]
-        if not names and part not in self.groups:
-            known = [*self.hosts, *self.groups]
-            raise UsageError(
-                f"--host {pattern}", f"no host or group '{part}'{did_you_mean(part, known)}", "", self._todo()
-            )
-        return names
+                wanted = "one after ~, such as ~v100-0[1-4]"
+                found = f"'{part[1:]}' is no regular expression: {error}"
+                raise UsageError(f"--host {pattern}", found, wanted, self._todo()) from None
+        else:
+            match = re.compile(fnmatch.translate(part)).match
+        groups = [name for name in self.groups if match(name)]
+        hosts = [name for name in self.hosts if match(name)] if not groups or re.search(r"^~|[.?*\[]", part) else []
+        return [name for group in groups for name in self._members(group)] + hosts
+
+    def _members(self, group: str) -> tuple[str, ...]:
+        return self.groups.get(group, tuple(self.hosts))
 
     def _todo(self) -> str:
         names = list(self.hosts)
@@ -126,9 +152,21 @@ _REFUSED = (
 )
 
 
+_ALIASES = {
+    "ansible_host": "ansible_ssh_host",
+    "ansible_port": "ansible_ssh_port",
+    "ansible_user": "ansible_ssh_user",
+    "ansible_ssh_private_key_file": "ansible_private_key_file",
+}
+"""The other names that Ansible has for a variable; the first counts where both are given."""
+
+
 def _ready(host: Host) -> Host:
     """The host with its templates filled in, the connection checked, passwords as secrets. Raises InputError."""
     variables = settled(dict(host.variables), host.where, host.origins)
+    for name, old in _ALIASES.items():
+        if old in variables:
+            variables.setdefault(name, variables[old])
     for name in _REFUSED:
         if name in variables:
             found = f"{name}, which rigwright does not use"

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from rigwright import catalogue
 from rigwright.commands import read_inventory
-from rigwright.errors import InputError, RigwrightError, UsageError
+from rigwright.errors import InputError, RigwrightError, UsageError, printable
 from rigwright.wanted import Limits
 
 
@@ -81,6 +82,32 @@ def _check(console: Console) -> None:
             "catalogue", "; ".join(wrong), "one word of both", "look up which is right; scripts/devices makes the list"
         )
     console.print("[green]They agree on every one.[/]")
+
+
+def inventory_list(pattern: str, inventory: str, graph: bool, json: str) -> int:
+    """Prints the hosts of a pattern, all of them without one; returns the exit code."""
+
+    def act(console: Console) -> None:
+        from rigwright.report import document, ending
+        from rigwright.report import inventory as report
+
+        found = read_inventory(inventory)
+        names = found.names(pattern or "all") if found.hosts else []
+        if json:
+            ending.deliver(document.plain(report.listing(found, frozenset(names))), json)
+        if json != "-" and graph:
+            for line in report.graph(found, frozenset(names)):
+                console.print(escape(printable(line)), highlight=False)
+        elif json != "-":
+            report.table(console, found, [found.hosts[name] for name in names])
+
+    def failed(error: RigwrightError) -> None:
+        from rigwright.report import document, ending
+
+        if json == "-":
+            ending.deliver(document.document("inventory.list", "", error.exit_code, error, []), json)
+
+    return guarded(act, failed)
 
 
 @dataclass(frozen=True)

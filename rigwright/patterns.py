@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import re
+import string
 
-_RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
+_RANGE = re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
+_MOST = 100_000
 
 
 def expand(pattern: str) -> list[str]:
-    """`node[01:03]` as node01, node02, node03; letters too; a plain name as itself. Raises ValueError for no range."""
+    """`node[01:03]` as node01, node02, node03; letters too, a step behind a second colon; a plain name as itself.
+
+    Raises ValueError for no range.
+    """
     found = _RANGE.search(pattern)
     if not found:
+        if "[" in pattern or "]" in pattern:
+            raise ValueError(f"'{pattern}' has brackets without a range")
         return [pattern]
-    first, last, step = found.group(1), found.group(2), int(found.group(3) or 1)
-    if first.isdigit() and last.isdigit():
-        middle = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1, step or 1)]
-    elif len(first) == len(last) == 1 and first.isalpha() and last.isalpha():
-        middle = [chr(code) for code in range(ord(first), ord(last) + 1, step or 1)]
-    else:
-        middle = []
-    if not middle or not step:
+    middle = _between(found[1] or "0", found[2], int(found[3] or 1))
+    if not middle:
         raise ValueError(f"the range {found[0]} of '{pattern}' names no host")
-    return [name for word in middle for name in expand(pattern[: found.start()] + word + pattern[found.end() :])]
+    rest = expand(pattern[found.end() :])
+    if len(middle) * len(rest) > _MOST:
+        raise ValueError(f"'{pattern}' stands for more than {_MOST} hosts")
+    return [pattern[: found.start()] + word + end for word in middle for end in rest]
+
+
+def _between(first: str, last: str, step: int) -> list[str]:
+    """Every step-th word from the first to the last; a first with leading zeros wants a last of its length. [] when there is none."""
+    letters = string.ascii_letters
+    if not step:
+        return []
+    if first.isdecimal() and last.isdecimal():
+        padded = len(first) > 1 and first.startswith("0")
+        if (padded and len(first) != len(last)) or int(last) - int(first) > _MOST:
+            return []
+        width = len(first) if padded else 0
+        return [str(number).zfill(width) for number in range(int(first), int(last) + 1, step)]
+    if len(first) == len(last) == 1 and first in letters and last in letters:
+        return list(letters[letters.index(first) : letters.index(last) + 1 : step])
+    return []

@@ -8,6 +8,7 @@ import pytest
 
 from rigwright.errors import InputError, UsageError
 from rigwright.inventory import Inventory, read
+from rigwright.report import inventory as report
 
 FLEET = """\
 all:
@@ -59,7 +60,7 @@ def refused(folder: Path) -> InputError:
 
 
 def test_hosts_in_the_order_of_the_file(fleet: Inventory) -> None:
-    assert list(fleet.hosts) == ["console", "servbadge", "v100-02", "v100-03", "rig-3090"]
+    assert list(fleet.hosts) == ["servbadge", "v100-02", "v100-03", "rig-3090", "console"]
 
 
 def test_groups_of_a_host(fleet: Inventory) -> None:
@@ -180,8 +181,8 @@ def test_a_template_in_a_variable_of_another_host(tmp_path: Path) -> None:
     [
         ("servbadge", "servbadge"),
         ("gpu", "servbadge v100-02 v100-03 rig-3090"),
-        ("all", "console servbadge v100-02 v100-03 rig-3090"),
-        ("*", "console servbadge v100-02 v100-03 rig-3090"),
+        ("all", "console v100-03 servbadge v100-02 rig-3090"),
+        ("*", "console v100-03 servbadge v100-02 rig-3090"),
         ("ungrouped", "console"),
         ("v100*", "servbadge v100-02 v100-03"),
         ("v100-0?", "v100-02 v100-03"),
@@ -234,7 +235,7 @@ def test_an_unknown_host_is_told_which_there_are(fleet: Inventory, tmp_path: Pat
     with pytest.raises(UsageError) as caught:
         fleet.select("x")
     assert caught.value.todo == (
-        f"{tmp_path} has: console, servbadge, v100-02, v100-03, rig-3090; `all` means every one"
+        f"{tmp_path} has: servbadge, v100-02, v100-03, rig-3090, console; `all` means every one"
     )
 
 
@@ -346,3 +347,120 @@ def test_a_file_that_ansible_encrypted(tmp_path: Path) -> None:
     error = refused(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__all=vault))
     assert error.where.startswith(f"{tmp_path}/group_vars/all.yml")
     assert "vault" in str(error).lower()
+
+
+# --- INI, and what other files may be
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found", "wanted"),
+    [
+        ("[gpu:children]\nv100\n[v10]\nx\n", 2, "no group 'v100' is declared; did you mean 'v10'?", "a section [v100]"),
+        ("[gpu]\nx\n[gpus:vars]\na=1\n", 3, "no group 'gpus' is declared; did you mean 'gpu'?", "a section [gpus]"),
+        ("[gpu:childs]\n", 1, "'childs' is no kind of section; did you mean 'children'?", "[GROUP]"),
+        ("[gpu :vars]\n", 1, "'[gpu :vars]' is no section", "[GROUP]"),
+        ("[gpu]\nx\ny\nx ansible_host=1\n", 4, "the host 'x' a second time in [gpu] (first in line 2)", "each host once"),
+        ("[gpu]\nx y=1\n[old]\nx\n[gpu]\nx\n", 6, "the host 'x' a second time in [gpu] (first in line 2)", "each host once"),
+        ("[gpu]\nx 192.0.2.1\n", 2, "'192.0.2.1' behind the host 'x'", "NAME=VALUE"),
+        ("[gpu]\nx note='one\n", 2, "no closing quotation", "quotes in pairs"),
+        ("[gpu]\nx limts=1\n", 2, "unknown variable 'limts'; did you mean 'limits'?", "one of"),
+        ("[gpu]\nx\n[gpu:vars]\ndrver = {'branch': '535'}\n", 4, "unknown variable 'drver'; did you mean 'driver'?", ""),
+        ("[gpu:vars]\nkernel-cmdline=1\n[gpu]\n", 2, "'kernel-cmdline' is no name of a variable", "letters, digits and _"),
+        ("[gpu:vars]\nabc\n[gpu]\n", 2, "'abc' in a section of variables", "NAME = VALUE"),
+        ("[gpu:children]\na b\n", 2, "'a b' in a section of children", "the name of a group"),
+        ("[gpu]\nnode[3:1]\n", 2, "the range [3:1] of 'node[3:1]' names no host", "a range"),
+        ("[gpu]\nnode[01:100]\n", 2, "the range [01:100] of 'node[01:100]' names no host", "a range"),
+        ("[gpu]\nnode[1]\n", 2, "'node[1]' has brackets without a range", "a range"),
+        ("[gpu]\nnode[1:999999999]\n", 2, "the range [1:999999999]", "a range"),
+        ("[gpu]\nx:99999\n", 2, "'x:99999': the port 99999", "a number from 1 to 65535"),
+        ("[gpu]\nx,y\n", 2, "'x,y' is no name of a host", "letters"),
+        ("[a:children]\nb\n[b:children]\na\n", 4, "the groups b > a > b hold each other", "without a circle"),
+        ("[a:children]\na\n", 2, "the groups a > a hold each other", "without a circle"),
+        ("[a:children]\nall\n[a]\nx\n", 2, "the group a holds `all`", "without a circle"),
+        ("[a]\nx\n[a:vars]\nansible_group_priority=high\n", 4, "ansible_group_priority is 'high'", "a whole number"),
+        ("---\n", 1, "'---', which begins YAML", "an INI inventory"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_ini_are_named(tmp_path: Path, text: str, line: int, found: str, wanted: str) -> None:
+    path = tmp_path / "hosts.ini"
+    path.write_text(text)
+    error = refused(path)
+    assert error.where == f"{path}:{line}"
+    assert error.found.startswith(found)
+    assert wanted in error.wanted
+
+
+def test_ini_variables_know_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.ini"
+    path.write_text("[gpu]\nx rig=servbadge\n[gpu:vars]\ndriver={'branch': '535'}\n")
+    host = read(path).hosts["x"]
+    assert (host.where, host.origin("rig"), host.origin("driver")) == (f"{path}:2", f"{path}:2", f"{path}:4")
+    assert host.variables["driver"] == {"branch": "535"}
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 5000, "{[]: 1}", "1e999", "b'x'", "{1, 2}", "1 +", "'", "\\", "1" * 5000, "-" * 5000]
+)
+def test_ini_values_that_python_chokes_on_are_texts(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "hosts.ini"
+    path.write_text(f"[gpu]\nx\n[gpu:vars]\na={value}\n")
+    assert read(path).hosts["x"].variables["a"] in (value, float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("hosts", "#!/usr/bin/python3\nprint('{}')\n", "a program that makes an inventory"),
+        ("hosts.yml", "plugin: aws_ec2\nregions: [x]\n", "the configuration of the inventory plugin aws_ec2"),
+        ("hosts.toml", "[gpu]\n", "an inventory in TOML"),
+        ("hosts", "gpu:\n  hostz: {x: }\n", "unknown key of a group 'hostz'; did you mean 'hosts'?"),
+        ("hosts", "\N{BYTE ORDER MARK}[gpu]\nx\n[gpu:varz]\n", "'varz' is no kind of section"),
+    ],
+)
+def test_files_of_other_kinds(tmp_path: Path, name: str, text: str, found: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    error = refused(path)
+    assert error.where.startswith(str(path))
+    assert error.found.startswith(found)
+
+
+def test_a_directory_with_only_an_ini_file_says_how_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "hosts.ini").write_text("[gpu]\nx\n")
+    assert f"--inventory {tmp_path}/hosts.ini" in refused(tmp_path).todo
+    assert list(read(tmp_path / "hosts.ini").hosts) == ["x"]
+
+
+def test_own_rigs_beside_the_inventory_are_no_inventory(tmp_path: Path) -> None:
+    assert list(read(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", rigs__mine="title: Mine\n")).hosts) == ["x"]
+
+
+def test_a_circle_of_groups_without_hosts(tmp_path: Path) -> None:
+    error = refused(written(tmp_path, hosts="a: {children: {b: }}\nb:\n  children:\n    a:\n"))
+    assert error.where == f"{tmp_path}/hosts.yml:4"
+    assert error.found == "the groups b > a > b hold each other"
+
+
+def test_the_other_names_of_connection_variables(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("")
+    given = (
+        f"{{ansible_ssh_host: 192.0.2.9, ansible_ssh_port: 2222, ansible_ssh_user: u, ansible_private_key_file: {key}}}"
+    )
+    (host,) = read(written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")).select("x")
+    assert host.address == "192.0.2.9"
+    wanted = {"ansible_port": 2222, "ansible_user": "u", "ansible_ssh_private_key_file": str(key)}
+    assert {name: host.variables[name] for name in wanted} == wanted
+
+
+def test_a_subscript_past_the_end(fleet: Inventory) -> None:
+    with pytest.raises(UsageError) as caught:
+        fleet.select("v100[3]")
+    assert caught.value.found == "v100 has 3 hosts, so no [3]"
+
+
+def test_a_listing_without_passwords(tmp_path: Path) -> None:
+    given = "{ansible_become_password: hunter2, vault_token: hunter3, passage: open}"
+    made = report.listing(read(written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")), ["x"])
+    variables = made["_meta"]["hostvars"]["x"]
+    assert variables == {"ansible_become_password": "(secret)", "vault_token": "(secret)", "passage": "open"}

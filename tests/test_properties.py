@@ -24,7 +24,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rigwright import inventory, shell
+from rigwright import inventory, patterns, shell
 from rigwright.change import Change
 from rigwright.errors import HostError, InputError, UsageError
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, archive, files, kernel, parsed
@@ -820,7 +820,13 @@ def test_the_boot_unit_that_failed_is_started_again() -> None:
 @given(st.integers(0, 200), st.integers(0, 60), st.integers(1, 7), st.integers(1, 4), st.text("abc.-", max_size=5))
 def test_a_range_of_numbers(first: int, more: int, step: int, width: int, around: str) -> None:
     low = str(first).zfill(width)
-    names = inventory.expand(f"{around}[{low}:{first + more}:{step}]{around}x")
+    high = str(first + more).zfill(width)
+    text = f"{around}[{low}:{high}:{step}]{around}x"
+    if low[0] == "0" and len(low) > 1 and len(high) != len(low):  # 01 to 100: is it 001 that is meant?
+        with pytest.raises(ValueError, match="names no host"):
+            patterns.expand(text)
+        return
+    names = patterns.expand(text)
     assert len(names) == len(set(names)) == more // step + 1
     assert names[0] == f"{around}{low}{around}x"
     inner = [name[len(around) : len(name) - len(around) - 1] for name in names]
@@ -831,17 +837,17 @@ def test_a_range_of_numbers(first: int, more: int, step: int, width: int, around
 @given(st.characters(codec="ascii", categories=["Ll"]), st.characters(codec="ascii", categories=["Ll"]))
 def test_a_range_of_letters(one: str, other: str) -> None:
     first, last = sorted([one, other])
-    names = inventory.expand(f"gpu-[{first}:{last}]")
+    names = patterns.expand(f"gpu-[{first}:{last}]")
     assert names == [f"gpu-{chr(code)}" for code in range(ord(first), ord(last) + 1)]
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_characters="["), max_size=20))
+@given(st.text(st.characters(codec="utf-8", exclude_characters="[]"), max_size=20))
 def test_a_plain_name_is_itself(name: str) -> None:
-    assert inventory.expand(name) == [name]
+    assert patterns.expand(name) == [name]
 
 
 def test_two_ranges() -> None:
-    assert inventory.expand("r[1:2]n[a:b]") == ["r1na", "r1nb", "r2na", "r2nb"]
+    assert patterns.expand("r[1:2]n[a:b]") == ["r1na", "r1nb", "r2na", "r2nb"]
 
 
 FLEET = inventory.Inventory(

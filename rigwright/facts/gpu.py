@@ -6,7 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rigwright.facts import Fact, Unavailable, whole
@@ -130,9 +130,11 @@ echo "$out"; exit $code
 """
 
 
-def _query(name: str, words: str, parse: Callable[[Result], Read]) -> Fact[Read]:
+def _query(
+    name: str, words: str, parse: Callable[[Result], Read], kept: Callable[[Read], object] | None = None
+) -> Fact[Read]:
     """What nvidia-smi says to a query. Where a GPU is lost it answers for none, so each is asked alone."""
-    return Fact(name, script(_QUERY, words, timeout_s=60), parse)
+    return Fact(name, script(_QUERY, words, timeout_s=60), parse, kept=kept)
 
 
 def _of_those_left(result: Result) -> list[str]:
@@ -142,7 +144,7 @@ def _of_those_left(result: Result) -> list[str]:
     return left if 0 < len(left) < len(rows) else answered(result).splitlines()
 
 
-gpus = replace(_query("gpu.gpus", f"--query-gpu={QUERY}", _gpus), kept=whole)
+gpus = _query("gpu.gpus", f"--query-gpu={QUERY}", _gpus, kept=whole)
 """Every GPU that the driver has, lost ones too."""
 
 

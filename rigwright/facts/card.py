@@ -1,0 +1,239 @@
+"""The cards that the GPUs sit on, as `nvidia-smi -q -x` describes them: what they are, what they wear, how they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree
+
+from rigwright.facts import Fact, Unavailable
+from rigwright.facts.gpu import answered
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Memory errors that ECC counted, corrected and not. None: the card counts none."""
+
+    corrected: int | None
+    uncorrected: int | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card. None: it has no such thing, or does not tell.
+
+    `lost`: the driver's words about a GPU that it cannot reach any more. `unread`: fields in which it gave an error in
+    place of a value. `generation_host`: of the port above it, at most. `ecc_since_load` counts since the driver was
+    loaded, `ecc_ever` in the card's life. Retired pages are those of GPUs before Ampere, remapped rows of later ones.
+    """
+
+    bus_id: str
+    uuid: str
+    name: str
+    serial: str | None = None
+    vbios: str | None = None
+    part_number: str | None = None
+    device_id: str = ""
+    subsystem_id: str = ""
+    memory_mib: int | None = None
+    bar1_mib: int | None = None
+    width: int | None = None
+    width_max: int | None = None
+    generation: int | None = None
+    generation_max: int | None = None
+    generation_host: int | None = None
+    replays: int | None = None
+    temperature_c: int | None = None
+    slowdown_c: int | None = None
+    memory_temperature_c: int | None = None
+    fan_percent: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    power_min_w: float | None = None
+    power_max_w: float | None = None
+    state: str | None = None
+    graphics_mhz: int | None = None
+    memory_mhz: int | None = None
+    graphics_max_mhz: int | None = None
+    memory_max_mhz: int | None = None
+    mig: bool | None = None
+    ecc: bool | None = None
+    ecc_next_boot: bool | None = None
+    ecc_since_load: Errors = Errors(None, None)
+    ecc_ever: Errors = Errors(None, None)
+    retired_single_bit: int | None = None
+    retired_double_bit: int | None = None
+    retirement_pending: bool | None = None
+    remapped_corrected: int | None = None
+    remapped_uncorrected: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    reset_required: bool | None = None
+    lost: str = ""
+    unread: tuple[str, ...] = ()
+
+
+_NONE = ("", "N/A", "None", "Requested functionality has been deprecated")
+_BRACKETS = re.compile(r"[\[\]]")
+_LOST = ("GPU is lost", "GPU requires reset")
+
+
+class _Reading:
+    """The fields of one <gpu>, with those in which the driver gave an error."""
+
+    def __init__(self, gpu: ElementTree.Element) -> None:
+        self.gpu = gpu
+        self.unread: list[str] = []
+        self.lost = ""
+
+    def text(self, *paths: str) -> str | None:
+        """The first of the fields that has a value."""
+        for path in paths:
+            word = _BRACKETS.sub("", (self.gpu.findtext(path) or "").strip())
+            if word in _NONE or word.startswith("Not Supported"):
+                continue
+            if word in ("Unknown Error", "ERR!", "Insufficient Permissions", *_LOST):
+                self.unread.append(f"{path.rpartition('/')[2]}: {word}")
+                self.lost = self.lost or (word if word in _LOST else "")
+                continue
+            return word
+        return None
+
+    def number(self, *paths: str) -> float | None:
+        """A number without its unit. Raises ValueError for a text that is none."""
+        word = self.text(*paths)
+        return None if word is None else float(word.split()[0].removesuffix("x"))
+
+    def whole(self, *paths: str) -> int | None:
+        """The same, as a whole number."""
+        value = self.number(*paths)
+        return None if value is None else int(value)
+
+    def yes(self, *paths: str) -> bool | None:
+        """Yes or Enabled; No or Disabled. Raises ValueError for another word."""
+        word = self.text(*paths)
+        if word is None:
+            return None
+        if word not in ("Yes", "No", "Enabled", "Disabled"):
+            raise ValueError(f"{paths[0]}: {word}")
+        return word in ("Yes", "Enabled")
+
+    def errors(self, path: str) -> Errors:
+        """Corrected and uncorrected: totals of single and double bits before Ampere, SRAM and DRAM after."""
+        if self.gpu.find(f"{path}/single_bit") is not None:
+            return Errors(self.whole(f"{path}/single_bit/total"), self.whole(f"{path}/double_bit/total"))
+        names = [one.tag for one in self.gpu.findall(f"{path}/*")]
+        bad = [self.whole(f"{path}/{name}") for name in names if "uncorrectable" in name and "threshold" not in name]
+        good = [self.whole(f"{path}/{name}") for name in names if name.endswith("_correctable")]
+        return Errors(_sum(good), _sum(bad))
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+_LINK = "pci/pci_gpu_link_info"
+_PAGES = "retired_pages"
+_ROWS = "remapped_rows"
+
+
+def _card(gpu: ElementTree.Element) -> Card:
+    one = _Reading(gpu)
+    power = "gpu_power_readings" if gpu.find("gpu_power_readings") is not None else "power_readings"
+    watts = {key: one.number(f"{power}/{key}_power_limit") for key in ("default", "min", "max")}
+    ids = one.text("pci/pci_device_id"), one.text("pci/pci_sub_system_id")
+    identity = one.text("uuid") or "", one.text("product_name") or ""
+    found = Card(
+        gpu.attrib["id"].lower()[-12:],
+        *identity,
+        serial=one.text("serial"),
+        vbios=one.text("vbios_version"),
+        part_number=one.text("board_part_number", "gpu_part_number"),
+        device_id=(ids[0] or "").removeprefix("0x")[:4].lower(),
+        subsystem_id=(ids[1] or "").removeprefix("0x").lower(),
+        memory_mib=one.whole("fb_memory_usage/total"),
+        bar1_mib=one.whole("bar1_memory_usage/total"),
+        width=one.whole(f"{_LINK}/link_widths/current_link_width"),
+        width_max=one.whole(f"{_LINK}/link_widths/max_link_width"),
+        generation=one.whole(f"{_LINK}/pcie_gen/current_link_gen"),
+        generation_max=one.whole(f"{_LINK}/pcie_gen/max_device_link_gen", f"{_LINK}/pcie_gen/max_link_gen"),
+        generation_host=one.whole(f"{_LINK}/pcie_gen/max_host_link_gen"),
+        replays=one.whole("pci/replay_counter"),
+        temperature_c=one.whole("temperature/gpu_temp"),
+        slowdown_c=one.whole("temperature/gpu_temp_slow_threshold"),
+        memory_temperature_c=one.whole("temperature/memory_temp"),
+        fan_percent=one.whole("fan_speed"),
+        power_w=one.number(*(f"{power}/{key}power_draw" for key in ("", "instant_", "average_"))),
+        power_limit_w=one.number(*(f"{power}/{key}power_limit" for key in ("current_", "enforced_", ""))),
+        power_default_w=watts["default"],
+        power_min_w=watts["min"],
+        power_max_w=watts["max"],
+        state=one.text("performance_state"),
+        graphics_mhz=one.whole("clocks/graphics_clock"),
+        memory_mhz=one.whole("clocks/mem_clock"),
+        graphics_max_mhz=one.whole("max_clocks/graphics_clock"),
+        memory_max_mhz=one.whole("max_clocks/mem_clock"),
+        mig=one.yes("mig_mode/current_mig"),
+        ecc=one.yes("ecc_mode/current_ecc"),
+        ecc_next_boot=one.yes("ecc_mode/pending_ecc"),
+        ecc_since_load=one.errors("ecc_errors/volatile"),
+        ecc_ever=one.errors("ecc_errors/aggregate"),
+        retired_single_bit=one.whole(f"{_PAGES}/multiple_single_bit_retirement/retired_count"),
+        retired_double_bit=one.whole(f"{_PAGES}/double_bit_retirement/retired_count"),
+        retirement_pending=one.yes(f"{_PAGES}/pending_retirement"),
+        remapped_corrected=one.whole(f"{_ROWS}/remapped_row_corr"),
+        remapped_uncorrected=one.whole(f"{_ROWS}/remapped_row_unc"),
+        remap_pending=one.yes(f"{_ROWS}/remapped_row_pending"),
+        remap_failed=one.yes(f"{_ROWS}/remapped_row_failure"),
+        reset_required=one.yes("gpu_reset_status/reset_required"),
+    )
+    return _told(found, one)
+
+
+def _told(card: Card, reading: _Reading) -> Card:
+    """The card with what could not be read of it."""
+    return replace(card, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
+
+
+_ALONE = re.compile(r"Unable to determine the device handle for GPU ?\d*:? ?([0-9A-Fa-f:.]{7,16}): (.+)")
+
+
+def _cards(result: Result) -> tuple[Card, ...]:
+    text = result.text
+    gone = {("0000:" + match[1].lower())[-12:]: match[2].split(".")[0] for match in _ALONE.finditer(text)}
+    if "<!ENTITY" in text:
+        raise ValueError("an entity in its XML")
+    parts = re.findall(r"<nvidia_smi_log>.*?</nvidia_smi_log>", text, re.DOTALL)
+    if not parts and "<nvidia_smi_log>" in text:
+        raise ValueError("XML that ends in the middle")
+    if not parts and not gone:
+        said = answered(result).strip().splitlines()
+        raise Unavailable(f"nvidia-smi says: {said[0] if said else 'nothing'}")
+    try:
+        found = [_card(gpu) for part in parts for gpu in ElementTree.fromstring(part).findall("gpu")]
+    except ElementTree.ParseError as error:
+        raise ValueError(f"XML that cannot be read ({error})") from None
+    if len(found) != text.count("<gpu id="):
+        raise ValueError("XML that ends in the middle")
+    found += [Card(bus_id, "", "", lost=said) for bus_id, said in gone.items()]
+    return tuple(sorted(found, key=lambda one: one.bus_id))
+
+
+_QUERY = """
+ask() { nvidia-smi "$@" 2>&1; }
+out=$(ask -q -x); code=$?
+case $out in *"Unable to determine the device handle"*)
+  for device in /sys/bus/pci/drivers/nvidia/????:*; do
+    one=$(ask -i "${device##*/}" -q -x)
+    case $one in *"<gpu id"*) ;; *) one="Unable to determine the device handle for GPU ${device##*/}: ${one##*: }";; esac
+    out2="${out2-}
+$one"
+  done; out=$out2;;
+esac
+printf '%s\\n' "$out" | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; exit $code
+"""
+cards = Fact("card.cards", script(_QUERY, timeout_s=60), _cards)
+"""Every card that the driver has, lost ones too; without the lists of supported clocks, which are nine tenths of it."""

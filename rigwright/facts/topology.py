@@ -1,0 +1,122 @@
+"""How the GPUs hang together: where on the PCI bus each one sits, and the NVLinks between them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.facts import Fact, Unavailable
+from rigwright.facts.gpu import answered
+from rigwright.shell import Result, script
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an NVIDIA device sits. `host_bridge` pci0000:00; `bridges`: every bridge between the two, the root port first.
+
+    `numa_node`: None where the firmware does not say. `is_gpu`: a display device; the others are NVSwitches.
+    """
+
+    bus_id: str
+    is_gpu: bool
+    numa_node: int | None
+    host_bridge: str
+    bridges: tuple[str, ...]
+
+
+_PLACES = """
+for device in /sys/bus/pci/devices/*; do
+  [ -e "$device/vendor" ] || continue
+  read vendor <"$device/vendor"; [ "$vendor" = 0x10de ] || continue
+  read class <"$device/class"
+  case $class in 0x03*|0x0680*) ;; *) continue;; esac
+  node=-1; [ -e "$device/numa_node" ] && read node <"$device/numa_node"
+  echo "$class $node $(readlink -f "$device")"
+done; :
+"""
+_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def _places(result: Result) -> tuple[Place, ...]:
+    found = []
+    for line in result.text.splitlines():
+        kind, node, path = line.split(" ", 2)
+        parts = path.split("/")
+        bridge = next((part for part in parts if part.startswith("pci")), "")
+        steps = [part for part in parts[parts.index(bridge) + 1 :] if _BUS_ID.fullmatch(part)] if bridge else []
+        if not steps:
+            raise ValueError(f"no PCI device: {path}")
+        number = int(node)
+        *bridges, own = steps
+        place = Place(own, kind.startswith("0x03"), None if number < 0 else number, bridge, tuple(bridges))
+        found.append(place)
+    return tuple(sorted(found, key=lambda one: one.bus_id))
+
+
+places = Fact("topology.places", script(_PLACES), _places)
+"""Every GPU and NVSwitch on the bus, with or without a driver; () where there is none."""
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """One end of one NVLink. `gb_s` one way, None while it is down; `peer` a bus id, "" where the driver does not say."""
+
+    uuid: str
+    number: int
+    gb_s: float | None
+    peer: str = ""
+    errors: int | None = None
+
+
+_GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
+_LINK_LINE = re.compile(r"Link (\d+): (.+)")
+_QUIET = (
+    "Device does not have",
+    "Nvlink queries are not supported",
+    "Unable to retrieve NVLink information",
+    "NVML: Unable to retrieve NVLink",
+)
+_COUNTER = re.compile(r"(\d+): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d+)")
+
+
+def _nvlinks(result: Result) -> tuple[NvLink, ...]:
+    status, _, rest = result.text.partition("--- peers\n")
+    peers, _, counters = rest.partition("--- errors\n")
+    if result.code != 0 and "GPU 0" not in status:
+        raise Unavailable(f"nvidia-smi says: {(answered(result).splitlines() or ['nothing'])[0]}")
+    to = {key: value.lower()[-12:] for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
+    errors: dict[tuple[str, int], int] = {}
+    for key, value in _rows(counters):
+        if match := _COUNTER.fullmatch(f"{key[1]}: {value}"):
+            errors[key] = errors.get(key, 0) + int(match[2])
+    found = []
+    for (uuid, number), value in _rows(status):
+        match = re.fullmatch(r"([\d.]+) GB/s", value)
+        if not match and value.strip("<>").lower() != "inactive":
+            raise ValueError(f"Link {number}: {value}")
+        speed = float(match[1]) if match else None
+        found.append(NvLink(uuid, number, speed, to.get((uuid, number), ""), errors.get((uuid, number))))
+    return tuple(found)
+
+
+def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
+    """The lines of links under the lines of GPUs: (UUID, link) and what is said of it. Raises ValueError for another."""
+    found, uuid = [], ""
+    for line in (line.strip() for line in text.splitlines()):
+        if gpu := _GPU_LINE.match(line):
+            uuid = gpu[1]
+        elif link := _LINK_LINE.match(line):
+            found.append(((uuid, int(link[1])), link[2].strip()))
+        elif line and not line.startswith(_QUIET):
+            raise ValueError(line)
+    return found
+
+
+_LINKS = """
+nvidia-smi nvlink -s; code=$?
+echo '--- peers'; nvidia-smi nvlink -p 2>/dev/null | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
+echo '--- errors'; nvidia-smi nvlink -e 2>/dev/null | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
+exit $code
+"""
+nvlinks = Fact("topology.nvlinks", script(_LINKS, timeout_s=60), _nvlinks)
+"""Every end of every NVLink, those that are down too; () where the GPUs have none."""

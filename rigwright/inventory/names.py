@@ -1,0 +1,55 @@
+"""The names that an inventory gives: hosts with ranges and ports, and variables."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from rigwright.errors import InputError
+from rigwright.patterns import expand
+from rigwright.yamlfile import did_you_mean
+
+OUR_VARIABLES = ("rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "slots", "ssh_known_hosts")
+
+_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>(?:[^:\[\]]|\[[^\]]*\])+)):(?P<port>\d{1,5})")
+_HOST = re.compile(r"[\w.:\[\]-]+")
+
+
+def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
+    """The hosts that a name with ranges stands for, and the port behind it: `node[01:16]`, `gw:2222`, `[2001:db8::1]:22`.
+
+    Raises InputError.
+    """
+    found = _PORT.fullmatch(pattern)
+    if found and found["bracketed"] and ":" not in found["bracketed"]:
+        found = None  # a range of one name, as in [a:c], has no port behind it
+    name = (found["bracketed"] or found["name"]) if found else pattern
+    if not _HOST.fullmatch(name):
+        raise InputError(
+            where, f"'{pattern}' is no name of a host", "letters, digits, . _ - and ranges such as [01:16]"
+        )
+    if found and not 0 < int(found["port"]) < 65536:
+        raise InputError(where, f"'{pattern}': the port {found['port']}", "a number from 1 to 65535")
+    try:
+        return expand(name), int(found["port"]) if found else None
+    except ValueError as error:
+        raise InputError(where, str(error), "a range such as [01:16] or [a:c]") from None
+
+
+def variable(name: str, where: str) -> None:
+    """Raises InputError for a name that no template could use, and for one that is nearly one of rigwright's (`limts`)."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise InputError(where, f"'{name}' is no name of a variable", "letters, digits and _")
+    near = difflib.get_close_matches(name, OUR_VARIABLES, n=1, cutoff=0.82)
+    if near and name not in OUR_VARIABLES:
+        found = f"unknown variable '{name}'; did you mean '{near[0]}'?"
+        raise InputError(where, found, f"one of {', '.join(OUR_VARIABLES)}, or a name less like them")
+
+
+def group(name: str, known: Iterable[str], where: str) -> None:
+    """Raises InputError for a group that is in no section, with the nearest that is."""
+    names = list(known)
+    if name not in names:
+        hint = did_you_mean(name, names)
+        raise InputError(where, f"no group '{name}' is declared{hint}", f"a section [{name}], or [{name}:children]")

@@ -1,0 +1,51 @@
+"""What Ansible itself makes of inventories: one process for all of them, because its start alone takes a second.
+
+    python tests/ansible_says.py '[["hosts.yml", ["gpu", "all:!old"]]]'
+
+prints, for each inventory, what `ansible-inventory --list` and `--graph` print, and the hosts of each pattern.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from typing import Any
+
+from ansible.cli.inventory import InventoryCLI
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+
+
+def printed(path: str, *words: str) -> str:
+    """The output of `ansible-inventory -i PATH WORDS`, in a child: Ansible keeps its command line in globals."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
+            InventoryCLI(["ansible-inventory", "-i", path, *words]).run()
+        with os.fdopen(theirs, "w", encoding="utf-8") as pipe:
+            pipe.write(text.getvalue())
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, encoding="utf-8") as pipe:
+        found = pipe.read()
+    os.waitpid(child, 0)
+    return found
+
+
+def one(path: str, patterns: list[str]) -> dict[str, Any]:
+    """All that is asked of one inventory."""
+    manager = InventoryManager(DataLoader(), [path])
+    return {
+        "list": json.loads(printed(path, "--list")),
+        "graph": printed(path, "--graph").rstrip("\n"),
+        "patterns": {pattern: [str(host) for host in manager.get_hosts(pattern)] for pattern in patterns},
+    }
+
+
+if __name__ == "__main__":
+    json.dump([one(path, patterns) for path, patterns in json.loads(sys.argv[1])], sys.stdout)
