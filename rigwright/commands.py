@@ -27,28 +27,31 @@ def run(
     inventory: str = "",
     yes: bool = False,
     json: str = "",
+    html: str = "",
     tags: str = "",
     disrupt: bool = False,
     show: bool = False,
     reset: bool = False,
     describe: Callable[[str, str], str] | None = None,
 ) -> int:
-    """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code.
+    """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
     """
     from rigwright.fleet import HostReport
-    from rigwright.report import document
+    from rigwright.report import written
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     reports: list[HostReport] = []
     stream = sys.stderr if json == "-" else sys.stdout
     error: RigwrightError | None = None
     output = Output(stream)
+    full = command == "accept" or (command in ("provision", "verify") and bool(json or html))
     try:
+        written.can_be("--html", html)
         if host and "@" in host:
             host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset)
+        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset, full)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -56,30 +59,20 @@ def run(
         code = 130
         jobs = "jobs that were started on a host go on there; the same command finds them"
         output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
-    if json:
-        made = document.document(command, run_id, code, error, reports)
-        if json == "-":
-            print(document.dumps(made))
-        else:
-            try:
-                document.write(made, json)
-            except OSError as failed:
-                output.text.error(
-                    UsageError(
-                        "--json", f"{json} cannot be written ({failed.strerror})", "a file in a directory that is there"
-                    )
-                )
-                code = code or 1
+    for failed in written.write(command, run_id, code, error, reports, json, html):
+        output.text.error(failed)
+        code = code or 1
     return code
 
 
 def _run(
     command: str, run_id: str, reports: list[Any], output: Output, host: str | None, playbook: str, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool,
+    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool, full: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
     from rigwright import playbook as playbooks
     from rigwright.apply import Options
+    from rigwright.report import accepting, machine
 
     found = read_inventory(inventory)
     hosts = [found.only()] if host is None else found.select(host)
@@ -104,8 +97,13 @@ def _run(
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
+        acts = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits, "accept": accepting.look}
+        act: Callable[[list[Any], Any, bool, bool], None] = acts.get(command, _provision)
         act(work, text, yes, show)
+        if full:
+            machine.describe(work)
+        if command == "accept":
+            accepting.show(text.console, [one.report for one in work])
     finally:
         fleet.close(work)
     for report in reports:

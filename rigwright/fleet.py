@@ -38,6 +38,7 @@ class HostReport:
     findings: tuple[Finding, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    machine: dict[str, Any] | None = None
     events: list[tuple[float, Event]] = field(default_factory=list)
     simulated: str = ""
     round_trips: int = 0

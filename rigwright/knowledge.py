@@ -187,7 +187,7 @@ def _as_json(target: str, code: int, error: RigwrightError | None, power: dict[s
         print(document.dumps(made))
         return
     try:
-        document.write(made, target)
+        document.write(document.dumps(made) + "\n", target)
     except OSError as failed:
         found = f"{target} cannot be written ({failed.strerror})"
         raise UsageError("--json", found, "a file in a directory that is there") from None
