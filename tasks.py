@@ -17,6 +17,7 @@ _HELP = {
     "json": "write one JSON document to FILE, or to stdout with -",
     "tags": "only the steps with one of these tags (a,b)",
 }
+_HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
 
 def _lab(act: Callable[[Any], None]) -> None:
@@ -43,7 +44,7 @@ def _run(command: str, **words: object) -> None:
     raise Exit(code=commands.run(command, describe=describe, **words))  # type: ignore[arg-type]
 
 
-@task(positional=[], help={**_HELP, "disrupt": "also what was not announced, or interrupts GPU work"})
+@task(positional=[], help={**_HELP, **_HTML, "disrupt": "also what was not announced, or interrupts GPU work"})
 def provision(
     c: Context,
     host: str | None = None,
@@ -51,11 +52,13 @@ def provision(
     inventory: str = "",
     yes: bool = False,
     json: str = "",
+    html: str = "",
     tags: str = "",
     disrupt: bool = False,
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it."""
-    _run("provision", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, disrupt=disrupt)
+    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags}
+    _run("provision", host=host, yes=yes, disrupt=disrupt, **words)
 
 
 @task(positional=[], help=_HELP)
@@ -72,7 +75,7 @@ def plan(
     _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(positional=[], help=_HELP)
+@task(positional=[], help={**_HELP, **_HTML})
 def verify(
     c: Context,
     host: str | None = None,
@@ -80,10 +83,28 @@ def verify(
     inventory: str = "",
     yes: bool = False,
     json: str = "",
+    html: str = "",
     tags: str = "",
 ) -> None:
     """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not."""
-    _run("verify", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags}
+    _run("verify", host=host, yes=yes, **words)
+
+
+@task(positional=[], help={key: text for key, text in {**_HELP, **_HTML}.items() if key not in ("yes", "tags")})
+def accept(
+    c: Context,
+    host: str | None = None,
+    playbook: str = "",
+    inventory: str = "",
+    json: str = "",
+    html: str = "",
+) -> None:
+    """Show what second-hand hardware is worth: serials, memory errors ever, links, speeds. Changes nothing; exit 2 on a flaw.
+
+    With --html a sheet to print and sign.
+    """
+    _run("accept", host=host, playbook=playbook, inventory=inventory, json=json, html=html)
 
 
 @task(positional=[], help=_HELP)
@@ -417,6 +438,7 @@ ns = Collection(
     provision,
     plan,
     verify,
+    accept,
     facts,
     limits,
     init,

@@ -27,13 +27,14 @@ def run(
     inventory: str = "",
     yes: bool = False,
     json: str = "",
+    html: str = "",
     tags: str = "",
     disrupt: bool = False,
     show: bool = False,
     reset: bool = False,
     describe: Callable[[str, str], str] | None = None,
 ) -> int:
-    """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code.
+    """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
     """
@@ -47,10 +48,12 @@ def run(
     stream = sys.stderr if json == "-" else sys.stdout
     error: RigwrightError | None = None
     output = Output(stream)
+    full = command == "accept" or (command in ("provision", "verify") and bool(json or html))
     try:
+        ending.can_be("--html", html)
         if host and "@" in host:
             host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, path, inventory, yes, tags, disrupt, show)
+        code = _run(command, run_id, reports, output, host, path, inventory, yes, tags, disrupt, show, full)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -61,19 +64,18 @@ def run(
     made = document.document(command, run_id, code, error, reports, asked)
     if reports:
         ending.remember(made, output)
-    if json:
-        failed = ending.write(made, json, output)
-        code = code or failed
-    return code
+    failed = ending.write(made, json, html, output)
+    return code or failed
 
 
 def _run(
     command: str, run_id: str, reports: list[Any], output: Output, host: str | None, path: Path | None, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool,
+    yes: bool, tags: str, disrupt: bool, show: bool, full: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
     from rigwright import playbook as playbooks
     from rigwright.apply import Options
+    from rigwright.report import accepting, machine
 
     found = read_inventory(inventory)
     hosts = [found.only()] if host is None else found.select(host)
@@ -92,8 +94,13 @@ def _run(
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
+        acts = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits, "accept": accepting.look}
+        act: Callable[[list[Any], Any, bool, bool], None] = acts.get(command, _provision)
         act(work, text, yes, show)
+        if full:
+            machine.describe(work)
+        if command == "accept":
+            accepting.show(text.console, [one.report for one in work])
     finally:
         fleet.close(work)
     for report in reports:

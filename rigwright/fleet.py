@@ -39,6 +39,7 @@ class HostReport:
     facts: dict[str, Any] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    machine: dict[str, Any] | None = None
     events: list[tuple[float, Event]] = field(default_factory=list)
     simulated: str = ""
     round_trips: int = 0

@@ -5,6 +5,9 @@
 PACKAGES='apt-utils coreutils debootstrap dpkg gcc gnupg iproute2 libc6-dev mount openssh-client
 python3 python3-venv systemd-container util-linux zstd'
 
+# What the tests need beside that: the report page is looked at in a real browser.
+TEST_PACKAGES='chromium'
+
 RECORD=.lab/installed-packages
 
 # Ends the script unless it runs as root. $1: the line to type instead.
@@ -39,9 +42,9 @@ give_back() {
     [ "$(user)" = root ] || find . -path ./.lab -prune -o -user root -exec chown -h "$(user):" {} + 2>/dev/null || :
 }
 
-# Those of $PACKAGES that are not installed, on one line.
+# Those of $PACKAGES, and of the words given, that are not installed, on one line.
 missing_packages() {
-    for package in $PACKAGES; do
+    for package in $PACKAGES "$@"; do
         case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in
             installed) ;;
             *) printf '%s ' "$package" ;;

@@ -113,10 +113,17 @@ def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
 
 
 _LINKS = """
-nvidia-smi nvlink -s; code=$?
-echo '--- peers'; nvidia-smi nvlink -p 2>/dev/null | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
-echo '--- errors'; nvidia-smi nvlink -e 2>/dev/null | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
+each() {
+  out=$(nvidia-smi nvlink "$1" 2>&1); code=$?
+  case $out in *"Unable to determine the device handle"*) ;; *) printf '%s\\n' "$out"; return $code;; esac
+  for device in /sys/bus/pci/drivers/nvidia/????:*; do
+    one=$(nvidia-smi nvlink "$1" -i "${device##*/}" 2>/dev/null) && printf '%s\\n' "$one"
+  done; :
+}
+each -s; code=$?
+echo '--- peers'; each -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
+echo '--- errors'; each -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
 exit $code
 """
 nvlinks = Fact("topology.nvlinks", script(_LINKS, timeout_s=60), _nvlinks)
-"""Every end of every NVLink, those that are down too; () where the GPUs have none."""
+"""Every end of every NVLink, those that are down too; () where the GPUs have none. Where a GPU is lost each is asked alone."""

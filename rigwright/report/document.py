@@ -87,6 +87,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "facts": {name: plain(value) for name, value in report.facts.items()},
         "kept": {name: plain(value) for name, value in report.kept.items()},
         "gpus": [plain(row) for row in report.rows],
+        "machine": report.machine,
         "events": [_event(at, event) for at, event in report.events],
         "simulated": report.simulated,
         "rebooted": bool(report.outcome and report.outcome.rebooted),
@@ -138,13 +139,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-def write(text: dict[str, Any], target: str) -> None:
-    """The document stands in a file, whole or not at all. Raises OSError."""
+def write(text: str, target: str) -> None:
+    """The text stands in a file, whole or not at all. Raises OSError."""
     path = Path(target)
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
     ) as file:
-        file.write(dumps(text) + "\n")
+        file.write(text)
     os.chmod(file.name, 0o644)
     os.replace(file.name, path)
 

@@ -1,0 +1,253 @@
+"""The topology of a machine as shapes with coordinates: processors, PCIe switches, GPUs, NVLinks. Drawn by a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+STEP = 104
+"""Units from one GPU to the next; a unit is a pixel where the drawing is not scaled."""
+BOX = 88
+ROW = 66
+HEIGHT = 40
+MARGIN = 8
+LANES = 16
+
+
+@dataclass(frozen=True)
+class Box:
+    """A device: a title, a line under it, and its state as a CSS class."""
+
+    x: float
+    y: float
+    width: float
+    title: str
+    text: str
+    kind: str
+    bus_id: str = ""
+
+    @property
+    def middle(self) -> float:
+        """x of its centre."""
+        return self.x + self.width / 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """A path of SVG, and the words at (x, y); `kind` is a CSS class, `width` of the stroke."""
+
+    path: str
+    kind: str
+    width: float = 1.5
+    label: str = ""
+    x: float = 0
+    y: float = 0
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """All of it, in its own units; `words` says the same for who cannot see it, `box` explains the number on the box."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    words: tuple[str, ...] = ()
+    box: str = ""
+
+
+@dataclass
+class _Node:
+    """Something on the PCI bus with what hangs on it."""
+
+    name: str
+    below: dict[str, _Node] = field(default_factory=dict)
+    gpu: dict[str, Any] | None = None
+
+
+def drawn(machine: dict[str, Any]) -> Drawing | None:
+    """The drawing of the `machine` of a document; None where no GPU is known."""
+    gpus = {one["bus_id"]: one for one in machine.get("gpus", [])}
+    if not gpus:
+        return None
+    trees = _trees(machine.get("bus", []), gpus)
+    order = [leaf for tree in trees for leaf in _leaves(tree)]
+    column = {bus_id: number for number, bus_id in enumerate(order)}
+    depth = max(map(_depth, trees))
+    boxes: list[Box] = []
+    lines: list[Line] = []
+    for tree in trees:
+        _place(tree, 0, depth, column, gpus, boxes, lines)
+    known = {box.bus_id: box for box in boxes if box.bus_id}
+    bottom = MARGIN + depth * ROW + HEIGHT
+    links, low = _links(machine.get("nvlinks", []), known, column, bottom)
+    switches, drops, low = _switches(machine.get("nvlinks", []), known, low)
+    width = len(order) * STEP - (STEP - BOX) + 2 * MARGIN + LANES
+    words, box = tuple(_told(machine, gpus)), _on_the_box(machine.get("nvlinks", []), gpus)
+    return Drawing(width, low + MARGIN, (*boxes, *switches), (*lines, *links, *drops), words, box)
+
+
+def _on_the_box(links: Sequence[dict[str, Any]], gpus: dict[str, Any]) -> str:
+    """How the number that is advertised comes about, and what a pair has of it; "" without NVLinks."""
+    each = max((one["gb_s"] or 0.0 for one in links), default=0.0)
+    ends = [bus_id for one in links for bus_id in (one["from"], one["to"]) for _ in range(one["up"] + one["down"])]
+    if not each or not ends:
+        return ""
+    most = max(ends.count(one["from"]) for one in links)
+    pair = max(one["up"] for one in links)
+    said = f"The number on the box: {most} links x {each:.3g} GB/s x 2 directions = {most * each * 2:.0f} GB/s."
+    if any(one["to"] and one["to"] not in gpus for one in links):
+        return (
+            f"{said} Through NVSwitches every pair has {most * each:.3g} GB/s each way, less what the protocol takes."
+        )
+    return f"{said} A pair with {pair} of them has {pair * each:.3g} GB/s each way, less what the protocol takes."
+
+
+def _trees(bus: Sequence[dict[str, Any]], gpus: dict[str, Any]) -> list[_Node]:
+    """A tree for each processor: host bridges of one NUMA node together. Chains without a branch are cut short."""
+    roots: dict[str, _Node] = {}
+    for place in bus:
+        if place["bus_id"] not in gpus:
+            continue
+        number = place["numa_node"]
+        name = f"CPU {number}" if number is not None else f"host bridge {place['host_bridge'].removeprefix('pci')}"
+        node = roots.setdefault(name, _Node(name))
+        for step in (place["host_bridge"], *place["bridges"]):
+            node = node.below.setdefault(step, _Node(step))
+        node.below[place["bus_id"]] = _Node(place["bus_id"], gpu=gpus[place["bus_id"]])
+    placed = {leaf for root in roots.values() for leaf in _leaves(root)}
+    lost = {bus_id: _Node(bus_id, gpu=gpu) for bus_id, gpu in gpus.items() if bus_id not in placed}
+    if lost:
+        name = "not on the bus" if roots else "the machine"
+        roots[name] = _Node(name, lost)
+    return [_short(root, True) for _, root in sorted(roots.items())]
+
+
+def _short(node: _Node, root: bool = False) -> _Node:
+    """The tree without bridges that have one thing below them."""
+    below = {name: _short(one) for name, one in node.below.items()}
+    if not root and len(below) == 1:
+        return next(iter(below.values()))
+    flat: dict[str, _Node] = {}
+    for name, one in below.items():
+        flat.update({name: one} if one.gpu or not root else {one.name: one})
+    if root and len(flat) == 1 and not (only := next(iter(flat.values()))).gpu and only.name.startswith("pci"):
+        flat = only.below
+    return _Node(node.name, flat, node.gpu)
+
+
+def _leaves(node: _Node) -> Iterator[str]:
+    if node.gpu:
+        yield node.name
+    for one in node.below.values():
+        yield from _leaves(one)
+
+
+def _depth(node: _Node) -> int:
+    return 0 if node.gpu else 1 + max(map(_depth, node.below.values()))
+
+
+def _place(
+    node: _Node, row: int, depth: int, column: dict[str, int], gpus: dict[str, Any], boxes: list[Box], lines: list[Line]
+) -> Box:
+    """The boxes and lines of a tree are in the lists; GPUs stand in the last row."""
+    if node.gpu:
+        x, y = MARGIN + column[node.name] * STEP, MARGIN + depth * ROW
+        box = Box(x, y, BOX, _name(node.gpu), _short_bus(node.name), _state(node.gpu), node.name)
+    else:
+        columns = [column[leaf] for leaf in _leaves(node)]
+        x, y = MARGIN + min(columns) * STEP, MARGIN + row * ROW
+        kind = "cpu" if row == 0 else "bridge"
+        title = node.name if row == 0 else "host bridge" if node.name.startswith("pci") else "PCIe switch"
+        text = "" if row == 0 else _short_bus(node.name.removeprefix("pci"))
+        box = Box(x, y, (max(columns) - min(columns)) * STEP + BOX, title, text, kind)
+        for one in node.below.values():
+            child = _place(one, row + 1, depth, column, gpus, boxes, lines)
+            path = f"M{child.middle:g} {y + HEIGHT:g}V{child.y:g}"
+            link = _lanes(one.gpu)
+            lines.append(Line(path, "pcie", 1.5, link, child.middle + 5, child.y - 8))
+    boxes.append(box)
+    return box
+
+
+def _name(gpu: dict[str, Any]) -> str:
+    return str(gpu["position"] or "GPU")
+
+
+def _state(gpu: dict[str, Any]) -> str:
+    if gpu["answers"]:
+        return "gpu"
+    return "gpu lost" if gpu["lost"] else "silent"
+
+
+def _short_bus(bus_id: str) -> str:
+    return bus_id.removeprefix("0000:")
+
+
+def _lanes(gpu: dict[str, Any] | None) -> str:
+    return f"x{gpu['width']} Gen{gpu['generation']}" if gpu and gpu["width"] and gpu["generation"] else ""
+
+
+def _links(
+    links: Sequence[dict[str, Any]], boxes: dict[str, Box], column: dict[str, int], bottom: float
+) -> tuple[list[Line], float]:
+    """Arcs under the GPUs, the farther apart the deeper; and how low they reach."""
+    pairs = [one for one in links if one["from"] in boxes and one["to"] in boxes]
+    found, low = [], bottom
+    for one in sorted(pairs, key=lambda one: abs(column[one["from"]] - column[one["to"]])):
+        a, b = sorted((boxes[one["from"]], boxes[one["to"]]), key=lambda box: box.x)
+        span = column[b.bus_id] - column[a.bus_id]
+        inset = min(span, 7) * 4.5
+        start, end = a.middle + inset, b.middle - inset
+        drop = 16 + 22 * span
+        deepest = bottom + drop * 0.75
+        wanted = one["wanted"] if one["wanted"] is not None else one["up"] + one["down"]
+        kind = "nvlink" if one["up"] >= wanted else "down"
+        label = str(one["up"]) if kind == "nvlink" else f"{one['up']} of {wanted}"
+        path = f"M{start:g} {bottom:g}C{start:g} {bottom + drop:g} {end:g} {bottom + drop:g} {end:g} {bottom:g}"
+        found.append(Line(path, kind, 1.2 + one["up"] * 0.8, label, (start + end) / 2, deepest + 4))
+        low = max(low, deepest + 10)
+    return found, low
+
+
+def _switches(
+    links: Sequence[dict[str, Any]], boxes: dict[str, Box], low: float
+) -> tuple[list[Box], list[Line], float]:
+    """One bar for all NVSwitches, and a line from each GPU with the number of its links."""
+    up: dict[str, int] = {}
+    down: dict[str, int] = {}
+    names = set()
+    for one in links:
+        if one["from"] in boxes and one["to"] not in boxes:
+            up[one["from"]] = up.get(one["from"], 0) + one["up"]
+            down[one["from"]] = down.get(one["from"], 0) + one["down"]
+            names |= {one["to"]} - {""}
+    if not names:
+        return [], [], low
+    used = [boxes[bus_id] for bus_id in up]
+    y = low + 44
+    left, right = min(box.x for box in used), max(box.x + box.width for box in used)
+    title = "NVSwitch" if len(names) == 1 else f"{len(names)} NVSwitches"
+    bar = Box(left, y, right - left, title, "", "switch")
+    lines = [
+        Line(f"M{box.middle:g} {box.y + HEIGHT:g}V{y:g}", "down" if down[box.bus_id] else "nvlink",
+             1.2 + min(up[box.bus_id], 4) * 0.8,
+             f"{up[box.bus_id]} of {up[box.bus_id] + down[box.bus_id]}" if down[box.bus_id] else str(up[box.bus_id]),
+             box.middle, (box.y + HEIGHT + y) / 2 + 4)
+        for box in used
+    ]  # fmt: skip
+    return [bar], lines, y + HEIGHT
+
+
+def _told(machine: dict[str, Any], gpus: dict[str, Any]) -> Iterator[str]:
+    """The NVLinks in words."""
+    for one in machine.get("nvlinks", []):
+        a, b = (_called(gpus.get(bus_id), bus_id) for bus_id in (one["from"], one["to"]))
+        wanted = "" if one["wanted"] in (None, one["up"]) else f" of {one['wanted']}"
+        lost = f", {one['down']} down" if one["down"] else ""
+        yield f"{a} to {b or 'an unknown end'}: {one['up']}{wanted} NVLinks{lost}"
+
+
+def _called(gpu: dict[str, Any] | None, bus_id: str) -> str:
+    return f"{gpu['position']} {_short_bus(bus_id)}".strip() if gpu else _short_bus(bus_id)

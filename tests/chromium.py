@@ -1,0 +1,115 @@
+"""A real browser without a window: Debian's chromium, spoken to over two pipes (the DevTools protocol)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+BINARY = shutil.which("chromium") or "/usr/bin/chromium"
+TIMEOUT_S = 60
+_ENDS = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+for number, end in enumerate(ends, 3):
+    os.dup2(end, number)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Becomes the browser, whose ends of the pipes have to be 3 and 4."""
+
+
+class Chromium:
+    """One browser with one page; `events` is what it told since the last visit."""
+
+    def __init__(self) -> None:
+        self._profile = tempfile.TemporaryDirectory(prefix="chromium.", ignore_cleanup_errors=True)
+        to_browser, self._out = os.pipe()
+        self._in, from_browser = os.pipe()
+        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
+                 "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+                 f"--user-data-dir={self._profile.name}", "--remote-debugging-pipe", "about:blank"]  # fmt: skip
+        argv = [sys.executable, "-c", _ENDS, str(to_browser), str(from_browser), BINARY, *flags]
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(argv, pass_fds=(to_browser, from_browser), stdout=quiet, stderr=quiet)
+        os.close(to_browser)
+        os.close(from_browser)
+        self._buffer, self._number, self._session = b"", 0, ""
+        self.events: list[dict[str, Any]] = []
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.ask(f"{domain}.enable")
+
+    def __enter__(self) -> Chromium:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        os.close(self._in)
+        os.close(self._out)
+        self._profile.cleanup()
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """The answer to a command. Raises RuntimeError with the browser's own words."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return dict(answer["result"])
+            self.events.append(answer)
+
+    def _next(self) -> dict[str, Any]:
+        deadline = time.monotonic() + TIMEOUT_S
+        while b"\0" not in self._buffer:
+            if not select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise RuntimeError(f"{BINARY} says nothing")
+            part = os.read(self._in, 1 << 20)
+            if not part:
+                raise RuntimeError(f"{BINARY} ended with {self._process.wait(20)}")
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        return dict(json.loads(line))
+
+    def visit(self, page: Path, width: int, scheme: str, medium: str = "screen") -> None:
+        """The page is shown, `width` pixels wide, in the light or the dark."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.ask("Emulation.setEmulatedMedia", media=medium, features=features)
+        self.events.clear()
+        self.ask("Page.navigate", url=page.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression is in the page."""
+        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(str(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def picture(self, path: Path) -> None:
+        """A screenshot of the whole page, PNG."""
+        answer = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def told(self, *methods: str) -> list[dict[str, Any]]:
+        """The parameters of the events of these names since the last visit."""
+        return [event["params"] for event in self.events if event["method"] in methods]
