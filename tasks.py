@@ -19,6 +19,9 @@ _HELP = {
 }
 
 
+_WHEELS = "libraries of the peer-to-peer test for a host that has none: fetch (pip), or a directory with the wheels"
+
+
 def _lab(act: Callable[[Any], None]) -> None:
     """A task of the lab, its errors as one message."""
     from lab import commands
@@ -43,7 +46,9 @@ def _run(command: str, **words: object) -> None:
     raise Exit(code=commands.run(command, describe=describe, **words))  # type: ignore[arg-type]
 
 
-@task(positional=[], help={**_HELP, "disrupt": "also what was not announced, or interrupts GPU work"})
+@task(
+    positional=[], help={**_HELP, "disrupt": "also what was not announced, or interrupts GPU work", "wheels": _WHEELS}
+)
 def provision(
     c: Context,
     host: str | None = None,
@@ -53,9 +58,20 @@ def provision(
     json: str = "",
     tags: str = "",
     disrupt: bool = False,
+    wheels: str = "",
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it."""
-    _run("provision", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, disrupt=disrupt)
+    _run(
+        "provision",
+        host=host,
+        playbook=playbook,
+        inventory=inventory,
+        yes=yes,
+        json=json,
+        tags=tags,
+        disrupt=disrupt,
+        wheels=wheels,
+    )
 
 
 @task(positional=[], help=_HELP)
@@ -72,7 +88,15 @@ def plan(
     _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(positional=[], help=_HELP)
+@task(
+    positional=[],
+    help={
+        **_HELP,
+        "quick": "only what can be read: no peer-to-peer test",
+        "busy": "test also while processes use the GPUs",
+        "wheels": _WHEELS,
+    },
+)
 def verify(
     c: Context,
     host: str | None = None,
@@ -81,9 +105,27 @@ def verify(
     yes: bool = False,
     json: str = "",
     tags: str = "",
+    quick: bool = False,
+    busy: bool = False,
+    wheels: str = "",
 ) -> None:
-    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not."""
-    _run("verify", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not.
+
+    Peer-to-peer is tested too, with small messages, where the GPUs are idle and the host has the libraries; with --tags p2p
+    it is tested in full, and the libraries are brought. docs/p2p.md.
+    """
+    _run(
+        "verify",
+        host=host,
+        playbook=playbook,
+        inventory=inventory,
+        yes=yes,
+        json=json,
+        tags=tags,
+        quick=quick,
+        busy=busy,
+        wheels=wheels,
+    )
 
 
 @task(positional=[], help=_HELP)
