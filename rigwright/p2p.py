@@ -25,7 +25,7 @@ UNIT = p2p.FOLDER.rpartition("/")[2]
 PROGRAMS = Path(__file__).parent / "onhost"
 NAME = "peer-to-peer test"
 LIMIT_S, QUICK_LIMIT_S = 900, 240
-FETCH = "--wheels fetch, or --wheels DIR"
+LAB_WHEELS = ".lab/cache/wheels"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def test(run: HostRun, asked: Asked) -> Finding | None:
             asked, str(error), "invoke verify --tags p2p; journalctl -u rigwright-p2p, on the host", "unknown"
         )
     lacks = f"on the host {document.errors[0].what}"
-    return _not_run(asked, lacks, f"invoke verify --tags p2p with {FETCH}")
+    there = f"--wheels {LAB_WHEELS}" if run.value(system.simulated) else "--wheels fetch, or --wheels DIR"
+    return _not_run(asked, lacks, f"invoke verify --tags p2p with {there}")
 
 
 def _not_run(asked: Asked, why: str, fix: str, verdict: Verdict | None = None) -> Finding:
@@ -127,14 +128,15 @@ def _libraries(run: HostRun, asked: Asked) -> str:
     needed = found[1].needed(asked.quick)
     say = _sayer(run)
     if asked.wheels in ("", "fetch"):
-        shas = [one.sha256 for one in needed.values()]
-        there, _ = wheels.kept(run.transport, shas)
-        if there == set(shas):
-            return wheels.together(run.transport, [f"{wheels.KEPT}/{sha}" for sha in shas])
+        pinned = asked.wheels == "fetch"
+        names = [one.sha256 if pinned else f"{name}-{one.version}" for name, one in needed.items()]
+        there, _ = wheels.kept(run.transport, names)
+        if there == set(names):
+            return wheels.together(run.transport, [f"{wheels.KEPT}/{name}" for name in names])
         if not asked.wheels:
             return ""
         if run.value(system.simulated):
-            raise wheels.NoWheels("a simulated host cannot use NVIDIA's own libraries", "--wheels .lab/cache/wheels")
+            raise wheels.NoWheels("a simulated host cannot use NVIDIA's own libraries", f"--wheels {LAB_WHEELS}")
         local = wheels.fetched(needed, say)
     else:
         local = wheels.given(Path(asked.wheels).expanduser(), needed, say)

@@ -29,7 +29,7 @@ class Expected:
     """Of one ordered pair: the way (`nv2`, `nvswitch`, `pcie`, `host`, `x1`), how many NVLinks, and the figure.
 
     `granted`: must CUDA grant peer access? None: reports differ, or nobody knows, and it is measured.
-    `gb_s`: what a large copy reaches one way, None where nobody has said; `source`: who did.
+    `gb_s`: what a large copy reaches one way, None where nobody has said; `source`: who did. `why`: the rig's own words.
     """
 
     kind: Kind
@@ -37,6 +37,7 @@ class Expected:
     granted: bool | None
     gb_s: float | None
     source: Source
+    why: str = ""
 
     @property
     def words(self) -> str:
@@ -69,7 +70,7 @@ class Machine:
         figure = self.rig.bandwidth_gb_s.get(kind)
         if figure is None and links and models[0] and models[0].nvlink:
             return Expected(kind, links, granted, links * models[0].nvlink.gb_s_per_link * NVLINK_SHARE, "catalogue")
-        return Expected(kind, links, granted, figure, "rig" if figure else "")
+        return Expected(kind, links, granted, figure, "rig" if figure else "", self.rig.p2p.why)
 
     def called(self, index: int) -> str:
         """The GPU's position, or `GPU 2`."""

@@ -38,6 +38,7 @@ class Local:
     """A wheel on this machine: its path, its sha256, and how much its libraries take once unpacked."""
 
     name: str
+    version: str
     path: Path
     sha256: str
     unpacked_bytes: int
@@ -65,7 +66,7 @@ def given(directory: Path, wanted: Mapping[str, Wheel], say: Callable[[str], Non
             raise NoWheels(
                 lacks, f"pip download --no-deps --dest {directory} {name}=={wheel.version}, where there is a way out"
             )
-        one = _local(name, (pinned or paths)[-1])
+        one = _local(name, wheel, (pinned or paths)[-1])
         if one.sha256 != wheel.sha256:
             say(f"{one.path.name} is not the pinned {name} {wheel.version}")
         found.append(one)
@@ -81,7 +82,7 @@ def fetched(wanted: Mapping[str, Wheel], say: Callable[[str], None], folder: Pat
             if not _cached(folder, name, wheel):
                 say(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
                 _fetch(folder, name, wheel)
-        return [_local(name, path) for name, wheel in wanted.items() if (path := _cached(folder, name, wheel))]
+        return [_local(name, wheel, path) for name, wheel in wanted.items() if (path := _cached(folder, name, wheel))]
 
 
 def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
@@ -137,7 +138,7 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _local(name: str, path: Path) -> Local:
+def _local(name: str, wheel: Wheel, path: Path) -> Local:
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(one.file_size for one in archive.infolist() if ".so" in one.filename)
@@ -145,17 +146,17 @@ def _local(name: str, path: Path) -> Local:
         raise NoWheels(f"{path} is no wheel ({error})", "fetch it again") from None
     if not size:
         raise NoWheels(f"{path} holds no library", "the wheel for Linux")
-    return Local(name, path, _sha256(path), size)
+    return Local(name, wheel.version, path, _sha256(path), size)
 
 
 _LOOK = """
-for sha; do [ -e "/var/lib/rigwright/libraries/$sha/.whole" ] && echo "$sha"; done
+for name; do [ -e "/var/lib/rigwright/libraries/$name/.whole" ] && echo "$name"; done
 mkdir -p -m 755 /var/lib/rigwright && df -Pk /var/lib/rigwright | awk 'END {print "free", $4}'
 """
 _APPEND = 'mkdir -p -m 755 "$1" && if [ "$3" = 0 ]; then cat >"$1/$2"; else cat >>"$1/$2"; fi'
 _UNPACK = """
 import hashlib, os, shutil, sys, zipfile
-folder, sha = sys.argv[1:]
+folder, sha, name = sys.argv[1:]
 wheel, target, new = (os.path.join(folder, name) for name in (sha + ".whl", sha, sha + ".new"))
 digest = hashlib.sha256()
 with open(wheel, "rb") as file:
@@ -168,23 +169,26 @@ shutil.rmtree(new, ignore_errors=True)
 os.makedirs(new)
 with zipfile.ZipFile(wheel) as archive:
     for one in archive.infolist():
-        name = os.path.basename(one.filename)
-        if ".so" in name:
-            with archive.open(one) as source, open(os.path.join(new, name), "wb") as out:
+        file = os.path.basename(one.filename)
+        if ".so" in file:
+            with archive.open(one) as source, open(os.path.join(new, file), "wb") as out:
                 shutil.copyfileobj(source, out, 1 << 20)
 open(os.path.join(new, ".whole"), "w").close()
 shutil.rmtree(target, ignore_errors=True)
 os.rename(new, target)
 os.remove(wheel)
+link = os.path.join(folder, name)
+os.symlink(sha, link + ".new")
+os.replace(link + ".new", link)
 """
 
 
-def kept(transport: Transport, shas: list[str]) -> tuple[set[str], int]:
-    """Which of these a host has whole, and how many bytes are free there. Raises HostError, Unreachable."""
-    answer = transport.run([script(_LOOK, *shas, timeout_s=30)])[0]
+def kept(transport: Transport, names: list[str]) -> tuple[set[str], int]:
+    """Which of these (a sha256, or NAME-VERSION) a host has whole, and how many bytes are free there."""
+    answer = transport.run([script(_LOOK, *names, timeout_s=30)])[0]
     lines = answer.text.split("\n")
     free = next((int(line.split()[1]) for line in lines if line.startswith("free ")), 0)
-    return {line for line in lines if line in shas}, free * 1024
+    return {line for line in lines if line in names}, free * 1024
 
 
 def copy(transport: Transport, local: list[Local], say: Callable[[str], None]) -> list[str]:
@@ -204,7 +208,11 @@ def copy(transport: Transport, local: list[Local], say: Callable[[str], None]) -
                 say(f"copying {one.path.name}: {at * 100 // size} % of {size // 1000000} MB")
             put = script(_APPEND, KEPT, f"{one.sha256}.whl", str(at), stdin=chunk, timeout_s=300)
             _must(transport, put, one)
-        _must(transport, Command(("python3", "-I", "-c", _UNPACK, KEPT, one.sha256), timeout_s=300), one)
+        _must(
+            transport,
+            Command(("python3", "-I", "-c", _UNPACK, KEPT, one.sha256, f"{one.name}-{one.version}"), timeout_s=300),
+            one,
+        )
     return [f"{KEPT}/{one.sha256}" for one in local]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, Verdict, of_symptom
 from rigwright.checks.pairs import copied, grouped, sent
@@ -105,7 +106,7 @@ def _box(document: Document, known: Machine) -> Iterator[Finding]:
             continue
         done.add((model.key, links))
         one = per_link(model.nvlink)
-        seen = f"{links} links a pair: {links * one:g} GB/s each way on paper"
+        seen = f"{links} link{'s' if links > 1 else ''} a pair: {links * one:g} GB/s each way on paper"
         box = f"{on_the_box(model.nvlink):g} GB/s on the box = {model.nvlink.links} links x {one:g} x 2 directions"
         yield Finding("p2p.copies", f"NVLink of {model.label}", "info", seen, "", box, "", "catalogue")
 
@@ -147,6 +148,8 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
         yield Finding(
             name, subject, "unknown", f"not run: {total.error}", "a sum", "", "mend what is named above, then again"
         )
+    elif total.ok is False and (known := next(iter(catalogue.symptoms_in(total.error or "")), None)):
+        yield of_symptom(known.key, name, subject, "NCCL refuses", "a sum", verdict="fail")
     elif total.ok is False:
         yield Finding(name, subject, "fail", f"{total.error}", "a sum", "", "invoke explain 'ITS TEXT'")
     elif total.busbw_gb_s is not None:

@@ -12,6 +12,8 @@ from rigwright.peering import Expected, Machine
 
 FAR = 0.65
 """Below this share of its figure a pair is broken: one of two NVLinks down leaves a half; good machines are within a fifth."""
+FAR_THROUGH_HOST = 0.5
+"""A copy through the host passes its memory, and not every driver lets the two halves overlap."""
 FAR_QUICK = 0.4
 """With 4 MiB a fast pair spends much of its time on latency: 2 us of the 11 that an H100 needs."""
 FAST_GB_S = 100.0
@@ -101,11 +103,11 @@ def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
         key = "nccl.p2p_off_nvlink" if expected.links or expected.kind == "nvswitch" else "p2p.not_offered"
         found = _symptom(key, "fail", why, _wanted(expected))
         return Judged(**{**vars(found), "other_gb_s": host, "other": "through the host"})
-    far = expected.gb_s is not None and host is not None and host < FAR * expected.gb_s
+    far = expected.gb_s is not None and host is not None and host < FAR_THROUGH_HOST * expected.gb_s
     if far and expected.kind in ("host", "x1"):
         return _slow(expected, host or 0.0, None)
     slow = "a slot with one lane: every copy passes it" if expected.kind == "x1" else ""
-    cause = slow or catalogue.symptoms()["p2p.not_offered"].cause
+    cause = slow or expected.why or catalogue.symptoms()["p2p.not_offered"].cause
     return Judged("info", why, "", cause, "", "rig", "p2p.not_offered", None, host, "through the host")
 
 
@@ -119,12 +121,16 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
     assert found is not None
     off = found.without_p2p
     if found.outcome in ("hang", "wrong data"):
-        helps = "right with NCCL_P2P_DISABLE=1" if off and off.ok else "no better with NCCL_P2P_DISABLE=1"
+        cost = f" at {off.gb_s:.3g} GB/s" if off and off.gb_s else ""
+        helps = f"right with NCCL_P2P_DISABLE=1{cost}" if off and off.ok else "no better with NCCL_P2P_DISABLE=1"
         key = "nccl.timeout" if found.outcome == "hang" else "nccl.wrong_data"
         key = "branch.peer_to_peer_545" if _is_545(document) else key
         return _symptom(key, "fail", f"{found.outcome}{_by(found)}; {helps}", "right data, in time")
     if found.outcome == "error":
         shm = "/dev/shm" in (found.error or "")
+        known = next(iter(catalogue.symptoms_in(found.error or "")), None)
+        if known and known.kind == "p2p":
+            return _symptom(known.key, "fail", "NCCL refuses", "a message")
         fix = (
             "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
             if shm
@@ -134,11 +140,32 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
     if not found.ok:
         return Judged("unknown", f"not run: {found.error}", "", "", "mend what is named above, then again")
     slower = off.gb_s if off and off.ok else None
+    slow = expected.gb_s is not None and found.gb_s is not None and found.gb_s < _slow_message(expected.gb_s, document)
+    if found.kind == "P2P" and slow:
+        cause = "as slow as its copy; else the GPUs' clocks, or what else runs on them"
+        wanted = f"{expected.words}, half of {expected.gb_s:.3g} GB/s at the least"
+        return Judged(
+            "warn",
+            f"{found.transport}, slow",
+            wanted,
+            cause,
+            "mend the copy between them first",
+            expected.source,
+            "",
+            found.gb_s,
+            slower,
+            "P2P off",
+        )
     if found.kind == "P2P":
         return Judged("pass", found.transport or "P2P", "", "", "", expected.source, "", found.gb_s, slower, "P2P off")
     if expected.links or expected.kind == "nvswitch":
         return _symptom("nccl.p2p_off_nvlink", "fail", f"{found.transport}, past the NVLinks", expected.words)
     return _past_p2p(pair, expected, found)
+
+
+def _slow_message(figure: float, document: Document) -> float:
+    """GB/s below which a message is slow: NCCL pays latency and a protocol on top of the copy."""
+    return (0.3 if document.quick and figure > FAST_GB_S else 0.5) * figure
 
 
 def _by(found: Sent) -> str:

@@ -71,13 +71,13 @@ class Summed:
 
 @dataclass(frozen=True)
 class Granted:
-    """What NVML grants one GPU of another's memory."""
+    """What NVML grants one GPU of another's memory; None: a lost GPU does not say."""
 
-    read: Status
-    write: Status
-    nvlink: Status
-    atomics: Status
-    pci: Status
+    read: Status | None
+    write: Status | None
+    nvlink: Status | None
+    atomics: Status | None
+    pci: Status | None
 
 
 @dataclass(frozen=True)
