@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rigwright import asking
-from rigwright.errors import HostError, RigwrightError, Unreachable, UsageError
+from rigwright import asking, showing
+from rigwright.errors import RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
+from rigwright.showing import Said
 
 ROOT = Path(__file__).parent.parent
 PLAYBOOKS = ROOT / "playbooks"
 
 
-def run(
-    command: str,
-    *,
-    host: str | None = None,
-    playbook: str = "",
-    inventory: str = "",
-    yes: bool = False,
-    json: str = "",
-    html: str = "",
-    tags: str = "",
-    disrupt: bool = False,
-    show: bool = False,
-    reset: bool = False,
-    describe: Callable[[str, str], str] | None = None,
-) -> int:
+def run(said: Said, describe: Callable[[str, str], str] | None = None) -> int:
     """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
@@ -42,18 +29,16 @@ def run(
     from rigwright.report import document, ending
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    path = _playbook(command, playbook, reset)
-    asked = document.Asked(playbook=_short(path) if path else "", inventory=_short(inventory_path(inventory)))
+    path = _playbook(said)
+    asked = document.Asked(playbook=_short(path) if path else "", inventory=_short(inventory_path(said.inventory)))
     reports: list[HostReport] = []
-    stream = sys.stderr if json == "-" else sys.stdout
     error: RigwrightError | None = None
-    output = Output(stream)
-    full = command == "accept" or (command in ("provision", "verify") and bool(json or html))
+    output = Output(sys.stderr if said.json == "-" else sys.stdout)
     try:
-        ending.can_be("--html", html)
-        if host and "@" in host:
-            host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, path, inventory, yes, tags, disrupt, show, full)
+        ending.can_be("--html", said.html)
+        if said.host and "@" in said.host:
+            said = replace(said, host=_named(said.host, said.inventory, describe))
+        code = _run(said, run_id, reports, output, path)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -61,45 +46,35 @@ def run(
         code = 130
         jobs = "jobs that were started on a host go on there; the same command finds them"
         output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
-    made = document.document(command, run_id, code, error, reports, asked)
+    made = document.document(said.command, run_id, code, error, reports, asked)
     if reports:
         ending.remember(made, output)
-    failed = ending.write(made, json, html, output)
+    failed = ending.write(made, said.json, said.html, output)
     return code or failed
 
 
-def _run(
-    command: str, run_id: str, reports: list[Any], output: Output, host: str | None, path: Path | None, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool, full: bool,
-) -> int:  # fmt: skip
+def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None) -> int:
     from rigwright import fleet
-    from rigwright import playbook as playbooks
     from rigwright.apply import Options
     from rigwright.report import accepting, machine
 
-    found = read_inventory(inventory)
-    hosts = [found.only()] if host is None else found.select(host)
-    wanted = frozenset(word.strip() for word in tags.split(",") if word.strip())
-    if path is None:
-        bound = [playbooks.Bound(one, (), ()) for one in hosts]
-    else:
-        if not path.is_file():
-            raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
-        bound = [playbooks.bind(path, found, one, wanted) for one in hosts]
-        _something(bound, path, wanted)
-    output.inventory, output.many = _short(found.path), len(hosts) > 1
+    if said.quick and "p2p" in said.tagged:
+        raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
+    if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
+        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
+    found = read_inventory(said.inventory)
+    bound = _bound(found, said, path)
+    output.inventory, output.many = _short(found.path), len(bound) > 1
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
-    work = fleet.prepare(bound, Options(run_id, disrupt), lambda event: output.text.event(event), ask)
+    work = fleet.prepare(bound, Options(run_id, said.disrupt), lambda event: output.text.event(event), ask)
     reports.extend(one.report for one in work)
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        acts = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits, "accept": accepting.look}
-        act: Callable[[list[Any], Any, bool, bool], None] = acts.get(command, _provision)
-        act(work, text, yes, show)
-        if full:
+        _ACTS.get(said.command, _provision)(work, text, said)
+        if said.command == "accept" or (said.command in ("provision", "verify") and (said.json or said.html)):
             machine.describe(work)
-        if command == "accept":
+        if said.command == "accept":
             accepting.show(text.console, [one.report for one in work])
     finally:
         fleet.close(work)
@@ -109,12 +84,26 @@ def _run(
     return _exit_code([report.exit_code for report in reports])
 
 
-def _playbook(command: str, given: str, reset: bool) -> Path | None:
+def _bound(found: Any, said: Said, path: Path | None) -> list[Any]:
+    """The steps of every host that is meant. Raises UsageError and InputError."""
+    from rigwright import playbook as playbooks
+
+    hosts = [found.only()] if said.host is None else found.select(said.host)
+    if path is None:
+        return [playbooks.Bound(one, (), ()) for one in hosts]
+    if not path.is_file():
+        raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
+    bound = [playbooks.bind(path, found, one, said.tagged) for one in hosts]
+    _something(bound, path, said.tagged)
+    return bound
+
+
+def _playbook(said: Said) -> Path | None:
     """The playbook of a command: the one that was named, else its own; None for facts, which need none."""
-    if command == "facts":
+    if said.command == "facts":
         return None
-    name = {"verify": "provision", "plan": "provision", "limits": "limits-reset" if reset else "limits"}
-    return Path(given) if given else PLAYBOOKS / f"{name.get(command, command)}.yml"
+    name = {"verify": "provision", "plan": "provision", "limits": "limits-reset" if said.reset else "limits"}
+    return Path(said.playbook) if said.playbook else PLAYBOOKS / f"{name.get(said.command, said.command)}.yml"
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -154,20 +143,24 @@ def _exit_code(codes: Sequence[int]) -> int:
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)
 
 
-def _provision(work: list[Any], text: Any, yes: bool, _show: bool) -> None:
+def _provision(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
+    from rigwright.p2p import Asked
 
     fleet.on_all(work, fleet.plan)
     alive = [one for one in work if one.report.error is None]
     text.plans([one.report for one in alive])
     pending = [one for one in alive if one.report.status == "pending"]
     if pending:
-        _consent(yes)
+        showing.consent(said.yes)
         fleet.on_all(pending, fleet.apply)
+        asked = Asked(False, False, said.wheels or "fetch")
+        fleet.on_all(pending, lambda one: fleet.test_after(one, asked))
     fleet.on_all(alive, fleet.check)
     for one in alive:
         if one.report.error is None:
             text.findings(one.report)
+            _peers(one, text)
             text.line(_closing(one.report))
 
 
@@ -178,95 +171,63 @@ def _closing(report: Any) -> str:
     mark = (
         f"[bold red]{bad} of {bad + good} checks failed[/]"
         if bad
-        else f"[bold green]proved by {_count(good, 'check')}[/]"
+        else f"[bold green]proved by {showing.count(good, 'check')}[/]"
     )
-    return f"[bold]{report.host.name}[/]: {_count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
+    return f"[bold]{report.host.name}[/]: {showing.count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _peers(one: Any, text: Any) -> None:
+    """The matrices and the scaling table, where the test has run."""
+    if one.report.p2p is not None:
+        from rigwright.report import p2p
+
+        for line in p2p.lines(one.report.p2p):
+            text.line(line)
 
 
-def _consent(yes: bool) -> None:
-    if yes:
-        return
-    asking.insist(
-        "consent", "Make these changes?", "the same command with --yes", "the answer was no; nothing was changed"
-    )
-
-
-def _plan(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+def _plan(work: list[Any], text: Any, _said: Said) -> None:
     from rigwright import fleet
 
     fleet.on_all(work, fleet.plan)
     text.plans([one.report for one in work if one.report.error is None])
 
 
-def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
     fleet.on_all(work, fleet.look)
+    if not said.quick:
+        from rigwright.p2p import Asked
+
+        named = "p2p" in said.tagged
+        asked = Asked(not named, said.busy, said.wheels or ("fetch" if named else ""))
+        fleet.on_all(work, lambda one: fleet.test(one, asked))
     fleet.on_all(work, fleet.check_all)
     for one in work:
         if one.report.error is None:
             text.findings(one.report)
+            _peers(one, text)
             bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
             steps = sum(step.status == "ok" for step in one.report.planned)
             good = sum(finding.verdict == "pass" for finding in one.report.findings)
-            mark = f"[bold red]{_count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
-            hold = f"{_count(steps, 'step')} and {_count(good, 'check')} hold"
+            mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
 
 
-def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
-    from rich.pretty import Pretty
+def _accept(work: list[Any], text: Any, _said: Said) -> None:
+    from rigwright.report import accepting
 
-    from rigwright import fleet
-    from rigwright.report.facts import SHOWN
-
-    def read(one: Any) -> None:
-        one.run.read(SHOWN)
-        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
-        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
-        one.report.status = "ok"
-
-    fleet.on_all(work, read)
-    for one in work:
-        for name, value in one.report.facts.items():
-            text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(
-                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
-            )
+    accepting.look(work, text)
 
 
-def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:
-    from rigwright import fleet
-    from rigwright.report.limits import rows
-
-    fleet.on_all(work, fleet.plan)
-    if not show:
-        changes = [change for one in work for step in one.report.planned for change in step.changes]
-        if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
-            text.plans([one.report for one in work if one.report.error is None])
-            _consent(yes)  # a playbook of the user's own, that does more than limits
-        fleet.on_all(work, fleet.apply)
-
-    def table(one: Any) -> None:
-        one.report.rows = rows(one.run, one.bound)
-
-    fleet.on_all(work, table)
-    for one in work:
-        if isinstance(one.report.error, HostError):
-            with contextlib.suppress(RigwrightError):
-                table(one)  # one GPU that refuses is no reason not to show the others
-        if one.report.rows:
-            text.limits(one.report)
-        if one.report.error is None:
-            done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
-            said = (
-                "drift" if one.report.status == "pending" else _count(done, "change") if done else "nothing to change"
-            )
-            text.line(f"[bold]{one.report.host.name}[/]: {said}")
+_ACTS: dict[str, Callable[[list[Any], Any, Said], None]] = {
+    "facts": showing.facts,
+    "plan": _plan,
+    "verify": _verify,
+    "limits": showing.limits,
+    "accept": _accept,
+}
 
 
 def read_inventory(given: str) -> Any:

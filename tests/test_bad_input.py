@@ -64,7 +64,7 @@ class Files:
     def error(self, capsys: pytest.CaptureFixture[str], **words: Any) -> dict[str, str]:
         """The error of `plan --json -`: alone on stdout, and as one message without a traceback on stderr."""
         given: dict[str, Any] = {"playbook": str(self.playbook), "inventory": str(self.inventory), **words}
-        code = commands.run("plan", json="-", **given)
+        code = commands.run(commands.Said("plan", json="-", **given))
         out, err = capsys.readouterr()
         document = json.loads(out)
         assert (code, document["exit_code"]) == (1, 1), err
@@ -86,7 +86,7 @@ def files(tmp_path: Path) -> Files:
 def test_the_files_themselves_are_right(
     files: Files, capsys: pytest.CaptureFixture[str], connections: list[str]
 ) -> None:
-    assert commands.run("plan", playbook=str(files.playbook), inventory=str(files.inventory)) == 1
+    assert commands.run(commands.Said("plan", playbook=str(files.playbook), inventory=str(files.inventory))) == 1
     assert connections == ["one"]
     assert "was connected to" in capsys.readouterr().err
 
@@ -189,7 +189,9 @@ def test_wrong_in_the_inventory(
 
 def test_a_secret_stands_in_no_message(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     files.write("hosts.yml", HOSTS + '      ansible_become_password: "hunter2\\ntouch /tmp/rigwright-pwned"\n')
-    assert commands.run("plan", playbook=str(files.playbook), inventory=str(files.inventory), json="-") == 1
+    assert (
+        commands.run(commands.Said("plan", playbook=str(files.playbook), inventory=str(files.inventory), json="-")) == 1
+    )
     assert "hunter2" not in "".join(capsys.readouterr())
 
 
@@ -290,7 +292,10 @@ def test_playbook_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[
 
 
 def test_json_to_a_folder_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.run("plan", host="nope", inventory=str(files.inventory), json="/no/such/folder/x.json") == 1
+    assert (
+        commands.run(commands.Said("plan", host="nope", inventory=str(files.inventory), json="/no/such/folder/x.json"))
+        == 1
+    )
     assert "/no/such/folder/x.json cannot be written" in capsys.readouterr().out
 
 

@@ -355,8 +355,10 @@ def closed(tmp_path: Path) -> Path:
 def test_a_run_records_itself(closed: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
     for command in ("facts", "verify"):
-        assert commands.run(command, host="all", inventory=str(closed), playbook=str(play(closed))) == 3
-    assert commands.run("facts", host="nobody", inventory=str(closed)) == 1  # nothing was asked of any host
+        assert commands.run(commands.Said(command, host="all", inventory=str(closed), playbook=str(play(closed)))) == 3
+    assert (
+        commands.run(commands.Said("facts", host="nobody", inventory=str(closed))) == 1
+    )  # nothing was asked of any host
     with History.open(path, write=False) as history:
         second, first = history.runs()
         assert (first.command, second.command, second.exit_code) == ("facts", "verify", 3)
@@ -383,7 +385,7 @@ def test_a_history_that_cannot_be_used_costs_the_run_nothing(
     damaged = tmp_path / "history.sqlite"
     damaged.write_bytes(b"no database " * 100)
     monkeypatch.setenv("RIGWRIGHT_HISTORY", str(damaged))
-    assert commands.run("facts", host="one", inventory=str(closed), json="-") == 3
+    assert commands.run(commands.Said("facts", host="one", inventory=str(closed), json="-")) == 3
     out, err = capsys.readouterr()
     assert json.loads(out)["hosts"]["one"]["status"] == "unreachable"
     assert f"warn the history has not recorded this run: {damaged}: is damaged" in err

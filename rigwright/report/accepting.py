@@ -21,7 +21,7 @@ _OWN = ("Bus id", "UUID", "Serial")
 """What the table has; every other row is said once for all cards of which it is so."""
 
 
-def look(work: list[Work], text: Text, _yes: bool, _show: bool) -> None:
+def look(work: list[Work], text: Text) -> None:
     """Every report has its findings and says ok or failed; the findings were shown."""
     fleet.on_all(work, fleet.look)
     fleet.on_all(work, fleet.check_all)
