@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""What holds for every test: a history of its own, and the network only when it is asked for."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("RIGWRIGHT_HISTORY", str(tmp_path_factory.mktemp("history") / "history.sqlite"))
         patch.delenv("RIGWRIGHT_HISTORY_DAYS", raising=False)
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `network` are left out unless `-m` names them."""
+    if "network" in (config.getoption("markexpr") or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("network")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
