@@ -17,7 +17,13 @@ from lab.programs import run
 from rigwright.errors import HostError
 
 GUEST = Path(__file__).resolve().parent / "guest_gpu"
-PARTS = ("kmod", *(path.name for path in sorted(GUEST.glob("*.py"))), "build-layer", "framebuffer-hook", "50unattended-upgrades")
+PARTS = (
+    "kmod",
+    *(path.name for path in sorted(GUEST.glob("*.py"))),
+    "build-layer",
+    "framebuffer-hook",
+    "50unattended-upgrades",
+)
 REAL = ("gnupg", "adduser", "unattended-upgrades")
 """Debian's own packages, for which no stand-in would do; from the mirror that the base was made from."""
 

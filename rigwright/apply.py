@@ -122,7 +122,8 @@ class HostRun:
     ) -> None:
         pending = list(steps)
         moving = {one.step.key for one in preview if one.status in ("pending", "unknown")}
-        while pending:  # as far as the next step that will change something: it would forget what is read for later ones
+        while pending:
+            # Planned as far as the next step that will change something: it forgets what was read for those behind it.
             reach = next((number for number, step in enumerate(pending, 1) if step.key in moving), len(pending))
             planned = self.planned(pending[:reach])
             taken = 0
