@@ -6,12 +6,12 @@ import functools
 import http
 import http.server
 import io
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from lab import cgroups, network
 from lab.paths import CHECKOUT, RUN, write
@@ -22,32 +22,56 @@ GROUP = "_archive"
 """Its control group; no host can have this name."""
 START_S = 15.0
 _SERVES = RUN / "archive"
-_REFUSED = RUN / "archive.refused"
-"""Addresses, one per line, that get 404 whatever they ask for."""
+_TROUBLE = RUN / "archive.trouble"
+"""`ADDRESS TROUBLE`, one per line: who is answered badly."""
+
+Trouble = Literal["gone", "half", "corrupt", "behind"]
+"""gone: 404 to everything. half: the first WHOLE packages of a driver are sent, the next one breaks off, and then nothing.
+corrupt: the bytes of a driver's packages are not those that the index tells of. behind: the index names packages of a driver
+that are not there, as on a mirror between two synchronisations."""
+
+WHOLE = 4
+_DRIVER = re.compile(r"/[^/]*nvidia[^/]*\.deb$")
+_sent: dict[str, int] = {}
 
 
-def refused() -> set[str]:
-    """The addresses that get nothing."""
-    return set(_REFUSED.read_text().split()) if _REFUSED.exists() else set()
+def troubles() -> dict[str, str]:
+    """The trouble of each address that has one."""
+    return dict(line.split() for line in _TROUBLE.read_text().splitlines()) if _TROUBLE.exists() else {}
 
 
-def refuse(addresses: Iterable[str]) -> None:
-    """These addresses get nothing, all others what there is."""
-    text = "".join(f"{address}\n" for address in sorted(addresses))
+def trouble(address: str, kind: Trouble | None) -> None:
+    """The address is answered so from now on; None: as all others."""
+    text = "".join(f"{who} {what}\n" for who, what in ({**troubles(), address: kind or ""}).items() if what)
     if text:
-        write(_REFUSED, text)
+        write(_TROUBLE, text)
     else:
-        _REFUSED.unlink(missing_ok=True)
+        _TROUBLE.unlink(missing_ok=True)
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
-    """Files, unless the asker is refused."""
+    """Files, unless the asker has a trouble."""
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
-        if self.client_address[0] in refused():
+        asker = self.client_address[0]
+        kind, package = troubles().get(asker), bool(_DRIVER.search(self.path))
+        if kind != "half":
+            _sent.pop(asker, None)
+        elif package:
+            _sent[asker] = _sent.get(asker, 0) + 1
+        late = _sent.get(asker, 0) - WHOLE
+        if kind == "gone" or (kind == "behind" and package) or late > 1 or (late == 1 and not package):
             self.send_error(http.HTTPStatus.NOT_FOUND)
             return None
-        return super().send_head()
+        found = super().send_head()
+        if found is None or not package or not (kind == "corrupt" or late == 1):
+            return found
+        with found:
+            data = found.read()
+        if kind == "corrupt":
+            return io.BytesIO(bytes(byte ^ 1 for byte in data))
+        self.close_connection = True
+        return io.BytesIO(data[: len(data) // 2])
 
 
 def url() -> str:

@@ -191,7 +191,7 @@ def _remove(name: str) -> None:
     power.cut(name)
     one = host.load(name)
     if one is not None and network.subnet() is not None:
-        archive_http.refuse(archive_http.refused() - {str(one.address)})
+        archive_http.trouble(str(one.address), None)
     network.detach(name)
     kernelfs.forget(name)
     host.delete(name)

@@ -64,14 +64,8 @@ class HostRun:
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """The facts are known, in one round trip; the boot id with them."""
-        asked = [
-            *facts,
-            *(
-                fact
-                for fact in (system.boot_id, system.simulated)
-                if fact not in self.store.known and fact not in facts
-            ),
-        ]
+        always = (system.boot_id, system.simulated)
+        asked = [*facts, *(fact for fact in always if fact not in self.store.known and fact not in facts)]
         answers = self.transport.run([fact.command for fact in asked], together=True)
         self.store.learn(zip(asked, answers, strict=True))
         if not self._announced:
@@ -122,9 +116,8 @@ class HostRun:
     ) -> None:
         pending = list(steps)
         moving = {one.step.key for one in preview if one.status in ("pending", "unknown")}
-        while (
-            pending
-        ):  # as far as the next step that will change something: it would forget what is read for later ones
+        while pending:
+            # Planned as far as the next step that will change something: it forgets what was read for those behind it.
             reach = next((number for number, step in enumerate(pending, 1) if step.key in moving), len(pending))
             planned = self.planned(pending[:reach])
             taken = 0
@@ -154,15 +147,10 @@ class HostRun:
             self.store.forget()
             again = self.planned([one.step])[0]
             if again.status != "ok":
-                wants = "; ".join(
-                    f"{change.subject}: {change.before or 'nothing'} -> {change.after}" for change in again.changes
-                )
-                raise again.error or HostError(
-                    one.step.name,
-                    f"ran, and the host still wants: {wants or again.reason}",
-                    "nothing left to do",
-                    "look at what the host says, then run it again",
-                )
+                left = [f"{change.subject}: {change.before or 'nothing'} -> {change.after}" for change in again.changes]
+                found = f"ran, and the host still wants: {'; '.join(left) or again.reason}"
+                todo = "look at what the host says, then run it again"
+                raise again.error or HostError(one.step.name, found, "nothing left to do", todo)
         except RigwrightError as error:
             self.store.forget()
             outcome.steps.append(plan.Planned(one.step, "failed", one.changes, error.found))
@@ -274,13 +262,8 @@ class HostRun:
             if time.monotonic() - said > 30:
                 said = time.monotonic()
                 self.emit(events.Note(self.name, f"waiting for it to come back, {said - started:.0f} s so far"))
-        limit = f"{self.options.reboot_timeout_s:g} s"
-        raise Unreachable(
-            self.name,
-            f"it did not come back within {limit} of its reboot",
-            "a boot",
-            "look at its console; then run the same command again",
-        )
+        found = f"it did not come back within {self.options.reboot_timeout_s:g} s of its reboot"
+        raise Unreachable(self.name, found, "a boot", "look at its console; then run the same command again")
 
 
 def _announced(preview: Sequence[plan.Planned]) -> frozenset[str]:

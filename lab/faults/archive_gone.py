@@ -14,8 +14,8 @@ LASTS: int | None = None
 
 
 def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
-    archive_http.refuse({*archive_http.refused(), str(host.address)})
+    archive_http.trouble(str(host.address), "gone")
 
 
 def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
-    archive_http.refuse(archive_http.refused() - {str(host.address)})
+    archive_http.trouble(str(host.address), None)

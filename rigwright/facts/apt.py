@@ -110,6 +110,40 @@ def _upgrades(result: Result) -> tuple[Move, ...]:
     return moves(result.text)
 
 
+@dataclass(frozen=True)
+class Repair:
+    """Packages whose dependencies are not met, and what `apt --fix-broken install` would move; `error` is its text when it refuses."""
+
+    broken: tuple[str, ...]
+    moves: tuple[Move, ...]
+    error: str
+
+
+BROKEN = "apt-get -o Debug::NoLocking=1 check 2>&1 | sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
+"""Shell text that prints the packages whose dependencies are not met, one a line."""
+
+_REPAIR = f"""
+broken=$({BROKEN})
+[ -n "$broken" ] || exit 0
+echo "$broken"; echo "--fix"
+status=$(mktemp -p /run) && trap 'rm -f "$status"' EXIT
+awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
+apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status" -s -f install 2>&1; :
+"""
+
+
+def _repair(result: Result) -> Repair:
+    if result.code != 0:
+        raise Unreadable(result.error_text)
+    names, _, plan = result.text.partition("--fix\n")
+    error = next((line for line in plan.splitlines() if line.startswith("E: ")), "")
+    return Repair(tuple(names.split()), moves(plan), error)
+
+
+repair = Fact("apt.repair", script(_REPAIR, timeout_s=120), _repair)
+"""What is needed before apt installs anything again; nothing is broken on most hosts. NVIDIA's held packages may move in it."""
+
+
 next_upgrade = Fact(
     "apt.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=120), _upgrades
 )

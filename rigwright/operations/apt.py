@@ -15,7 +15,7 @@ from rigwright.typed import AbsolutePath
 
 _APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
-quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 holders() { @HOLDERS@ }
 turn() {
   n=0
@@ -48,7 +48,16 @@ for deb in /var/cache/apt/archives/*nvidia*.deb; do
 done; :
 """
 )
-_HEAL = _APT + "turn; dpkg --configure -a --force-confdef --force-confold && exec apt-get -y -q $quiet -f install"
+_HEAL = (
+    _APT
+    + """
+turn; dpkg --configure -a --force-confdef --force-confold || :
+@BROKEN@ | grep nvidia | xargs -r apt-mark unhold
+also=$(apt-get -s -f install | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep -vE 'nvidia|^cuda-drivers')
+if [ -n "$also" ]; then echo "E: apt --fix-broken install would also remove $also"; exit 1; fi
+exec apt-get -y -q $quiet -f install
+"""
+).replace("@BROKEN@", dpkg.BROKEN)
 
 
 def install(words: list[str]) -> Command:
@@ -157,8 +166,25 @@ def unattended_block(facts: Facts, *, patterns: list[str]) -> Iterator[Change]:
 
 
 def clean(facts: Facts) -> Iterator[Change]:
-    """dpkg has no half-installed package; what an interrupted run left is configured."""
-    audit = facts(dpkg.dpkg_audit)
+    """dpkg has no half-installed package and no package lacks another; what an interrupted run left is configured, and what
+    a half removed driver lacks is back, so that apt can take it away as a whole.
+
+    Raises HostError when apt could only mend it by removing what is not NVIDIA's, or not at all.
+    """
+    audit, repair = facts.all(dpkg.dpkg_audit, dpkg.repair)
+    heal = (script(_HEAL, timeout_s=1800, long=True),)
     if audit:
-        heal = (script(_HEAL, timeout_s=1800, long=True),)
         yield Change("run", "dpkg --configure -a", audit.splitlines()[0], "every package configured", heal)
+    elif repair.broken:
+        lacking = f"{', '.join(repair.broken)}: a dependency is not met"
+        lost = [one.name for one in repair.moves if not one.version and not _is_drivers(one.name)]
+        if repair.error or lost:
+            mends = repair.error or f"apt --fix-broken install would remove {', '.join(lost)}"
+            todo = "look at what they need, decide yourself: sudo apt-get -f install"
+            raise HostError("dpkg", f"{lacking}; {mends}", "packages that have what they depend on", todo)
+        after = ", ".join(f"{'' if one.version else '-'}{one.name}" for one in repair.moves)
+        yield Change("run", "apt --fix-broken install", lacking, after, heal)
+
+
+def _is_drivers(name: str) -> bool:
+    return "nvidia" in name or name.startswith("cuda-drivers")

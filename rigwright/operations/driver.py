@@ -189,10 +189,13 @@ echo 'the old module does not unload: sudo reboot'; exit 1
 """
 
 
-def reloaded(facts: Facts) -> Iterator[Change]:
+def reloaded(
+    facts: Facts, *, driver: Driver | None = None, cuda_repository: CudaSource | None = None
+) -> Iterator[Change | Note]:
     """The loaded module is the installed one, without a reboot: where the packages moved under it and nobody uses the GPUs.
 
-    Where no driver is loaded, or something holds the GPUs, nothing is done here: the reboot has it.
+    Where no driver is loaded, or something holds the GPUs, nothing is done here: the reboot has it. Where the packages are
+    not those of the wanted `driver`, only what moved is told: they go first.
     """
     running, loaded, bound = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
     if not loaded or any(one.driver not in ("nvidia", "") for one in bound):
@@ -201,9 +204,12 @@ def reloaded(facts: Facts) -> Iterator[Change]:
     if not built or built == loaded:
         return
     users, moves = facts.all(gpu.holders, history.moved)
+    why = next((f"; {move}" for move in reversed(moves) if upstream(move.version) == built), "")
+    if driver and resolved(facts, driver, cuda_repository).version != built:
+        yield Note(f"{loaded} is loaded, the packages are at {built}{why}", warn=True)
+        return
     if [one for one in users if not one.name.startswith(_OURS)]:
         return
-    why = next((f"; {move}" for move in reversed(moves) if upstream(move.version) == built), "")
     yield Change(
         "run", "driver module", f"{loaded} loaded{why}", f"{built} loaded", (script(_RELOAD, timeout_s=300, long=True),)
     )

@@ -230,6 +230,21 @@ def test_packages_and_disk() -> None:
     assert "no longer has a Release file" in does("sudo apt-get update", 100)
     healed()
     does("sudo apt-get -qq update")
+    fetch = "cd /tmp && apt-get -o Acquire::Retries=0 download"
+    family = "libnvidia-compute-580 libnvidia-cfg1-580 nvidia-utils-580 nvidia-dkms-580 nvidia-compute-utils-580 nvidia-headless-580"
+    for name, said in (("package-corrupt", "Hash Sum mismatch"), ("mirror-behind", "404  Not Found")):
+        put(name)
+        assert said in does(f"{fetch} nvidia-headless-580", 100)
+        does(f"{fetch} build-essential && sudo apt-get -qq update")
+        healed()
+    put("archive-half")
+    said = does(f"{fetch} {family}", 100)
+    assert "404  Not Found" in said
+    whole = "for one in /tmp/*nvidia*.deb; do dpkg-deb -c $one >/dev/null 2>&1 && echo whole; done"
+    assert does(f"{whole}; rm /tmp/*.deb").split() == ["whole"] * 4
+    assert "no longer has a Release file" in does("sudo apt-get update", 100)
+    healed()
+    does(f"{fetch} {family} && rm /tmp/*.deb && sudo apt-get -qq update")
     put("disk-full")
     assert "100% /var" in does("df -Pm /var")
     assert "No space left on device" in does("sudo apt-get install -y build-essential", 100)
