@@ -29,13 +29,18 @@ def lockdown() -> Iterator[Record]:
     yield NOTICE, "Kernel is locked down from EFI Secure Boot mode; see man kernel_lockdown.7"
 
 
+def passes_through(command_line: str) -> bool:
+    """Whether the IOMMU leaves devices' addresses alone, by the command line as the kernel reads it."""
+    last = {key: value for key, _, value in (word.partition("=") for word in command_line.split())}
+    return last.get("iommu") == "pt" or last.get("iommu.passthrough") == "1"
+
+
 def iommu(command_line: str) -> Iterator[Record]:
-    """Whether devices' addresses are translated, by the command line as the kernel reads it."""
-    words = command_line.split()
-    last = {key: value for key, _, value in (word.partition("=") for word in words)}
+    """What the kernel says of it."""
+    last = {key: value for key, _, value in (word.partition("=") for word in command_line.split())}
     if "on" in last.get("intel_iommu", "").split(","):
         yield INFO, "DMAR: IOMMU enabled"
-    passthrough = last.get("iommu") == "pt" or last.get("iommu.passthrough") == "1"
+    passthrough = passes_through(command_line)
     kind = "Passthrough (set via kernel command line)" if passthrough else "Translated"
     yield INFO, f"iommu: Default domain type: {kind}"
     if not passthrough:

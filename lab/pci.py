@@ -216,10 +216,11 @@ class _Board:
         )  # fmt: skip
 
 
-def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = None) -> None:
+def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = None, domain: str = "") -> None:
     """The tree under `sys`, no driver bound anywhere.
 
-    `spaces` is the folder from which lab/kernelfs serves the configuration spaces, None: each is a plain file.
+    `spaces` is the folder from which lab/kernelfs serves the configuration spaces, None: each is a plain file. `domain` is
+    the type of every IOMMU group (identity, DMA-FQ), "" where there is no IOMMU.
     """
     bus = sys / "bus/pci"
     for name in ("devices", "drivers", "slots"):
@@ -231,10 +232,10 @@ def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = 
         folder = sys / "devices" / f"pci{root}"
         folder.mkdir(parents=True)
         for node in functions:
-            _node(bus, folder, node, spaces)
+            _node(bus, folder, node, spaces, domain)
 
 
-def _node(bus: Path, folder: Path, node: Node, spaces: Path | None) -> None:
+def _node(bus: Path, folder: Path, node: Node, spaces: Path | None, domain: str) -> None:
     """One function's folder, its link in bus/pci/devices, and everything below it; nothing of one that is not there."""
     f = node.function
     if node.is_absent:
@@ -261,10 +262,13 @@ def _node(bus: Path, folder: Path, node: Node, spaces: Path | None) -> None:
     else:
         (spaces / f.address).write_bytes(config(f) + writable(f))
         (here / "config").symlink_to(f"{SERVED}/{f.address}")
+    if domain:
+        (here / "iommu_group").mkdir()
+        (here / "iommu_group/type").write_text(domain + "\n")
     (here / "subsystem").symlink_to(os.path.relpath(bus, here))
     (bus / "devices" / f.address).symlink_to(os.path.relpath(here, bus / "devices"))
     for child in node.below:
-        _node(bus, here, child, spaces)
+        _node(bus, here, child, spaces, domain)
 
 
 def link_now(link: Link) -> dict[str, str]:

@@ -105,7 +105,8 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[bootlog.Record
     described_rig, now = describe(rig), hwstate.values(hw)
     gpus = list(plugged_in("".join(f"{key}={value}\n" for key, value in now.items())))
     roots = pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig))
-    pci.write(hw / "sys", roots, _spaces(hw))
+    domain = "identity" if bootlog.passes_through(boot.command_line) else "DMA-FQ"
+    pci.write(hw / "sys", roots, _spaces(hw), domain)
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
     dmi.write(hw / "dmi", names, memory, (hw / "name").read_text().strip(), gone_gib)
     memory_kib = (memory["gib"] - gone_gib) << 20

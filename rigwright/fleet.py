@@ -166,6 +166,7 @@ def check(one: Work) -> None:
     one.report.findings = ranked(verify.findings(one.run, one.bound.checks))
     if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
         one.report.status = "failed"
+    verify.remember(one.run, one.report.findings, accept=True)
 
 
 def check_all(one: Work) -> None:
@@ -174,6 +175,7 @@ def check_all(one: Work) -> None:
     one.report.findings = ranked((*verify.findings(one.run, one.bound.checks), *pending))
     bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
     one.report.status = "failed" if bad else "ok"
+    verify.remember(one.run, one.report.findings, accept=False)
 
 
 def close(work: Sequence[Work]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from rigwright.change import Change, Note
-from rigwright.checks import Finding
+from rigwright.checks import GIVEN, Finding
 from rigwright.errors import InputError, UsageError
 from rigwright.hosts import NO_MATCH, Host, Inventory
 from rigwright.templates import FOLDER, Template, evaluate, fill, render, settled
@@ -205,7 +205,7 @@ def _check_parameters(operation: str, function: Callable[..., Any], given: Any, 
     if isinstance(given, YamlMapping) and given:
         only_keys(
             given,
-            [name for name in inspect.signature(function).parameters if name != "facts"],
+            [name for name in inspect.signature(function).parameters if name not in GIVEN],
             f"parameter of {operation}",
         )
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from rigwright import remembered
 from rigwright.apply import HostRun
-from rigwright.checks import Finding, unknown
+from rigwright.checks import Finding, machine, unknown
+from rigwright.checks.health import loaded_c as loaded
 from rigwright.errors import HostError
-from rigwright.facts import Missing, Unavailable, Unreadable
+from rigwright.facts import Missing, Unavailable, Unreadable, health
 from rigwright.plan import MAX_ROUNDS, Planned
 from rigwright.playbook import Check
 
@@ -19,7 +24,7 @@ def findings(run: HostRun, checks: Sequence[Check]) -> tuple[Finding, ...]:
         missing: dict[object, None] = {}
         for check in checks:
             try:
-                found += list(check.function(run.store, **check.parameters))
+                found += list(check.function(run.store, **check.parameters, **_remembered(run, check)))
             except Missing as wanted:
                 missing.update(dict.fromkeys(wanted.facts))
             except (Unavailable, Unreadable, HostError) as reason:
@@ -28,6 +33,29 @@ def findings(run: HostRun, checks: Sequence[Check]) -> tuple[Finding, ...]:
             return tuple(found)
         run.read(tuple(missing))  # type: ignore[arg-type]
     raise RuntimeError("checks whose facts never settle")
+
+
+def _remembered(run: HostRun, check: Check) -> dict[str, Any]:
+    """What a check wants to know of the host's last run, where it does."""
+    wants = "earlier" in inspect.signature(check.function).parameters
+    return {"earlier": remembered.last(run.name, run.address)} if wants else {}
+
+
+def remember(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> None:
+    """What the checks saw of the machine is what the next run compares with; a machine that has lost something is remembered
+    only with `accept`, or it would be told once and never again."""
+    if any(one.check == machine.UNCHANGED and one.verdict == "fail" for one in findings) and not accept:
+        return
+    try:
+        here = machine.now(run.store)
+    except (Missing, Unavailable, Unreadable):
+        return  # no check asked, or the host did not say
+    before = remembered.last(run.name, run.address)
+    samples = run.store.known.get(health.gpus)
+    hot = any(one.symptom == "thermal.one_hotter" for one in findings)
+    loaded_c = loaded(samples) if isinstance(samples, tuple) and not hot else {}
+    past = dict((before.loaded_c if before else None) or {})
+    remembered.remember(run.name, run.address, replace(here, loaded_c={**past, **loaded_c}))
 
 
 def drift(planned: Sequence[Planned]) -> tuple[Finding, ...]:

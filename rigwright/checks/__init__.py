@@ -13,6 +13,9 @@ Source = Literal["", "rig", "inventory", "catalogue", "host", "peers", "past"]
 """Where the wanted came from: the machine's rig, the inventory, the catalogue's word on a model, another place of the same
 host (the port above a GPU, the other three version numbers), the GPUs beside it, or what the host was in its last run."""
 
+GIVEN = ("facts", "earlier")
+"""Parameters of a check that verify gives, not a playbook: what the host says, and what was remembered of its last run."""
+
 _ORDER: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 
 
@@ -43,14 +46,15 @@ def of_symptom(
     source: Source = "",
     *,
     verdict: Verdict | None = None,
+    fix: str = "",
     names: Mapping[str, str] | None = None,
 ) -> Finding:
     """A finding whose verdict, cause and fix are those of a symptom of the catalogue.
 
-    `names` fills what the fix calls by a word in capitals: {"INDEX": "2"}.
+    `names` fills what the fix calls by a word in capitals: {"INDEX": "2"}; `fix` takes its place, where rigwright does it.
     """
     known = catalogue.symptoms()[key]
-    fix = known.fix
+    fix = fix or known.fix
     for word, value in (names or {}).items():
         fix = fix.replace(word, value)
     return Finding(check, subject, verdict or known.level, seen, wanted, known.cause, fix, source, key)

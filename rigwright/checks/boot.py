@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.checks import Finding
-from rigwright.facts import Facts
+from rigwright.checks import Finding, of_symptom
+from rigwright.facts import Facts, driver, grub
 from rigwright.facts import kernel as kernels
 from rigwright.facts import systemd as units
 from rigwright.operations.grub import missing
@@ -17,9 +17,43 @@ def command_line_in_force(facts: Facts, *, words: list[KernelWord]) -> Iterator[
     """The running kernel was booted with the words."""
     line = facts(kernels.command_line)
     lost = missing(words, line)
-    fix = "reboot; if it is still missing: invoke provision" if lost else ""
-    verdict = "fail" if lost else "pass"
-    yield Finding("boot.command_line_in_force", "/proc/cmdline", verdict, line, " ".join(words), "", fix)  # type: ignore[arg-type]
+    name, subject, wanted = "boot.command_line_in_force", "/proc/cmdline", " ".join(words)
+    if not lost:
+        yield Finding(name, subject, "pass", line, wanted, source="inventory")
+        return
+    later = missing(words, facts(grub.grub).entry.command_line)
+    seen = f"{line}: without {' '.join(lost)}"
+    if later:
+        fix = "invoke provision, which writes them into a later file"
+        yield of_symptom("grub.overridden", name, subject, seen, wanted, "inventory", verdict="fail", fix=fix)
+    else:
+        cause = "the next boot has them, this one was before"
+        yield Finding(name, subject, "fail", seen, wanted, cause, "sudo reboot", "inventory")
+
+
+def next_is_safe(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None) -> Iterator[Finding]:
+    """The next boot brings a kernel that has the driver's module (where there is a driver), the words, and a grub.cfg that parses.
+
+    What its initramfs would load is read before rigwright reboots, not here."""
+    boot, library = facts.all(grub.grub, driver.library_version)
+    release = boot.entry.release
+    built = facts(kernels.module_version(release, "nvidia"))
+    wrong = []
+    if not boot.parses:
+        wrong.append("grub-script-check refuses /boot/grub/grub.cfg")
+    if boot.defaults_error:
+        wrong.append(boot.defaults_error.splitlines()[0])
+    if lost := missing(kernel_cmdline or [], boot.entry.command_line):
+        wrong.append(f"{release} boots without {' '.join(lost)}")
+    if library and not built:
+        wrong.append(f"{release} has no nvidia module")
+    name, wanted = "boot.next_is_safe", "kernel, module and command line of one mind"
+    if wrong:
+        cause = "somebody, or an upgrade, changed it after the last proof"
+        yield Finding(name, "next boot", "fail", "; ".join(wrong), wanted, cause, "invoke provision", "host")
+    else:
+        module = f", nvidia {built}" if built else ""
+        yield Finding(name, "next boot", "pass", f"{release}{module}", wanted, source="host")
 
 
 def limits_unit_ready(facts: Facts) -> Iterator[Finding]:

@@ -2,30 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rigwright.checks import Finding, Verdict
-from rigwright.facts import Facts, driver, grub, history
+from rigwright import catalogue
+from rigwright.checks import Finding, Verdict, of_symptom
+from rigwright.facts import Facts, driver, grub, history, log, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
+from rigwright.facts import os as system
 from rigwright.resolution import pinned, upstream
 from rigwright.wanted import Driver
 
 
+def loaded(facts: Facts) -> Iterator[Finding]:
+    """The driver is loaded and has the GPUs; where it is not, why: none is installed, none is built for this kernel, Secure Boot
+    refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
+    release, version, bus = facts.all(system.running_kernel, driver.loaded_version, pci.gpus)
+    others = sorted({one.driver for one in bus if one.driver not in ("", "nvidia")})
+    if version and not others:
+        yield Finding("driver.loaded", "driver", "pass", f"{version} has {len(bus)} GPUs")
+        return
+    built, packages = facts.all(kernels.module_version(release, "nvidia"), dpkg.matching(*_PACKAGES))
+    installed = built or any(one.installed for one in packages.values())
+    held = f"{', '.join(others)} has the GPUs" if others else "no driver has the GPUs"
+    if not installed:
+        yield Finding("driver.loaded", "driver", "info", f"none is installed; {held}", fix="invoke provision")
+    elif version or (others and built):
+        yield of_symptom(_holder(others), "driver.loaded", "driver", f"{held}, {built} is installed", "nvidia", "host")
+    elif not built:
+        yield _unbuilt(facts, "driver.loaded", release, f"no module for {release}, the kernel that runs; {held}")
+    elif facts(driver.secure_boot):
+        yield of_symptom("secureboot.mok", "driver.loaded", "driver", f"Secure Boot is on; {held}", "loaded", "host")
+    else:
+        said: tuple[str, ...] = facts(log.kernel)
+        known = _in_log(said, ("driver", "boot")) or "module.not_loaded"
+        yield of_symptom(known, "driver.loaded", "driver", f"{built} is installed and not loaded", "loaded", "host")
+
+
+_PACKAGES = ("nvidia-dkms-*", "nvidia-kernel-*", "linux-modules-nvidia-*", "nvidia-tesla-*kernel*")
+
+
+def _holder(others: Sequence[str]) -> str:
+    """The symptom of GPUs that another driver has."""
+    if any(one.startswith("nova") for one in others):
+        return "module.nova_bound"
+    return "module.handed_on" if "vfio-pci" in others else "module.other_driver_bound"
+
+
+def _in_log(lines: Sequence[str], kinds: Sequence[str]) -> str:
+    """The first symptom of such a kind that stands in a log, "" when there is none."""
+    return next((one.key for one in catalogue.symptoms_in("\n".join(lines)) if one.kind in kinds), "")
+
+
+def _unbuilt(facts: Facts, check: str, release: str, seen: str) -> Finding:
+    """A kernel has no module: the log of the build may say why."""
+    text = facts(kernels.build_log(release))
+    known = _in_log(text.splitlines(), ("driver", "boot")) or "dkms.build_failed"
+    last = next((line.strip()[:100] for line in reversed(text.splitlines()) if "rror" in line), "")
+    return of_symptom(known, check, "driver", f"{seen}{f'; {last}' if last else ''}", "a module", "host")
+
+
 def versions_equal(facts: Facts) -> Iterator[Finding]:
-    """Loaded, built for the next boot, and library are one version: four numbers from four places, less the fabric manager's."""
-    boot, loaded, library = facts.all(grub.grub, driver.loaded_version, driver.library_version)
+    """Loaded, built for the next boot, and library are one version: four numbers from four places, less the fabric manager's.
+
+    Where they are not, which package moved and when. Nothing is said where no driver is at all."""
+    boot, running, library = facts.all(grub.grub, driver.loaded_version, driver.library_version)
     built = facts(kernels.module_version(boot.entry.release, "nvidia"))
-    seen = f"loaded {loaded or 'none'}, module {built or 'none'}, library {library or 'none'}"
-    same = loaded and loaded == built == library
-    fix = "" if same else "invoke provision"
-    cause = "" if same else "no driver is loaded"
-    if not same and loaded:
-        moves = [move for move in facts(history.moved) if upstream(move.version) in (library, built)]
-        cause = f"packages moved and the running module did not{f': {moves[-1]}' if moves else ''}"
-    yield Finding(
-        "driver.versions_equal", "driver", "pass" if same else "fail", seen, "one version everywhere", cause, fix
-    )
+    seen = f"loaded {running or 'none'}, module {built or 'none'}, library {library or 'none'}"
+    name, wanted = "driver.versions_equal", "one version everywhere"
+    if running and running == built == library:
+        yield Finding(name, "driver", "pass", seen, wanted, source="host")
+    elif not (running or built or library):
+        yield Finding(name, "driver", "info", "none, nowhere", fix="invoke provision")
+    elif not built:
+        yield _unbuilt(facts, name, boot.entry.release, f"{seen}: the kernel that boots next would have none")
+    elif running and built == library:
+        yield of_symptom("driver.mismatch", name, "driver", _with_moves(facts, seen, library), wanted, "host")
+    elif running:
+        cause = "module and library are of different releases, which no reboot mends"
+        yield Finding(
+            name, "driver", "fail", _with_moves(facts, seen, library), wanted, cause, "invoke provision", "host"
+        )
+    else:
+        yield Finding(name, "driver", "fail", seen, wanted, "the driver is not loaded", "invoke provision", "host")
+
+
+def _with_moves(facts: Facts, seen: str, version: str) -> str:
+    """Which package came to a version last, by apt's own history."""
+    moves = [move for move in facts(history.moved) if upstream(move.version) == version]
+    return f"{seen}; {moves[-1]}" if moves else seen
 
 
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
@@ -33,7 +98,13 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     found = pinned(facts, driver)
     if found is None:
         yield Finding(
-            "driver.pin_in_force", "pin", "fail", "no pin", f"driver {driver.branch} pinned", "", "invoke provision"
+            "driver.pin_in_force",
+            "pin",
+            "fail",
+            "no pin",
+            f"driver {driver.branch} pinned",
+            fix="invoke provision",
+            source="inventory",
         )
         return
     now, proof = facts.all(dpkg.packages(*found.closure), dpkg.pin_proof)
@@ -52,6 +123,7 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         verdict,
         seen,
         "held, and left alone by upgrades",
-        "",
+        "upgrades are free to take them" if bad else "",
         "invoke provision" if bad else "",
+        "inventory",
     )

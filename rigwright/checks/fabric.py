@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.checks import Finding
+from rigwright.checks import Finding, of_symptom
 from rigwright.compatibility import card_of, needs_fabric_manager
 from rigwright.facts import Facts, driver, pci
 from rigwright.facts import apt as dpkg
@@ -25,16 +25,9 @@ def equal(facts: Facts) -> Iterator[Finding]:
         fix = f"sudo apt-get purge '{FABRIC_MANAGER}*'" if installed else ""
         yield Finding("fabric.equal", "fabric manager", "warn" if installed else "pass", seen, "none", "", fix)
         return
-    right = installed == [loaded] and unit.active == "active"
-    cause = (
-        "" if right else "its version is not the driver's" if installed and installed != [loaded] else "it does not run"
-    )
-    yield Finding(
-        "fabric.equal",
-        "fabric manager",
-        "pass" if right else "fail",
-        f"{has}, {unit.active}",
-        f"{loaded or 'the version of the driver'}, active",
-        cause,
-        "" if right else "invoke provision; journalctl -u nvidia-fabricmanager says why it stopped",
-    )
+    seen, wanted = f"{has}, {unit.active}", f"{loaded or 'the version of the driver'}, active"
+    if installed == [loaded] and unit.active == "active":
+        yield Finding("fabric.equal", "fabric manager", "pass", seen, wanted, source="host")
+    else:
+        skew = "fm.mismatch" if installed and installed != [loaded] else "fm.not_running"
+        yield of_symptom(skew, "fabric.equal", "fabric manager", seen, wanted, "host")

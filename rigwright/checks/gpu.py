@@ -7,7 +7,7 @@ from typing import Any
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, Verdict
+from rigwright.checks import Finding, Verdict, of_symptom
 from rigwright.choices import counted, counted_of, unknown_model
 from rigwright.facts import Facts, gpu, pci
 from rigwright.positions import called, place
@@ -20,30 +20,26 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
     bus = facts(pci.gpus)
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
     wanted, there = counted_of(rig), counted(models.values())
-    same = wanted == there
-    fix = ""
-    if not same:
+    name, by = "gpu.present", f"{wanted} ({rig.key})"
+    if wanted == there:
+        yield Finding(name, "GPUs", "pass", there, by, source="rig")
+    elif len(bus) < len(rig.models):
+        yield of_symptom("gpu.missing", name, "GPUs", f"{there}, the others not on the PCI bus", by, "rig")
+    else:
         other = f"the rig of this machine is another than {rig.key}: invoke explain {rig.key}"
-        fix = _RESEAT if len(bus) < len(rig.models) else other
-    yield Finding("gpu.present", "GPUs", "pass" if same else "fail", there, f"{wanted} ({rig.key})", "", fix)
+        yield Finding(name, "GPUs", "fail", there, by, "", other, "rig")
     named = slots or rig.slots
     for bus_id, position in named.items():
         at = place(bus_id, named)
-        model = models.get(bus_id)
+        model, label = models.get(bus_id), catalogue.model(rig.gpus[position]).label
         if bus_id not in models:
-            yield Finding("gpu.present", at, "fail", "no GPU", catalogue.model(rig.gpus[position]).label, "", _RESEAT)
+            yield of_symptom("gpu.missing", name, at, "not on the PCI bus", label, "rig")
         elif model and model.key != rig.gpus[position]:
-            name = catalogue.model(rig.gpus[position]).label
-            yield Finding("gpu.present", at, "warn", model.label, name, "another card is in this position", "")
+            yield Finding(name, at, "warn", model.label, label, "another card is in this position", source="rig")
     for one in bus:
         if models[one.bus_id] is None:
             at, found = place(one.bus_id, named), unknown_model(one.device_id)
-            yield Finding("gpu.present", at, "info", found, "a described model", "", "CONTRIBUTING.md says how")
-
-
-_RESEAT = (
-    "power off, reseat the GPU that is missing, check its power; sudo lshw -C display counts them without a driver"
-)
+            yield Finding(name, at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -55,13 +51,15 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
     if not silent:
         verdict: Verdict = "pass" if bus else "fail"
         wanted = f"{len(bus)}, as on the bus"
-        yield Finding("gpu.answering", "GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, "", "")
+        yield Finding("gpu.answering", "GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, source="host")
     for bus_id in silent:
-        fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
-        words = said.get(bus_id) or "not in nvidia-smi"
-        yield Finding(
-            "gpu.answering", place(bus_id, slots), "fail", words, "an answer", "on the bus, and lost to the driver", fix
-        )
+        words, at = said.get(bus_id) or "not in nvidia-smi", place(bus_id, slots)
+        if said.get(bus_id):
+            yield of_symptom("gpu.off_bus", "gpu.answering", at, words, "an answer", "host")
+        else:
+            fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
+            cause = "on the bus, and lost to the driver"
+            yield Finding("gpu.answering", at, "fail", words, "an answer", cause, fix, "host")
 
 
 def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -86,7 +84,8 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
         right = all(seen == want for seen, want in pairs)
         said, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
         verdict: Verdict = "pass" if right else "fail"
-        yield Finding("gpu.limits_in_force", subject, verdict, said, meant, "", "" if right else "invoke limits")
+        fix = "" if right else "invoke limits"
+        yield Finding("gpu.limits_in_force", subject, verdict, said, meant, "", fix, "inventory")
 
 
 def _compared(one: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:

@@ -103,7 +103,7 @@ class Board:
         return " ".join(dict.fromkeys(word for word in (self.vendor, self.product, self.board) if word))
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """A firmware's text without what would steer a terminal or end a line."""
     return "".join(character if character.isprintable() else " " for character in text).strip()
 
@@ -113,7 +113,7 @@ _BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer
 
 
 def _board(result: Result) -> Board:
-    lines = [_printable(line) for line in result.text.split("\n")]
+    lines = [printable(line) for line in result.text.split("\n")]
     if len(lines) < 3:
         raise ValueError("not three lines")
     return Board(*("" if line.lower() in _BLANKS else line for line in lines[:3]))
@@ -127,7 +127,7 @@ _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 
 def _cpu(result: Result) -> str:
     rows = [line.partition(":") for line in result.text.splitlines()]
-    names = [_printable(value) for key, _, value in rows if key.strip() == "model name"]
+    names = [printable(value) for key, _, value in rows if key.strip() == "model name"]
     sockets = sum(key.strip() == "physical id" for key, _, _ in rows)
     if not names:
         raise ValueError("no model name")

@@ -1,0 +1,161 @@
+"""How the GPUs fare: memory errors, what slows them, heat, and what the driver wrote into the kernel's log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from rigwright import catalogue
+from rigwright.checks import Finding, of_symptom
+from rigwright.facts import Facts, health, log, pci
+from rigwright.facts.health import Health
+from rigwright.facts.machine import Past
+from rigwright.positions import place
+from rigwright.typed import BusId
+
+Slots = dict[BusId, str]
+CORRECTED = 1000
+"""Corrected memory errors since the driver was loaded from which a GPU's memory is looked at (assumed)."""
+RETIRED = 60
+"""Retired pages from which a GPU is worn out: it has room for 64 (NVIDIA), and its owners return it above 60 (azurehpc 752)."""
+
+
+def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
+    """No GPU has memory errors that were not corrected, nothing waits to be taken out of use, every sensor can be read."""
+    gpus = facts(health.gpus)
+    bad = [(one, key, seen) for one in gpus for key, seen in _ailments(one)]
+    for one, key, seen in bad:
+        at, names = place(one.bus_id, slots), {"INDEX": one.bus_id}
+        yield of_symptom(key, "health.memory", at, seen, "none", "host", names=names)
+    for one in gpus:
+        if one.uncorrected_ever and not one.uncorrected:
+            seen = f"{one.uncorrected_ever} uncorrectable errors in its life, none since the driver was loaded"
+            yield Finding("health.memory", place(one.bus_id, slots), "info", seen)
+    if not bad:
+        counting = sum(one.uncorrected is not None for one in gpus)
+        seen = f"no errors on {counting} GPUs" if counting else "these GPUs do not count (no ECC)"
+        yield Finding("health.memory", "memory of the GPUs", "pass", seen)
+
+
+def _ailments(one: Health) -> Iterator[tuple[str, str]]:
+    """The symptoms that a GPU shows, the worst first, each with what is seen."""
+    if one.reset_required:
+        yield "gpu.reset_required", "asks for a reset"
+    if one.remap_failed:
+        yield "ecc.remap_failed", "a bad row could not be replaced"
+    if one.uncorrected:
+        yield "ecc.uncorrectable", f"{one.uncorrected} uncorrectable and {one.corrected or 0} corrected errors"
+    if one.pending:
+        key = "ecc.retirement_pending" if one.pending == "page" else "ecc.remap_pending"
+        yield key, f"a bad {one.pending} waits for a reset to be taken out of use"
+    if (one.retired_pages or 0) >= RETIRED:
+        yield "ecc.worn_out", f"{one.retired_pages} retired pages"
+    if (one.corrected or 0) >= CORRECTED and not one.uncorrected:
+        yield "ecc.corrected_many", f"{one.corrected} corrected errors since the driver was loaded"
+    if one.broken:
+        yield "gpu.sensor_error", ", ".join(one.broken[:4])
+
+
+def unhindered(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
+    """Nothing but its limits and idleness holds a GPU's clocks back: no power brake, no heat."""
+    gpus = facts(health.gpus)
+    for one in gpus:
+        if one.brakes:
+            key, seen = _brake(one)
+            yield of_symptom(key, "health.unhindered", place(one.bus_id, slots), seen, "full clocks", "host")
+    if not any(one.brakes for one in gpus):
+        yield Finding("health.unhindered", "clocks", "pass", f"nothing slows {len(gpus)} GPUs")
+
+
+def _brake(one: Health) -> tuple[str, str]:
+    """What slows a GPU; drivers that give no reason are judged by its temperature."""
+    warmth = f" at {one.temperature_c} C" if one.temperature_c is not None else ""
+    if "hw_power_brake_slowdown" in one.brakes:
+        return "power.brake", "the power supply or the board brakes it"
+    if "hw_thermal_slowdown" in one.brakes:
+        return "thermal.hardware", f"slowed down by heat{warmth}"
+    if "hw_slowdown" in one.brakes:
+        hot = None not in (one.temperature_c, one.slowdown_c) and (one.temperature_c or 0) >= (one.slowdown_c or 0) - 5
+        return "thermal.hardware" if hot else "power.brake", f"slowed down by its hardware{warmth}"
+    return "thermal.software", f"slowed down by the driver{warmth}, for heat"
+
+
+LOADED_PERCENT = 50
+HOTTER_C = 12
+"""By how much a GPU's heat has to differ from its peers', or its own past, to be told (assumed; peers differ by some degrees)."""
+
+
+def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = None) -> Iterator[Finding]:
+    """Under load no GPU is much hotter than it was in its last run, nor than its peers. Of idle GPUs nothing is said."""
+    gpus, bus = facts.all(health.gpus, pci.gpus)
+    loaded = [one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.temperature_c is not None]
+    if not loaded:
+        seen = "not judged: no GPU is under load"
+        yield Finding("health.heat", "heat", "info", seen, fix="invoke verify again while they work")
+        return
+    kinds = {one.bus_id: one.device_id for one in bus}
+    told = 0
+    for one in loaded:
+        now = one.temperature_c or 0
+        peers = [
+            other.temperature_c or 0
+            for other in loaded
+            if other is not one and kinds.get(other.bus_id) == kinds.get(one.bus_id)
+        ]
+        found = _hotter(one, now, (earlier.loaded_c or {}).get(one.uuid) if earlier else None, peers, slots)
+        told += found is not None
+        if found:
+            yield found
+    if not told:
+        warmth = [one.temperature_c or 0 for one in loaded]
+        yield Finding(
+            "health.heat", "heat", "pass", f"{min(warmth)} to {max(warmth)} C on {len(loaded)} GPUs under load"
+        )
+
+
+def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Finding | None:
+    at = place(one.bus_id, slots)
+    if one.memory_c is not None and one.memory_most_c is not None and one.memory_c >= one.memory_most_c:
+        wanted = f"below {one.memory_most_c} C"
+        return of_symptom("thermal.memory", "health.heat", at, f"its memory is at {one.memory_c} C", wanted, "host")
+    if past is not None and now >= past + HOTTER_C:
+        seen, wanted = f"{now} C under load, hotter than in its past", f"about {past:g} C"
+        return of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
+    if peers and now >= median(peers) + HOTTER_C:
+        seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
+        return of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
+    return None
+
+
+def loaded_c(gpus: tuple[Health, ...]) -> dict[str, float]:
+    """The temperature of each GPU that is under load, by UUID: what is remembered of it."""
+    loaded = (one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.uuid)
+    return {one.uuid: float(one.temperature_c) for one in loaded if one.temperature_c is not None}
+
+
+def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
+    """The driver has written no error (Xid) into the kernel's log since the boot; each that it has is told once, with how often.
+
+    What happened is a warning; whether the GPU still suffers from it the other checks say. A program's own mistakes are
+    information."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for line in log.xids(facts(log.kernel)):
+        found.setdefault((line.bus_id, line.code), []).append(line.text)
+    for (bus_id, code), texts in found.items():
+        seen = f"{len(texts)} x Xid {code} since boot: {texts[-1].partition('): ')[2][:110]}"
+        yield _xid(place(bus_id, slots), bus_id, code, seen, texts[-1])
+    if not found:
+        yield Finding("health.xids", "Xids", "pass", "none since boot")
+
+
+def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
+    names = {"INDEX": bus_id}
+    known, symptoms = catalogue.xids().get(code), catalogue.symptoms_in(text)
+    if symptoms:
+        return of_symptom(symptoms[0].key, "health.xids", at, seen, "none", "host", verdict="warn", names=names)
+    if known is None:
+        fix = "sudo dmesg: the lines around it"
+        return Finding("health.xids", at, "warn", seen, "none", "a code that the catalogue does not describe", fix)
+    fix = "; ".join((*known.first_steps, known.do)).replace("INDEX", bus_id)
+    verdict = "info" if known.application else "warn"
+    return Finding("health.xids", at, verdict, seen, "none", f"{known.name}: {known.meaning}", fix, "host")  # type: ignore[arg-type]

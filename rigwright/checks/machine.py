@@ -1,0 +1,115 @@
+"""The machine around the GPUs: what it was in the last run, lshw's word, room on its disks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rigwright import catalogue
+from rigwright.checks import Finding, of_symptom
+from rigwright.facts import Facts, apt, pci
+from rigwright.facts import machine as machines
+from rigwright.facts import os as system
+from rigwright.facts.machine import Past
+from rigwright.positions import place
+from rigwright.typed import BusId
+
+
+def now(known: Facts) -> Past:
+    """What is to be remembered of a host until its next run."""
+    found, gpus = known.all(machines.machine, pci.gpus)
+    sizes = (found.memory_mib, found.sockets, found.threads)
+    return Past(*sizes, found.modules or (), tuple(f"{one.bus_id} {one.device_id}" for one in gpus))
+
+
+UNCHANGED = "machine.unchanged"
+ROUNDING = 0.02
+"""The share of memory by which kernels differ in what they keep for themselves (assumed)."""
+
+
+def unchanged(facts: Facts, *, earlier: Past | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """Memory, its modules, processors and GPUs are no fewer than in the host's last run, which the controller remembers."""
+    here = now(facts)
+    seen = _said(here)
+    if earlier is None:
+        yield Finding(UNCHANGED, "machine", "info", f"{seen}; remembered for the next run")
+        return
+    gone = list((Counter(earlier.modules) - Counter(here.modules)).elements()) if here.modules else []
+    if here.memory_mib < earlier.memory_mib * (1 - ROUNDING):
+        slot = f"; missing: {', '.join(gone)}" if gone else ""
+        yield _lost("machine.memory_lost", "memory", f"{_memory(here)}{slot}", _memory(earlier))
+    if (here.sockets, here.threads) < (earlier.sockets, earlier.threads):
+        yield _lost("machine.processor_lost", "processors", _processors(here), _processors(earlier))
+    there = [one.split()[0] for one in here.gpus]
+    lost = [one.split() for one in earlier.gpus if one.split()[0] not in there]
+    for bus_id, device_id in lost:
+        model = catalogue.model_of(device_id)
+        at = place(bus_id, slots)
+        yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
+    same = here.memory_mib >= earlier.memory_mib * (1 - ROUNDING) and here.threads >= earlier.threads
+    if same and not lost:
+        yield Finding(UNCHANGED, "machine", "pass", seen)
+
+
+def _lost(key: str, subject: str, seen: str, wanted: str) -> Finding:
+    return of_symptom(key, UNCHANGED, subject, f"{seen}, less than in its last run", wanted, "past")
+
+
+def _memory(one: Past) -> str:
+    modules = f" in {len(one.modules)} modules" if one.modules else ""
+    return f"{round(one.memory_mib / 1024)} GiB{modules}"
+
+
+def _processors(one: Past) -> str:
+    return f"{one.sockets} of {one.threads} threads" if one.sockets > 1 else f"{one.threads} threads"
+
+
+def _said(one: Past) -> str:
+    return f"{_memory(one)}, processors {_processors(one)}, {len(one.gpus)} GPUs"
+
+
+def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """lshw sees every NVIDIA GPU that the bus has: one that fell off it is left out by lshw. Needs no driver."""
+    found, gpus = facts.all(machines.machine, pci.gpus)
+    if found.displays is None:
+        yield Finding("machine.displays", "lshw", "info", "not installed", fix="sudo apt-get install lshw")
+        return
+    seen = [one for one in found.displays if one.vendor.startswith("NVIDIA")]
+    for one in gpus:
+        if one.bus_id not in [display.address for display in seen]:
+            at = place(one.bus_id, slots)
+            yield of_symptom("gpu.off_bus", "machine.displays", at, "lshw leaves it out", "a display", "host")
+    if len(seen) >= len(gpus):
+        drivers = Counter(one.driver or "no driver" for one in seen)
+        by = ", ".join(f"{number} with {name}" for name, number in drivers.items()) or "none"
+        yield Finding("machine.displays", "lshw -C display", "pass" if gpus else "fail", by)
+
+
+def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
+    """There is room on the disks: `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free."""
+    free = facts(system.free_mib)
+    short = {path: least for path, least in free_mib.items() if free.get(path, least) < least}
+    for path, least in short.items():
+        seen = f"{path} has {free[path]} MiB free of the {least} that are wanted"
+        yield of_symptom("disk.full", "machine.room", path, seen, f"{least} MiB", "catalogue", names={"PATH": path})
+    if not short:
+        yield Finding(
+            "machine.room", "disks", "pass", _listed([f"{path} {free[path]}" for path in free_mib if path in free])
+        )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words)} MiB free" if words else "nothing wanted"
+
+
+def settled(facts: Facts) -> Iterator[Finding]:
+    """Nobody holds apt's or dpkg's locks, and no package is half installed."""
+    holders, audit = facts.all(apt.lock_holders, apt.dpkg_audit)
+    for one in holders:
+        seen, names = f"locked by {one.name} ({one.pid})", {"PID": str(one.pid)}
+        yield of_symptom("apt.locked", "machine.settled", "packages", seen, "free", "host", names=names)
+    if audit:
+        first = audit.splitlines()[0]
+        yield of_symptom("apt.half_installed", "machine.settled", "packages", first, "all configured", "host")
+    if not holders and not audit:
+        yield Finding("machine.settled", "packages", "pass", "whole, and nobody at work on them")

@@ -1,0 +1,61 @@
+"""The NVLinks: as many up as the rig has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rigwright import catalogue
+from rigwright.catalogue import Rig
+from rigwright.checks import Finding, of_symptom
+from rigwright.facts import Facts, gpu, health, pci
+from rigwright.positions import place
+from rigwright.typed import BusId
+
+
+def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """As many NVLinks of every GPU are up as the rig gives its position; without a rig, all of a GPU's or none (no bridge)."""
+    links, seen, bus = facts.all(health.nvlinks, gpu.gpus, pci.gpus)
+    ids = {one.bus_id: one.device_id for one in bus}
+    where = {one.index: one.bus_id for one in seen}
+    fine: Counter[int] = Counter()
+    wrong = False
+    for one in links:
+        bus_id = where.get(one.index, "")
+        if one.up is None:
+            yield Finding("nvlink.up", place(bus_id, slots), "info", "MIG is on, and then no NVLink is told")
+            continue
+        most = _wanted(rig, (slots or {}).get(BusId(bus_id), ""), ids.get(bus_id, ""))
+        least = most if most is not None else len(one.up) if any(one.up) else 0
+        if sum(one.up) < least:
+            wrong = True
+            down = ", ".join(str(number) for number, is_up in enumerate(one.up) if not is_up)
+            yield of_symptom(
+                "nvlink.inactive",
+                "nvlink.up",
+                place(bus_id, slots),
+                f"{sum(one.up)} links up{f'; down: {down}' if down else ''}",
+                f"{least} links",
+                "host" if most is None else "rig",
+                verdict="warn" if most is None else "fail",
+            )
+        else:
+            fine[sum(one.up)] += 1
+    if fine and not wrong:
+        text = ", ".join(f"{number} x {up or 'no'} links" for up, number in fine.items())
+        yield Finding("nvlink.up", "NVLinks", "pass", text)
+    elif not links:
+        yield Finding("nvlink.up", "NVLinks", "pass", "none")
+
+
+def _wanted(rig: Rig | None, position: str, device_id: str) -> int | None:
+    """The links of a position by the rig; None where nobody knows the position, or the rig."""
+    if rig is None:
+        return None
+    if rig.nvswitches:
+        model = catalogue.model_of(device_id)
+        return model.nvlink.links if model and model.nvlink else None
+    if position not in rig.gpus:
+        every = {sum(links for a, b, links in rig.pairs if name in (a, b)) for name in rig.gpus}
+        return every.pop() if len(every) == 1 else None
+    return sum(links for a, b, links in rig.pairs if position in (a, b))

@@ -1,0 +1,29 @@
+"""The IOMMU, as it is in effect for the GPUs."""
+
+from __future__ import annotations
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, script
+
+_SCRIPT = """
+for device in /sys/bus/pci/devices/*; do
+  read -r vendor <"$device/vendor" && read -r class <"$device/class" || continue
+  case $vendor,$class in 0x10de,0x03*) ;; *) continue;; esac
+  if [ -r "$device/iommu_group/type" ]; then cat "$device/iommu_group/type"; else echo none; fi
+done 2>/dev/null | sort -u; :
+"""
+
+
+def _domains(result: Result) -> tuple[str, ...]:
+    found = tuple(result.text.split())
+    odd = next((word for word in found if word not in _KNOWN), "")
+    if odd:
+        raise ValueError(f"an IOMMU group of type {odd}")
+    return found
+
+
+_KNOWN = ("none", "identity", "DMA", "DMA-FQ", "unmanaged", "auto")
+
+domains = Fact("iommu.domains", script(_SCRIPT), _domains)
+"""The types of the GPUs' IOMMU groups, each once: identity (addresses pass), DMA or DMA-FQ (they are translated), unmanaged (a
+virtual machine's), none (no IOMMU, or off in the firmware, whatever the command line says)."""

@@ -1,0 +1,53 @@
+"""What the kernel has said since the boot, of GPUs, IOMMU and modules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.facts import Fact, Unavailable
+from rigwright.shell import Result, script
+
+_SCRIPT = """
+if journalctl -k -b -q --no-pager -n 1 2>/dev/null | grep -q .; then journalctl -k -b -q --no-pager -o short-iso
+elif dmesg >/dev/null 2>&1; then dmesg --time-format iso 2>/dev/null || dmesg
+else echo "neither journalctl -k nor dmesg has a kernel log" >&2; exit 1
+fi | awk '
+  /iommu|DMAR|AMD-Vi/ && early++ < 200 {print; next}
+  /NVRM|[Nn]vidia|nouveau|NovaCore|module with unavailable key|unsigned module|blocked for more than|LOCKUP|soft lockup|BAR ?[0-9]/ {
+    kept[n++ % 4000] = $0
+  }
+  END {for (at = n > 4000 ? n - 4000 : 0; at < n; at++) print kept[at % 4000]}'
+"""
+
+
+def _kernel(result: Result) -> tuple[str, ...]:
+    if result.error_text and not result.stdout:
+        raise Unavailable(result.error_text.splitlines()[-1])
+    return tuple(result.text.splitlines())
+
+
+kernel = Fact("log.kernel", script(_SCRIPT, timeout_s=60), _kernel)
+"""The kernel's lines of this boot that are about GPUs, IOMMU, modules and standstills, oldest first; the newest 4000 of them."""
+
+
+@dataclass(frozen=True)
+class XidLine:
+    """A line of the driver's error log: 0000:3b:00.0, the code, and the line without what stands before it."""
+
+    bus_id: str
+    code: int
+    text: str
+
+
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.([0-9a-fA-F]))?\): (\d+)")
+
+
+def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
+    """The Xids among the kernel's lines, in order; switches' SXids are none."""
+    found = ((_XID.search(line), line) for line in lines)
+    return tuple(
+        XidLine(f"{match[1].lower()[-10:]}.{match[2] or 0}", int(match[3]), line[match.start() :])
+        for match, line in found
+        if match
+    )

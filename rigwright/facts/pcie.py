@@ -1,0 +1,152 @@
+"""The PCIe links of the GPUs and of every port above them, from sysfs: seen with or without a driver."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+
+from rigwright.facts import Fact
+from rigwright.shell import Result, command, script
+
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""The generation of a link by its GT/s."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """What one end of a PCIe link can do, or what it does now: generation and lanes."""
+
+    generation: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"Gen{self.generation} x{self.width}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A GPU, or a port above one. `above` is the port it hangs on, "" at a root port.
+
+    `now` and `most` are None where the function has no PCIe link, or does not answer any more. `answers` is False for a GPU
+    that fell off the bus. `redirects` (ACS sends peers' requests upwards) is None where the function has no such control.
+    Errors are those that AER counted since boot, None where the kernel does not count.
+    """
+
+    address: str
+    above: str
+    is_gpu: bool
+    ids: str
+    now: Link | None
+    most: Link | None
+    answers: bool
+    bar1_bytes: int
+    corrected_errors: int | None
+    uncorrected_errors: int | None
+    redirects: bool | None
+
+
+_SCRIPT = """
+said() { word=-; [ -r "$1" ] && read -r word <"$1" 2>/dev/null; [ -n "$word" ] || word=-; }
+count() { cat "$@" 2>/dev/null | awk '/^TOTAL_ERR/ {n += $2; seen = 1} END {print seen ? n + 0 : "-"}'; }
+row() {
+  here=$1; above=${here%/*}; [ -e "$above/vendor" ] || above=-
+  line="${here##*/}|${above##*/}"
+  for name in class vendor device current_link_speed current_link_width max_link_speed max_link_width; do
+    said "$here/$name"; line="$line|$word"
+  done
+  head=$(od -An -v -tx1 -N2 "$here/config" 2>/dev/null | tr -d ' \\n')
+  bar=$(sed -n 2p "$here/resource" 2>/dev/null)
+  errors="$(count "$here/aer_dev_correctable")|$(count "$here/aer_dev_nonfatal" "$here/aer_dev_fatal")"
+  more=-
+  case $line in *"|0x06"*) more=$(tail -c +257 "$here/config" 2>/dev/null | gzip -c1 | base64 -w0);; esac
+  echo "$line|${head:--}|${bar:--}|$errors|$more"
+}
+seen=' '
+for device in /sys/bus/pci/devices/*; do
+  said "$device/vendor"; [ "$word" = 0x10de ] || continue
+  said "$device/class"; case $word in 0x03*) ;; *) continue;; esac
+  at=$(readlink -f "$device")
+  while [ -e "$at/vendor" ]; do
+    case $seen in *" $at "*) break;; esac
+    seen="$seen$at "; row "$at"; at=${at%/*}
+  done
+done; :
+"""
+
+
+def _functions(result: Result) -> dict[str, Function]:
+    found = {}
+    for line in result.text.splitlines():
+        words = ["" if word == "-" else word for word in line.split("|")]
+        if len(words) != 14:
+            raise ValueError(f"{len(words)} columns, not 14")
+        address, above, clazz, vendor, device, *links, head, bar, corrected, uncorrected, more = words
+        gone = head == "ffff" or links[1] in ("63", "255")
+        found[address] = Function(
+            address,
+            above,
+            clazz.startswith("0x03"),
+            f"{vendor[2:]}:{device[2:]}",
+            None if gone else _link(*links[:2]),
+            None if gone else _link(*links[2:]),
+            not gone,
+            _size(bar),
+            int(corrected) if corrected else None,
+            int(uncorrected) if uncorrected else None,
+            _redirects(more) if more else None,
+        )
+    return found
+
+
+def _link(speed: str, width: str) -> Link | None:
+    gt_s = re.match(r"([\d.]+) GT/s", speed)
+    if not gt_s or width in ("", "0"):
+        return None
+    if float(gt_s[1]) not in GENERATIONS:
+        raise ValueError(f"a link of {speed}")
+    return Link(GENERATIONS[float(gt_s[1])], int(width))
+
+
+def _size(row: str) -> int:
+    """The bytes of a row of sysfs' `resource`; 0 for one that is empty."""
+    words = [int(word, 16) for word in row.split()]
+    return words[1] - words[0] + 1 if len(words) == 3 and words[1] else 0
+
+
+_ACS = 0x000D
+_SOURCE_VALID_AND_REDIRECT = 0b101
+
+
+def _redirects(text: str) -> bool | None:
+    """What the ACS control of an extended configuration space (from byte 256 on) says; None without one, or for nobody but root."""
+    space = zlib.decompressobj(31).decompress(base64.b64decode(text), 4096)
+    at, left = 0, 64
+    while left and at + 8 <= len(space):
+        (header,) = struct.unpack_from("<I", space, at)
+        if header & 0xFFFF == _ACS:
+            return struct.unpack_from("<H", space, at + 6)[0] & _SOURCE_VALID_AND_REDIRECT == _SOURCE_VALID_AND_REDIRECT  # type: ignore[no-any-return]
+        at, left = (header >> 20) - 256, left - 1
+        if at < 0:
+            break
+    return None
+
+
+functions = Fact("pcie.functions", script(_SCRIPT, timeout_s=60), _functions)
+"""Every NVIDIA GPU and every port above one, by address; {} without a GPU."""
+
+
+def _states(result: Result) -> dict[str, int]:
+    rows = (line.split(", ") for line in result.text.splitlines() if line.count(", ") == 1)
+    return {row[0].lower()[-12:]: int(row[1][1:]) for row in rows if re.fullmatch(r"P\d+", row[1])}
+
+
+states = Fact(
+    "pcie.states",
+    command("nvidia-smi", "--query-gpu=pci.bus_id,pstate", "--format=csv,noheader", timeout_s=60),
+    _states,
+)
+"""The performance state of each GPU that the driver can ask, by bus id: 0 at work, 8 or more asleep, when its link slows down
+too; {} without a driver, and then nobody knows."""
