@@ -20,6 +20,14 @@ _HELP = {
 _HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
 
+_WHEELS = "libraries of the peer-to-peer test for a host that has none: fetch (pip), or a directory with the wheels"
+_TEST = {
+    "quick": "only what can be read: no peer-to-peer test",
+    "busy": "test also while processes use the GPUs",
+    "wheels": _WHEELS,
+}
+
+
 def _lab(act: Callable[[Any], None]) -> None:
     """A task of the lab, its errors as one message."""
     from lab import commands
@@ -44,7 +52,10 @@ def _run(command: str, **words: object) -> None:
     raise Exit(code=commands.run(command, describe=describe, **words))  # type: ignore[arg-type]
 
 
-@task(positional=[], help={**_HELP, **_HTML, "disrupt": "also what was not announced, or interrupts GPU work"})
+@task(
+    positional=[],
+    help={**_HELP, **_HTML, "disrupt": "also what was not announced, or interrupts GPU work", "wheels": _WHEELS},
+)
 def provision(
     c: Context,
     host: str | None = None,
@@ -55,9 +66,10 @@ def provision(
     html: str = "",
     tags: str = "",
     disrupt: bool = False,
+    wheels: str = "",
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it."""
-    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags}
+    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
     _run("provision", host=host, yes=yes, disrupt=disrupt, **words)
 
 
@@ -75,7 +87,7 @@ def plan(
     _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(positional=[], help={**_HELP, **_HTML})
+@task(positional=[], help={**_HELP, **_HTML, **_TEST})
 def verify(
     c: Context,
     host: str | None = None,
@@ -85,13 +97,22 @@ def verify(
     json: str = "",
     html: str = "",
     tags: str = "",
+    quick: bool = False,
+    busy: bool = False,
+    wheels: str = "",
 ) -> None:
-    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not."""
-    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags}
-    _run("verify", host=host, yes=yes, **words)
+    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not.
+
+    Peer-to-peer is tested too, with small messages, where the GPUs are idle and the host has the libraries; with --tags p2p
+    it is tested in full, and the libraries are brought. docs/p2p.md.
+    """
+    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
+    _run("verify", host=host, yes=yes, quick=quick, busy=busy, **words)
 
 
-@task(positional=[], help={key: text for key, text in {**_HELP, **_HTML}.items() if key not in ("yes", "tags")})
+@task(
+    positional=[], help={key: text for key, text in {**_HELP, **_HTML, **_TEST}.items() if key not in ("yes", "tags")}
+)
 def accept(
     c: Context,
     host: str | None = None,
@@ -99,12 +120,17 @@ def accept(
     inventory: str = "",
     json: str = "",
     html: str = "",
+    quick: bool = False,
+    busy: bool = False,
+    wheels: str = "",
 ) -> None:
     """Show what second-hand hardware is worth: serials, memory errors ever, links, speeds. Changes nothing; exit 2 on a flaw.
 
-    With --html a sheet to print and sign.
+    Peer-to-peer is tested in full, where the GPUs are idle and the host has the libraries, or --wheels says where they come
+    from. With --html a sheet to print and sign.
     """
-    _run("accept", host=host, playbook=playbook, inventory=inventory, json=json, html=html)
+    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "wheels": wheels}
+    _run("accept", host=host, quick=quick, busy=busy, **words)
 
 
 @task(positional=[], help=_HELP)

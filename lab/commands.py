@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lab import archive_http, cgroups, host, hwstate, image, inotify, inventory, login, network, power
+from lab.cuda.wheels import make_wheels
 from lab.distros import DEFAULT, distros
 from lab.hardware import hardware
 from lab.host import Host
 from lab.kernelfs import serve as kernelfs
 from lab.lock import lock, need_root
-from lab.paths import CACHE, HOSTS, RIGS, STATE, USER
+from lab.paths import CACHE, HOSTS, RIGS, STATE, USER, folder
 from lab.programs import need
 from lab.standing import standing
 from rigwright.errors import RigwrightError, UsageError
@@ -142,7 +143,10 @@ def _create(name: str, rig: str | None, distro: str, say: Say) -> Host:
 
 def _serve(one: Host, say: Say) -> str:
     """The URL of the package archive, served when the host has a rig."""
-    return archive_http.serve(hardware().archive(CACHE, say)) if one.rig is not None else ""
+    if one.rig is None:
+        return ""
+    make_wheels(folder(CACHE / "wheels"), CACHE)
+    return archive_http.serve(hardware().archive(CACHE, say))
 
 
 def down(*, name: str | None = None, say: Say) -> None:

@@ -177,11 +177,12 @@ class HostRun:
                 "a yes to it",
                 "the same command with --disrupt",
             )
-        busy = self._busy()
+        busy = self.busy()
         if busy:
             raise ConsentError(one.step.name, f"GPUs are in use by {busy}", "idle GPUs", "end them, or add --disrupt")
 
-    def _busy(self) -> str:
+    def busy(self) -> str:
+        """Who has a GPU open, ours apart: `python3 (4711)`, or "". Raises ConsentError when the host cannot tell."""
         found: dict[int, str] = {}
         for fact in (gpu.processes, gpu.holders):
             if fact not in self.store.known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import sys
@@ -11,9 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rigwright import asking
-from rigwright.errors import HostError, RigwrightError, Unreachable, UsageError
+from rigwright import asking, showing
+from rigwright.errors import RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
+from rigwright.showing import Said
 
 ROOT = Path(__file__).parent.parent
 PLAYBOOKS = ROOT / "playbooks"
@@ -32,6 +32,9 @@ def run(
     disrupt: bool = False,
     show: bool = False,
     reset: bool = False,
+    quick: bool = False,
+    busy: bool = False,
+    wheels: str = "",
     describe: Callable[[str, str], str] | None = None,
 ) -> int:
     """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
@@ -46,12 +49,15 @@ def run(
     stream = sys.stderr if json == "-" else sys.stdout
     error: RigwrightError | None = None
     output = Output(stream)
-    full = command == "accept" or (command in ("provision", "verify") and bool(json or html))
+    full = command in ("provision", "verify") and bool(json or html)
     try:
         written.can_be("--html", html)
         if host and "@" in host:
             host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset, full)
+        code = _run(
+            command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset,
+            quick, busy, wheels, full,
+        )  # fmt: skip
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -67,13 +73,17 @@ def run(
 
 def _run(
     command: str, run_id: str, reports: list[Any], output: Output, host: str | None, playbook: str, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool, full: bool,
+    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool, quick: bool, busy: bool, wheels: str, full: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
     from rigwright import playbook as playbooks
     from rigwright.apply import Options
-    from rigwright.report import accepting, machine
+    from rigwright.report import machine
 
+    if quick and "p2p" in tags.split(","):
+        raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
+    if wheels not in ("", "fetch") and not Path(wheels).expanduser().is_dir():
+        raise UsageError("--wheels", f"{wheels} is no directory", "a directory with wheels, or fetch")
     found = read_inventory(inventory)
     hosts = [found.only()] if host is None else found.select(host)
     name = (
@@ -97,19 +107,31 @@ def _run(
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        acts = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits, "accept": accepting.look}
-        act: Callable[[list[Any], Any, bool, bool], None] = acts.get(command, _provision)
-        act(work, text, yes, show)
+        acts = {
+            "facts": showing.facts,
+            "plan": _plan,
+            "verify": _verify,
+            "limits": showing.limits,
+            "accept": showing.accept,
+        }
+        act: Callable[[list[Any], Any, Said], None] = acts.get(command, _provision)
+        act(work, text, Said(yes, show, _asked(tags, quick, busy, wheels)))
         if full:
             machine.describe(work)
-        if command == "accept":
-            accepting.show(text.console, [one.report for one in work])
     finally:
         fleet.close(work)
     for report in reports:
         if report.error is not None:
             output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
+
+
+def _asked(tags: str, quick: bool, busy: bool, wheels: str) -> Any:
+    """How `verify` tests: quick by itself, whole where --tags p2p asks for it, not at all with --quick."""
+    from rigwright.p2p import Asked
+
+    named = "p2p" in {word.strip() for word in tags.split(",")}
+    return None if quick else Asked(not named, busy, wheels or ("fetch" if named else ""))
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -149,20 +171,24 @@ def _exit_code(codes: Sequence[int]) -> int:
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)
 
 
-def _provision(work: list[Any], text: Any, yes: bool, _show: bool) -> None:
+def _provision(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
+    from rigwright.p2p import Asked
 
     fleet.on_all(work, fleet.plan)
     alive = [one for one in work if one.report.error is None]
     text.plans([one.report for one in alive])
     pending = [one for one in alive if one.report.status == "pending"]
     if pending:
-        _consent(yes)
+        showing.consent(said.yes)
         fleet.on_all(pending, fleet.apply)
+        asked = Asked(False, False, said.p2p.wheels or "fetch")
+        fleet.on_all(pending, lambda one: fleet.test_after(one, asked))
     fleet.on_all(alive, fleet.check)
     for one in alive:
         if one.report.error is None:
             text.findings(one.report)
+            _peers(one, text)
             text.line(_closing(one.report))
 
 
@@ -173,95 +199,44 @@ def _closing(report: Any) -> str:
     mark = (
         f"[bold red]{bad} of {bad + good} checks failed[/]"
         if bad
-        else f"[bold green]proved by {_count(good, 'check')}[/]"
+        else f"[bold green]proved by {showing.count(good, 'check')}[/]"
     )
-    return f"[bold]{report.host.name}[/]: {_count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
+    return f"[bold]{report.host.name}[/]: {showing.count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _peers(one: Any, text: Any) -> None:
+    """The matrices and the scaling table, where the test has run."""
+    if one.report.p2p is not None:
+        from rigwright.report import p2p
+
+        for line in p2p.lines(one.report.p2p):
+            text.line(line)
 
 
-def _consent(yes: bool) -> None:
-    if yes:
-        return
-    asking.insist(
-        "consent", "Make these changes?", "the same command with --yes", "the answer was no; nothing was changed"
-    )
-
-
-def _plan(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+def _plan(work: list[Any], text: Any, _said: Said) -> None:
     from rigwright import fleet
 
     fleet.on_all(work, fleet.plan)
     text.plans([one.report for one in work if one.report.error is None])
 
 
-def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
+def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
     fleet.on_all(work, fleet.look)
+    if said.p2p:
+        fleet.on_all(work, lambda one: fleet.test(one, said.p2p))
     fleet.on_all(work, fleet.check_all)
     for one in work:
         if one.report.error is None:
             text.findings(one.report)
+            _peers(one, text)
             bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
             steps = sum(step.status == "ok" for step in one.report.planned)
             good = sum(finding.verdict == "pass" for finding in one.report.findings)
-            mark = f"[bold red]{_count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
-            hold = f"{_count(steps, 'step')} and {_count(good, 'check')} hold"
+            mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
-
-
-def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
-    from rich.pretty import Pretty
-
-    from rigwright import fleet
-    from rigwright.report.facts import SHOWN
-
-    def read(one: Any) -> None:
-        one.run.read(SHOWN)
-        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
-        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
-        one.report.status = "ok"
-
-    fleet.on_all(work, read)
-    for one in work:
-        for name, value in one.report.facts.items():
-            text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(
-                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
-            )
-
-
-def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:
-    from rigwright import fleet
-    from rigwright.report.limits import rows
-
-    fleet.on_all(work, fleet.plan)
-    if not show:
-        changes = [change for one in work for step in one.report.planned for change in step.changes]
-        if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
-            text.plans([one.report for one in work if one.report.error is None])
-            _consent(yes)  # a playbook of the user's own, that does more than limits
-        fleet.on_all(work, fleet.apply)
-
-    def table(one: Any) -> None:
-        one.report.rows = rows(one.run, one.bound)
-
-    fleet.on_all(work, table)
-    for one in work:
-        if isinstance(one.report.error, HostError):
-            with contextlib.suppress(RigwrightError):
-                table(one)  # one GPU that refuses is no reason not to show the others
-        if one.report.rows:
-            text.limits(one.report)
-        if one.report.error is None:
-            done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
-            said = (
-                "drift" if one.report.status == "pending" else _count(done, "change") if done else "nothing to change"
-            )
-            text.line(f"[bold]{one.report.host.name}[/]: {said}")
 
 
 def read_inventory(given: str) -> Any:

@@ -10,15 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rigwright import verify
+from rigwright import p2p, verify
 from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding, ranked
 from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.events import Event
 from rigwright.facts import os as system
+from rigwright.facts import p2p as peers
+from rigwright.facts.p2p import Document
 from rigwright.hosts import Host
 from rigwright.plan import Planned
-from rigwright.playbook import Bound
+from rigwright.playbook import Bound, Check
 from rigwright.shell import Secret
 from rigwright.transport import to
 
@@ -40,6 +42,7 @@ class HostReport:
     rows: list[dict[str, Any]] = field(default_factory=list)
     machine: dict[str, Any] | None = None
     events: list[tuple[float, Event]] = field(default_factory=list)
+    p2p: Document | None = None
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0
@@ -59,6 +62,12 @@ class Work:
     bound: Bound
     run: HostRun
     report: HostReport
+    not_tested: tuple[Finding, ...] = ()
+
+    @property
+    def checks(self) -> list[Check]:
+        """The checks that can be answered: those of the peer-to-peer test only once it has run."""
+        return [one for one in self.bound.checks if self.report.p2p is not None or not active(one)]
 
 
 def prepare(
@@ -163,7 +172,7 @@ def apply(one: Work) -> None:
 
 def check(one: Work) -> None:
     """The report holds the findings of the checks; one that fails or is unknown makes the status failed."""
-    one.report.findings = ranked(verify.findings(one.run, one.bound.checks))
+    one.report.findings = ranked(_found(one))
     if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
         one.report.status = "failed"
     verify.remember(one.run, one.report.findings, accept=True)
@@ -172,10 +181,40 @@ def check(one: Work) -> None:
 def check_all(one: Work) -> None:
     """As `check`, and every step that is not so is a finding that fails: what `verify` means."""
     pending = verify.drift(one.report.planned)
-    one.report.findings = ranked((*verify.findings(one.run, one.bound.checks), *pending))
+    one.report.findings = ranked((*_found(one), *pending))
     bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
     one.report.status = "failed" if bad else "ok"
     verify.remember(one.run, one.report.findings, accept=False)
+
+
+def _found(one: Work) -> tuple[Finding, ...]:
+    return (*verify.findings(one.run, one.checks), *one.not_tested)
+
+
+def active(check: Check) -> bool:
+    """Whether a check judges what the peer-to-peer test did to the GPUs, in place of what can be read at any time."""
+    return check.check.startswith("p2p.")
+
+
+def test(one: Work, asked: p2p.Asked) -> None:
+    """The peer-to-peer test has run, where the playbook has a check of it; else the findings say why not."""
+    if not any(active(check) for check in one.bound.checks):
+        return
+    refused = p2p.test(one.run, asked)
+    one.not_tested = (refused,) if refused else ()
+    one.report.p2p = None if refused else one.run.store(peers.tested)
+
+
+DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
+"""Operations after which the GPUs may reach each other in another way than before."""
+
+
+def test_after(one: Work, asked: p2p.Asked) -> None:
+    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing."""
+    done = one.report.outcome.done if one.report.outcome else {}
+    changed = {step.operation for step in one.bound.steps if step.key in done}
+    if any(operation.startswith(DRIVING) for operation in changed):
+        test(one, asked)
 
 
 def close(work: Sequence[Work]) -> None:

@@ -1,4 +1,4 @@
-"""The cards as a buyer looks at them: how worn their memory is, whether their links are whole, whether they are alike."""
+"""The cards as a buyer looks at them: how worn their memory is, and whether they are alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.checks import Finding, Verdict
-from rigwright.facts import Facts, card, topology
+from rigwright.facts import Facts, card
 from rigwright.facts.card import Card
 from rigwright.positions import called
 from rigwright.typed import BusId
@@ -53,30 +53,6 @@ def _memory(at: str, one: Card) -> Finding:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def links_whole(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every card has all its PCIe lanes, and every NVLink is up; an idle link that is slow is normal, a narrow one is not."""
-    cards, links = facts.all(card.cards, topology.nvlinks)
-    for one in cards:
-        at = called(one.bus_id, one.uuid, slots)
-        own = [link for link in links if link.uuid == one.uuid]
-        down = [str(link.number) for link in own if link.gb_s is None]
-        narrow = bool(one.width and one.width_max and one.width < one.width_max)
-        lanes = f"PCIe x{one.width}" if one.width else "PCIe width not told"
-        up = f", {_count(len(own) - len(down), 'NVLink')} up" if own else ""
-        seen = lanes + up + (f", down: {', '.join(down)}" if down else "")
-        wanted = (
-            f"PCIe x{one.width_max}" + (f", {_count(len(own), 'NVLink')} up" if own else "") if one.width_max else ""
-        )
-        verdict: Verdict = "fail" if down else "warn" if narrow else "pass" if one.width else "unknown"
-        cause = "the slot, a riser, or dirty contacts" if narrow else ""
-        if down:
-            cause = "a module or bridge that is badly seated, or the board"
-        fix = "power off, reseat it, clean its contacts; try another slot" if narrow or down else ""
-        if verdict == "unknown":
-            fix = f"sudo lspci -vv -s {one.bus_id}"
-        yield Finding("card.links_whole", at, verdict, seen, wanted, cause, fix, "host")
 
 
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ killed and becomes a result, and the rest goes on. Nothing of the caller's NCCL 
 Exit status: 0 all that was tried is right, 1 something is not (wrong data, a hang, an error), 2 it could not run (no
 library, no GPU, wrong usage). docs/nccl_p2p.md says what every key of the document means:
 
-    {"schema": 1, "outcome": "ok" | "failed" | "could not run", "started", "seconds",
+    {"schema": 1, "quick", "outcome": "ok" | "failed" | "could not run", "started", "seconds",
      "versions": {"driver", "cuda_driver", "cuda_runtime", "nccl"}, "libraries": {name: path},
      "counts": {"nvml", "cuda"}, "gpus": [{"index", "cuda_device", "bus_id", "uuid", "name", "compute_capability",
      "compute_mode", "mig", "processes", "own": RESULT}],
@@ -71,7 +71,9 @@ def options_of(words):
     parser.add_argument("--no-collective", action="store_true", help="only what CUDA copies; no NCCL")
     parser.add_argument("--timeout-s", type=float, default=900, help="for all of it (900)")
     parser.add_argument(
-        "--step-timeout-s", type=float, help="for one step; else 30 for a copy, 120 to connect, and such"
+        "--step-timeout-s",
+        type=float,
+        help="for one step; else 30 for a copy (8 with --quick), 120 to connect, and such",
     )
     parser.add_argument("--journal", metavar="FILE", help="append each step to this file before it begins, with fsync")
     return parser.parse_args(words)

@@ -7,6 +7,7 @@ from nccl_steps import MIB
 from nccl_watch import in_words, not_run, own_step, step
 
 RESULT = ("ok", "outcome", "gb_s", "latency_us", "error")
+EMPTY = dict.fromkeys("index cuda_device bus_id uuid name compute_capability compute_mode mig processes own".split())
 P2P_OFF, ANY_DISTANCE = {"NCCL_P2P_DISABLE": "1"}, {"NCCL_P2P_LEVEL": "SYS"}
 
 
@@ -17,9 +18,11 @@ class Examination:
         self.options, self.watch = options, watch
         self.size = (4 if options.quick else 64) * MIB
         self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
+        self.copy_s, self.send_s, self.sum_s = (8, 8, 8) if options.quick else (30, 40, 60)
         self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
         self.document = {
             "schema": 1,
+            "quick": options.quick,
             "outcome": "ok",
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seconds": None,
@@ -109,7 +112,8 @@ class Examination:
         if "devices" not in cuda:
             self.wrong("libraries" if cuda.get("missing") else "CUDA", cuda["error"])
             self.could_run = cuda["outcome"] == "hang"
-            document["gpus"] = [dict(gpu, index=index) for index, gpu in enumerate((nvml or {}).get("gpus", []))]
+            of_nvml = (nvml or {}).get("gpus", [])
+            document["gpus"] = [dict(EMPTY, **dict(gpu, index=index)) for index, gpu in enumerate(of_nvml)]
             return False
         document["versions"].update(cuda["versions"])
         document["libraries"] = cuda["libraries"]
@@ -133,11 +137,8 @@ class Examination:
         for gpu in silent if len(silent) == len(numbers) else []:
             gpu["cuda_device"] = numbers.pop(0)  # a lost one tells NVML no place, and CUDA its old one
         gpus += [{"index": len(of_nvml) + place, "cuda_device": n} for place, n in enumerate(numbers)]
-        empty = dict.fromkeys(
-            ("bus_id", "uuid", "name", "compute_capability", "compute_mode", "mig", "processes", "own")
-        )
         for gpu in gpus:
-            number, known = gpu["cuda_device"], dict({"index": None, "cuda_device": None}, **empty)
+            number, known = gpu["cuda_device"], dict(EMPTY)
             known.update(devices[number] if number is not None else {})
             known.update({key: value for key, value in gpu.items() if value is not None or key not in known})
             self.document["gpus"].append(known)
@@ -203,7 +204,8 @@ class Examination:
                 if direct and pair["grant"]["cuda"] is False and not {a, b} & set(self.watch.lost):
                     continue
                 title, arguments = "pair %d-%d: %s" % (a, b, name), [a, b, direct, self.size, self.size]
-                steps.append(step("copy", title, key("bytes" if direct else "staged", a, b), arguments, gpus=[a, b]))
+                ident = key("bytes" if direct else "staged", a, b)
+                steps.append(step("copy", title, ident, arguments, gpus=[a, b], timeout_s=self.copy_s))
         answers = self.watch.run(steps)
         for pair in self.document["pairs"]:
             a, b = pair["from"], pair["to"]
@@ -242,11 +244,11 @@ class Examination:
         for a, b in pairs:
             own = list(ranks)
             title, arguments = "pair %d-%d: NCCL%s" % (a, b, told), [a, b, own, self.size, self.size]
-            steps.append(step("send", title, key("send", a, b), arguments, [a, b], own, 40))
+            steps.append(step("send", title, key("send", a, b), arguments, [a, b], own, self.send_s))
         if with_sum:
             own = list(ranks)
             arguments = [own, self.sum_size * MIB, self.sum_large * MIB]
-            steps.append(step("all_reduce", "all-reduce" + told, "all_reduce", arguments, [], own, 60))
+            steps.append(step("all_reduce", "all-reduce" + told, "all_reduce", arguments, [], own, self.sum_s))
         of_step = {one["id"]: one for one in steps}
         if not ranks:
             return {ident: not_run("no GPU works") for ident in of_step}

@@ -67,11 +67,23 @@ def _host(report: HostReport) -> dict[str, Any]:
         "gpus": [plain(row) for row in report.rows],
         "machine": report.machine,
         "events": [_event(at, event) for at, event in report.events],
+        "p2p": p2p(report),
         "simulated": report.simulated,
         "rebooted": bool(report.outcome and report.outcome.rebooted),
         "round_trips": report.round_trips,
         "seconds": round(report.seconds, 3),
     }
+
+
+def p2p(report: HostReport) -> dict[str, Any] | None:
+    """The document of the peer-to-peer test as the program has it, and `judged`: the findings that rest on it."""
+    if report.p2p is None:
+        return None
+    made: dict[str, Any] = plain(report.p2p)
+    for pair in made["pairs"]:
+        pair["from"], pair["to"] = pair.pop("start"), pair.pop("end")
+    made["judged"] = [dataclasses.asdict(one) for one in report.findings if one.check.startswith("p2p.")]
+    return made
 
 
 def _event(at_s: float, event: Event) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""Commands that show: what a host says of itself, and the limits of its GPUs; and what all commands ask and count alike."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rigwright import asking
+from rigwright.errors import HostError, RigwrightError
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the command line says of consent, and of the peer-to-peer test (None: it is to be left out)."""
+
+    yes: bool
+    show: bool
+    p2p: Any
+
+
+def consent(yes: bool) -> None:
+    """Somebody said yes, on the command line or on the terminal. Raises ConsentError."""
+    if yes:
+        return
+    asking.insist(
+        "consent", "Make these changes?", "the same command with --yes", "the answer was no; nothing was changed"
+    )
+
+
+def count(number: int, word: str) -> str:
+    """`1 check`, `4 checks`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def facts(work: list[Any], text: Any, _said: Said) -> None:
+    """Every host's own words are shown."""
+    from rich.pretty import Pretty
+
+    from rigwright import fleet
+    from rigwright.report.facts import SHOWN
+
+    def read(one: Any) -> None:
+        one.run.read(SHOWN)
+        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
+        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
+        one.report.status = "ok"
+
+    fleet.on_all(work, read)
+    for one in work:
+        for name, value in one.report.facts.items():
+            text.console.print(f"  [bold]{name}[/]", end=" ")
+            text.console.print(
+                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
+            )
+
+
+def limits(work: list[Any], text: Any, said: Said) -> None:
+    """The limits are in force (or only shown), and stand in a table."""
+    from rigwright import fleet
+    from rigwright.report.limits import rows
+
+    fleet.on_all(work, fleet.plan)
+    if not said.show:
+        changes = [change for one in work for step in one.report.planned for change in step.changes]
+        if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
+            text.plans([one.report for one in work if one.report.error is None])
+            consent(said.yes)  # a playbook of the user's own, that does more than limits
+        fleet.on_all(work, fleet.apply)
+
+    def table(one: Any) -> None:
+        one.report.rows = rows(one.run, one.bound)
+
+    fleet.on_all(work, table)
+    for one in work:
+        if isinstance(one.report.error, HostError):
+            with contextlib.suppress(RigwrightError):
+                table(one)  # one GPU that refuses is no reason not to show the others
+        if one.report.rows:
+            text.limits(one.report)
+        if one.report.error is None:
+            done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
+            told = "drift" if one.report.status == "pending" else count(done, "change") if done else "nothing to change"
+            text.line(f"[bold]{one.report.host.name}[/]: {told}")
+
+
+def accept(work: list[Any], text: Any, said: Said) -> None:
+    """The findings of the hardware are shown, then the sheet of its cards.
+
+    Peer-to-peer is tested in full, unless that is to be left out; nothing is brought to a host but what was asked for.
+    """
+    from rigwright import fleet
+    from rigwright.report import accepting, machine
+
+    fleet.on_all(work, fleet.look)
+    if said.p2p:
+        asked = replace(said.p2p, quick=False)
+        fleet.on_all(work, lambda one: fleet.test(one, asked))
+    fleet.on_all(work, fleet.check_all)
+    machine.describe(work)
+    for one in work:
+        if one.report.error is None:
+            text.findings(one.report)
+    accepting.show(text.console, [one.report for one in work])

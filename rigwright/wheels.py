@@ -1,0 +1,246 @@
+"""NVIDIA's libraries for the peer-to-peer test: wheels by hash, fetched here, copied to a host once, kept there by content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright.catalogue.nccl import Wheel
+from rigwright.errors import HostError
+from rigwright.shell import Command, script
+from rigwright.transport import Transport
+
+KEPT = "/var/lib/rigwright/libraries"
+CHUNK_BYTES = 8 << 20
+FETCH_S = 1800
+PLATFORMS = ("manylinux1_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_27_x86_64")
+_FETCHING = threading.Lock()
+
+
+class NoWheels(Exception):
+    """The libraries cannot be had; the text says why, `todo` what to do."""
+
+    def __init__(self, why: str, todo: str) -> None:
+        super().__init__(why)
+        self.todo = todo
+
+
+@dataclass(frozen=True)
+class Local:
+    """A wheel on this machine: its path, its sha256, and how much its libraries take once unpacked."""
+
+    name: str
+    version: str
+    path: Path
+    sha256: str
+    unpacked_bytes: int
+
+
+def cache() -> Path:
+    """Where fetched wheels are kept on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/..."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rigwright" / "wheels"
+
+
+def given(directory: Path, wanted: Mapping[str, Wheel], say: Callable[[str], None]) -> list[Local]:
+    """The wheels of a directory of the user's own, which answers for them; one that is not the pinned one is named.
+
+    Raises NoWheels.
+    """
+    if not directory.is_dir():
+        raise NoWheels(f"{directory} is no directory", f"--wheels DIR with {_names(wanted)}")
+    found = []
+    for name, wheel in wanted.items():
+        stem = name.replace("-", "_")
+        paths = sorted(directory.glob(f"{stem}-*.whl"))
+        pinned = [path for path in paths if path.name.startswith(f"{stem}-{wheel.version}-")]
+        if not paths:
+            lacks = f"{directory} has no {stem}-*.whl"
+            raise NoWheels(
+                lacks, f"pip download --no-deps --dest {directory} {name}=={wheel.version}, where there is a way out"
+            )
+        one = _local(name, wheel, (pinned or paths)[-1])
+        if one.sha256 != wheel.sha256:
+            say(f"{one.path.name} is not the pinned {name} {wheel.version}")
+        found.append(one)
+    return found
+
+
+def fetched(wanted: Mapping[str, Wheel], say: Callable[[str], None], folder: Path | None = None) -> list[Local]:
+    """The pinned wheels, out of the cache or fetched by pip from its own index, every hash checked. Raises NoWheels."""
+    folder = folder or cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _FETCHING:
+        for name, wheel in wanted.items():
+            if not _cached(folder, name, wheel):
+                say(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
+                _fetch(folder, name, wheel)
+        return [_local(name, wheel, path) for name, wheel in wanted.items() if (path := _cached(folder, name, wheel))]
+
+
+def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
+    paths = folder.glob(f"{name.replace('-', '_')}-{wheel.version}-*.whl")
+    return next((path for path in paths if _sha256(path) == wheel.sha256), None)
+
+
+def _fetch(folder: Path, name: str, wheel: Wheel) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        wanted = Path(work) / "wanted.txt"
+        wanted.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
+        platforms = [word for one in PLATFORMS for word in ("--platform", one)]
+        options = ["--require-hashes", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--progress-bar=off"]
+        argv = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            *options,
+            *platforms,
+            "--dest",
+            work,
+            "-r",
+            str(wanted),
+        ]
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=FETCH_S, stdin=subprocess.DEVNULL, check=False
+            )
+            failed = next((line for line in reversed(done.stderr.splitlines()) if "ERROR" in line), done.stderr[-200:])
+        except subprocess.TimeoutExpired:
+            raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", _todo(name, wheel)) from None
+        made = next(Path(work).glob("*.whl"), None)
+        if done.returncode or made is None:
+            raise NoWheels(f"{name} cannot be fetched: {failed.strip()[:200]}", _todo(name, wheel))
+        made.replace(folder / made.name)
+
+
+def _todo(name: str, wheel: Wheel) -> str:
+    return f"--wheels DIR with {name} {wheel.version} and the others, or a way to the package index (pip config list)"
+
+
+def _names(wanted: Mapping[str, Wheel]) -> str:
+    return ", ".join(f"{name} {one.version}" for name, one in wanted.items())
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _local(name: str, wheel: Wheel, path: Path) -> Local:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(one.file_size for one in archive.infolist() if ".so" in one.filename)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise NoWheels(f"{path} is no wheel ({error})", "fetch it again") from None
+    if not size:
+        raise NoWheels(f"{path} holds no library", "the wheel for Linux")
+    return Local(name, wheel.version, path, _sha256(path), size)
+
+
+_LOOK = """
+for name; do [ -e "/var/lib/rigwright/libraries/$name/.whole" ] && echo "$name"; done
+mkdir -p -m 755 /var/lib/rigwright && df -Pk /var/lib/rigwright | awk 'END {print "free", $4}'
+"""
+_APPEND = 'mkdir -p -m 755 "$1" && if [ "$3" = 0 ]; then cat >"$1/$2"; else cat >>"$1/$2"; fi'
+_UNPACK = """
+import hashlib, os, shutil, sys, zipfile
+folder, sha, name = sys.argv[1:]
+wheel, target, new = (os.path.join(folder, name) for name in (sha + ".whl", sha, sha + ".new"))
+digest = hashlib.sha256()
+with open(wheel, "rb") as file:
+    for block in iter(lambda: file.read(1 << 20), b""):
+        digest.update(block)
+if digest.hexdigest() != sha:
+    os.remove(wheel)
+    sys.exit("what came is not what was sent")
+shutil.rmtree(new, ignore_errors=True)
+os.makedirs(new)
+with zipfile.ZipFile(wheel) as archive:
+    for one in archive.infolist():
+        file = os.path.basename(one.filename)
+        if ".so" in file:
+            with archive.open(one) as source, open(os.path.join(new, file), "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+open(os.path.join(new, ".whole"), "w").close()
+shutil.rmtree(target, ignore_errors=True)
+os.rename(new, target)
+os.remove(wheel)
+link = os.path.join(folder, name)
+os.symlink(sha, link + ".new")
+os.replace(link + ".new", link)
+"""
+
+
+def kept(transport: Transport, names: list[str]) -> tuple[set[str], int]:
+    """Which of these (a sha256, or NAME-VERSION) a host has whole, and how many bytes are free there."""
+    answer = transport.run([script(_LOOK, *names, timeout_s=30)])[0]
+    lines = answer.text.split("\n")
+    free = next((int(line.split()[1]) for line in lines if line.startswith("free ")), 0)
+    return {line for line in lines if line in names}, free * 1024
+
+
+def copy(transport: Transport, local: list[Local], say: Callable[[str], None]) -> list[str]:
+    """The host has the libraries of these wheels, each in a folder of its own, whose paths are returned.
+
+    Raises NoWheels (no room), HostError, Unreachable.
+    """
+    there, free = kept(transport, [one.sha256 for one in local])
+    missing = [one for one in local if one.sha256 not in there]
+    needed = sum(one.path.stat().st_size + one.unpacked_bytes for one in missing) + (200 << 20)
+    if missing and needed > free:
+        why = f"/var/lib has {free >> 20} MiB free, and the libraries want {needed >> 20} for a moment"
+        raise NoWheels(why, "sudo apt-get clean; df -h /var")
+    for one in missing:
+        for number, (at, size, chunk) in enumerate(_chunks(one.path)):
+            if number % 4 == 0:
+                say(f"copying {one.path.name}: {at * 100 // size} % of {size // 1000000} MB")
+            put = script(_APPEND, KEPT, f"{one.sha256}.whl", str(at), stdin=chunk, timeout_s=300)
+            _must(transport, put, one)
+        _must(
+            transport,
+            Command(("python3", "-I", "-c", _UNPACK, KEPT, one.sha256, f"{one.name}-{one.version}"), timeout_s=300),
+            one,
+        )
+    return [f"{KEPT}/{one.sha256}" for one in local]
+
+
+def _chunks(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    size, at = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield at, size, chunk
+            at += len(chunk)
+
+
+def _must(transport: Transport, cmd: Command, one: Local) -> None:
+    answer = transport.run([cmd])[0]
+    if answer.code != 0:
+        said = answer.error_text.splitlines()[-1:] or ["no word"]
+        raise HostError(one.path.name, f"it cannot be put on the host: {said[0]}", "room, and python3", "df -h /var")
+
+
+_TOGETHER = """
+set -e; dir=$1; shift; rm -rf -- "$dir"; mkdir -p -m 755 -- "$dir"
+for folder; do for file in "$folder"/*.so*; do ln -s -- "$file" "$dir/"; done; done
+"""
+TOGETHER = "/run/rigwright-libraries"
+
+
+def together(transport: Transport, folders: list[str]) -> str:
+    """One folder on the host with links to all libraries of these: NVIDIA's find each other beside themselves."""
+    answer = transport.run([script(_TOGETHER, TOGETHER, *folders, timeout_s=30)])[0]
+    if answer.code != 0:
+        raise HostError("libraries", answer.error_text, "room in /run", "df -h /run")
+    return TOGETHER
