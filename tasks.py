@@ -21,6 +21,11 @@ _HTML = {"html": "write the report page to FILE: one HTML file that needs nothin
 
 
 _WHEELS = "libraries of the peer-to-peer test for a host that has none: fetch (pip), or a directory with the wheels"
+_TEST = {
+    "quick": "only what can be read: no peer-to-peer test",
+    "busy": "test also while processes use the GPUs",
+    "wheels": _WHEELS,
+}
 
 
 def _lab(act: Callable[[Any], None]) -> None:
@@ -82,16 +87,7 @@ def plan(
     _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(
-    positional=[],
-    help={
-        **_HELP,
-        **_HTML,
-        "quick": "only what can be read: no peer-to-peer test",
-        "busy": "test also while processes use the GPUs",
-        "wheels": _WHEELS,
-    },
-)
+@task(positional=[], help={**_HELP, **_HTML, **_TEST})
 def verify(
     c: Context,
     host: str | None = None,
@@ -114,7 +110,9 @@ def verify(
     _run("verify", host=host, yes=yes, quick=quick, busy=busy, **words)
 
 
-@task(positional=[], help={key: text for key, text in {**_HELP, **_HTML}.items() if key not in ("yes", "tags")})
+@task(
+    positional=[], help={key: text for key, text in {**_HELP, **_HTML, **_TEST}.items() if key not in ("yes", "tags")}
+)
 def accept(
     c: Context,
     host: str | None = None,
@@ -122,12 +120,17 @@ def accept(
     inventory: str = "",
     json: str = "",
     html: str = "",
+    quick: bool = False,
+    busy: bool = False,
+    wheels: str = "",
 ) -> None:
     """Show what second-hand hardware is worth: serials, memory errors ever, links, speeds. Changes nothing; exit 2 on a flaw.
 
-    With --html a sheet to print and sign.
+    Peer-to-peer is tested in full, where the GPUs are idle and the host has the libraries, or --wheels says where they come
+    from. With --html a sheet to print and sign.
     """
-    _run("accept", host=host, playbook=playbook, inventory=inventory, json=json, html=html)
+    words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "wheels": wheels}
+    _run("accept", host=host, quick=quick, busy=busy, **words)
 
 
 @task(positional=[], help=_HELP)

@@ -56,7 +56,7 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None) -> int:
 def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None) -> int:
     from rigwright import fleet
     from rigwright.apply import Options
-    from rigwright.report import accepting, machine
+    from rigwright.report import machine
 
     if said.quick and "p2p" in said.tagged:
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
@@ -72,10 +72,150 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
         _ACTS.get(said.command, _provision)(work, text, said)
-        if said.command == "accept" or (said.command in ("provision", "verify") and (said.json or said.html)):
+        if said.command in ("provision", "verify") and (said.json or said.html):
             machine.describe(work)
-        if said.command == "accept":
-            accepting.show(text.console, [one.report for one in work])
+    finally:
+        fleet.close(work)
+    for report in reports:
+        if report.error is not None:
+            output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
+    return _exit_code([report.exit_code for report in reports])
+
+
+def _bound(found: Any, said: Said, path: Path | None) -> list[Any]:
+    """The steps of every host that is meant. Raises UsageError and InputError."""
+    from rigwright import playbook as playbooks
+
+    hosts = [found.only()] if said.host is None else found.select(said.host)
+    if path is None:
+        return [playbooks.Bound(one, (), ()) for one in hosts]
+    if not path.is_file():
+        raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
+    bound = [playbooks.bind(path, found, one, said.tagged) for one in hosts]
+    _something(bound, path, said.tagged)
+    return bound
+
+
+def _playbook(said: Said) -> Path | None:
+    """The playbook of a command: the one that was named, else its own; None for facts, which need none."""
+    if said.command == "facts":
+        return None
+    name = {"verify": "provision", "plan": "provision", "limits": "limits-reset" if said.reset else "limits"}
+    return Path(said.playbook) if said.playbook else PLAYBOOKS / f"{name.get(said.command, said.command)}.yml"
+
+
+def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
+    """The name of the host at USER@ADDRESS. Raises UsageError that says how a new machine is described."""
+    for name, one in read_inventory(inventory).hosts.items():
+        if address == f"{one.variables.get('ansible_user', '')}@{one.address}":
+            return str(name)
+    name = describe(address, inventory) if describe and asking.on_terminal() else ""
+    if not name:
+        flag = f" --inventory {inventory}" if inventory else ""
+        todo = f"invoke init --host NAME --address {address}{flag}"
+        raise UsageError(f"--host {address}", "is not in the inventory", "a machine that it describes", todo)
+    return name
+
+
+def _something(bound: Sequence[Any], path: Path, tags: frozenset[str]) -> None:
+    from rigwright.yamlfile import did_you_mean
+
+    known = {tag for one in bound for tag in one.tags}
+    for tag in sorted(tags - known):
+        raise UsageError(
+            "--tags",
+            f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}",
+            ", ".join(sorted(known)) or "no tags",
+        )
+    if any(one.steps or one.checks for one in bound):
+        return
+    if tags:
+        raise UsageError(
+            "--tags", f"no step of {path} has the tag {', '.join(sorted(tags))}", "a tag that the playbook has"
+        )
+    names = ", ".join(one.host.name for one in bound)
+    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
+
+
+def _exit_code(codes: Sequence[int]) -> int:
+    return next((code for code in (130, 1, 3, 2) if code in codes), 0)
+
+
+def _provision(work: list[Any], text: Any, said: Said) -> None:
+    from rigwright import fleet
+    from rigwright.p2p import Asked
+
+    fleet.on_all(work, fleet.plan)
+    alive = [one for one in work if one.report.error is None]
+    text.plans([one.report for one in alive])
+    pending = [one for one in alive if one.report.status == "pending"]
+    if pending:
+        showing.consent(said.yes)
+        fleet.on_all(pending, fleet.apply)
+        asked = Asked(False, False, said.wheels or "fetch")
+        fleet.on_all(pending, lambda one: fleet.test_after(one, asked))
+    fleet.on_all(alive, fleet.check)
+    for one in alive:
+        if one.report.error is None:
+            text.findings(one.report)
+            _peers(one, text)
+            text.line(_closing(one.report))
+
+
+def _closing(report: Any) -> str:
+    bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
+    good = sum(finding.verdict == "pass" for finding in report.findings)
+    changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
+    mark = (
+        f"[bold red]{bad} of {bad + good} checks failed[/]"
+        if bad
+        else f"[bold green]proved by {showing.count(good, 'check')}[/]"
+    )
+    return f"[bold]{report.host.name}[/]: {showing.count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
+
+
+def _peers(one: Any, text: Any) -> None:
+    """The matrices and the scaling table, where the test has run."""
+    if one.report.p2p is not None:
+        from rigwright.report import p2p
+
+        for line in p2p.lines(one.report.p2p):
+            text.line(line)
+
+
+def _plan(work: list[Any], text: Any, _said: Said) -> None:
+    from rigwright import fleet
+
+    fleet.on_all(work, fleet.plan)
+    text.plans([one.report for one in work if one.report.error is None])
+
+
+def _verify(work: list[Any], text: Any, said: Said) -> None:
+    from rigwright import fleet
+
+    fleet.on_all(work, fleet.look)
+    if not said.quick:
+        from rigwright.p2p import Asked
+
+        named = "p2p" in said.tagged
+        asked = Asked(not named, said.busy, said.wheels or ("fetch" if named else ""))
+        fleet.on_all(work, lambda one: fleet.test(one, asked))
+    fleet.on_all(work, fleet.check_all)
+    for one in work:
+        if one.report.error is None:
+            text.findings(one.report)
+            _peers(one, text)
+            bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+            steps = sum(step.status == "ok" for step in one.report.planned)
+            good = sum(finding.verdict == "pass" for finding in one.report.findings)
+            mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
+            text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
+
+
+_ACTS.get(said.command, _provision)(work, text, said)
+        if said.command in ("provision", "verify") and (said.json or said.html):
+            machine.describe(work)
     finally:
         fleet.close(work)
     for report in reports:
@@ -226,7 +366,7 @@ _ACTS: dict[str, Callable[[list[Any], Any, Said], None]] = {
     "plan": _plan,
     "verify": _verify,
     "limits": showing.limits,
-    "accept": _accept,
+    "accept": showing.accept,
 }
 
 

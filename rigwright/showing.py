@@ -98,3 +98,24 @@ def limits(work: list[Any], text: Any, said: Said) -> None:
             done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
             told = "drift" if one.report.status == "pending" else count(done, "change") if done else "nothing to change"
             text.line(f"[bold]{one.report.host.name}[/]: {told}")
+
+
+def accept(work: list[Any], text: Any, said: Said) -> None:
+    """The findings of the hardware are shown, then the sheet of its cards.
+
+    Peer-to-peer is tested in full, unless that is to be left out; nothing is brought to a host but what was asked for.
+    """
+    from rigwright import fleet
+    from rigwright.p2p import Asked
+    from rigwright.report import accepting, machine
+
+    fleet.on_all(work, fleet.look)
+    if not said.quick:
+        asked = Asked(False, said.busy, said.wheels)
+        fleet.on_all(work, lambda one: fleet.test(one, asked))
+    fleet.on_all(work, fleet.check_all)
+    machine.describe(work)
+    for one in work:
+        if one.report.error is None:
+            text.findings(one.report)
+    accepting.show(text.console, [one.report for one in work])

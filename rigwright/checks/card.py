@@ -1,4 +1,4 @@
-"""The cards as a buyer looks at them: how worn their memory is, whether their links are whole, whether they are alike."""
+"""The cards as a buyer looks at them: how worn their memory is, and whether they are alike."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.checks import Finding, Verdict
-from rigwright.facts import Facts, card, topology
+from rigwright.facts import Facts, card
 from rigwright.facts.card import Card
 from rigwright.positions import called
 from rigwright.typed import BusId
@@ -40,10 +40,11 @@ def _memory(at: str, one: Card) -> Finding:
         *(["one waits to be taken out of use"] if waits else []),
         *(["no spare rows are left"] if one.remap_failed else []),
     ]
+    if not said and counted is None and one.retired_double_bit is None and one.remapped_uncorrected is None:
+        seen = "it keeps no count (no ECC)" if not one.ecc else "its counts are not told"
+        return Finding("card.memory_worn", at, "unknown" if one.ecc else "info", seen, "", "", "nvidia-smi -q -d ECC")
     if not said:
-        none = counted is None and one.ecc is None
-        seen = "it keeps no count (no ECC)" if none else "no uncorrected errors, nothing taken out of use"
-        return Finding("card.memory_worn", at, "info" if none else "pass", seen)
+        return Finding("card.memory_worn", at, "pass", "no uncorrected errors, nothing taken out of use")
     over = one.remap_failed or retired > MOST_RETIRED
     verdict: Verdict = "fail" if over or waits else "warn"
     fix = "sudo reboot, then ask again: the count must not grow within a day of load" if not over else "return it"
@@ -54,29 +55,9 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def links_whole(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every card has all its PCIe lanes, and every NVLink is up; an idle link that is slow is normal, a narrow one is not."""
-    cards, links = facts.all(card.cards, topology.nvlinks)
-    for one in cards:
-        at = called(one.bus_id, one.uuid, slots)
-        own = [link for link in links if link.uuid == one.uuid]
-        down = [str(link.number) for link in own if link.gb_s is None]
-        narrow = bool(one.width and one.width_max and one.width < one.width_max)
-        lanes = f"PCIe x{one.width}" if one.width else "PCIe width not told"
-        up = f", {len(own) - len(down)} NVLinks up" if own else ""
-        seen = lanes + up + (f", down: {', '.join(down)}" if down else "")
-        wanted = f"PCIe x{one.width_max}" + (f", {len(own)} NVLinks up" if own else "") if one.width_max else ""
-        verdict: Verdict = "fail" if down else "warn" if narrow else "pass" if one.width else "unknown"
-        cause = "the slot, a riser, or dirty contacts" if narrow else ""
-        if down:
-            cause = "a module or bridge that is badly seated, or the board"
-        fix = "power off, reseat it, clean its contacts; try another slot" if verdict != "pass" else ""
-        yield Finding("card.links_whole", at, verdict, seen, wanted, cause, fix, "host")
-
-
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Cards of one model have the same VBIOS, memory and power range, a serial number and a UUID of their own, and are the
-    model that their PCI id says: a flashed card is not."""
+    model that their PCI id says, which a flashed card is not."""
     cards = [one for one in facts(card.cards) if not one.lost]
     groups: dict[str, list[Card]] = {}
     for one in cards:
@@ -94,8 +75,12 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
         at = called(one.bus_id, one.uuid, slots)
         model = catalogue.model_of(one.device_id)
         if model and not _agrees(model.name, one.name):
-            cause = "a VBIOS of another card"
-            yield Finding("card.alike", at, "fail", one.name, f"{model.name}, by its PCI id 10de:{one.device_id}", cause, "return it", "catalogue")  # fmt: skip
+            wanted = f"{model.name}, by its PCI id 10de:{one.device_id}"
+            cause, fix = (
+                "a VBIOS of another card, or a model that shares the PCI id",
+                "compare it with the label on the card",
+            )
+            yield Finding("card.alike", at, "warn", one.name, wanted, cause, fix, "catalogue")
         for what, seen, values in (
             ("VBIOS", one.vbios, [other.vbios for other in same]),
             ("memory MiB", one.memory_mib, [other.memory_mib for other in same]),

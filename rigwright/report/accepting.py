@@ -1,4 +1,4 @@
-"""The acceptance of second-hand hardware, at the terminal: its findings, then every card with what a seller should tell."""
+"""The acceptance sheet of second-hand hardware, at the terminal: every card with what a seller should tell of it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rigwright import fleet
-from rigwright.fleet import HostReport, Work
-from rigwright.report import cards
-from rigwright.report.text import Text
+from rigwright.fleet import HostReport
+from rigwright.report import cards, document
 
 _STYLE = {"": "", "warn": "yellow", "fail": "bold red"}
 _SIGN = {"": "", "warn": "! ", "fail": "✗ "}
 _OWN = ("Bus id", "UUID", "Serial")
 """What the table has; every other row is said once for all cards of which it is so."""
-
-
-def look(work: list[Work], text: Text) -> None:
-    """Every report has its findings and says ok or failed; the findings were shown."""
-    fleet.on_all(work, fleet.look)
-    fleet.on_all(work, fleet.check_all)
-    for one in work:
-        if one.report.error is None:
-            text.findings(one.report)
 
 
 def show(console: Console, reports: list[HostReport]) -> None:
@@ -74,7 +63,7 @@ def _said(gpus: list[dict[str, Any]], report: HostReport) -> Table:
 
 def _rows(gpu: dict[str, Any], report: HostReport) -> Iterator[cards.Row]:
     limits = next((row for row in report.rows if row["bus_id"] == gpu["bus_id"]), {})
-    p2p: dict[str, Any] = getattr(report, "p2p", None) or {}
+    p2p: dict[str, Any] = document.p2p(report) or {}
     yield cards.Row("Card", gpu["name"] or gpu["expected"] or "unknown")
     for group in cards.groups(gpu, report.machine or {}, p2p, limits):
         yield from (row for row in group.rows if row.label not in _OWN)

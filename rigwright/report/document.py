@@ -89,7 +89,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "gpus": [plain(row) for row in report.rows],
         "machine": report.machine,
         "events": [_event(at, event) for at, event in report.events],
-        "p2p": _p2p(report),
+        "p2p": p2p(report),
         "simulated": report.simulated,
         "rebooted": bool(report.outcome and report.outcome.rebooted),
         "round_trips": report.round_trips,
@@ -97,7 +97,7 @@ def _host(report: HostReport) -> dict[str, Any]:
     }
 
 
-def _p2p(report: HostReport) -> dict[str, Any] | None:
+def p2p(report: HostReport) -> dict[str, Any] | None:
     """The document of the peer-to-peer test as the program has it, and `judged`: the findings that rest on it."""
     if report.p2p is None:
         return None
