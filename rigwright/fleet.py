@@ -178,11 +178,16 @@ def check_all(one: Work) -> None:
     verify.remember(one.run, one.report.findings, accept=False)
 
 
+def keep(one: Work) -> None:
+    """The report holds what is known of the facts that the history keeps."""
+    known = one.run.store.known.items()
+    one.report.kept = {
+        fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
+    }
+
+
 def close(work: Sequence[Work]) -> None:
     """No connection is left open; the reports hold what is known of the facts that the history keeps."""
     for one in work:
-        known = one.run.store.known.items()
-        one.report.kept = {
-            fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
-        }
+        keep(one)
         one.run.transport.close()

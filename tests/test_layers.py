@@ -17,7 +17,7 @@ LAYERS = {
     "resolution": 7, "explain": 7, "power": 7,
     "operations": 8,
     "checks": 9, "variables": 9,
-    "playbook": 10,
+    "playbook": 10, "drift": 10,
     "plan": 11, "jobs": 11,
     "apply": 12,
     "verify": 13,
