@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rigwright import asking
+from rigwright import asking, binding
 from rigwright.errors import HostError, RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
 
+Act = Callable[[list[Any], Any, bool, bool], None]
+"""What a command does with its hosts: the work of each, the writer of text, and whether --yes and --show were given."""
+
 ROOT = Path(__file__).parent.parent
-PLAYBOOKS = ROOT / "playbooks"
 
 
 def run(
@@ -32,16 +34,18 @@ def run(
     show: bool = False,
     reset: bool = False,
     describe: Callable[[str, str], str] | None = None,
+    act: Act | None = None,
 ) -> int:
     """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
+    `act` is what another command does with the hosts, quietly; a host whose variables are wrong is one that failed.
     """
     from rigwright.fleet import HostReport
     from rigwright.report import document, ending
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    path = _playbook(command, playbook, reset)
+    path = binding.playbook(command, playbook, reset)
     asked = document.Asked(playbook=_short(path) if path else "", inventory=_short(inventory_path(inventory)))
     reports: list[HostReport] = []
     stream = sys.stderr if json == "-" else sys.stdout
@@ -50,7 +54,7 @@ def run(
     try:
         if host and "@" in host:
             host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, path, inventory, yes, tags, disrupt, show)
+        code = _run(command, run_id, reports, output, host, path, inventory, yes, tags, disrupt, show, act)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -69,45 +73,34 @@ def run(
 
 def _run(
     command: str, run_id: str, reports: list[Any], output: Output, host: str | None, path: Path | None, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool,
+    yes: bool, tags: str, disrupt: bool, show: bool, other: Act | None,
 ) -> int:  # fmt: skip
     from rigwright import fleet
-    from rigwright import playbook as playbooks
     from rigwright.apply import Options
 
     found = read_inventory(inventory)
     hosts = [found.only()] if host is None else found.select(host)
     wanted = frozenset(word.strip() for word in tags.split(",") if word.strip())
-    if path is None:
-        bound = [playbooks.Bound(one, (), ()) for one in hosts]
-    else:
-        if not path.is_file():
-            raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
-        bound = [playbooks.bind(path, found, one, wanted) for one in hosts]
-        _something(bound, path, wanted)
+    bound, refused = binding.bind(path, found, hosts, wanted, bool(other))
     output.inventory, output.many = _short(found.path), len(hosts) > 1
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
-    work = fleet.prepare(bound, Options(run_id, disrupt), lambda event: output.text.event(event), ask)
+    emit = (lambda _: None) if other else (lambda event: output.text.event(event))
+    work = fleet.prepare(bound, Options(run_id, disrupt), emit, ask)
     reports.extend(one.report for one in work)
+    for one in reports:
+        one.error = refused.get(one.host.name)
+        one.status = "failed" if one.error else one.status
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
-        act(work, text, yes, show)
+        known = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}
+        (other or known.get(command, _provision))(work, text, yes, show)
     finally:
         fleet.close(work)
     for report in reports:
         if report.error is not None:
             output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
-
-
-def _playbook(command: str, given: str, reset: bool) -> Path | None:
-    """The playbook of a command: the one that was named, else its own; None for facts, which need none."""
-    if command == "facts":
-        return None
-    name = {"verify": "provision", "plan": "provision", "limits": "limits-reset" if reset else "limits"}
-    return Path(given) if given else PLAYBOOKS / f"{name.get(command, command)}.yml"
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -121,26 +114,6 @@ def _named(address: str, inventory: str, describe: Callable[[str, str], str] | N
         todo = f"invoke init --host NAME --address {address}{flag}"
         raise UsageError(f"--host {address}", "is not in the inventory", "a machine that it describes", todo)
     return name
-
-
-def _something(bound: Sequence[Any], path: Path, tags: frozenset[str]) -> None:
-    from rigwright.yamlfile import did_you_mean
-
-    known = {tag for one in bound for tag in one.tags}
-    for tag in sorted(tags - known):
-        raise UsageError(
-            "--tags",
-            f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}",
-            ", ".join(sorted(known)) or "no tags",
-        )
-    if any(one.steps or one.checks for one in bound):
-        return
-    if tags:
-        raise UsageError(
-            "--tags", f"no step of {path} has the tag {', '.join(sorted(tags))}", "a tag that the playbook has"
-        )
-    names = ", ".join(one.host.name for one in bound)
-    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
 
 
 def _exit_code(codes: Sequence[int]) -> int:

@@ -22,10 +22,11 @@ LAYERS = {
     "apply": 12,
     "verify": 13,
     "fleet": 14,
-    "report": 15,
+    "report": 15, "binding": 15,
     "commands": 16,
     "trust": 17, "knowledge": 17,
     "init": 18, "past": 18,
+    "survey": 19,
 }  # fmt: skip
 
 
