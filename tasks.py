@@ -389,6 +389,30 @@ if Path(sys.argv[0]).name in ("invoke", "inv", "__main__.py") and sys.argv[1:] a
 
 @task(
     positional=[],
+    help={
+        "host": "a host, a group or a pattern of the inventory (default: all)",
+        "playbook": "what they should be (default: playbooks/provision.yml)",
+        "inventory": _HELP["inventory"],
+        "since": "compare with the past until then: 7d, 12h, a date (default: the last run)",
+        "tags": _HELP["tags"],
+        "json": _HELP["json"],
+    },
+)
+def fleet_check(
+    c: Context, host: str = "", playbook: str = "", inventory: str = "", since: str = "", tags: str = "", json: str = ""
+) -> None:
+    """Compare hosts with their playbook, their own past and their peers, and follow every GPU. Changes nothing.
+
+    Exit 2 when something differs, 3 when a host does not answer; the others are compared all the same.
+    """
+    from rigwright import survey
+
+    _guard.done = True
+    raise Exit(code=survey.check(host, playbook, inventory, since, tags, json))
+
+
+@task(
+    positional=[],
     help={"host": "only runs on this host", "limit": "how many, newest first; 0 for all", "json": _HELP["json"]},
 )
 def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") -> None:
@@ -448,6 +472,8 @@ for _name, _task in (
     _lab_tasks.add_task(_task, name=_name)
 _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
+_fleet_tasks = Collection("fleet")
+_fleet_tasks.add_task(fleet_check, name="check")
 _inventory_tasks = Collection("inventory")
 _inventory_tasks.add_task(inventory_list, name="list")
 _power_tasks = Collection("power")
@@ -471,6 +497,7 @@ ns = Collection(
     trust,
     explain,
     _inventory_tasks,
+    _fleet_tasks,
     _history_tasks,
     _catalogue_tasks,
     _power_tasks,

@@ -59,13 +59,13 @@ class HostRun:
         self.options = options
         self.emit = emit
         self.store = FactStore()
+        self.also: tuple[Fact[Any], ...] = (system.boot_id, system.simulated)
         self._reboots = reboots
         self._announced = False
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
-        """The facts are known, in one round trip; the boot id with them."""
-        always = (system.boot_id, system.simulated)
-        asked = [*facts, *(fact for fact in always if fact not in self.store.known and fact not in facts)]
+        """The facts are known, in one round trip; those of `also` with them."""
+        asked = [*facts, *(fact for fact in self.also if fact not in self.store.known and fact not in facts)]
         answers = self.transport.run([fact.command for fact in asked], together=True)
         self.store.learn(zip(asked, answers, strict=True))
         if not self._announced:

@@ -11,25 +11,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rigwright import asking, showing
+from rigwright import asking, binding, showing
 from rigwright.errors import RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
 from rigwright.showing import Said
 
+Act = Callable[[list[Any], Any, Said], None]
+"""What a command does with its hosts: the work of each, the writer of text, and the words of the command line."""
+
 ROOT = Path(__file__).parent.parent
-PLAYBOOKS = ROOT / "playbooks"
 
 
-def run(said: Said, describe: Callable[[str, str], str] | None = None) -> int:
+def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act | None = None) -> int:
     """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
+    `act` is what another command does with the hosts, quietly; a host whose variables are wrong is one that failed.
     """
     from rigwright.fleet import HostReport
     from rigwright.report import document, ending
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    path = _playbook(said)
+    path = binding.playbook(said.command, said.playbook, said.reset)
     asked = document.Asked(playbook=_short(path) if path else "", inventory=_short(inventory_path(said.inventory)))
     reports: list[HostReport] = []
     error: RigwrightError | None = None
@@ -38,7 +41,7 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None) -> int:
         ending.can_be("--html", said.html)
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
-        code = _run(said, run_id, reports, output, path)
+        code = _run(said, run_id, reports, output, path, act)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -53,7 +56,7 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None) -> int:
     return code or failed
 
 
-def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None) -> int:
+def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:
     from rigwright import fleet
     from rigwright.apply import Options
     from rigwright.report import machine
@@ -63,15 +66,20 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
     if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
         raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
     found = read_inventory(said.inventory)
-    bound = _bound(found, said, path)
+    hosts = [found.only()] if said.host is None else found.select(said.host)
+    bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other))
     output.inventory, output.many = _short(found.path), len(bound) > 1
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
-    work = fleet.prepare(bound, Options(run_id, said.disrupt), lambda event: output.text.event(event), ask)
+    emit = (lambda _: None) if other else (lambda event: output.text.event(event))
+    work = fleet.prepare(bound, Options(run_id, said.disrupt), emit, ask)
     reports.extend(one.report for one in work)
+    for one in reports:
+        one.error = refused.get(one.host.name)
+        one.status = "failed" if one.error else one.status
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        _ACTS.get(said.command, _provision)(work, text, said)
+        (other or _ACTS.get(said.command, _provision))(work, text, said)
         if said.command in ("provision", "verify") and (said.json or said.html):
             machine.describe(work)
     finally:
@@ -80,28 +88,6 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         if report.error is not None:
             output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
-
-
-def _bound(found: Any, said: Said, path: Path | None) -> list[Any]:
-    """The steps of every host that is meant. Raises UsageError and InputError."""
-    from rigwright import playbook as playbooks
-
-    hosts = [found.only()] if said.host is None else found.select(said.host)
-    if path is None:
-        return [playbooks.Bound(one, (), ()) for one in hosts]
-    if not path.is_file():
-        raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
-    bound = [playbooks.bind(path, found, one, said.tagged) for one in hosts]
-    _something(bound, path, said.tagged)
-    return bound
-
-
-def _playbook(said: Said) -> Path | None:
-    """The playbook of a command: the one that was named, else its own; None for facts, which need none."""
-    if said.command == "facts":
-        return None
-    name = {"verify": "provision", "plan": "provision", "limits": "limits-reset" if said.reset else "limits"}
-    return Path(said.playbook) if said.playbook else PLAYBOOKS / f"{name.get(said.command, said.command)}.yml"
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -115,26 +101,6 @@ def _named(address: str, inventory: str, describe: Callable[[str, str], str] | N
         todo = f"invoke init --host NAME --address {address}{flag}"
         raise UsageError(f"--host {address}", "is not in the inventory", "a machine that it describes", todo)
     return name
-
-
-def _something(bound: Sequence[Any], path: Path, tags: frozenset[str]) -> None:
-    from rigwright.yamlfile import did_you_mean
-
-    known = {tag for one in bound for tag in one.tags}
-    for tag in sorted(tags - known):
-        raise UsageError(
-            "--tags",
-            f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}",
-            ", ".join(sorted(known)) or "no tags",
-        )
-    if any(one.steps or one.checks for one in bound):
-        return
-    if tags:
-        raise UsageError(
-            "--tags", f"no step of {path} has the tag {', '.join(sorted(tags))}", "a tag that the playbook has"
-        )
-    names = ", ".join(one.host.name for one in bound)
-    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
 
 
 def _exit_code(codes: Sequence[int]) -> int:
@@ -213,7 +179,7 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
 
 
-_ACTS: dict[str, Callable[[list[Any], Any, Said], None]] = {
+_ACTS: dict[str, Act] = {
     "facts": showing.facts,
     "plan": _plan,
     "verify": _verify,

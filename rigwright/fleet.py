@@ -218,11 +218,16 @@ def test_after(one: Work, asked: p2p.Asked) -> None:
         test(one, asked)
 
 
+def keep(one: Work) -> None:
+    """The report holds what is known of the facts that the history keeps."""
+    known = one.run.store.known.items()
+    one.report.kept = {
+        fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
+    }
+
+
 def close(work: Sequence[Work]) -> None:
     """No connection is left open; the reports hold what is known of the facts that the history keeps."""
     for one in work:
-        known = one.run.store.known.items()
-        one.report.kept = {
-            fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
-        }
+        keep(one)
         one.run.transport.close()

@@ -150,7 +150,7 @@ def test_what_changed_since(history: History) -> None:
     since = NOON + datetime.timedelta(minutes=30)
     told = [(one.run, one.kind, one.subject, one.before, one.after) for one in history.diff("servbadge", since)]
     assert told == [
-        ("r1", "fact", "gpu.gpus[GPU-a].power_limit_w", "300.0", "200.0"),
+        ("r1", "fact", "gpu.gpus[GPU-a].power_limit_w", "300", "200"),
         ("r1", "fact", "os.running_kernel", "6.1", "6.8"),
         ("r2", "fact", "gpu.gpus[GPU-c]", "", "new"),
         ("r2", "fact", "gpu.gpus[GPU-a]", "there", "gone"),

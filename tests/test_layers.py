@@ -18,16 +18,17 @@ LAYERS = {
     "resolution": 7, "explain": 7, "power": 7,
     "operations": 8,
     "checks": 9, "variables": 9,
-    "playbook": 10,
+    "playbook": 10, "drift": 10,
     "plan": 11, "jobs": 11,
     "apply": 12,
     "verify": 13, "p2p": 13,
     "fleet": 14,
-    "report": 15,
+    "report": 15, "binding": 15,
     "showing": 16,
     "commands": 17,
     "trust": 18, "knowledge": 18,
     "init": 19, "past": 19,
+    "survey": 20,
 }  # fmt: skip
 
 

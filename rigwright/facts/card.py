@@ -235,5 +235,13 @@ $one"
 esac
 printf '%s\\n' "$out" | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; exit $code
 """
-cards = Fact("card.cards", script(_QUERY, timeout_s=60), _cards)
+_LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
+
+
+def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
+    """What of the cards that answer is no matter of the moment."""
+    return [{key: getattr(one, key) for key in _LASTING} for one in cards if not one.lost]
+
+
+cards = Fact("card.cards", script(_QUERY, timeout_s=60), _cards, kept=_lasting)
 """Every card that the driver has, lost ones too; without the lists of supported clocks, which are nine tenths of it."""

@@ -76,7 +76,13 @@ def _display(node: dict[str, Any]) -> Display:
     return Display(address, product, vendor, str((node.get("configuration") or {}).get("driver") or ""))
 
 
-machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60), _machine)
+def _lasting(machine: Machine) -> dict[str, object]:
+    """Memory in whole GiB, because every kernel keeps a little of it for itself; displays change with the driver."""
+    counted = {"sockets": machine.sockets, "threads": machine.threads, "modules": machine.modules}
+    return {"memory_gib": round(machine.memory_mib / 1024), **counted}
+
+
+machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60), _machine, kept=_lasting)
 
 
 @dataclass(frozen=True)

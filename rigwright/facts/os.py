@@ -122,6 +122,30 @@ def _board(result: Result) -> Board:
 board = Fact("os.board", script(_BOARD), _board, kept=whole)
 """The machine's names from DMI; what a maker left unfilled counts as empty."""
 
+
+@dataclass(frozen=True)
+class Firmware:
+    """The machine's BIOS or UEFI: texts are empty where it does not say (a container). `date` is the maker's own, 09/14/2021."""
+
+    vendor: str
+    version: str
+    date: str
+
+
+_FIRMWARE = (
+    'for name in bios_vendor bios_version bios_date; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
+)
+
+
+def _firmware(result: Result) -> Firmware:
+    lines = [printable(line) for line in result.text.split("\n")]
+    if len(lines) < 3:
+        raise ValueError("not three lines")
+    return Firmware(*lines[:3])
+
+
+firmware = Fact("os.firmware", script(_FIRMWARE), _firmware, kept=whole)
+
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 
 

@@ -108,19 +108,30 @@ class History:
         with schema.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
-    def last(self, host: str, name: str, address: str = "") -> Seen | None:
-        """What a fact was when it was last seen, by a run that is over; None when no run saw it.
+    def last(self, host: str, name: str, address: str = "", at: datetime.datetime | None = None) -> Seen | None:
+        """What a fact was when it was last seen, by a run that is over; with `at`, by one until then. None when no run saw it.
 
         Without an address it is the machine of that name that was seen last.
         """
+        until = at.timestamp() if at else float("inf")
         with schema.named(self.path):
             row = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
-                " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ?"
-                " ORDER BY last_seen DESC, fact.id DESC LIMIT 1",
-                (host, address, address, name),
+                " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ? AND first_seen <= ?"
+                " ORDER BY min(last_seen, ?) DESC, fact.id DESC LIMIT 1",
+                (host, address, address, name, until, until),
             ).fetchone()
         return Seen(json.loads(row[0]), _time(row[1]), _time(row[2]), row[3]) if row else None
+
+    def everywhere(self, name: str) -> dict[str, Seen]:
+        """What a fact was when it was last seen, of every machine that a run saw, by its name; the machine seen last wins."""
+        with schema.named(self.path):
+            rows = self._database.execute(
+                "SELECT host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host WHERE fact.id IN"
+                " (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
+                (name,),
+            ).fetchall()
+        return {row[0]: Seen(json.loads(row[1]), _time(row[2]), _time(row[3]), row[4]) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
         """The runs, newest first; of one host where it is named."""

@@ -39,6 +39,8 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, list):
         return ", ".join(_text(item) for item in value)
+    if isinstance(value, float):
+        return f"{value:g}"
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 

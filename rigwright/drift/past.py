@@ -1,0 +1,54 @@
+"""A machine against its own past."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rigwright.checks import Finding
+from rigwright.drift.machine import Machine, finding
+from rigwright.history.differences import compared
+from rigwright.positions import SHORT_UUID
+
+Gpus = Sequence[Mapping[str, Any]]
+
+_TITLES = {
+    "os.release": "system",
+    "os.architecture": "architecture",
+    "os.running_kernel": "kernel",
+    "os.board": "board",
+    "os.cpu": "processors",
+    "os.firmware": "BIOS",
+    "driver.loaded_version": "driver",
+    "driver.library_version": "driver's library",
+    "driver.secure_boot": "Secure Boot",
+    "machine.machine": "machine",
+    "gpu.gpus": "GPU",
+    "card.cards": "GPU",
+}
+_SEPARATORS = re.compile(r"[_.\[\]]+")
+_MOMENTARY = ("index", "lost", "bus_id")
+
+
+def past(machine: Machine) -> list[Finding]:
+    """What a machine says of itself that it did not say before; GPUs that came or went are `placed`'s."""
+    found = []
+    for name, title in _TITLES.items():
+        if name in machine.facts and name in machine.before:
+            sides = machine.before[name], machine.facts[name]
+            if name in ("gpu.gpus", "card.cards"):
+                sides = _both(*sides), _both(*reversed(sides))
+            for path, before, after in compared(*sides):
+                subject = f"{title} {_SEPARATORS.sub(' ', path)}".strip()
+                found.append(finding("past", subject, after, before))
+    return list(dict.fromkeys(found))
+
+
+def _both(gpus: Gpus, others: Gpus) -> dict[str, dict[str, Any]]:
+    """The GPUs that are in both, by their short UUID, without what is of the moment."""
+    there = {one["uuid"] for one in others}
+    kept = [one for one in gpus if one["uuid"] in there and one["uuid"]]
+    return {
+        one["uuid"][:SHORT_UUID]: {key: one[key] for key in one if key not in (*_MOMENTARY, "uuid")} for one in kept
+    }

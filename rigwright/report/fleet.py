@@ -1,0 +1,93 @@
+"""The fleet as text: a line for each host, and under it what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from rigwright import catalogue
+from rigwright.checks import Finding
+from rigwright.errors import printable
+from rigwright.fleet import HostReport
+
+SHOWN = 8
+"""So many findings of a kind and host are shown; plan, verify and --json have all."""
+
+_KINDS = {
+    "plan": ("playbook", "from its playbook", "invoke plan --host {host}"),
+    "fleet.past": ("past", "from its past", "invoke history.diff {host}"),
+    "fleet.gpus": ("GPUs", "of its GPUs", "invoke fleet.check --host {host} --json -"),
+    "fleet.peers": ("peers", "from its peers", "invoke fleet.check --host {host} --json -"),
+}
+
+
+def check(console: Console, reports: Sequence[HostReport]) -> None:
+    """Every host with what it is, or how much differs and what; a line that counts the hosts."""
+    wide = max((len(report.host.name) for report in reports), default=0)
+    for report in reports:
+        _host(console, report, wide)
+    states = Counter(_state(report) for report in reports)
+    words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
+    console.print(f"\n[bold]{len(reports)} host{'' if len(reports) == 1 else 's'}[/]: {', '.join(words)}")
+
+
+_STATES = {
+    "ok": ("ok   ", "green", "as usual"),
+    "drift": ("DRIFT", "bold red", "drifting"),
+    "unreachable": ("away ", "bold yellow", "unreachable"),
+    "error": ("error", "bold red", "with an error"),
+}
+
+
+def _state(report: HostReport) -> str:
+    if report.error is not None:
+        return "unreachable" if report.status == "unreachable" else "error"
+    return "drift" if report.status == "failed" else "ok"
+
+
+def _host(console: Console, report: HostReport, wide: int) -> None:
+    mark, colour, _ = _STATES[_state(report)]
+    count = Counter(one.check for one in report.findings)
+    if report.error is not None:
+        said = report.error.found
+    elif count:
+        said = ", ".join(f"{count[kind]} {_KINDS[kind][1]}" for kind in _KINDS if count[kind])
+    else:
+        said = _summary(report)
+    line = f"[{colour}]{mark}[/]  [bold]{_shown(report.host.name):{wide}}[/]  {_shown(said)}"
+    console.print(line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), no_wrap=True, overflow="ellipsis")
+    for kind, (title, _, todo) in _KINDS.items():
+        found = [one for one in report.findings if one.check == kind]
+        for one in found[:SHOWN]:
+            console.print(_finding(title, one), soft_wrap=True)
+        if len(found) > SHOWN:
+            more = todo.format(host=report.host.name)
+            console.print(f"       [dim]{title:8}  and {len(found) - SHOWN} more: {_shown(more)}[/]", soft_wrap=True)
+
+
+def _finding(title: str, one: Finding) -> Text:
+    wanted = f", not {_short(one.wanted)}" if one.wanted and one.check in ("plan", "fleet.peers", "fleet.past") else ""
+    cause = f"  [dim]({_shown(one.cause)})[/]" if one.cause else ""
+    return Text.from_markup(f"       [dim]{title:8}[/]  {_shown(one.subject)}: {_short(one.seen)}{wanted}{cause}")
+
+
+def _summary(report: HostReport) -> str:
+    """What the machine is: GPUs, driver, kernel, as far as it says."""
+    count = Counter(one.device_id for one in report.kept.get("pci.gpus", ()))
+    labels = {device: model.label if (model := catalogue.model_of(device)) else f"10de:{device}" for device in count}
+    words = [f"{number} x {labels[device]}" for device, number in sorted(count.items())]
+    words += [f"driver {driver}"] if (driver := report.kept.get("driver.loaded_version")) else []
+    words += [f"kernel {kernel}"] if (kernel := report.kept.get("os.running_kernel")) else []
+    return ", ".join(words)
+
+
+def _short(text: str) -> str:
+    return _shown(" ".join(text.split())[:100])
+
+
+def _shown(text: str) -> str:
+    return escape(printable(text))

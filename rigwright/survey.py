@@ -1,0 +1,103 @@
+"""`invoke fleet.check`: every host asked once, then compared with its playbook, its own past and its peers."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from rigwright import commands, drift, fleet, verify
+from rigwright.drift import Machine, Place
+from rigwright.errors import HistoryError
+from rigwright.facts import Fact, card, driver, gpu, machine, pci
+from rigwright.facts import os as system
+from rigwright.history import History
+from rigwright.past import moment
+from rigwright.report import document
+from rigwright.showing import Said
+
+FACTS: tuple[Fact[Any], ...] = (
+    system.os_release,
+    system.architecture,
+    system.running_kernel,
+    system.board,
+    system.firmware,
+    system.cpu,
+    machine.machine,
+    driver.loaded_version,
+    driver.library_version,
+    driver.secure_boot,
+    pci.gpus,
+    gpu.gpus,
+    card.cards,
+)
+"""What is asked of every host, in the same round trip as the first facts of its plan."""
+
+
+def check(host: str, playbook: str, inventory: str, since: str, tags: str, json: str) -> int:
+    """Prints a line for each host and what differs on it; returns the exit code, 2 for drift, 3 where one did not answer."""
+
+    def act(work: list[fleet.Work], text: Any, _said: Said) -> None:
+        begin = moment(since) if since else None
+        fleet.on_all(work, _look)
+        answered = [one for one in work if one.report.error is None]
+        try:
+            before, known = _remembered(answered, begin)
+        except HistoryError as error:
+            text.line(f"[yellow]warn[/] nothing is compared with its past: {error}")
+            before, known = {}, {}
+        _judge(answered, before, known)
+        from rigwright.report import fleet as report
+
+        report.check(text.console, [one.report for one in work])
+
+    said = Said("fleet.check", host or "all", playbook, inventory, tags=tags, json=json)
+    return commands.run(said, act=act)
+
+
+def _look(one: fleet.Work) -> None:
+    """The report holds the plan and all facts that are compared."""
+    one.run.also += FACTS
+    fleet.look(one)
+    fleet.keep(one)
+
+
+def _remembered(
+    work: Sequence[fleet.Work], at: datetime.datetime | None
+) -> tuple[dict[str, dict[str, Any]], dict[str, Place]]:
+    """By host what it said in a run before (until a time, where one is given), and by UUID where any run saw a GPU last."""
+    with History.open() as past:
+        before = {
+            one.bound.host.name: {
+                name: seen.value
+                for name in one.report.kept
+                if (seen := past.last(one.bound.host.name, name, one.bound.host.address, at))
+            }
+            for one in work
+        }
+        known = {
+            gpu["uuid"]: Place(host, gpu["bus_id"])
+            for host, seen in past.everywhere("gpu.gpus").items()
+            for gpu in seen.value
+            if gpu["uuid"]
+        }
+    return before, known
+
+
+def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
+    """Every report holds its findings and what they make of its status."""
+    machines = [
+        Machine(
+            one.bound.host.name,
+            one.bound.host.groups,
+            document.plain(one.report.kept),
+            before.get(one.bound.host.name, {}),
+        )
+        for one in work
+    ]
+    of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
+    for one, machine_ in zip(work, machines, strict=True):
+        others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
+        one.report.findings = (*verify.drift(one.report.planned), *others)
+        bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+        one.report.status = "failed" if bad else "ok"
