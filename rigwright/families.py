@@ -25,6 +25,12 @@ UNBRANCHED = (
 """Those names. No package of Ubuntu's own is called so; Debian's are, and there the pin on them is what keeps the branch."""
 
 
+def not_from(source: str, os_release: OsRelease) -> str:
+    """The other archive with packages called the same: never mixed with those of `source`. "" for a directory."""
+    own = "release o=Debian" if os_release.id == "debian" else "release o=Ubuntu"
+    return {"distribution": "release l=NVIDIA CUDA", "cuda": own}.get(source, "")
+
+
 def upstream(version: str) -> str:
     """535.261.03 of a package version 535.261.03-0ubuntu1, epoch or none."""
     return re.split(r"[-+~]", version.split(":", 1)[-1])[0]

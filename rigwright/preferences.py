@@ -11,13 +11,20 @@ def pin_path(name: str) -> str:
 
 
 def pin_text(
-    packages: Sequence[str], version: str, block: str = "", also: Mapping[str, Sequence[str]] | None = None
+    packages: Sequence[str],
+    version: str,
+    block: str = "",
+    also: Mapping[str, Sequence[str]] | None = None,
+    not_from: str = "",
 ) -> str:
-    """An apt preferences file: `also` are packages by their own version. apt takes the first stanza that matches a
-    version of a package."""
-    text = "# Written by rigwright. To move to another version, change the inventory and provision again.\n"
-    pins = [(packages, version), *((names, each) for each, names in (also or {}).items())]
-    text += "\n".join(f"Package: {' '.join(names)}\nPin: version {each}\nPin-Priority: 1001\n" for names, each in pins)
+    """An apt preferences file: `also` are packages by their own version, `not_from` (release l=LABEL) is where the packages
+    are never taken from. apt goes by the first stanza that matches a version of a package."""
+    pins = [(packages, f"version {version}", 1001)]
+    if not_from:
+        pins.insert(0, (packages, not_from, -1))
+    pins += [(names, f"version {each}", 1001) for each, names in (also or {}).items()]
     if block:
-        text += f"\nPackage: {block}\nPin: version *\nPin-Priority: -1\n"
-    return text
+        pins.append(([block], "version *", -1))
+    stanzas = (f"Package: {' '.join(names)}\nPin: {pin}\nPin-Priority: {priority}\n" for names, pin, priority in pins)
+    head = "# Written by rigwright. To move to another version, change the inventory and provision again.\n"
+    return head + "\n".join(stanzas)

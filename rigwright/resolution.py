@@ -21,6 +21,7 @@ from rigwright.families import (
     families,
     flavours_of,
     kernel_of,
+    not_from,
     prebuilt,
     upstream,
     wants_prebuilt,
@@ -46,6 +47,7 @@ class Resolution:
     """The driver that a host will have: its exact version, where it comes from and why, and every package at its version.
 
     `kernel`: the one that its module is built for already, and that is held with it; "" where dkms builds the module.
+    `not_from`: the archive that none of it may come from, as apt's preferences say it.
     """
 
     version: str
@@ -53,6 +55,7 @@ class Resolution:
     reason: str
     closure: dict[str, str]
     kernel: str = ""
+    not_from: str = ""
 
     @property
     def modules(self) -> dict[str, list[str]]:
@@ -106,7 +109,8 @@ def pinned(facts: Facts, driver: Driver) -> Resolution | None:
         return None
     closure = {name: each.removesuffix("*") for names, each in stanzas for name in names.split()}
     kernel = next((release for name in closure if (release := kernel_of(name))), "")
-    return Resolution(version, "", "pinned", closure, kernel)
+    kept_out = re.search(r"^Pin: (release .+)\nPin-Priority: -1$", now.text, re.MULTILINE) if now else None
+    return Resolution(version, "", "pinned", closure, kernel, kept_out[1] if kept_out else "")
 
 
 def moves_it(move: Move, found: Resolution) -> bool:
@@ -218,7 +222,9 @@ def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease
     for name, each in packages.items():
         if kernel_of(name):
             also[each] = sorted(one for one in own if "nvidia" in one)
-    plan = facts(archive.simulated(ask, _preferences(packages, version, driver, os_release, also), found.remote))
+    other = not_from(found.source, os_release)
+    text = _preferences(packages, version, driver, os_release, also, other)
+    plan = facts(archive.simulated(ask, text, found.remote))
     if plan.error:
         raise HostError(
             "driver",
@@ -244,15 +250,20 @@ def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease
         if move.version and (upstream(move.version) == version or move.name in own)
     }
     closure.update({name: each for name, each in packages.items() if upstream(each) == version or name in own})
-    return Resolution(version, found.source, found.reason, closure, found.choice.kernel)
+    return Resolution(version, found.source, found.reason, closure, found.choice.kernel, other)
 
 
 def _preferences(
-    packages: dict[str, str], version: str, driver: Driver, os_release: OsRelease, also: dict[str, list[str]]
+    packages: dict[str, str],
+    version: str,
+    driver: Driver,
+    os_release: OsRelease,
+    also: dict[str, list[str]],
+    other: str,
 ) -> str:
     """The pins under which apt is asked: the release of the choice, of everything that is called like it, and no other."""
     if os_release.id == "debian":
         return pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{version}*")
     branched = any(f"-{driver.branch}" in name for name in packages)
     names = [f"*nvidia*-{driver.branch}*"] if branched else UNBRANCHED.split()
-    return pin_text(names, f"{version}*", block(os_release), also)
+    return pin_text(names, f"{version}*", block(os_release), also, other)

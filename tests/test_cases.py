@@ -84,10 +84,21 @@ def test_operation_or_check(path: Path) -> None:
     if "notes" in case:
         assert notes == case["notes"]
     if found and path.parent.parent.name == "operations":
+        _writes(found, case["then"])
         again, _ = _ask(function, parameters, {**answers, **case["then"]})
         assert [one for one in again if not isinstance(one, Note)] == [], (
             "after its own changes the operation still wants something"
         )
+
+
+def _writes(found: list[Any], then: dict[str, Any]) -> None:
+    """What a change writes into a file is what the case says that stands there afterwards."""
+    for one in found:
+        after = then.get(f"files.file({one.subject})")
+        content = after.get("file", {}).get("content") if isinstance(after, dict) else None
+        written = [command.stdin for command in one.commands if command.stdin]
+        if content is not None and written:
+            assert written == [content.encode()]
 
 
 def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:

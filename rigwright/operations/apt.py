@@ -138,10 +138,12 @@ def pin(
     version: str,
     block: str = "",
     also: dict[str, list[str]] | None = None,
+    not_from: str = "",
 ) -> Iterator[Change]:
     """The preferences file rigwright-NAME holds the packages at `version` (1001: also downwards), and those of `also` at
-    theirs (version: [names]); `block` names are never installed."""
-    yield from file.differing(facts, pin_path(name), pin_text(packages, version, block, also).encode())
+    theirs (version: [names]); `not_from` (release l=LABEL) is where they are never taken from, `block` names are never
+    installed."""
+    yield from file.differing(facts, pin_path(name), pin_text(packages, version, block, also, not_from).encode())
 
 
 def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:

@@ -101,7 +101,8 @@ def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource 
     names = sorted(name for name in found.closure if not name.startswith("linux-"))
     kept_out = block(facts(system.os_release))
     version = f"{found.version}*"
-    for change in apt.pin(facts, name=PIN, packages=names, version=version, block=kept_out, also=found.modules):
+    more = {"block": kept_out, "not_from": found.not_from}
+    for change in apt.pin(facts, name=PIN, packages=names, version=version, also=found.modules, **more):
         origin = f" from {found.source} ({found.reason})" if found.source else ""
         after = f"{found.version}{origin}, {len(found.closure)} packages"
         yield Change(change.action, change.subject, "", after, change.commands)
