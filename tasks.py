@@ -100,7 +100,14 @@ def facts(
     _run("facts", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(positional=[], help={**_HELP, "show": "only show; exit 2 on drift", "reset": "back to the GPUs' own defaults"})
+@task(
+    positional=[],
+    help={
+        **_HELP,
+        "show": "only show; exit 2 on drift",
+        "reset": "back to the GPUs' own defaults, until the next limits or boot",
+    },
+)
 def limits(
     c: Context,
     host: str | None = None,

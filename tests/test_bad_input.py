@@ -425,6 +425,14 @@ def test_a_host_that_never_speaks_ends_within_the_deadline(greeting: bytes) -> N
     assert "hosts.yml:3" in caught.value.todo
 
 
+def _connected(port: int) -> None:
+    """Somebody is connected to this port of loopback."""
+    deadline = time.monotonic() + 20
+    while f":{port:04X} 01 " not in Path("/proc/net/tcp").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None:
     with listener() as port:
@@ -438,7 +446,7 @@ def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            time.sleep(1.5)
+            _connected(port)
             process.send_signal(signal.SIGINT)
             started = time.monotonic()
             out, err = process.communicate(timeout=40)

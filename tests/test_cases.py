@@ -111,6 +111,7 @@ def _facts() -> dict[str, Any]:
         for name, value in vars(module).items():
             makes = (
                 inspect.isfunction(value)
+                and not name.startswith("_")
                 and value.__module__ == module.__name__
                 and "Fact[" in str(inspect.signature(value).return_annotation)
             )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rigwright.facts import Fact, Unavailable
 from rigwright.shell import Result, command, script
+
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,7 @@ _LOST = re.compile(r"Unable to determine the device handle for GPU ?\d*:? ?([0-9
 
 def _gpus(result: Result) -> tuple[Gpu, ...]:
     lost = {match[1]: match[2] for line in result.text.splitlines() if (match := _LOST.match(line.strip()))}
-    rows = [line for line in result.text.splitlines() if line.strip() and not _LOST.match(line.strip())]
-    if not lost or not rows:
-        rows = answered(result).splitlines()
+    rows = _of_those_left(result)
     found = [_lost(_bus_id(bus_id), said) for bus_id, said in lost.items()]
     for row in csv.reader(rows, skipinitialspace=True):
         if len(row) != 13:
@@ -117,36 +118,45 @@ def _gpu(row: list[str]) -> Gpu:
 
 _QUERY = """
 ask() { nvidia-smi "$@" --format=csv,noheader,nounits; }
-out=$(ask "--query-gpu=$1" 2>&1); code=$?
-case $out in *"Unable to determine the device handle"*)
+lost="Unable to determine the device handle"
+out=$(ask "$1" 2>&1); code=$?
+case $out in *"$lost"*)
   for device in /sys/bus/pci/drivers/nvidia/????:*; do
-    one=$(ask -i "${device##*/}" "--query-gpu=$1" 2>&1)
-    case $one in [0-9]*) echo "$one";; *) echo "Unable to determine the device handle for GPU ${device##*/}: ${one##*: }";; esac
+    one=$(ask -i "${device##*/}" "$1" 2>&1)
+    case $one in *"$lost"*) echo "$lost for GPU ${device##*/}: ${one##*: }";; ?*) echo "$one";; esac
   done; exit $code;;
 esac
 echo "$out"; exit $code
 """
-gpus = Fact("gpu.gpus", script(_QUERY, QUERY, timeout_s=60), _gpus)
-"""Every GPU that the driver has, lost ones too. Where one is lost nvidia-smi answers for none, so each is asked alone."""
+
+
+def _query(name: str, words: str, parse: Callable[[Result], Read]) -> Fact[Read]:
+    """What nvidia-smi says to a query. Where a GPU is lost it answers for none, so each is asked alone."""
+    return Fact(name, script(_QUERY, words, timeout_s=60), parse)
+
+
+def _of_those_left(result: Result) -> list[str]:
+    """The rows of the GPUs that answer. Raises Unavailable when none does."""
+    rows = [line for line in result.text.splitlines() if line.strip()]
+    left = [line for line in rows if not _LOST.match(line.strip())]
+    return left if 0 < len(left) < len(rows) else answered(result).splitlines()
+
+
+gpus = _query("gpu.gpus", f"--query-gpu={QUERY}", _gpus)
+"""Every GPU that the driver has, lost ones too."""
 
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
     found: dict[str, list[ClockPair]] = {}
-    for row in csv.reader(answered(result).splitlines(), skipinitialspace=True):
+    for row in csv.reader(_of_those_left(result), skipinitialspace=True):
         pair = _pair(row[1], row[2])
         if pair:
             found.setdefault(row[0], []).append(pair)
     return {uuid: tuple(pairs) for uuid, pairs in found.items()}
 
 
-supported_clocks = Fact(
-    "gpu.supported_clocks",
-    command(
-        "nvidia-smi", "--query-supported-clocks=gpu_uuid,memory,graphics", "--format=csv,noheader,nounits", timeout_s=30
-    ),
-    _supported,
-)
-"""Per UUID the pairs that `-ac` takes."""
+supported_clocks = _query("gpu.supported_clocks", "--query-supported-clocks=gpu_uuid,memory,graphics", _supported)
+"""Per UUID the pairs that `-ac` takes; a lost GPU is not among them."""
 
 
 @dataclass(frozen=True)
@@ -160,15 +170,12 @@ class Process:
 def _processes(result: Result) -> tuple[Process, ...]:
     if result.code in (9, 127):
         return ()  # no driver is loaded, so nothing can hold a GPU through it
-    rows = (line.partition(", ") for line in answered(result).splitlines() if line.strip())
+    rows = (line.partition(", ") for line in _of_those_left(result) if line.strip())
     return tuple(Process(int(pid), name) for pid, _, name in rows)
 
 
-processes = Fact(
-    "gpu.processes",
-    command("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader", timeout_s=30),
-    _processes,
-)
+processes = _query("gpu.processes", "--query-compute-apps=pid,process_name", _processes)
+"""The processes that compute on a GPU which still answers."""
 
 _HOLDERS = """
 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do

@@ -45,6 +45,7 @@ CONFIG = ROOT + "/etc/rigwright/limits.json"
 RUN = ROOT + "/run/rigwright"
 RECORD = RUN + "/locked-clocks"
 MEMORY = RUN + "/limits-drift"  # what watch said last, and who hangs; JSON
+RESTS = RUN + "/limits-rest"  # is there after reset: watch does nothing; rigwright looks for it
 MODULE = ROOT + "/sys/module/nvidia"
 FINAL = {4, 12, 15, 16, 18}  # no permission, no library, GPU lost, reset needed, wrong library: waiting mends none
 LOST = {15, 16}
@@ -200,8 +201,8 @@ def put(path, whole):
 
 
 def remembered():
-    """What the last look left: {"said": {line: times}, "stuck": {who: [process, its start]}, "paused": after reset}."""
-    kept = {"said": {}, "stuck": {}, "paused": False}
+    """What the last look left: {"said": {line: times}, "stuck": {who: [process, its start]}}."""
+    kept = {"said": {}, "stuck": {}}
     with contextlib.suppress(ValueError):
         kept.update(json.loads(content(MEMORY)))
     return kept
@@ -722,6 +723,8 @@ def apply(path, wait_s, timeout_s):
     settled, hopeless = {}, {}  # by UUID: the GPU and what was done; by name: what it says of itself
     while True:
         with at_work(120):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(RESTS)
             waiting = one_round(load_config(path), settled, hopeless, timeout_s)
         if not waiting or time.monotonic() >= deadline:
             break
@@ -735,9 +738,9 @@ def apply(path, wait_s, timeout_s):
 def watch(path, timeout_s):
     """Apply the rule of each GPU that forgot some of it; say what is new since the last look. The exit status."""
     with at_work(0):
-        config, memory = load_config(path), remembered()
-        if memory["paused"]:
+        if os.path.exists(RESTS):
             return 0
+        config, memory = load_config(path), remembered()
         lines = one_look(config, memory["stuck"], timeout_s)
         times = {line: memory["said"].get(line, 0) + 1 for _, line in lines}  # in a row
         for bad, line in lines:
@@ -805,7 +808,7 @@ def reset(config, timeout_s):
     """Power and clocks of every GPU back to its defaults; watch rests until the next apply. The exit status."""
     with at_work(120):
         stuck = remembered()["stuck"]
-        put(MEMORY, json.dumps({"stuck": stuck, "paused": True}))
+        put(RESTS, "")
         answer = ask_all({"driver": overview}, timeout_s, stuck)["driver"]
         if "error" in answer:
             complain("driver: " + in_words(answer["error"], answer["code"]))
@@ -813,7 +816,7 @@ def reset(config, timeout_s):
         count = answer["value"]["count"]
         tasks = {"GPU %d" % index: functools.partial(reset_gpu, index) for index in range(count)}
         answers = ask_all(tasks, timeout_s, stuck, note_locks)
-        put(MEMORY, json.dumps({"stuck": stuck, "paused": True}))
+        put(MEMORY, json.dumps({"stuck": stuck}))
     names = places(count, [one["value"] for one in answers.values() if "value" in one], config)
     good = True
     for name, one in answers.items():

@@ -41,7 +41,7 @@ mkdir -p "${file%/*}"
 } >"$file.new" && mv "$file.new" "$file"
 """
 _PAUSE = '[ ! -e "$1" ] || python3 "$1" reset; :'
-"""The program's own reset: it forgets its locks, and the timer leaves the defaults alone until the next boot."""
+"""The program's own reset: it forgets its locks, and the timer rests until `limits` or the next boot."""
 _UNLOCK = """
 uuid=$1 file=$2 bus_id=$3
 nvidia-smi -i "$bus_id" -rgc; grep -q "^$uuid memory " "$file" && nvidia-smi -i "$bus_id" -rmc
@@ -172,6 +172,8 @@ def _clocks_right(one: Gpu, wanted: Clocks) -> bool:
 
 
 WATCH, TIMER = "gpu-limits-watch.service", "gpu-limits.timer"
+RESTS = "/run/rigwright/limits-rest"
+"""The program writes it at `reset`; while it is there the timer's look does nothing."""
 _FOLDER = "/usr/local/lib/rigwright"
 PROGRAM = f"{_FOLDER}/gpu_limits.py"
 
@@ -217,6 +219,12 @@ def boot(
     yield from changes
     yield from fresh
     yield from _started(facts, bool(changes or fresh) or not run.current)
+
+
+def watched(facts: Facts) -> Iterator[Change]:
+    """The timer's look does not rest, as it does after `limits --reset`."""
+    if facts(files.file(RESTS)) is not None:
+        yield Change("change", TIMER, "rests since limits --reset", "looks each minute", (command("rm", "-f", RESTS),))
 
 
 def _started(facts: Facts, stale: bool) -> Iterator[Change]:

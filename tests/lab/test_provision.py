@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab import commands
+from lab import commands, fault
 from tests.lab.conftest import Ssh
 from tests.lab.rw import CHECKOUT, INVENTORY, argv, document, invoke
 
@@ -123,6 +124,47 @@ def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
     )
     assert document("limits", "--host", badge)["exit_code"] == 0
     assert document("verify", "--host", badge)["exit_code"] == 0
+
+
+def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(badge: str, ssh: Ssh) -> None:
+    """By the timer itself after a reset, and by the same service, started here, after a load of the module."""
+    power = "nvidia-smi --query-gpu=power.limit,clocks.applications.graphics --format=csv,noheader,nounits"
+    ours = ["200.00, 1005"] * 4
+    ssh(badge, "sudo nvidia-smi -i 3 -r && sudo nvidia-smi -i 1 -pl 250")
+    assert ssh(badge, power).stdout.splitlines()[3] != ours[3]
+    deadline = time.monotonic() + 75
+    while ssh(badge, power).stdout.splitlines()[3] != ours[3]:
+        assert time.monotonic() < deadline, ssh(
+            badge, "systemctl list-timers --all; systemctl status gpu-limits*"
+        ).stdout
+        time.sleep(1)
+    assert ssh(badge, power).stdout.splitlines() == [ours[0], "250.00, 1005", *ours[2:]]
+    found = document("verify", "--host", badge, "--tags", "limits")
+    assert found["exit_code"] == 2
+    failed = {one["subject"].split()[0] for one in found["hosts"][badge]["findings"] if one["verdict"] == "fail"}
+    assert "SXM2-2" in failed
+    assert not failed & {"SXM2-1", "SXM2-3", "SXM2-4"}
+    unload = "modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia"
+    ssh(badge, f"sudo systemctl stop nvidia-persistenced && sudo {unload} && sudo modprobe nvidia")
+    assert ssh(badge, power).stdout.splitlines()[0] != ours[0]
+    ssh(badge, "sudo systemctl start nvidia-persistenced gpu-limits-watch.service")
+    assert ssh(badge, power).stdout.splitlines() == ours
+
+
+def test_a_gpu_lost_does_not_keep_the_others_from_their_limits(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "sudo nvidia-smi -pl 260")
+    fault.fault(badge, "gpu-lost", "2", print)
+    try:
+        done = document("limits", "--host", badge)
+        host = done["hosts"][badge]
+        assert done["exit_code"] == 1
+        assert "SXM2-3" in json.dumps(host["error"]), host["error"]
+        others = ssh(badge, "for i in 0 1 3; do nvidia-smi -i $i --query-gpu=power.limit --format=csv,noheader; done")
+        assert others.stdout.splitlines() == ["200.00 W"] * 3
+        assert document("limits", "--host", badge, "--show")["exit_code"] == 1
+    finally:
+        fault.heal(badge, "gpu-lost", print)
+    assert document("limits", "--host", badge)["exit_code"] == 0
 
 
 def test_a_limit_that_no_gpu_has_names_the_nearest(badge: str) -> None:
