@@ -284,6 +284,7 @@ def _must(step: str, cmd: Command, result: Result) -> None:
     said = next((line for line in reversed(words) if line.startswith("E: ")), words[-1] if words else "nothing")
     what = "ran past its limit" if result.code in (124, 137) else f"failed (exit {result.code})"
     shown = str(cmd) if cmd.argv[0] != "sh" else "its script"
-    raise HostError(
-        step, f"{shown[:120]} {what}: {said}", "an exit of 0", "mend that on the host, then run the same command again"
-    )
+    todo = "mend that, then run the same command again"
+    if said.startswith("E: "):
+        raise HostError(step, said.removeprefix("E: "), todo=todo)
+    raise HostError(step, f"{shown[:120]} {what}: {said}", "an exit of 0", todo)

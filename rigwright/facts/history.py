@@ -30,6 +30,7 @@ for file in $(ls -tr history.log.*.gz history.log 2>/dev/null | tail -4); do
 done
 """
 _ACTIONS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
+_LIBRARIES = ("libnvidia-compute", "libnvidia-ml1", "libcuda1")
 _PACKAGE = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9]+)? \(([^)]*)\)")
 
 
@@ -42,10 +43,13 @@ def _moved(result: Result) -> tuple[Moved, ...]:
         at = " ".join(values["Start-Date"].split())
         asked = f", asked by {values['Requested-By']}" if "Requested-By" in values else ""
         by = values.get("Commandline", "apt") + asked
-        for action in _ACTIONS:
-            for name, versions in _PACKAGE.findall(values.get(action, "")):
-                if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules")):
-                    found.append(_one(at, by, action, name, versions))
+        there = [
+            _one(at, by, action, name, versions)
+            for action in _ACTIONS
+            for name, versions in _PACKAGE.findall(values.get(action, ""))
+            if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules"))
+        ]
+        found += sorted(there, key=lambda one: one.name.startswith(_LIBRARIES))
     return tuple(found)
 
 
@@ -59,4 +63,5 @@ def _one(at: str, by: str, action: str, name: str, versions: str) -> Moved:
 
 
 moved = Fact("history.moved", script(_SCRIPT), _moved)
-"""NVIDIA's packages and kernels that apt moved, oldest first, as far as the logs that are kept go; () where there are none."""
+"""NVIDIA's packages and kernels that apt moved, oldest first, as far as the logs that are kept go; () where there are none.
+Of one command's, the libraries that programs load come last."""

@@ -38,11 +38,19 @@ _INSTALL = (
     + """
 update || echo 'rigwright: some lists could not be read; going on with the others'
 apt() { apt-get -y -q $quiet --no-install-recommends --allow-downgrades --allow-change-held-packages "$@"; }
+fetched() {
+  errors=$(mktemp -p /run) && apt --download-only install "$@" 2>"$errors"; code=$?; cat "$errors"
+  if [ $code != 0 ]; then
+    failed='s/^E: Failed to fetch [^ ]*\\/\\([^ ]*\\)  *\\(.*\\)/\\1: \\2/p'; n=$(sed -n "$failed" "$errors" | wc -l)
+    [ "$n" = 0 ] || echo "E: nothing was installed, $n packages could not be fetched: $(sed -n "$failed" "$errors" | head -1)"
+  fi
+  rm -f "$errors"; return $code
+}
 named=" "; for word in "$@"; do case $word in *-) named="$named${word%-} ";; esac; done
 also=$(apt -s install "$@" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
   case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
 if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
-apt --download-only install "$@" && turn && apt install "$@" || exit
+fetched "$@" && turn && apt install "$@" || exit
 for deb in /var/cache/apt/archives/*nvidia*.deb; do
   [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs && { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
 done; :

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from tests.lab.rw import CHECKOUT, INVENTORY, document
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 DEADLINE_S = 800
+BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
+"""They work beside every driver."""
 
 Document = dict[str, Any]
 
@@ -95,9 +98,9 @@ class Teller:
 
 def driver_packages(name: str) -> dict[str, str]:
     """The driver's packages that are installed, with their versions."""
-    asked = "dpkg-query -W -f '${db:Status-Abbrev} ${Package} ${Version}\\n' '*nvidia*'"
+    asked = "dpkg-query -W -f '${db:Status-Abbrev} ${Package} ${Version}\\n' '*nvidia*' 2>/dev/null || :"
     rows = [line.split() for line in root(name, asked).splitlines()]
-    return {row[1]: row[2] for row in rows if row[0][1] == "i" and row[2][:3].isdigit()}
+    return {row[1]: row[2] for row in rows if row[0][1] == "i" and re.match(r"\d{3}\.", row[2])}
 
 
 def state(name: str) -> dict[str, Any]:
@@ -180,12 +183,49 @@ def troubled(tell: Teller) -> dict[str, Any]:
     return told
 
 
-def fleet(folder: Path) -> tuple[Document, Document]:
-    """All hosts at once, twice."""
+def fleet(folder: Path) -> dict[str, Any]:
+    """All hosts at once, twice; and what each has become."""
     where = inventory(folder, **{name: box.variables for name, box in FLEET.items()})
     words = ("--inventory", where, "--host", "all", "--yes")
     first, second = (document("provision", *words, deadline=DEADLINE_S) for _ in range(2))
-    return first, second
+    more = {
+        "licence": "modinfo -F license nvidia || :",
+        "manager": "systemctl is-active nvidia-fabricmanager || :",
+    }
+    became = {name: state(name) | {key: root(name, ask).strip() for key, ask in more.items()} for name in FLEET}
+    return {"first": first["hosts"], "second": second["hosts"], "became": became}
+
+
+NVIDIA_MOVES = "apt-get -s dist-upgrade | grep -E '^(Inst|Remv)' | grep -E 'nvidia|cuda' || :"
+NIGHT = "unattended-upgrade -v 2>&1"
+BLOCK_FILE = "/etc/apt/apt.conf.d/51rigwright-unattended"
+PIN_FILE = "/etc/apt/preferences.d/rigwright-nvidia"
+
+
+def upgraded(before: Future[Any], tell: Teller) -> dict[str, Any]:
+    """A provisioned Ubuntu 24.04, whose archive has an update that is 580 in disguise, is upgraded: all guards up, one alone,
+    none. What happens with none is what the others have prevented."""
+    before.result()
+    name, wanted = tell.name, {"branch": "535"}
+    told: dict[str, Any] = {"before": state(name)}
+    told["dist-upgrade"] = root(name, "apt-get -qq update; apt-get -y dist-upgrade")
+    told["night"] = root(name, NIGHT)
+    told["after"] = state(name)
+    held = " ".join(sorted(told["before"]["held"]))
+    root(name, f"apt-mark unhold {held} >/dev/null; mv {BLOCK_FILE} /root/block")
+    told["pin alone"] = root(name, NVIDIA_MOVES) + root(name, f"{NIGHT} --dry-run")
+    root(name, f"mv {PIN_FILE} /root/; mv /root/block {BLOCK_FILE}")
+    told["block alone"] = root(name, f"{NIGHT} --dry-run")
+    root(name, f"mv {BLOCK_FILE} /root/block; apt-mark hold {held} >/dev/null")
+    told["hold alone"] = root(name, NVIDIA_MOVES) + root(name, f"{NIGHT} --dry-run")
+    root(name, f"apt-mark unhold {held} >/dev/null")
+    told["no guard"] = root(name, NVIDIA_MOVES)
+    root(name, NIGHT)
+    told["moved"] = state(name)
+    told["verify"] = tell("verify", wanted)
+    told["provision"] = tell("provision", wanted)
+    told["right"] = state(name)
+    return told
 
 
 Stories = dict[str, Future[Any]]
@@ -200,12 +240,14 @@ def stories(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         commands.down(name=name, say=print)
         commands.up(name=name, rig=BOXES[name].rig, distro=BOXES[name].distro, say=print)
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         list(pool.map(boot, BOXES))
+        all_hosts = pool.submit(fleet, folder / "fleet")
         yield {
+            "fleet": all_hosts,
             "mixed": pool.submit(mixed, Teller(MIXED, folder / MIXED)),
-            "fleet": pool.submit(fleet, folder / "fleet"),
             "troubled": pool.submit(troubled, Teller(TROUBLED, folder / TROUBLED)),
+            "upgraded": pool.submit(upgraded, all_hosts, Teller("t-noble", folder / "noble")),
         }
     for name in BOXES:
         commands.down(name=name, say=print)
@@ -214,23 +256,134 @@ def stories(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 # --- and what they came to
 
 
+def whole(now: dict[str, Any], branch: str) -> bool:
+    """Whether a host has one driver, of that branch, whole and held, and it runs."""
+    versions = {version.split("-")[0] for name, version in now["packages"].items() if name not in BESIDE}
+    own = now["packages"].keys() - set(BESIDE)
+    return (
+        {now["loaded"]} == {now["smi"]} == versions
+        and now["smi"].startswith(f"{branch}.")
+        and own <= now["held"]
+        and now["ill"] == ""
+    )
+
+
+def error(found: Document) -> str:
+    """All that the host's error says."""
+    return " ".join(found["error"].values())
+
+
 @pytest.mark.parametrize("name", FLEET)
 def test_the_fleet(stories: Stories, name: str) -> None:
     """Every machine has the driver that it can have, proved; and the second run has nothing to do."""
-    first, second = (found["hosts"][name] for found in stories["fleet"].result())
+    told = stories["fleet"].result()
+    first, second, now, box = told["first"][name], told["second"][name], told["became"][name], BOXES[name]
     assert first["error"] is None, first["error"]
     assert (first["status"], first["rebooted"]) == ("changed", True)
     assert {finding["verdict"] for finding in first["findings"]} <= {"pass", "info", "warn"}
     assert (second["status"], second["changes"], second["rebooted"]) == ("ok", [], False)
-    box, now = BOXES[name], state(name)
-    assert now["loaded"] == now["smi"]
-    assert now["packages"].keys() & now["held"]
-    assert now["ill"] == ""
-    if box.version:
-        assert now["smi"] == box.version
-        assert box.package in now["held"]
-        assert root(name, "modinfo -F license nvidia").strip() == box.licence
+    assert whole(now, str(box.variables.get("driver", {}).get("branch", catalogue.rig(box.rig, "test").driver))), now
+    assert now["smi"] == (box.version or now["smi"])
+    assert box.package in {"", *now["held"]}
+    assert now["licence"] == box.licence
     if catalogue.rig(box.rig, "test").nvswitches:
-        assert root(name, "systemctl is-active nvidia-fabricmanager").strip() == "active"
+        assert now["manager"] == "active"
         manager = next(version for package, version in now["packages"].items() if "fabricmanager" in package)
         assert manager.startswith(f"{now['smi']}-")
+
+
+def test_real_upgrades_leave_the_driver_alone(stories: Stories) -> None:
+    """apt-get dist-upgrade and unattended-upgrades themselves; then each guard alone; then none, and 535 becomes 580."""
+    told = stories["upgraded"].result()
+    assert "0 upgraded, 0 newly installed, 0 to remove" in told["dist-upgrade"]
+    assert "No packages found that can be upgraded unattended" in told["night"]
+    assert told["after"] == told["before"]
+    for guard in ("pin alone", "block alone", "hold alone"):
+        assert "No packages found that can be upgraded unattended" in told[guard], guard
+        assert "Inst " not in told[guard], guard
+    assert "Inst libnvidia-compute-580-server" in told["no guard"]
+    assert told["moved"]["packages"]["libnvidia-compute-580-server"].startswith("580.178.04")
+    assert (told["moved"]["loaded"], "version mismatch" in told["moved"]["smi"]) == ("535.161.08", True)
+
+
+def test_what_moved_at_night_is_named_and_brought_back(stories: Stories) -> None:
+    """Which package, when, by whom; the GPUs are idle, so nothing is rebooted."""
+    told = stories["upgraded"].result()
+    cause = next(one["cause"] for one in told["verify"]["findings"] if one["check"] == "driver.versions_equal")
+    assert re.search(
+        r"libnvidia-compute-580-server new -> 580\S+ on \d{4}-\d\d-\d\d \d\d:\d\d:\d\d by /usr/bin/unattended-upgrade",
+        cause,
+    )
+    assert told["verify"]["exit_code"] == 2
+    assert (told["provision"]["exit_code"], told["provision"]["rebooted"]) == (0, False)
+    assert whole(told["right"], "535")
+    assert told["right"]["packages"] == told["before"]["packages"]
+
+
+def test_nvidias_installer_was_here(stories: Stories) -> None:
+    """Refused before anything is changed, with the command that removes it; which then is enough."""
+    told = stories["mixed"].result()
+    assert "a driver 535.161.08 of NVIDIA's .run installer" in error(told["runfile"])
+    assert "sudo nvidia-uninstall --silent" in told["runfile"]["error"]["todo"]
+    assert told["from 470"]["error"] is None
+
+
+def test_from_a_torn_out_470_to_580(stories: Stories) -> None:
+    """Dependencies that are not met, a package that is not configured, and holds on what is left."""
+    told = stories["mixed"].result()
+    assert "nvidia-driver-470" in told["ill"]["held"]
+    assert "libnvidia-cfg1-470" in told["ill"]["ill"], "unpacked, not configured"
+    assert "unmet dependencies" in told["ill"]["ill"]
+    assert (told["from 470"]["exit_code"], told["from 470"]["rebooted"]) == (0, True)
+    assert whole(told["580"], "580"), told["580"]
+
+
+def test_from_545_to_535(stories: Stories) -> None:
+    """Somebody installed and held 545 over a running 580: verify says who moved what, provision ends at 535 without a reboot."""
+    told = stories["mixed"].result()
+    cause = next(one["cause"] for one in told["moved"]["findings"] if one["check"] == "driver.versions_equal")
+    assert re.search(r"libnvidia-compute-545 new -> 545.23.08\S+ on .* by apt-get .*, asked by ubuntu", cause)
+    assert (told["from 545"]["exit_code"], told["from 545"]["rebooted"]) == (0, False)
+    assert whole(told["535"], "535"), told["535"]
+    assert told["535"]["boot"] == told["580"]["boot"]
+
+
+def test_two_sources_mixed(stories: Stories) -> None:
+    """NVIDIA's repository and Ubuntu's archive without a pin: empty 535 packages over a 580; made 535 again, and it stays."""
+    told = stories["mixed"].result()
+    now = told["two sources"]["packages"]
+    assert now["libnvidia-compute-535"].startswith("535.309.01-0ubuntu0.22.04"), "Ubuntu's empty one"
+    assert now["libnvidia-compute-580"].endswith("-0ubuntu1"), "NVIDIA's"
+    (step,) = (one for one in told["plan"]["steps"] if one["name"] == "Driver reloaded")
+    assert "535.261.03 is loaded, the packages are at 580.178.04; libnvidia-compute-580 new" in str(step["notes"])
+    assert (told["from two sources"]["exit_code"], told["from two sources"]["rebooted"]) == (0, False)
+    assert whole(told["535 again"], "535"), told["535 again"]
+    assert (told["second"]["exit_code"], told["second"]["changes"]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("package-corrupt", "Hash Sum mismatch"),
+        ("mirror-behind", "404  Not Found"),
+        ("archive-half", "could not be fetched"),
+    ],
+)
+def test_an_archive_in_trouble(stories: Stories, kind: str, words: str) -> None:
+    """The run stops with the file and the reason; no package of the driver was installed, nothing is half configured."""
+    found, now = stories["troubled"].result()[kind]
+    assert (found["exit_code"], found["rebooted"]) == (1, False)
+    assert words in error(found)
+    assert "nothing was installed" in error(found)
+    assert "nvidia" in found["error"]["found"]
+    assert now["packages"] == {}
+    assert now["ill"] == ""
+
+
+def test_the_next_run_finishes(stories: Stories) -> None:
+    """Once the archive is well; and then a machine without any archive is as it should be."""
+    told = stories["troubled"].result()
+    (found, now), (offline, _) = told["well"], told["gone"]
+    assert (found["exit_code"], found["rebooted"]) == (0, True)
+    assert whole(now, "580"), now
+    assert (offline["exit_code"], offline["changes"]) == (0, [])
