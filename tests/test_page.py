@@ -85,7 +85,7 @@ def test_one_host_that_is_well() -> None:
     assert "2026-11-21 10:15:00" in found.text
     assert ("html", "lang", "en") in found.attributes
     for words in ("All-reduce over 4 GPUs: 126 GB/s", "GPU-00000000-0000-4000-8000-000000000003", "40 W of 200 W",
-                  "6 links x 25.8 GB/s x 2 directions = 309 GB/s", "The rig: 3.92 times with 4 GPUs"):  # fmt: skip
+                  "The rig: 3.92 times with 4 GPUs"):  # fmt: skip
         assert words in found.text
 
 
@@ -296,7 +296,6 @@ def test_nvswitches_are_one_bar() -> None:
     assert found
     assert "6 NVSwitches" in _boxes(found)
     assert [line.label for line in found.lines if line.kind == "nvlink"] == ["6"] * 16
-    assert "Through NVSwitches every pair has 155 GB/s each way" in found.box
 
 
 def test_gpus_that_no_bus_shows_are_drawn_beside() -> None:

@@ -47,14 +47,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Drawing:
-    """All of it, in its own units; `words` says the same for who cannot see it, `box` explains the number on the box."""
+    """All of it, in its own units; `words` says the same for who cannot see it."""
 
     width: float
     height: float
     boxes: tuple[Box, ...]
     lines: tuple[Line, ...]
     words: tuple[str, ...] = ()
-    box: str = ""
 
 
 @dataclass
@@ -84,24 +83,7 @@ def drawn(machine: dict[str, Any]) -> Drawing | None:
     links, low = _links(machine.get("nvlinks", []), known, column, bottom)
     switches, drops, low = _switches(machine.get("nvlinks", []), known, low)
     width = len(order) * STEP - (STEP - BOX) + 2 * MARGIN + LANES
-    words, box = tuple(_told(machine, gpus)), _on_the_box(machine.get("nvlinks", []), gpus)
-    return Drawing(width, low + MARGIN, (*boxes, *switches), (*lines, *links, *drops), words, box)
-
-
-def _on_the_box(links: Sequence[dict[str, Any]], gpus: dict[str, Any]) -> str:
-    """How the number that is advertised comes about, and what a pair has of it; "" without NVLinks."""
-    each = max((one["gb_s"] or 0.0 for one in links), default=0.0)
-    ends = [bus_id for one in links for bus_id in (one["from"], one["to"]) for _ in range(one["up"] + one["down"])]
-    if not each or not ends:
-        return ""
-    most = max(ends.count(one["from"]) for one in links)
-    pair = max(one["up"] for one in links)
-    said = f"The number on the box: {most} links x {each:.3g} GB/s x 2 directions = {most * each * 2:.0f} GB/s."
-    if any(one["to"] and one["to"] not in gpus for one in links):
-        return (
-            f"{said} Through NVSwitches every pair has {most * each:.3g} GB/s each way, less what the protocol takes."
-        )
-    return f"{said} A pair with {pair} of them has {pair * each:.3g} GB/s each way, less what the protocol takes."
+    return Drawing(width, low + MARGIN, (*boxes, *switches), (*lines, *links, *drops), tuple(_told(machine, gpus)))
 
 
 def _trees(bus: Sequence[dict[str, Any]], gpus: dict[str, Any]) -> list[_Node]:
@@ -186,7 +168,11 @@ def _short_bus(bus_id: str) -> str:
 
 
 def _lanes(gpu: dict[str, Any] | None) -> str:
-    return f"x{gpu['width']} Gen{gpu['generation']}" if gpu and gpu["width"] and gpu["generation"] else ""
+    """`x16 Gen3`: its lanes now, and the generation that it and the port above it can have; an idle link has a lower one."""
+    if not gpu or not gpu["width"]:
+        return ""
+    most = [value for value in (gpu["generation_max"], gpu["generation_host"]) if value]
+    return f"x{gpu['width']}" + (f" Gen{min(most)}" if most else "")
 
 
 def _links(
