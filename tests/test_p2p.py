@@ -172,9 +172,9 @@ def wheel(
     path = folder / f"{name.replace('-', '_')}-{version}-py3-none-manylinux2014_x86_64.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(inner, content)
-        archive.writestr(
-            f"{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}\nVersion: {version}\n"
-        )
+        about = f"{name.replace('-', '_')}-{version}.dist-info"
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     return path
 
 
