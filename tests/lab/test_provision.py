@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,91 @@ def test_second_run_changes_nothing(badge: str) -> None:
     host = found["hosts"][badge]
     assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
     assert {finding["verdict"] for finding in host["findings"]} <= {"pass", "info"}
+
+
+# Peer-to-peer
+
+WHEELS = CHECKOUT / ".lab" / "cache" / "wheels"
+LEFT = "ls -d /run/rigwright-* 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p2p'; :"
+
+
+def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """The host's part of a verify, and check and verdict of what it says of peer-to-peer, in its order."""
+    host = document("verify", "--host", badge, *words)["hosts"][badge]
+    return host, [(one["check"], one["verdict"]) for one in host["findings"] if one["check"].startswith("p2p.")]
+
+
+def test_without_libraries_peers_are_not_tested(badge: str, ssh: Ssh) -> None:
+    host, found = _peers(badge)
+    assert (host["status"], host["p2p"], found) == ("ok", None, [("p2p.ran", "info")])
+    assert invoke("verify", "--host", badge, "--tags", "p2p").returncode == 2
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+
+
+def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
+    host, found = _peers(badge, "--wheels", str(WHEELS))
+    assert {verdict for _, verdict in found} == {"pass", "info"}
+    assert [name for name, _ in found].count("p2p.collective") == 2
+    p2p = host["p2p"]
+    assert (p2p["outcome"], p2p["quick"], len(p2p["pairs"]), len(p2p["judged"])) == ("ok", True, 12, len(found))
+    assert {(pair["from"], pair["collective"]["kind"]) for pair in p2p["pairs"]} == {(n, "P2P") for n in range(4)}
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+    libraries = ssh(badge, "ls /var/lib/rigwright/libraries").stdout
+    assert "nvidia-nccl-cu12-2.21.5" in libraries
+    again, found = _peers(badge)  # kept there, so a plain verify tests too
+    assert {verdict for _, verdict in found} == {"pass", "info"}
+    assert again["p2p"]["libraries"]["libnccl.so.2"] == "/run/rigwright-libraries/libnccl.so.2"
+    assert _peers(badge, "--quick")[1] == []
+
+
+def test_nobody_is_disturbed(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "sudo systemd-run --quiet --unit=t-train sh -c 'exec 3</dev/nvidia0; sleep 300'")
+    try:
+        host, found = _peers(badge)
+        assert (host["status"], found) == ("ok", [("p2p.ran", "info")])
+        asked, found = _peers(badge, "--tags", "p2p")
+        assert (asked["status"], found) == ("failed", [("p2p.ran", "unknown")])
+        assert "the GPUs are in use by s" in asked["findings"][0]["seen"]
+        assert {verdict for _, verdict in _peers(badge, "--busy")[1]} == {"pass", "info"}
+    finally:
+        ssh(badge, "sudo systemctl stop t-train")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "check", "subject", "words"),
+    [
+        ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
+        ("slow-link", "0", "p2p.copies", "SXM2-1 SXM2-2", "far too slow"),
+        ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
+        ("nccl-irq-hang", "", "p2p.collective", "all-reduce over 4 GPUs", "hang; also with P2P off"),
+    ],
+)
+def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, subject: str, words: str) -> None:
+    fault(badge, name, gpu, print)
+    try:
+        began = time.monotonic()
+        host, _ = _peers(badge)
+        assert time.monotonic() - began < 60
+        worst = next(one for one in host["findings"] if one["check"].startswith("p2p."))
+        assert (host["status"], worst["verdict"], worst["check"]) == ("failed", "fail", check)
+        assert subject in worst["subject"]
+        assert worst["seen"].startswith(words)
+        assert worst["cause"]
+        assert worst["fix"]
+        assert ssh(badge, LEFT).stdout == "inactive\n"
+    finally:
+        heal(badge, name, print)
+
+
+def test_settings_that_somebody_left(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "echo export NCCL_P2P_DISABLE=1 | sudo tee /etc/profile.d/nccl.sh")
+    try:
+        host, _ = _peers(badge)
+        (found,) = (one for one in host["findings"] if one["check"] == "p2p.settings")
+        assert found["verdict"] == "warn"
+        assert "NCCL_P2P_DISABLE=1 in /etc/profile.d/nccl.sh: all-reduce at 5" in found["seen"]
+    finally:
+        ssh(badge, "sudo rm /etc/profile.d/nccl.sh")
 
 
 def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
