@@ -72,7 +72,7 @@ def plan(
     _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(positional=[], help=_HELP)
+@task(positional=[], help={**_HELP, "watch": "look again every few seconds, across power cycles, until Ctrl-C"})
 def verify(
     c: Context,
     host: str | None = None,
@@ -81,9 +81,14 @@ def verify(
     yes: bool = False,
     json: str = "",
     tags: str = "",
+    watch: bool = False,
 ) -> None:
-    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not."""
-    _run("verify", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+    """Prove that a host still is what it was made, and say what is wrong with it; also of one that was never provisioned.
+
+    Changes nothing; exit 2 when something is not as wanted. `--tags hardware` needs no driver; with `--watch` it is for somebody
+    who reseats GPUs.
+    """
+    _run("verify", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, watch=watch)
 
 
 @task(positional=[], help=_HELP)

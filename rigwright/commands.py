@@ -31,6 +31,7 @@ def run(
     disrupt: bool = False,
     show: bool = False,
     reset: bool = False,
+    watch: bool = False,
     describe: Callable[[str, str], str] | None = None,
 ) -> int:
     """provision, plan, verify, facts or limits, on the hosts that a pattern names; returns the exit code.
@@ -48,13 +49,19 @@ def run(
     try:
         if host and "@" in host:
             host = _named(host, inventory, describe)
-        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset)
+        if watch and json:
+            raise UsageError("--watch", "--json writes one document, and a watch has no end", "one of the two")
+        code = _run(command, run_id, reports, output, host, playbook, inventory, yes, tags, disrupt, show, reset, watch)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
     except KeyboardInterrupt:
         code = 130
-        jobs = "jobs that were started on a host go on there; the same command finds them"
+        jobs = (
+            "nothing was changed"
+            if command in _READ_ONLY
+            else "jobs that were started on a host go on there; the same command finds them"
+        )
         output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
     if json:
         made = document.document(command, run_id, code, error, reports)
@@ -73,13 +80,18 @@ def run(
     return code
 
 
+_READ_ONLY = ("plan", "verify", "facts")
+
+
 def _run(
     command: str, run_id: str, reports: list[Any], output: Output, host: str | None, playbook: str, inventory: str,
-    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool,
+    yes: bool, tags: str, disrupt: bool, show: bool, reset: bool, watch: bool,
 ) -> int:  # fmt: skip
     from rigwright import fleet
     from rigwright import playbook as playbooks
+    from rigwright import watch as watching
     from rigwright.apply import Options
+    from rigwright.report.facts import show as show_facts
 
     found = read_inventory(inventory)
     hosts = [found.only()] if host is None else found.select(host)
@@ -95,7 +107,11 @@ def _run(
     else:
         if not path.is_file():
             raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
-        bound = [playbooks.bind(path, found, one, wanted) for one in hosts]
+        looks = command == "verify" and not playbook
+        bound = [
+            playbooks.bind(path, found, one, wanted, checks_only=watch or (looks and "driver" not in one.variables))
+            for one in hosts
+        ]
         _something(bound, path, wanted)
     output.inventory, output.many = _short(found.path), len(hosts) > 1
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
@@ -104,7 +120,9 @@ def _run(
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
-        act = {"facts": _facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
+        act = {"facts": show_facts, "plan": _plan, "verify": _verify, "limits": _limits}.get(command, _provision)
+        if watch:
+            watching.watch(work, text, output.stream.isatty())
         act(work, text, yes, show)
     finally:
         fleet.close(work)
@@ -213,27 +231,6 @@ def _verify(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
             mark = f"[bold red]{_count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
             hold = f"{_count(steps, 'step')} and {_count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
-
-
-def _facts(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
-    from rich.pretty import Pretty
-
-    from rigwright import fleet
-    from rigwright.report.facts import SHOWN
-
-    def read(one: Any) -> None:
-        one.run.read(SHOWN)
-        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
-        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
-        one.report.status = "ok"
-
-    fleet.on_all(work, read)
-    for one in work:
-        for name, value in one.report.facts.items():
-            text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(
-                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
-            )
 
 
 def _limits(work: list[Any], text: Any, yes: bool, show: bool) -> None:

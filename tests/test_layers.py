@@ -22,7 +22,7 @@ LAYERS = {
     "apply": 12,
     "verify": 13,
     "fleet": 14,
-    "report": 15,
+    "report": 15, "watch": 15,
     "commands": 16,
     "trust": 17, "knowledge": 17,
     "init": 18,
