@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
+from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
 from rigwright.facts import Facts, apt, pci
 from rigwright.facts import machine as machines
