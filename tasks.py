@@ -87,7 +87,10 @@ def plan(
     _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
 
 
-@task(positional=[], help={**_HELP, **_HTML, **_TEST})
+@task(
+    positional=[],
+    help={**_HELP, **_HTML, **_TEST, "watch": "look again every few seconds, across power cycles, until Ctrl-C"},
+)
 def verify(
     c: Context,
     host: str | None = None,
@@ -100,14 +103,18 @@ def verify(
     quick: bool = False,
     busy: bool = False,
     wheels: str = "",
+    watch: bool = False,
 ) -> None:
-    """Prove that a host still is what it was made. Changes nothing; exit 2 when something is not.
+    """Prove that a host still is what it was made, and say what is wrong with it; also of one that was never provisioned.
+
+    Changes nothing; exit 2 when something is not as wanted. `--tags hardware` needs no driver; with `--watch` it is for somebody
+    who reseats GPUs.
 
     Peer-to-peer is tested too, with small messages, where the GPUs are idle and the host has the libraries; with --tags p2p
     it is tested in full, and the libraries are brought. docs/p2p.md.
     """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("verify", host=host, yes=yes, quick=quick, busy=busy, **words)
+    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, **words)
 
 
 @task(

@@ -25,9 +25,17 @@ def playbook(command: str, given: str, reset: bool) -> Path | None:
 
 
 def bind(
-    path: Path | None, found: Any, hosts: Sequence[Any], tags: frozenset[str], tolerant: bool
+    path: Path | None,
+    found: Any,
+    hosts: Sequence[Any],
+    tags: frozenset[str],
+    tolerant: bool,
+    checks_only: frozenset[str],
 ) -> tuple[list[Any], dict[str, RigwrightError]]:
-    """The hosts with their steps. Raises InputError for a mistake; where that is tolerated, it is the host's own."""
+    """The hosts with their steps. Raises InputError for a mistake; where that is tolerated, it is the host's own.
+
+    Of the hosts that `checks_only` names the steps are left out.
+    """
     from rigwright import playbook as playbooks
 
     bound = [playbooks.Bound(one, (), ()) for one in hosts]
@@ -38,7 +46,7 @@ def bind(
         raise UsageError("--playbook", f"{path} is not there", "a playbook file", f"ls {PLAYBOOKS.name}/")
     for number, host in enumerate(hosts):
         try:
-            bound[number] = playbooks.bind(path, found, host, tags)
+            bound[number] = playbooks.bind(path, found, host, tags, checks_only=host.name in checks_only)
         except InputError as error:
             if not tolerant:
                 raise

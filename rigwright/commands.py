@@ -20,6 +20,7 @@ Act = Callable[[list[Any], Any, Said], None]
 """What a command does with its hosts: the work of each, the writer of text, and the words of the command line."""
 
 ROOT = Path(__file__).parent.parent
+_READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check")
 
 
 def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act | None = None) -> int:
@@ -39,6 +40,8 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act 
     output = Output(sys.stderr if said.json == "-" else sys.stdout)
     try:
         ending.can_be("--html", said.html)
+        if said.watch and (said.json or said.html):
+            raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
         code = _run(said, run_id, reports, output, path, act)
@@ -47,7 +50,11 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act 
         output.text.error(found)
     except KeyboardInterrupt:
         code = 130
-        jobs = "jobs that were started on a host go on there; the same command finds them"
+        jobs = (
+            "nothing was changed"
+            if said.command in _READ_ONLY
+            else "jobs that were started on a host go on there; the same command finds them"
+        )
         output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
     made = document.document(said.command, run_id, code, error, reports, asked)
     if reports:
@@ -56,8 +63,13 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act 
     return code or failed
 
 
+def _only_looked_at(host: Any, said: Said) -> bool:
+    """Whether a host's steps do not matter: of one that was never provisioned, and while it is watched."""
+    return said.watch or (said.command == "verify" and not said.playbook and "driver" not in host.variables)
+
+
 def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:
-    from rigwright import fleet
+    from rigwright import fleet, watch
     from rigwright.apply import Options
     from rigwright.report import machine
 
@@ -67,7 +79,8 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
     found = read_inventory(said.inventory)
     hosts = [found.only()] if said.host is None else found.select(said.host)
-    bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other))
+    looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
+    bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other), looked_at)
     output.inventory, output.many = _short(found.path), len(bound) > 1
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
     emit = (lambda _: None) if other else (lambda event: output.text.event(event))
@@ -79,6 +92,8 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
     try:
         fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
+        if said.watch:
+            watch.watch(work, text, output.stream.isatty())
         (other or _ACTS.get(said.command, _provision))(work, text, said)
         if said.command in ("provision", "verify") and (said.json or said.html):
             machine.describe(work)

@@ -80,7 +80,9 @@ def read(path: Path) -> YamlSequence:
     return plays
 
 
-def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset()) -> Bound:
+def bind(
+    path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset(), *, checks_only: bool = False
+) -> Bound:
     """The steps and checks of every play that is for this host. Raises InputError, before anything is connected to."""
     rigs = inventory.rigs
     variables = of_host(host, rigs)
@@ -95,7 +97,7 @@ def bind(path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = fr
         play_variables = settled(play_variables, play.where("name"), host.origins)
         for task in [*_tasks(play, "tasks"), *_tasks(play, "checks")]:
             known |= _tags(task)
-        for task in _tasks(play, "tasks"):
+        for task in () if checks_only else _tasks(play, "tasks"):
             for found in _bind_task(
                 task, play_variables, tags, folder if folder.is_dir() else FOLDER, "operations", rigs
             ):

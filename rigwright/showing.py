@@ -28,6 +28,7 @@ class Said:
     quick: bool = False
     busy: bool = False
     wheels: str = ""
+    watch: bool = False
 
     @property
     def tagged(self) -> frozenset[str]:

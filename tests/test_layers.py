@@ -24,7 +24,7 @@ LAYERS = {
     "verify": 13, "p2p": 13,
     "fleet": 14,
     "report": 15, "binding": 15,
-    "showing": 16,
+    "showing": 16, "watch": 16,
     "commands": 17,
     "trust": 18, "knowledge": 18,
     "init": 19, "past": 19,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.checks import Finding, of_symptom
+from rigwright.checks import Finding
 from rigwright.facts import Facts, driver, grub
 from rigwright.facts import kernel as kernels
 from rigwright.facts import systemd as units
@@ -24,8 +24,9 @@ def command_line_in_force(facts: Facts, *, words: list[KernelWord]) -> Iterator[
     later = missing(words, facts(grub.grub).entry.command_line)
     seen = f"{line}: without {' '.join(lost)}"
     if later:
-        fix = "invoke provision, which writes them into a later file"
-        yield of_symptom("grub.overridden", name, subject, seen, wanted, "inventory", verdict="fail", fix=fix)
+        cause = "grub.cfg does not have them: a later file in /etc/default/grub.d takes them away, or nobody set them"
+        fix = "invoke provision, which writes them into the last file and reboots"
+        yield Finding(name, subject, "fail", seen, wanted, cause, fix, "inventory")
     else:
         cause = "the next boot has them, this one was before"
         yield Finding(name, subject, "fail", seen, wanted, cause, "sudo reboot", "inventory")
@@ -35,7 +36,7 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None
     """The next boot brings a kernel that has the driver's module (where there is a driver), the words, and a grub.cfg that parses.
 
     What its initramfs would load is read before rigwright reboots, not here."""
-    boot, library = facts.all(grub.grub, driver.library_version)
+    boot, library, line = facts.all(grub.grub, driver.library_version, kernels.command_line)
     release = boot.entry.release
     built = facts(kernels.module_version(release, "nvidia"))
     wrong = []
@@ -43,7 +44,8 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None
         wrong.append("grub-script-check refuses /boot/grub/grub.cfg")
     if boot.defaults_error:
         wrong.append(boot.defaults_error.splitlines()[0])
-    if lost := missing(kernel_cmdline or [], boot.entry.command_line):
+    words = kernel_cmdline or []
+    if (lost := missing(words, boot.entry.command_line)) and not missing(words, line):
         wrong.append(f"{release} boots without {' '.join(lost)}")
     if library and not built:
         wrong.append(f"{release} has no nvidia module")

@@ -15,8 +15,8 @@ from rigwright.resolution import moves_it, pinned
 from rigwright.wanted import Driver
 
 
-def loaded(facts: Facts) -> Iterator[Finding]:
-    """The driver is loaded and has the GPUs; where it is not, why: none is installed, none is built for this kernel, Secure Boot
+def loaded(facts: Facts, *, wanted: Driver | None = None) -> Iterator[Finding]:
+    """The driver is loaded and has the GPUs (`wanted`: the one that should be); where it is not, why: none is installed, none is built for this kernel, Secure Boot
     refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
     release, version, bus = facts.all(system.running_kernel, driver.loaded_version, pci.gpus)
     others = sorted({one.driver for one in bus if one.driver not in ("", "nvidia")})
@@ -27,7 +27,10 @@ def loaded(facts: Facts) -> Iterator[Finding]:
     installed = built or any(one.installed for one in packages.values())
     held = f"{', '.join(others)} has the GPUs" if others else "no driver has the GPUs"
     if not installed:
-        yield Finding("driver.loaded", "driver", "info", f"none is installed; {held}", fix="invoke provision")
+        verdict: Verdict = "fail" if wanted else "info"
+        branch, cause = (f"driver {wanted.branch}", "this host was never provisioned") if wanted else ("", "")
+        seen = f"none is installed; {held}"
+        yield Finding("driver.loaded", "driver", verdict, seen, branch, cause, "invoke provision", "inventory")
     elif version or (others and built):
         yield of_symptom(_holder(others), "driver.loaded", "driver", f"{held}, {built} is installed", "nvidia", "host")
     elif not built:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
+from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
 from rigwright.facts import Facts, apt, pci
 from rigwright.facts import machine as machines
@@ -27,8 +28,12 @@ ROUNDING = 0.02
 """The share of memory by which kernels differ in what they keep for themselves (assumed)."""
 
 
-def unchanged(facts: Facts, *, earlier: Past | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Memory, its modules, processors and GPUs are no fewer than in the host's last run, which the controller remembers."""
+def unchanged(
+    facts: Facts, *, earlier: Past | None = None, rig: Rig | None = None, slots: dict[BusId, str] | None = None
+) -> Iterator[Finding]:
+    """Memory, its modules, processors and GPUs are no fewer than in the host's last run, which the controller remembers.
+
+    GPUs at the rig's named positions are left to gpu.present."""
     here = now(facts)
     seen = _said(here)
     if earlier is None:
@@ -41,13 +46,14 @@ def unchanged(facts: Facts, *, earlier: Past | None = None, slots: dict[BusId, s
     if (here.sockets, here.threads) < (earlier.sockets, earlier.threads):
         yield _lost("machine.processor_lost", "processors", _processors(here), _processors(earlier))
     there = [one.split()[0] for one in here.gpus]
-    lost = [one.split() for one in earlier.gpus if one.split()[0] not in there]
+    named = (slots or rig.slots) if rig else {}
+    lost = [one.split() for one in earlier.gpus if one.split()[0] not in there and one.split()[0] not in named]
     for bus_id, device_id in lost:
         model = catalogue.model_of(device_id)
         at = place(bus_id, slots)
         yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
     same = here.memory_mib >= earlier.memory_mib * (1 - ROUNDING) and here.threads >= earlier.threads
-    if same and not lost:
+    if same and not lost and len(here.gpus) >= len(earlier.gpus):
         yield Finding(UNCHANGED, "machine", "pass", seen)
 
 

@@ -148,23 +148,19 @@ def redirection(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
         why = "one GPU" if gpus < 2 else "a virtual machine needs it" if bridges else "no bridge redirects"
         yield Finding("pcie.redirection", "ACS", "pass", why)
         return
-    linked = rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none")
-    switch = f"for bridge in {' '.join(bridges)}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
-    seen = f"{len(bridges)} bridges above the GPUs redirect" + (
-        f"; these GPUs do not need them ({rig.p2p.path})" if linked and rig else ""
-    )
-    line = {"sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000": switch}
-    yield of_symptom(
-        "p2p.acs",
-        "pcie.redirection",
-        "ACS",
-        seen,
-        "none",
-        "catalogue",
-        verdict="info" if linked else "warn",
-        names=line,
-    )
+    short = " ".join(one.removeprefix("0000:") for one in bridges)
+    switch = f"for bridge in {short}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
+    seen = f"{len(bridges)} bridges above the GPUs redirect"
+    if rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none"):
+        seen += f"; these GPUs do not meet there (their way: {_WAYS[rig.p2p.path]})"
+        fix = f"nothing for these GPUs; to have it off until the next boot: {switch}"
+        yield of_symptom("p2p.acs", "pcie.redirection", "ACS", seen, verdict="info", fix=fix)
+    else:
+        line = {"sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000": switch}
+        yield of_symptom("p2p.acs", "pcie.redirection", "ACS", seen, "none", "catalogue", names=line)
 
+
+_WAYS = {"nvlink": "NVLink", "nvswitch": "NVSwitch", "none": "host memory"}
 
 MANY = 100
 """Corrected errors since boot from which a link is called bad; a few come with every training of a link (assumed)."""

@@ -31,6 +31,9 @@ VERDICT = {
     "unknown": "[bold yellow]????[/]",
 }
 
+FOLDED = 4
+"""Up to so many steps of the plan that are not so are shown one by one, as findings; more are one entry."""
+
 _SOURCE = {
     "rig": "by the rig",
     "inventory": "by the inventory",
@@ -56,6 +59,10 @@ class Text:
         """One line, with markup."""
         with self._lock:
             self.console.print(text)
+
+    def plain(self, text: str) -> None:
+        """One line, as it is."""
+        self.line(escape(text))
 
     def heading(self, host: str, address: str, simulated: str) -> None:
         """The first line of a run: host, address, inventory, and SIMULATED where the host itself says so."""
@@ -126,7 +133,7 @@ class Text:
         if self.many and report.findings:
             self.line(f"\n[bold]{escape(report.host.name)}[/]")
         subjects: dict[Finding, list[str]] = {}
-        for one in report.findings:
+        for one in _folded(report.findings):
             same = replace(one, check="", subject="") if one.verdict == "unknown" else one
             subjects.setdefault(same, []).append(one.subject)
         for one, named in subjects.items():
@@ -139,11 +146,13 @@ class Text:
                         self._hanging(f"{word + ':':8}", text)
 
     def _hanging(self, label: str, text: str) -> None:
-        """A dim label and its text, wrapped beside it on a terminal."""
+        """A dim label and its text; on a terminal wrapped beside it, but for what is to be typed: that is copied whole."""
         room = self.console.width - 8 - len(label)
-        lines = textwrap.wrap(text, room) if self.console.is_terminal and room > 30 else [text]
-        for number, line in enumerate(lines):
-            self.line(f"        [dim]{label if number == 0 else ' ' * len(label)}[/]{escape(line)}")
+        wrap = self.console.is_terminal and room > 30 and not label.startswith("do")
+        with self._lock:
+            for number, line in enumerate(textwrap.wrap(text, room) if wrap else [text]):
+                shown = label if number == 0 else " " * len(label)
+                self.console.print(f"        [dim]{shown}[/]{escape(line)}", soft_wrap=True)
 
     def limits(self, report: HostReport) -> None:
         """The table of limits: every GPU with what is in force, and what was wanted where that differs; then who set what."""
@@ -184,6 +193,16 @@ class Text:
         """One message: where, what was found, what was wanted, what to do."""
         before = f"{host}: " if host and not error.where.startswith(host) else ""
         self.line("[bold red]error[/] " + escape(before + str(error)))
+
+
+def _folded(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, many steps of the plan that are not so as one, in the place of the first."""
+    steps = [one for one in findings if one.check == "plan" and one.verdict == "fail"]
+    if len(steps) <= FOLDED:
+        return list(findings)
+    seen = f"{len(steps)} steps are not so: {'; '.join(one.subject for one in steps[:FOLDED])}; ..."
+    whole = Finding("plan", "plan", "fail", seen, fix="invoke plan shows all of them, invoke provision makes them so")
+    return [whole if one is steps[0] else one for one in findings if one is steps[0] or one not in steps]
 
 
 _CLOCKS = ("application_clocks", "locked_graphics", "locked_memory")

@@ -27,6 +27,14 @@ def _ssh() -> Ssh:
     return ssh
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_memory_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What rigwright remembers of the hosts stands in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def lab_root() -> None:
     """Lab tests make mounts and namespaces: without root they fail, they are never skipped."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab import commands, fault, hwstate, inside, login, power
+from rigwright.checks import Finding
+from tests.lab.looked import findings
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -78,9 +80,31 @@ def _as_before(_box: None) -> Iterator[None]:
     healed()
 
 
+def first(*without: str) -> tuple[str, str, str]:
+    """What verify names first: verdict, the catalogue's symptom, and of what. The kernel log keeps the Xids of faults that were
+    healed, until the next boot; verify tells them as warnings, after what is wrong now."""
+    one = findings(NAME, *without)[0]
+    return one.verdict, one.symptom, one.subject
+
+
+def one(check: str) -> Finding:
+    """A check's only finding."""
+    (found,) = (finding for finding in findings(NAME) if finding.check == check)
+    return found
+
+
 def gpus() -> int:
     """How many GPUs nvidia-smi lists."""
     return len(does("nvidia-smi -L").splitlines())
+
+
+def test_a_sound_host_passes() -> None:
+    found = findings(NAME)
+    assert {finding.verdict for finding in found} <= {"pass", "info"}, found
+    assert {finding.check for finding in found if finding.verdict == "info"} == {
+        "machine.unchanged", "pcie.redirection", "health.heat", "cuda.wheels",
+    }  # fmt: skip
+    assert not [finding for finding in findings(NAME) if finding.subject == "machine" and finding.verdict == "info"]
 
 
 def test_the_kernel_log_is_read_by_the_real_programs() -> None:
@@ -122,6 +146,7 @@ def test_gpu_lost() -> None:
     assert "NVRM: Xid (PCI:0000:0a:00): 79" in does("sudo dmesg -l warn")
     assert "!!! Unknown header type 7f" in does("sudo lspci -vvv -s 0a:00.0")
     assert does("sudo lshw -C display -short").count("Tesla V100") == 3
+    assert first() == ("fail", "gpu.off_bus", "SXM2-3 0000:0a:00.0")
     healed("gpu-lost")
     assert gpus() == 4
     assert "Width x16" in does("sudo lspci -vvv -s 0a:00.0")
@@ -135,6 +160,11 @@ def test_slow_links() -> None:
     assert "Speed 8GT/s, Width x1 (downgraded)" in does("sudo lspci -vvv -s 07:00.0")
     assert "Speed 8GT/s, Width x1" in does("sudo lspci -vvv -s 05:10.0")
     assert "Speed 2.5GT/s (downgraded), Width x16" in does("sudo lspci -vvv -s 06:00.0")
+    found = [finding for finding in findings(NAME) if finding.verdict == "fail"]
+    assert [(finding.symptom, finding.subject) for finding in found] == [
+        ("pcie.slow", "SXM2-1 0000:06:00.0"),
+        ("pcie.narrow", "SXM2-2 0000:07:00.0"),
+    ]
     healed()
     assert set(does(query).splitlines()) == {"3, 16"}
 
@@ -147,6 +177,7 @@ def test_between_gpus() -> None:
     assert does("nvidia-smi nvlink -s -i 3").count("<inactive>") == 1
     assert "GPU3\tNV1\tNV2\tNV2\t X" in does("nvidia-smi topo -m")
     assert "Xid (PCI:0000:0b:00): 74" in does("sudo dmesg")
+    assert first() == ("fail", "nvlink.inactive", "SXM2-4 0000:0b:00.0")
     for name in ("slow-link", "nccl-irq-hang"):
         put(name)
     state = hwstate.values(power.the(NAME).hw)
@@ -157,6 +188,12 @@ def test_heat_power_and_memory() -> None:
     for number, name in enumerate(("power-brake", "ecc", "remap-pending", "gpu-hot")):
         put(name, number)
     assert does("nvidia-smi -q -i 0 -d PERFORMANCE | grep -E 'Brake|HW Slow'").count(": Active") == 2
+    found = {
+        finding.subject.split()[0]: finding.symptom for finding in findings(NAME, "health.xids") if finding.symptom
+    }
+    assert (found["SXM2-1"], found["SXM2-2"]) == ("power.brake", "ecc.uncorrectable")
+    assert found["SXM2-3"] == "ecc.retirement_pending"
+    assert one("health.heat").verdict == "info"
     query = "nvidia-smi --format=csv,noheader --query-gpu="
     assert does(query + "ecc.errors.uncorrected.volatile.total,ecc.errors.corrected.aggregate.total -i 1") == "2, 117\n"
     assert "Pending Page Blacklist            : Yes" in does("nvidia-smi -q -i 2 -d PAGE_RETIREMENT")
@@ -167,6 +204,13 @@ def test_heat_power_and_memory() -> None:
     assert does(thermal) == "33, Not Active\n"
     hwstate.edit(power.the(NAME).hw, volatile={"gpu3.load": 100, "gpu2.load": 100})
     assert does(thermal) == "89, Active\n"
+    healed("power-brake")
+    healed("ecc")
+    assert first() == ("fail", "thermal.hardware", "SXM2-4 0000:0b:00.0")
+    assert (one("health.heat").symptom, one("health.heat").source) == ("thermal.one_hotter", "peers")
+    healed("gpu-hot")
+    assert first() == ("warn", "ecc.retirement_pending", "SXM2-3 0000:0a:00.0")
+    put("gpu-hot", 3)
     clocks = does(query + "clocks.sm -i 2,3").split()
     assert int(clocks[0]) == 2 * int(clocks[2])
     hwstate.edit(power.the(NAME).hw, volatile={"gpu3.load": "", "gpu2.load": ""})
@@ -176,8 +220,15 @@ def test_acs_on() -> None:
     count = "sudo lspci -vvv | grep -c 'ACSCtl:.*SrcValid+.*ReqRedir+'"
     does("for b in 05:08.0 05:10.0 09:08.0 09:10.0; do sudo setpci -s $b ECAP_ACS+0x6.w=0; done")
     before = does(count)
+    for b in ("04:00.0", "08:00.0", "00:02.0", "00:03.0"):
+        does(f"sudo setpci -s {b} ECAP_ACS+0x6.w=0")
+    assert one("pcie.redirection").verdict == "pass"
+    for b in ("04:00.0", "08:00.0", "00:02.0", "00:03.0"):
+        does(f"sudo setpci -s {b} ECAP_ACS+0x6.w=1d")
     put("acs-on")
     assert int(does(count)) == int(before) + 4 == 8
+    assert first("machine.unchanged", "health.xids") == ("info", "p2p.acs", "ACS")
+    assert one("pcie.redirection").seen.startswith("8 bridges")
     healed("acs-on")
     assert does(count) == before
 
@@ -192,6 +243,10 @@ def test_library_moved() -> None:
     assert "Commandline: /usr/bin/unattended-upgrade\n" in history
     assert "libnvidia-compute-535:amd64 (535.261.03-0ubuntu1, 535.262.01-0ubuntu1)" in history
     assert does("modinfo -F version nvidia; cat /sys/module/nvidia/version").split() == ["535.262.01", "535.261.03"]
+    moved = findings(NAME)[0]
+    assert (moved.verdict, moved.symptom, moved.fix[:11]) == ("fail", "driver.mismatch", "sudo reboot")
+    assert "libnvidia-compute-535 535.261.03-0ubuntu1 -> 535.262.01-0ubuntu1 on " in moved.seen
+    assert "by /usr/bin/unattended-upgrade" in moved.seen
     (status,) = (one for one in commands.status() if one.name == NAME)
     assert (status.loaded, status.installed, status.faults) == ("535.261.03", "535.262.01", ("library-moved",))
     assert "driver 535.261.03, installed 535.262.01" in str(status)
@@ -205,6 +260,8 @@ def test_dkms_broken() -> None:
     assert does("dpkg-query -W -f '${db:Status-Abbrev}' nvidia-dkms-535").strip() == "iF"
     assert "Sub-process /usr/bin/dpkg returned an error code" in does("sudo apt-get install -y lshw", 100)
     assert gpus() == 4, "the loaded module stays"
+    assert first()[:2] == ("fail", "apt.half_installed")
+    assert [finding.symptom for finding in findings(NAME)[1:2]] == ["dkms.build_failed"]
     healed()
     assert does("dkms status").strip().endswith("installed")
 
@@ -216,6 +273,7 @@ def test_nouveau_bound() -> None:
     assert "could not insert 'nvidia': No such device" in does("sudo modprobe nvidia", 1)
     assert "NVRM: The NVIDIA probe routine was not called for 4 device(s)." in does("sudo dmesg")
     assert does("lsinitramfs /boot/initrd.img-$(uname -r) | grep -c nouveau.ko") == "1\n"
+    assert first() == ("fail", "module.other_driver_bound", "driver")
     healed()
     assert gpus() == 4
 
@@ -225,6 +283,7 @@ def test_packages_and_disk() -> None:
     said = does("sudo apt-get install -y lshw", 100)
     assert "Could not get lock /var/lib/dpkg/lock-frontend. It is held by process" in said
     assert "(unattended-upgr)" in said
+    assert first()[:2] == ("warn", "apt.locked")
     healed()
     put("archive-gone")
     assert "no longer has a Release file" in does("sudo apt-get update", 100)
@@ -248,6 +307,7 @@ def test_packages_and_disk() -> None:
     put("disk-full")
     assert "100% /var" in does("df -Pm /var")
     assert "No space left on device" in does("sudo apt-get install -y build-essential", 100)
+    assert first() == ("fail", "disk.full", "/var")
     healed()
     does("sudo apt-get -s install build-essential")
 
@@ -279,6 +339,19 @@ def test_what_the_next_boot_brings() -> None:
     assert does("free -g").split()[7] == "112"
     assert "iommu=pt" not in does("cat /proc/cmdline")
     assert "iommu: Default domain type: Translated" in does("sudo dmesg")
+    failed = [finding for finding in findings(NAME) if finding.verdict == "fail"]
+    assert [(finding.symptom, finding.subject) for finding in failed] == [
+        ("gpu.missing", "GPUs"),
+        ("gpu.missing", "SXM2-2 0000:07:00.0"),
+        ("gpu.missing", "SXM2-4 0000:0b:00.0"),
+        ("machine.memory_lost", "memory"),
+        ("pcie.narrow", "SXM2-3 0000:0a:00.0"),
+        ("", "/proc/cmdline"),
+    ]
+    assert "missing: DIMM_" in failed[3].seen
+    assert failed[5].fix.startswith("invoke provision")
+    (translated,) = (finding for finding in findings(NAME) if finding.verdict == "warn")
+    assert (translated.symptom, translated.seen) == ("p2p.iommu_translated", "on, DMA-FQ: it translates")
     healed("gpu-missing")
     reboot()
     assert gpus() == 4, "half-return is of one boot"
@@ -294,6 +367,7 @@ def test_secure_boot() -> None:
     assert "could not insert 'nvidia': Key was rejected by service" in does("sudo modprobe nvidia", 1)
     assert "Loading of module with unavailable key is rejected" in does("sudo dmesg")
     assert does("od -An -t u1 -j 4 -N 1 /sys/firmware/efi/efivars/SecureBoot-*").strip() == "1"
+    assert first() == ("fail", "secureboot.mok", "driver")
     healed()
     reboot()
     assert gpus() == 4

@@ -152,7 +152,7 @@ def test_nobody_is_disturbed(badge: str, ssh: Ssh) -> None:
     ],
 )
 def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, subject: str, words: str) -> None:
-    fault(badge, name, gpu, print)
+    fault.fault(badge, name, gpu, print)
     try:
         began = time.monotonic()
         host, _ = _peers(badge)
@@ -165,7 +165,7 @@ def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, 
         assert worst["fix"]
         assert ssh(badge, LEFT).stdout == "inactive\n"
     finally:
-        heal(badge, name, print)
+        fault.heal(badge, name, print)
 
 
 def test_settings_that_somebody_left(badge: str, ssh: Ssh) -> None:
