@@ -108,7 +108,7 @@ def _granted(rig: Rig, pair: Pair, models: tuple[Model | None, Model | None], li
         return True
     if rig.p2p.path == "none":
         return False
-    if rig.p2p.path == "measure" or pair.grant.distance in ("SYS", "NODE"):
+    if rig.p2p.path == "measure" or pair.grant.distance == "SYS":
         return None
     ways = {model.p2p.pcie if model else "measure" for model in models}
     return False if "denied" in ways else None if "measure" in ways else True

@@ -204,13 +204,17 @@ _RENAMED = {"from": "start", "to": "end"}
 
 def read(text: str) -> Document:
     """The document of that JSON text, strict: a key more or less is refused. Raises ValueError."""
-    given = json.loads(text)
-    if not isinstance(given, dict):
-        raise ValueError("no JSON object")
     try:
+        given = json.loads(text)
+        if not isinstance(given, dict):
+            raise ValueError("no JSON object")
         found: Document = convert(_harmless(given), Document, "the test's document", "")
     except InputError as error:
         raise ValueError(str(error).replace("\n  wanted:", ", not")) from None
+    except KeyError as key:
+        raise ValueError(f"unknown key {key}") from None
+    except RecursionError:
+        raise ValueError("nested without end") from None
     if found.schema != 1:
         raise ValueError(f"schema {found.schema}, not 1")
     known = {gpu.index for gpu in found.gpus}
