@@ -291,6 +291,18 @@ def test_playbook_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[
     assert "playbooks/provison.yml is not there" in error["found"]
 
 
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("/no/such/folder/x.html", "the directory /no/such/folder is not there"), ("-", "'-' is no file"), ("/tmp", "'/tmp' is no file")],
+)  # fmt: skip
+def test_html_that_cannot_be_written_is_told_before_the_run(
+    files: Files, capsys: pytest.CaptureFixture[str], connections: list[str], file: str, words: str
+) -> None:
+    assert commands.run("verify", host="one", inventory=str(files.inventory), html=file) == 1
+    assert words in capsys.readouterr().out
+    assert connections == []
+
+
 def test_json_to_a_folder_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         commands.run(commands.Said("plan", host="nope", inventory=str(files.inventory), json="/no/such/folder/x.json"))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,32 @@ def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
     assert moving == ""
     assert "535.261.03" in ssh(badge, "cat /proc/driver/nvidia/version").stdout
     assert ssh(badge, "systemctl is-active gpu-limits.service").stdout.strip() == "active"
+
+
+def test_the_report_page_and_the_acceptance_sheet(badge: str, ssh: Ssh, tmp_path: Path) -> None:
+    page, sheet = tmp_path / "page.html", tmp_path / "sheet.html"
+    found = document("verify", "--host", badge, "--quick", "--html", str(page))
+    machine = found["hosts"][badge]["machine"]
+    serials = ssh(badge, "nvidia-smi --query-gpu=serial --format=csv,noheader").stdout.split()
+    assert [one["serial"] for one in machine["gpus"]] == serials
+    assert [one["position"] for one in machine["gpus"]] == ["SXM2-1", "SXM2-2", "SXM2-3", "SXM2-4"]
+    assert [(one["up"], one["down"], one["wanted"]) for one in machine["nvlinks"]] == [(2, 0, 2)] * 6
+    assert {one["host_bridge"] for one in machine["bus"]} == {"pci0000:00"}
+    assert machine["unknown"] == {}
+    assert all(serial in page.read_text() for serial in serials)
+    done = invoke("accept", "--host", badge, "--quick", "--html", str(sheet))
+    assert done.returncode == 0, done.stdout
+    assert "no flaw found" in done.stdout
+    assert all(serial in done.stdout and serial in sheet.read_text() for serial in serials)
+    assert "Sign-off" in sheet.read_text()
+    fault.fault(badge, "nvlink-down", "1", print)
+    fault.fault(badge, "gpu-lost", "3", print)
+    done = invoke("accept", "--host", badge, "--quick", "--html", str(sheet))
+    fault.heal(badge, "", print)
+    assert done.returncode == 2
+    assert "GPU is lost" in done.stdout
+    assert "1 of 2" in sheet.read_text()
+    assert all(serial in sheet.read_text() for serial in serials[:3])
 
 
 def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
