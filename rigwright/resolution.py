@@ -164,19 +164,27 @@ def _sourced(facts: Facts, driver: Driver, wanted: tuple[tuple[str, ...], ...], 
     offered_by: dict[str, archive.Archive] = {}
     if driver.source.startswith("/"):
         remote = archive.Repository(f"file:{driver.source}", "", "")
+
+    def theirs(source: str) -> bool:
+        return source.startswith(remote.url)
+
+    def own(source: str) -> bool:  # a source of NVIDIA's that somebody has set up is not the distribution
+        return not theirs(source) and "/compute/cuda/repos/" not in source
+
+    if driver.source.startswith("/"):
         offered_by[driver.source] = facts(archive.offered(names, remote))
-        if choice := built_here(offered_by[driver.source], driver, wanted, remote.url):
+        if choice := built_here(offered_by[driver.source], driver, wanted, theirs):
             return _Found(choice, driver.source, "the inventory says so", remote)
     if driver.source in ("auto", "distribution"):
         offered_by["distribution"] = facts(archive.offered(names))
-        if choice := built_here(offered_by["distribution"], driver, wanted, ""):
+        if choice := built_here(offered_by["distribution"], driver, wanted, own):
             return _Found(choice, "distribution", "the distribution's archive has the real branch")
     if driver.source in ("auto", "cuda"):
         offered_by["cuda"] = facts(archive.offered(names, remote))
         only = transitional(offered_by.get("distribution"))
         reason = "the inventory says so" if driver.source == "cuda" else "the distribution's archive does not have it"
         reason = f"the distribution's {only} is only transitional" if only else reason
-        if choice := built_here(offered_by["cuda"], driver, wanted, remote.url):
+        if choice := built_here(offered_by["cuda"], driver, wanted, theirs):
             return _Found(choice, "cuda", reason, remote)
     raise nowhere(driver, offered_by)
 
