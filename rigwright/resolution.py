@@ -57,12 +57,16 @@ class Resolution:
     kernel: str = ""
     not_from: str = ""
 
+    def of_release(self, name: str) -> bool:
+        """Whether a package of the closure is of the driver's release; the others have versions of their own."""
+        return upstream(self.closure[name]) == self.version
+
     @property
-    def modules(self) -> dict[str, list[str]]:
-        """The packages with versions of their own, by version: built modules, and the kernel that they are for."""
+    def beside(self) -> dict[str, list[str]]:
+        """Those others by version: Debian's nvidia-persistenced, built modules and the kernel that they are for."""
         found: dict[str, list[str]] = {}
         for name, version in sorted(self.closure.items()):
-            if name.startswith("linux-"):
+            if not self.of_release(name):
                 found.setdefault(version, []).append(name)
         return found
 
@@ -255,9 +259,9 @@ def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease
     closure = {
         move.name: move.version
         for move in plan.moves
-        if move.version and (upstream(move.version) == version or move.name in own)
+        if move.version and (upstream(move.version) == version or move.name in (*own, *BESIDE))
     }
-    closure.update({name: each for name, each in packages.items() if upstream(each) == version or name in own})
+    closure.update(packages)
     return Resolution(version, found.source, found.reason, closure, found.choice.kernel, other)
 
 
