@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
@@ -29,9 +29,10 @@ def fits(version: str, driver: Driver) -> bool:
 
 
 def built_here(
-    offered: Archive | None, driver: Driver, wanted: Sequence[Sequence[str]], only_from: str
+    offered: Archive | None, driver: Driver, wanted: Sequence[Sequence[str]], from_here: Callable[[str], bool]
 ) -> Choice | None:
-    """Of the first family whose every member is real, each member's version: all the first one's, where it is offered.
+    """Of the first family whose every member is real, each member's version: all the first one's, where it is offered by a
+    source of the right kind.
 
     (Debian gives nvidia-persistenced versions of its own; then the newest of the branch.)
     """
@@ -40,8 +41,7 @@ def built_here(
     for family in wanted:
         real = {name: [found for found in offered.versions.get(name, ()) if not found.transitional] for name in family}
         for first in real[family[0]]:
-            here = not only_from or first.source.rstrip("/").startswith(only_from)
-            if not here or not fits(upstream(first.version), driver):
+            if not from_here(first.source.rstrip("/")) or not fits(upstream(first.version), driver):
                 continue
             chosen = {name: _beside(first, name, real[name], driver.branch) for name in family}
             if all(chosen.values()):

@@ -57,12 +57,16 @@ class Resolution:
     kernel: str = ""
     not_from: str = ""
 
+    def of_release(self, name: str) -> bool:
+        """Whether a package of the closure is of the driver's release; the others have versions of their own."""
+        return upstream(self.closure[name]) == self.version
+
     @property
-    def modules(self) -> dict[str, list[str]]:
-        """The packages with versions of their own, by version: built modules, and the kernel that they are for."""
+    def beside(self) -> dict[str, list[str]]:
+        """Those others by version: Debian's nvidia-persistenced, built modules and the kernel that they are for."""
         found: dict[str, list[str]] = {}
         for name, version in sorted(self.closure.items()):
-            if name.startswith("linux-"):
+            if not self.of_release(name):
                 found.setdefault(version, []).append(name)
         return found
 
@@ -164,19 +168,27 @@ def _sourced(facts: Facts, driver: Driver, wanted: tuple[tuple[str, ...], ...], 
     offered_by: dict[str, archive.Archive] = {}
     if driver.source.startswith("/"):
         remote = archive.Repository(f"file:{driver.source}", "", "")
+
+    def theirs(source: str) -> bool:
+        return source.startswith(remote.url)
+
+    def own(source: str) -> bool:  # a source of NVIDIA's that somebody has set up is not the distribution
+        return not theirs(source) and "/compute/cuda/repos/" not in source
+
+    if driver.source.startswith("/"):
         offered_by[driver.source] = facts(archive.offered(names, remote))
-        if choice := built_here(offered_by[driver.source], driver, wanted, remote.url):
+        if choice := built_here(offered_by[driver.source], driver, wanted, theirs):
             return _Found(choice, driver.source, "the inventory says so", remote)
     if driver.source in ("auto", "distribution"):
         offered_by["distribution"] = facts(archive.offered(names))
-        if choice := built_here(offered_by["distribution"], driver, wanted, ""):
+        if choice := built_here(offered_by["distribution"], driver, wanted, own):
             return _Found(choice, "distribution", "the distribution's archive has the real branch")
     if driver.source in ("auto", "cuda"):
         offered_by["cuda"] = facts(archive.offered(names, remote))
         only = transitional(offered_by.get("distribution"))
         reason = "the inventory says so" if driver.source == "cuda" else "the distribution's archive does not have it"
         reason = f"the distribution's {only} is only transitional" if only else reason
-        if choice := built_here(offered_by["cuda"], driver, wanted, remote.url):
+        if choice := built_here(offered_by["cuda"], driver, wanted, theirs):
             return _Found(choice, "cuda", reason, remote)
     raise nowhere(driver, offered_by)
 
@@ -247,9 +259,9 @@ def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease
     closure = {
         move.name: move.version
         for move in plan.moves
-        if move.version and (upstream(move.version) == version or move.name in own)
+        if move.version and (upstream(move.version) == version or move.name in (*own, *BESIDE))
     }
-    closure.update({name: each for name, each in packages.items() if upstream(each) == version or name in own})
+    closure.update(packages)
     return Resolution(version, found.source, found.reason, closure, found.choice.kernel, other)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.checks import Finding, Verdict, of_symptom
-from rigwright.facts import Facts, driver, grub, history, log, pci
+from rigwright.facts import Facts, Unavailable, driver, grub, history, log, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
@@ -153,3 +154,31 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
         "a held kernel gets no fixes",
         "invoke provision" if free or not day else "name a newer driver version: driver and kernel move together",
     )
+
+
+def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
+    """unattended-upgrades leaves every package of the pin alone, by what apt's whole configuration comes to.
+
+    Unknown while there is no pin.
+    """
+    found = pinned(facts, driver)
+    if found is None:
+        raise Unavailable("known when the driver is pinned")
+    patterns = facts(dpkg.unattended_blocked)
+    free = sorted(name for name in found.closure if not any(_begins(pattern, name) for pattern in patterns))
+    yield Finding(
+        "driver.unattended_blocked",
+        "unattended-upgrades",
+        "fail" if free else "pass",
+        f"may move {', '.join(free[:4])}" if free else f"leaves all {len(found.closure)} packages alone",
+        "leaves the driver alone",
+        "another file of /etc/apt/apt.conf.d may clear the list" if free else "",
+        "invoke provision; apt-config dump Unattended-Upgrade::Package-Blacklist" if free else "",
+    )
+
+
+def _begins(pattern: str, name: str) -> bool:
+    try:
+        return bool(re.match(pattern, name))
+    except re.error:  # unattended-upgrades takes such a one for nothing, too
+        return False

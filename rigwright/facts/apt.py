@@ -149,6 +149,18 @@ next_upgrade = Fact(
 )
 
 
+def _patterns(result: Result) -> tuple[str, ...]:
+    if result.code != 0:
+        raise ValueError(result.error_text)
+    return tuple(re.findall(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', result.text, re.MULTILINE))
+
+
+unattended_blocked = Fact(
+    "apt.unattended_blocked", command("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist"), _patterns
+)
+"""What unattended-upgrades is told to leave alone, of all of apt's configuration: expressions for how a name begins."""
+
+
 @dataclass(frozen=True)
 class Holder:
     """A process that holds a lock of apt or dpkg."""

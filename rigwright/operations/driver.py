@@ -98,11 +98,11 @@ def repository_present(
 def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """apt's preferences hold the whole closure at one version and keep every other branch out."""
     found = resolved(facts, driver, cuda_repository)
-    names = sorted(name for name in found.closure if not name.startswith("linux-"))
+    names = sorted(name for name in found.closure if found.of_release(name))
     kept_out = block(facts(system.os_release))
     version = f"{found.version}*"
     more = {"block": kept_out, "not_from": found.not_from}
-    for change in apt.pin(facts, name=PIN, packages=names, version=version, also=found.modules, **more):
+    for change in apt.pin(facts, name=PIN, packages=names, version=version, also=found.beside, **more):
         origin = f" from {found.source} ({found.reason})" if found.source else ""
         after = f"{found.version}{origin}, {len(found.closure)} packages"
         yield Change(change.action, change.subject, "", after, change.commands)
@@ -123,7 +123,7 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         freed = _freed(facts, others, found.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
-        exact = [name for name in found.closure if found.source or name.startswith("linux-")]
+        exact = [name for name in found.closure if found.source or not found.of_release(name)]
         words = [f"{name}={found.closure[name]}" if name in exact else name for name in found.closure]
         yield Change(
             "change" if before else "add",
@@ -172,8 +172,9 @@ def _right(name: str, package: dpkg.Package | None, found: Resolution) -> bool:
     """Whether a package is there at its version; of the driver's own only the release counts."""
     if package is None or not package.installed:
         return False
-    version = package.version.split(":")[-1]
-    return version == found.closure[name] if name.startswith("linux-") else version.startswith(found.version)
+    if not found.of_release(name):
+        return package.version == found.closure[name]
+    return package.version.split(":")[-1].startswith(found.version)
 
 
 _RELOAD = """
