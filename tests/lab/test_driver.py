@@ -189,7 +189,7 @@ def fleet(folder: Path) -> dict[str, Any]:
     words = ("--inventory", where, "--host", "all", "--yes")
     first, second = (document("provision", *words, deadline=DEADLINE_S) for _ in range(2))
     more = {
-        "licence": "modinfo -F license nvidia || :",
+        "licence": "modinfo -F license nvidia 2>/dev/null || modinfo -F license nvidia-current",
         "manager": "systemctl is-active nvidia-fabricmanager || :",
     }
     became = {name: state(name) | {key: root(name, ask).strip() for key, ask in more.items()} for name in FLEET}
