@@ -24,8 +24,8 @@ _TITLES = {
     "driver.library_version": "driver's library",
     "driver.secure_boot": "Secure Boot",
     "machine.machine": "machine",
-    "gpu.gpus": "GPU",
-    "card.cards": "GPU",
+    "gpu.gpus": "",
+    "card.cards": "",
 }
 _SEPARATORS = re.compile(r"[_.\[\]]+")
 _MOMENTARY = ("index", "lost", "bus_id")

@@ -109,17 +109,18 @@ class History:
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
     def last(self, host: str, name: str, address: str = "", at: datetime.datetime | None = None) -> Seen | None:
-        """What a fact was when it was last seen, by a run that is over; with `at`, by one until then. None when no run saw it.
+        """What a fact was when it was last seen, by a run that is over; None when no run saw it.
 
-        Without an address it is the machine of that name that was seen last.
+        With `at` it is what the fact was at that time, and where no run saw it by then, what it was first of all. Without an
+        address it is the machine of that name that was seen last.
         """
         until = at.timestamp() if at else float("inf")
         with schema.named(self.path):
             row = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
-                " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ? AND first_seen <= ?"
-                " ORDER BY min(last_seen, ?) DESC, fact.id DESC LIMIT 1",
-                (host, address, address, name, until, until),
+                " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ?"
+                " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, -fact.id LIMIT 1",
+                (host, address, address, name, until, until, until),
             ).fetchone()
         return Seen(json.loads(row[0]), _time(row[1]), _time(row[2]), row[3]) if row else None
 

@@ -1,0 +1,122 @@
+"""A few hosts compared: what differs is named, and only that; and the history has it afterwards."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import commands, power
+from lab.paths import KNOWN_HOSTS, SSH_KEY
+from tests.lab.conftest import Ssh
+from tests.lab.rw import document, invoke
+from tests.lab.test_rigs import Server
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+RIG = "rtx-4090"
+NAMES = ("t-one", "t-two", "t-three")
+PLAY = "- name: A play\n  hosts: all\n  tasks:\n    - name: Room\n      file.directory: {path: /srv}\n"
+
+
+class Named(Server):
+    """A host of the rig under another name than the rig's."""
+
+    def __init__(self, name: str, ssh: Ssh) -> None:
+        super().__init__(RIG, ssh)
+        self.host = name
+
+
+@pytest.fixture(scope="module")
+def servers(lab_root: None, ssh: Ssh) -> Iterator[dict[str, Named]]:  # noqa: ARG001
+    """Three hosts of one rig with a driver that is loaded."""
+    made = {name: Named(name, ssh) for name in NAMES}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Named.boots, made.values()))
+        list(pool.map(Named.has_the_driver, made.values()))
+    yield made
+    for name in NAMES:
+        commands.down(name=name, say=print)
+
+
+@pytest.fixture(scope="module")
+def given(servers: dict[str, Named], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Words of the command line: an inventory of the three and of one that does not answer, and a play."""
+    folder = tmp_path_factory.mktemp("fleet")
+    hosts: dict[str, dict[str, Any]] = {name: {"ansible_host": str(power.the(name).address)} for name in servers}
+    hosts["t-away"] = {"ansible_host": str(power.the("t-one").address), "ansible_port": 9}
+    common = {
+        "ansible_user": "ubuntu",
+        "ansible_ssh_private_key_file": str(SSH_KEY),
+        "ssh_known_hosts": str(KNOWN_HOSTS),
+        "ansible_become_password": "hunter2",
+    }
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"rack": {"hosts": hosts, "vars": common}}))
+    (folder / "play.yml").write_text(PLAY)
+    return {
+        "inventory": str(folder / "hosts.yml"),
+        "playbook": str(folder / "play.yml"),
+        "history": str(folder / "history.sqlite"),
+    }
+
+
+def _check(given: dict[str, str], *words: str) -> dict[str, Any]:
+    words = ("--inventory", given["inventory"], "--playbook", given["playbook"], *words)
+    return document("fleet.check", *words, RIGWRIGHT_HISTORY=given["history"])
+
+
+def _told(found: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    return {
+        name: [(one["check"], one["subject"]) for one in host["findings"] if one["verdict"] != "pass"]
+        for name, host in found["hosts"].items()
+    }
+
+
+def test_machines_that_are_alike(given: dict[str, str]) -> None:
+    found = _check(given)
+    assert _told(found) == {"t-one": [], "t-two": [], "t-three": [], "t-away": []}
+    assert found["exit_code"] == 3
+    assert [host["status"] for host in found["hosts"].values()] == ["unreachable", "ok", "ok", "ok"]
+    assert max(host["round_trips"] for host in found["hosts"].values()) == 1
+
+
+def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dict[str, Named]) -> None:
+    """A card of t-two is another one, t-three has another power limit and a play's folder closed; then nothing is new."""
+    board = power.the("t-two").hw / "board.conf"
+    old = servers["t-two"].does("nvidia-smi --query-gpu=uuid --format=csv,noheader").split()[0]
+    new = "GPU-0badcafe" + old[12:]
+    servers["t-two"].does("sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia 2>/dev/null; :")
+    board.write_text(board.read_text().replace(old, new))
+    servers["t-two"].does("sudo modprobe nvidia")
+    servers["t-three"].does("sudo nvidia-smi -pm 1 >/dev/null; sudo nvidia-smi -i 0 -pl 250 && sudo chmod 700 /srv")
+    found = _check(given)
+    assert found["exit_code"] == 3
+    told = _told(found)
+    at = found["hosts"]["t-two"]["kept"]["gpu.gpus"][0]["bus_id"]
+    assert told["t-one"] == told["t-away"] == []
+    assert sorted(told["t-two"]) == [("fleet.gpus", f"{at} {new[:12]}"), ("fleet.gpus", f"{at} {old[:12]}")]
+    assert {check for check, _ in told["t-three"]} == {"plan", "fleet.past", "fleet.peers"}
+    text = invoke(
+        "fleet.check", "--inventory", given["inventory"], "--playbook", given["playbook"], "--since", "2020-01-01",
+        RIGWRIGHT_HISTORY=given["history"],
+    )  # fmt: skip
+    assert text.returncode == 3
+    assert "DRIFT  t-three" in text.stdout
+    assert "away   t-away" in text.stdout
+    assert "4 hosts" in text.stdout
+
+
+def test_the_history_has_it(given: dict[str, str]) -> None:
+    history = {"RIGWRIGHT_HISTORY": given["history"]}
+    listed = invoke("history.list", **history)
+    assert listed.stdout.count("fleet.check") == 3, listed.stdout
+    changed = document("history.diff", "t-two", "--since", "1d", **history)["changed"]
+    assert {"new", "gone"} <= {one["after"] for one in changed}
+    assert "250" in invoke("history.diff", "t-three", **history).stdout
+    shown = invoke("history.show", "last", **history)
+    assert "t-away" in shown.stdout
+    with sqlite3.connect(given["history"]) as database:
+        assert "hunter2" not in "\n".join(database.iterdump())
