@@ -298,7 +298,7 @@ def test_playbook_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[
 def test_html_that_cannot_be_written_is_told_before_the_run(
     files: Files, capsys: pytest.CaptureFixture[str], connections: list[str], file: str, words: str
 ) -> None:
-    assert commands.run("verify", host="one", inventory=str(files.inventory), html=file) == 1
+    assert commands.run(commands.Said("verify", host="one", inventory=str(files.inventory), html=file)) == 1
     assert words in capsys.readouterr().out
     assert connections == []
 

@@ -112,11 +112,15 @@ _BOARD = 'for name in sys_vendor product_name board_name; do cat "/sys/class/dmi
 _BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer", "default string", "not specified")
 
 
-def _board(result: Result) -> Board:
-    lines = [printable(line) for line in result.text.split("\n")]
-    if len(lines) < 3:
+def _three(text: str) -> list[str]:
+    if text.count("\n") < 3:
         raise ValueError("not three lines")
-    return Board(*("" if line.lower() in _BLANKS else line for line in lines[:3]))
+    return [printable(line) for line in text.split("\n")[:3]]
+
+
+def _board(result: Result) -> Board:
+    lines = _three(result.text)
+    return Board(*("" if line.lower() in _BLANKS else line for line in lines))
 
 
 board = Fact("os.board", script(_BOARD), _board, kept=whole)
@@ -138,10 +142,7 @@ _FIRMWARE = (
 
 
 def _firmware(result: Result) -> Firmware:
-    lines = [printable(line) for line in result.text.split("\n")]
-    if len(lines) < 3:
-        raise ValueError("not three lines")
-    return Firmware(*lines[:3])
+    return Firmware(*_three(result.text))
 
 
 firmware = Fact("os.firmware", script(_FIRMWARE), _firmware, kept=whole)
