@@ -201,7 +201,7 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
         yield _error(run, subject, f"rank {errors[0].rank} at {errors[0].stage}: {errors[0].error}")
     elif (bad := _failed(run, TORCH, subject, loaded)) is not None:
         yield bad
-    elif not ranks or any(not rank.ok for rank in ranks):
+    elif len(ranks) != len(document.look.gpus if document.look else ()) or any(not rank.ok for rank in ranks):
         yield Finding(TORCH, subject, "unknown", "it ended, and not every rank says how", "data compared", "", AGAIN)
     else:
         past = _past_nvlink(run, TORCH, subject, _linked(rig, slots, [one.bus_id for one in bus]))

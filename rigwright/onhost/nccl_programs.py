@@ -252,7 +252,7 @@ def nccl_tests(runner, options):
     for name in PROGRAMS:
         if found[name]:
             words = ["-b", "8M", "-e", "256M", "-f", "2", "-g", str(options.gpus), "-c", "1", "-n", "10", "-w", "2"]
-            document["runs"].append(runner.run(name, [found[name], *words], PROGRAM_S))
+            document["runs"].append(runner.run(name, [found[name], *words], options.program_timeout_s))
         else:
             missing = {"program": name, "path": None, "outcome": "not run", "code": None, "seconds": 0.0, "limit_s": 0}
             missing.update(stdout="", stderr="", error="not on the host", transports={}, warnings=[])
@@ -274,14 +274,14 @@ def torch(runner, options):
     document = {"schema": 1, "gpus": options.gpus, "python": python, "user": user, "look": None, "ranks": []}
     document.update(collective=None, left_behind=runner.left_behind)
     seen = os.path.join(runner.place("seen"), "look")
-    document["started"] = runner.run("look", [python, program, "look", seen], LOOK_S)
+    document["started"] = runner.run("look", [python, program, "look", seen], min(LOOK_S, options.program_timeout_s))
     document["look"] = look = parsed(seen)
     if look and look["gpus"] and look["nccl"] and not look["error"]:
         places = runner.place("ranks")
         # torchrun, by the module's name: the script may not be installed. Old ones know only the underscores.
         argv = [python, "-m", "torch.distributed.run", "--nnodes=1", "--nproc_per_node=%d" % len(look["gpus"])]
         argv += ["--master_addr=127.0.0.1", "--master_port=%d" % free_port(), program, "rank", places]
-        document["collective"] = runner.run("torchrun", argv, PROGRAM_S, OMP_NUM_THREADS="1")
+        document["collective"] = runner.run("torchrun", argv, options.program_timeout_s, OMP_NUM_THREADS="1")
         ranks = (parsed(os.path.join(places, "rank.%d" % rank)) for rank in range(len(look["gpus"])))
         document["ranks"] = [rank for rank in ranks if rank]
     return document
@@ -314,6 +314,7 @@ def options_of(words):
         "--user", default=os.environ.get("RIGWRIGHT_USER"), help="run the programs as this user, when this is root"
     )
     parser.add_argument("--timeout-s", type=float, default=700, help="for all of it (700)")
+    parser.add_argument("--program-timeout-s", type=float, default=PROGRAM_S, help="for each program (%d)" % PROGRAM_S)
     options = parser.parse_args(words)
     if options.what == "torch" and not options.python:
         parser.error("torch wants --python PATH")
