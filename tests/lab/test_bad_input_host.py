@@ -65,6 +65,7 @@ def inventory(bad: str, tmp_path: Path) -> Inventory:
     groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
     given = groups["gpu"]["hosts"][bad] | yaml.safe_load((INVENTORY / "host_vars" / f"{bad}.yml").read_text())
     given["ssh_known_hosts"] = str(CHECKOUT / ".lab" / "known_hosts")
+    given["p2p_wheels"] = "none"
 
     def write(**hosts: dict[str, Any]) -> str:
         text = yaml.safe_dump({"gpu": {"hosts": {name: {**given, **changed} for name, changed in hosts.items()}}})
@@ -456,8 +457,8 @@ class Provision:
     """A `provision --yes` that runs while the test goes on."""
 
     def __init__(self, where: str) -> None:
-        words = ["--inventory", where, "--yes", "--json", f"{where}/run.json"]
-        self.json = Path(where) / "run.json"
+        words = ["--inventory", where, "--yes", "--json", f"{where}.json"]
+        self.json = Path(f"{where}.json")
         self.process = subprocess.Popen(
             argv("provision", *words), cwd=CHECKOUT, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
