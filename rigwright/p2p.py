@@ -19,6 +19,7 @@ from rigwright.facts.p2p import Document
 NAME = "peer-to-peer test"
 LIMIT_S, QUICK_LIMIT_S = 900, 240
 LAB_WHEELS = ".lab/cache/wheels"
+AS_THE_INVENTORY_SAYS = "inventory"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Asked:
     """How the test is to be. `quick`: small messages, no scaling table. `busy`: also while processes use the GPUs.
 
     `wheels`: where libraries come from that the host has not: "fetch" (pip's index), a directory, or "" (nowhere: a test
-    that nobody asked for brings nothing to a host). `beside`: other programs that were asked for test NCCL too.
+    that nobody asked for brings nothing to a host), or AS_THE_INVENTORY_SAYS: its variable `p2p_wheels`. `beside`: other
+    programs that were asked for test NCCL too.
     """
 
     quick: bool = False
