@@ -14,6 +14,8 @@ from lab import commands, login, power
 
 Ssh = Callable[..., "subprocess.CompletedProcess[str]"]
 
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+"""Test files run side by side; hosts that more than one file uses have this in their names."""
 _numbers = itertools.count(1)
 
 
@@ -57,7 +59,7 @@ def lab_root() -> None:
 @pytest.fixture(scope="session")
 def plain_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """The name of a host without GPUs, up for the whole test run; leave it as it was."""
-    name = "t-plain"
+    name = f"t-plain{WORKER}"
     commands.down(name=name, say=print)
     commands.up(name=name, say=print)
     yield name
@@ -67,7 +69,7 @@ def plain_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
 @pytest.fixture
 def spare_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """The name of a fresh host for one test, to break as it likes (up in about a second)."""
-    name = f"t-spare{next(_numbers)}"
+    name = f"t-spare{WORKER}{next(_numbers)}"
     commands.down(name=name, say=print)
     commands.up(name=name, say=print)
     yield name
