@@ -20,7 +20,9 @@ _HELP = {
 _HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
 
-_WHEELS = "libraries of the peer-to-peer test for a host that has none: fetch (pip), or a directory with the wheels"
+_WHEELS = (
+    "libraries of the peer-to-peer test for a host that has none: fetch (pip), a directory with the wheels, or none"
+)
 _TEST = {
     "quick": "only what can be read: no peer-to-peer test",
     "busy": "test also while processes use the GPUs",

@@ -75,8 +75,8 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
 
     if said.quick and "p2p" in said.tagged:
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
-    if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
-        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
+    if said.wheels not in ("", "fetch", "none") and not Path(said.wheels).expanduser().is_dir():
+        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, fetch, or none")
     if _programs(said) and "p2p" not in said.tagged:
         option = "--nccl-tests" if said.nccl_tests else "--python"
         raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -33,6 +35,31 @@ def reboot(name: str) -> None:
         assert time.monotonic() < ends, f"{name} did not reboot within 60 s"
         time.sleep(0.05)
     login.wait(one, 60)
+
+
+_TRAINS = """
+mv /dev/nvidia0 /dev/kept 2>/dev/null; : >/dev/nvidia0
+systemd-run -q --unit=training sh -c 'exec sleep 600 </dev/nvidia0'
+"""
+_ENDS = """
+systemctl stop training 2>/dev/null
+[ -c /dev/nvidia0 ] || rm -f /dev/nvidia0
+mv /dev/kept /dev/nvidia0 2>/dev/null; :
+"""
+
+
+@contextmanager
+def training(name: str) -> Iterator[None]:
+    """A process computes on GPU 0: NVML tells of it, and one has the device open (a file in its place: nothing opens the node)."""
+    ssh(name, f"sudo sh -c {shlex.quote(_TRAINS)}")
+    file = power.the(name).hw / "volatile" / "state"
+    with file.open("a") as out:
+        out.write("gpu0.procs=4242:1000:/usr/bin/python3 train.py\n")
+    try:
+        yield
+    finally:
+        file.write_text("".join(line for line in file.read_text().splitlines(True) if "procs" not in line))
+        ssh(name, f"sudo sh -c {shlex.quote(_ENDS)}")
 
 
 @pytest.fixture(name="ssh", scope="session")
