@@ -364,3 +364,20 @@ def test_nothing_asked_for() -> None:
     assert not Programs()
     assert Programs(python="python3")
     assert Programs(nccl_tests="/opt/built")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "wanted"),
+    [
+        (("--nccl-tests",), "--nccl-tests: belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests"),
+        (("--python", "python3"), "--python: belongs to the peer-to-peer test in full", "--tags p2p --python"),
+        (("--tags", "p2p", "--nccl-tests=built"), "--nccl-tests: built does not say where", "begins with / or ~/"),
+        (("--tags", "p2p", "--python", "python3", "--watch"), "--watch: only looks", "one of them"),
+    ],
+)
+def test_words_that_do_not_go_together(words: tuple[str, ...], said: str, wanted: str) -> None:
+    argv = [sys.executable, "-m", "invoke", "verify", "--host", "gpu", *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert said in done.stdout + done.stderr
+    assert wanted in done.stdout + done.stderr
