@@ -68,11 +68,8 @@ def _only_looked_at(host: Any, said: Said) -> bool:
     return said.watch or (said.command == "verify" and not said.playbook and "driver" not in host.variables)
 
 
-def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:
-    from rigwright import fleet, watch
-    from rigwright.apply import Options
-    from rigwright.report import machine
-
+def _refuse(said: Said) -> None:
+    """Raises UsageError for options that do not go together."""
     if said.quick and "p2p" in said.tagged:
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
     if said.wheels not in ("", "fetch", "none") and not Path(said.wheels).expanduser().is_dir():
@@ -80,6 +77,16 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
     if _programs(said) and "p2p" not in said.tagged:
         option = "--nccl-tests" if said.nccl_tests else "--python"
         raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
+    if said.watch and _programs(said):
+        raise UsageError("--watch", "only looks, again and again, and runs no programs", "one of them")
+
+
+def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:
+    from rigwright import fleet, watch
+    from rigwright.apply import Options
+    from rigwright.report import machine
+
+    _refuse(said)
     found = read_inventory(said.inventory)
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
