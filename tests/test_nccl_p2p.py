@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -273,6 +274,26 @@ def test_a_hang_ends_and_the_rest_goes_on(servbadge: Bare, program: Path, tmp_pa
     at = told.index(("pair 0-2: NCCL", "hang"))
     assert ("pair 0-2: NCCL", None) in told[:at]
     assert ("pair 2-0: NCCL", None) in told[at:]
+
+
+def test_a_quick_test_does_not_wait_for_every_pair_that_hangs(
+    servbadge: Bare, program: Path, module: Callable[[str], Any]
+) -> None:
+    servbadge.put(**{f"fault.pair.{a}-{b}": "hang" for a in range(4) for b in range(a + 1, 4)})
+    found = run(servbadge, program, "--quick", "--step-timeout-s", "1", code=1)
+    for tier in ("bytes", "collective"):
+        outcomes = [pair[tier]["outcome"] for pair in found["pairs"]]
+        assert (outcomes.count("hang"), outcomes.count("not run")) == (2, 10)
+    assert each(found, "staged", "outcome") == each(found, "collective", "without_p2p", "outcome") == {"ok"}
+    assert (found["all_reduce"]["outcome"], found["all_reduce"]["without_p2p"]["outcome"]) == ("hang", "ok")
+    assert "2 others hang, and this is the quick test" in pair(found, 3, 2)["bytes"]["error"]
+    watch = module("nccl_watch")
+    steps = [watch.step(do, "", f"{do} 0", [], timeout_s=8) for do in ("copy", "send", "own")]
+    for quick, hung, limits in ((True, True, [2, 2, 8]), (True, False, [8, 8, 8]), (False, True, [8, 8, 8])):
+        one = watch.Watch(SimpleNamespace(quick=quick, timeout_s=9), "")
+        one.hung = hung
+        assert [step["timeout_s"] for step in one.hurried(steps, {})] == limits
+        one.close()
 
 
 def test_collectives_that_hang_by_themselves(servbadge: Bare, program: Path) -> None:
