@@ -245,6 +245,12 @@ def test_versions_of_nccl(servbadge: Bare, program: Path, version: str) -> None:
     assert pair(found, 1, 3)["collective"]["without_p2p"]["words"] == [words]
 
 
+def test_how_long_each_tier_took(servbadge: Bare, program: Path) -> None:
+    found = run(servbadge, program, "--quick", "--no-collective", "--pairs", "0-1")
+    assert list(found["tiers_s"]) == ["grant", "own", "bytes"]
+    assert 0 < sum(found["tiers_s"].values()) <= found["seconds"] + 0.1
+
+
 def test_one_gpu(servbadge: Bare, program: Path) -> None:
     servbadge.put(gpu1__absent=1, gpu2__absent=1, gpu3__absent=1)
     found = run(servbadge, program, *QUICK)
