@@ -29,6 +29,8 @@ class Said:
     busy: bool = False
     wheels: str = ""
     watch: bool = False
+    nccl_tests: str = ""
+    python: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:

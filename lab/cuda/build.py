@@ -62,28 +62,27 @@ def build(name: str, version: str, out: Path, cache: Path) -> Path:
         raise HostError(library.soname, f"{version!r} is no version of it", library.version)
     defines = _defines(name, version, parts)
     sources = _sources(name, library)
-    own_name = soname(name, version)
-    built = cache / "cuda" / f"{_content_hash([own_name, *defines], sources)}.so"
+    soname = _soname(library, parts)
+    built = cache / "cuda" / f"{_content_hash([soname, *defines], sources)}.so"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as work:
-            _compile(own_name, defines, sources, Path(work)).replace(built)
+            _compile(soname, defines, sources, Path(work)).replace(built)
     out.mkdir(parents=True, exist_ok=True)
     target = out / f"lib{name}.so.{version.partition('+')[0]}"
     fresh = target.with_name(f".{target.name}.new")
     shutil.copyfile(built, fresh)
     fresh.chmod(0o644)
     fresh.replace(target)
-    link = out / own_name
+    link = out / soname
     link.unlink(missing_ok=True)
     link.symlink_to(target.name)
     return target
 
 
-def soname(name: str, version: str) -> str:
-    """The library's own name, as programs load it; CUDA 11's runtime kept 11.0 for all of its releases."""
-    library, first = LIBRARIES[name], version.partition(".")[0]
-    major = "11.0" if first == "11" and name == "cudart" else first
+def _soname(library: Library, parts: re.Match[str]) -> str:
+    """The library's own name; CUDA 11's runtime kept 11.0 for all of its releases."""
+    major = "11.0" if parts[1] == "11" and library.folder == "runtime" else parts[1]
     return library.soname.replace("MAJOR", major)
 
 
@@ -108,15 +107,15 @@ def _sources(name: str, library: Library) -> list[Path]:
     return [*own, HERE / "loader.c", *errors]
 
 
-def _compile(name: str, defines: list[str], sources: list[Path], work: Path) -> Path:
+def _compile(soname: str, defines: list[str], sources: list[Path], work: Path) -> Path:
     made = work / "library.so"
-    argv = ["gcc", *FLAGS, *defines, f"-Wl,-soname,{name}", "-o", str(made), *map(str, sources)]
+    argv = ["gcc", *FLAGS, *defines, f"-Wl,-soname,{soname}", "-o", str(made), *map(str, sources)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     except FileNotFoundError:
-        raise HostError(name, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
+        raise HostError(soname, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
     if done.returncode:
-        raise HostError(name, f"gcc failed:\n{done.stderr[-2000:]}")
+        raise HostError(soname, f"gcc failed:\n{done.stderr[-2000:]}")
     return made
 
 
