@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from rigwright import catalogue
@@ -133,17 +133,31 @@ def loaded_c(gpus: tuple[Health, ...]) -> dict[str, float]:
 
 def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The driver has written no error (Xid) into the kernel's log since the boot; each that it has is told once, with how often.
+    So are fatal errors of NVSwitches (SXid).
 
     What happened is a warning; whether the GPU still suffers from it the other checks say. A program's own mistakes are
     information."""
-    found: dict[tuple[str, int], list[str]] = {}
-    for line in log.xids(facts(log.kernel)):
-        found.setdefault((line.bus_id, line.code), []).append(line.text)
+    lines = facts(log.kernel)
+    found, switches = _counted(log.xids(lines)), _counted(log.fatal_sxids(lines))
     for (bus_id, code), texts in found.items():
-        seen = f"{len(texts)} x Xid {code} since boot: {texts[-1].partition('): ')[2][:110]}"
-        yield _xid(place(bus_id, slots), bus_id, code, seen, texts[-1])
-    if not found:
+        yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
+    for (bus_id, code), texts in switches.items():
+        seen, at = _seen("SXid", code, texts), f"NVSwitch {bus_id}"
+        yield of_symptom("fm.sxid_fatal", "health.xids", at, seen, "none", "host", verdict="warn")
+    if not found and not switches:
         yield Finding("health.xids", "Xids", "pass", "none since boot")
+
+
+def _counted(lines: Iterable[log.XidLine]) -> dict[tuple[str, int], list[str]]:
+    """The texts of each place and code, in the order of their first."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for line in lines:
+        found.setdefault((line.bus_id, line.code), []).append(line.text)
+    return found
+
+
+def _seen(kind: str, code: int, texts: list[str]) -> str:
+    return f"{len(texts)} x {kind} {code} since boot: {texts[-1].partition('): ')[2][:110]}"
 
 
 def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:

@@ -97,8 +97,8 @@ class Move:
 
 
 def moves(text: str) -> tuple[Move, ...]:
-    """The Inst and Remv lines of `apt-get -s`."""
-    found = re.findall(r"^(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
+    """The Inst, Remv and Purg lines of `apt-get -s`."""
+    found = re.findall(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
     return tuple(
         Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in found
     )

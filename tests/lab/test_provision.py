@@ -162,7 +162,7 @@ def test_nobody_is_disturbed(badge: str) -> None:
     ("name", "gpu", "check", "subject", "words"),
     [
         ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
-        ("slow-link", "0", "p2p.copies", "SXM2-1 SXM2-2", "far too slow"),
+        ("peers-hang", "", "p2p.copies", "SXM2-1 to SXM2-2, SXM2-1 to SXM2-3", "a copy with peer access hangs"),
         ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
         ("nccl-irq-hang", "", "p2p.collective", "all-reduce over 4 GPUs", "hang; also with P2P off"),
     ],
@@ -172,7 +172,7 @@ def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, 
     try:
         began = time.monotonic()
         host, _ = _peers(badge)
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 30, "said within half a minute, also when every pair hangs"
         worst = next(one for one in host["findings"] if one["check"].startswith("p2p."))
         assert (host["status"], worst["verdict"], worst["check"]) == ("failed", "fail", check)
         assert subject in worst["subject"]
