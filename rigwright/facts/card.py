@@ -37,6 +37,8 @@ class Card:
     device_id: str = ""
     subsystem_id: str = ""
     memory_mib: int | None = None
+    memory_used_mib: int | None = None
+    utilization_percent: int | None = None
     bar1_mib: int | None = None
     width: int | None = None
     width_max: int | None = None
@@ -155,6 +157,8 @@ def _card(gpu: ElementTree.Element) -> Card:
         device_id=(ids[0] or "").removeprefix("0x")[:4].lower(),
         subsystem_id=(ids[1] or "").removeprefix("0x").lower(),
         memory_mib=one.whole("fb_memory_usage/total"),
+        memory_used_mib=one.whole("fb_memory_usage/used"),
+        utilization_percent=one.whole("utilization/gpu_util"),
         bar1_mib=one.whole("bar1_memory_usage/total"),
         width=one.whole(f"{_LINK}/link_widths/current_link_width"),
         width_max=one.whole(f"{_LINK}/link_widths/max_link_width"),

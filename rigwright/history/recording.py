@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rigwright.errors import UsageError
+from rigwright.history import readings
 
 KEPT_DAYS = 400
 """How long runs and former values are kept, unless RIGWRIGHT_HISTORY_DAYS says otherwise: a year and a month."""
@@ -47,6 +48,7 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
         host = _host(database, _text(name), _text(one.get("address") or name))
         _outcome(database, id, host, one)
         _facts(database, id, host, one["kept"], ended)
+        readings.record(database, host, one.get("machine"), ended)
 
 
 def _host(database: sqlite3.Connection, name: str, address: str) -> int:

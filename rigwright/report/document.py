@@ -88,6 +88,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "kept": {name: plain(value) for name, value in report.kept.items()},
         "gpus": [plain(row) for row in report.rows],
         "machine": report.machine,
+        "fleet": report.fleet,
         "events": [_event(at, event) for at, event in report.events],
         "p2p": p2p(report),
         "simulated": report.simulated,
