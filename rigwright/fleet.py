@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rigwright import p2p, verify
@@ -202,6 +202,9 @@ def test(one: Work, asked: p2p.Asked) -> None:
     """The peer-to-peer test has run, where the playbook has a check of it; else the findings say why not."""
     if not any(active(check) for check in one.bound.checks):
         return
+    if asked.wheels == p2p.AS_THE_INVENTORY_SAYS:
+        said = _wheels(one)
+        asked = replace(asked, wheels="" if said == "none" else said)
     refused = p2p.test(one.run, asked)
     one.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
@@ -212,11 +215,18 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 
 
 def test_after(one: Work, asked: p2p.Asked) -> None:
-    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing."""
+    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
+
+    Not on a host whose `p2p_wheels` is none.
+    """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
-    if any(operation.startswith(DRIVING) for operation in changed):
+    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one) != "none":
         test(one, asked)
+
+
+def _wheels(one: Work) -> str:
+    return str(one.bound.host.variables.get("p2p_wheels") or "fetch")
 
 
 def keep(one: Work) -> None:
