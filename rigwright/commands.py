@@ -68,7 +68,8 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act 
 
 def _only_looked_at(host: Any, said: Said) -> bool:
     """Whether a host's steps do not matter: of one that was never provisioned, and while it is watched."""
-    return said.watch or (said.command == "verify" and not said.playbook and "driver" not in host.variables)
+    never = not said.playbook and "driver" not in host.variables
+    return said.watch or (said.command in ("verify", "fleet.report") and never)
 
 
 def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.report import attention, glance, overview, trend
+from rigwright.report import attention, document, glance, overview, trend
 from rigwright.report.page import HostView, view
 from tests import fleet_documents as made
 from tests.report_documents import finding
@@ -119,6 +119,17 @@ def test_every_text_of_a_host_is_only_text() -> None:
     assert "<script>alert(1)</script>" in parsed(fleet).text
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", text)
     assert text.encode()
+
+
+def test_the_json_of_it_steers_nothing_either_and_says_the_same() -> None:
+    fleet = made.a_fleet(2)
+    fleet["hosts"] = {
+        f"{HOSTILE}{name}": made.hostile(one, HOSTILE + "\x9b31m\x7f") for name, one in fleet["hosts"].items()
+    }
+    text = document.dumps(fleet)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", text)
+    assert text.encode()
+    assert json.loads(text) == fleet
 
 
 def test_a_browser_reads_it_again_only_where_that_is_wanted() -> None:

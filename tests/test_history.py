@@ -346,6 +346,21 @@ def test_readings_go_after_a_fortnight(history: History) -> None:
     assert len(history.readings(100, 1000)["servbadge", "192.0.2.10"]["GPU-1"]) == 2
 
 
+def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: History) -> None:
+    def report(number: int, days: int, host: str) -> dict[str, Any]:
+        at = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days)).isoformat()
+        made = run_of(number, findings=[FINDING, {**FINDING, "verdict": "pass"}])
+        hosts = {host: made["hosts"]["servbadge"]}
+        return {**made, "command": "fleet.report", "started": at, "ended": at, "hosts": hosts}
+
+    for number, days, host in ((1, 40, "gone"), (2, 30, "servbadge"), (3, 20, "servbadge"), (5, 1, "servbadge")):
+        history.record(report(number, days, host))
+    history.record({**report(4, 25, "servbadge"), "command": "verify"})
+    assert {run.id for run in history.runs()} == {"r1", "r4", "r5"}
+    assert history.run("r5")["hosts"]["servbadge"]["findings"] == [FINDING]
+    assert len(history.run("r4")["hosts"]["servbadge"]["findings"]) == 2
+
+
 def test_the_run_before_of_a_command(history: History) -> None:
     assert history.previous("verify", "servbadge", "192.0.2.10") is None
     history.record(run_of(0, findings=[FINDING], status="failed"))

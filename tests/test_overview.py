@@ -171,6 +171,16 @@ def test_the_files_of_hosts_that_do_not_answer(
     assert all("hunter2" not in one.read_text() for one in (page, metrics, data))
 
 
+def test_a_host_that_was_never_provisioned_is_looked_at_all_the_same(
+    closed: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "f.json"
+    assert overview.report(overview.Asked(inventory=str(closed), json=str(data))) == 3
+    hosts = json.loads(data.read_text())["hosts"].values()
+    assert {(host["status"], host["error"]["found"]) for host in hosts} == {("unreachable", "the connection was refused")}
+
+
 def test_the_page_is_fleet_html_unless_something_else_is_said(
     closed: Path,  # noqa: F811
     tmp_path: Path,

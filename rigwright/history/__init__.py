@@ -105,7 +105,7 @@ class History:
         oldest = ended - recording.kept_days() * 86400
         with self._writing() as database:
             recording.run(database, document, started, ended)
-            recording.prune(database, oldest)
+            recording.prune(database, oldest, ended - readings.KEPT_DAYS * 86400)
             readings.prune(database, ended)
         with schema.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page

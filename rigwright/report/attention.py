@@ -112,9 +112,10 @@ def _together(hosts: Sequence[HostView], told: Callable[[HostView], Iterable[tup
 def _wrong(host: HostView) -> Iterator[tuple[Entry, str]]:
     away = host.said["status"] == "unreachable"
     if (error := host.said["error"]) or away:
-        said = {"found": "", "wanted": "", "todo": "", **(error or {})}
+        said = {"where": "", "found": "", "wanted": "", "todo": "", **(error or {})}
         what = ("unknown", "unreachable", "Does not answer") if away else ("fail", "error", "Could not be looked at")
-        yield Entry(*what, said["found"].replace(host.name, "it"), said["wanted"], "", "", said["todo"]), ""
+        where = f"{said['where']}: " if said["where"] not in ("", host.name) and not away else ""
+        yield Entry(*what, where + said["found"], said["wanted"], "", "", said["todo"]), ""
     plan = [one for one in host.findings if one["check"] == "plan" and one["verdict"] in BAD]
     if len(plan) > FOLDED:
         seen = ", ".join(dict.fromkeys(one["subject"].partition(":")[0] for one in plan))

@@ -78,7 +78,8 @@ def write(made: dict[str, Any], files: Files, output: Output) -> int:
             failed = 1
     if of_a_fleet and not failed and not kept:
         written = [file for file in (files.html, files.prometheus, files.json) if file not in ("", "-")]
-        output.text.plain(f"written: {', '.join(written)}" if written else "")
+        if written:
+            output.text.plain(f"written: {', '.join(written)}")
     return failed
 
 

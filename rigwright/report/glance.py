@@ -66,7 +66,7 @@ def state(host: HostView) -> tuple[str, str]:
     if status in ("unreachable", "not_attempted"):
         return "unknown", status.replace("_", " ")
     if host.said["error"]:
-        return "fail", "error"
+        return "fail", "in error"
     bad = [one for one in host.findings if one["verdict"] in ("fail", "unknown")]
     if bad:
         return "fail", "drifting" if any(one["check"] in _DRIFT for one in bad) else "failing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rigwright.report import attention, glance
@@ -65,8 +65,10 @@ def span(seconds: float) -> str:
 
 
 def together(machines: Sequence[Machine]) -> list[Machine]:
-    """The machines of a group beside each other, else in the inventory's order."""
+    """The machines of a group beside each other, else in the inventory's order; where all are of one group it is not named."""
     groups = list(dict.fromkeys(one.group for one in machines))
+    if len(groups) == 1:
+        return [replace(one, group="") for one in machines]
     return sorted(machines, key=lambda one: groups.index(one.group))
 
 

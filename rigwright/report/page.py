@@ -6,7 +6,6 @@ turn the direction of writing is shown as a sign for it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import jinja2
 import jinja2.sandbox
 
 from rigwright.report import cards
+from rigwright.report.document import STEERING
 from rigwright.report.drawing import Drawing, drawn
 from rigwright.report.heat import Matrix, gb_s, matrices
 from rigwright.report.plot import Plot, plotted
@@ -143,15 +143,12 @@ def _worst(gpu: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str
     return "fail" if gpu["lost"] else "unknown"
 
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
 def shown(value: Any) -> Any:
     """What a template writes of a value: nothing for None, and text without what steers a terminal or turns its direction."""
     if value is None:
         return ""
     if isinstance(value, str) and not hasattr(value, "__html__"):  # a template's own text has it
-        return _STEERING.sub("�", value)
+        return STEERING.sub("�", value)
     return value
 
 
