@@ -81,6 +81,9 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
     if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
         raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
+    if _programs(said) and "p2p" not in said.tagged:
+        option = "--nccl-tests" if said.nccl_tests else "--python"
+        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
     found = read_inventory(said.inventory)
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
@@ -182,9 +185,12 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
     if not said.quick:
         from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
-        named = "p2p" in said.tagged
-        asked = Asked(not named, said.busy, said.wheels or (AS_THE_INVENTORY_SAYS if named else ""))
+        named, others = "p2p" in said.tagged, _programs(said)
+        usual = AS_THE_INVENTORY_SAYS if named and not others else ""
+        asked = Asked(not named, said.busy, said.wheels or usual, bool(others))
         fleet.on_all(work, lambda one: fleet.test(one, asked))
+        if others:
+            fleet.on_all(work, lambda one: fleet.test_programs(one, others))
     fleet.on_all(work, fleet.check_all)
     for one in work:
         if one.report.error is None:
@@ -196,6 +202,15 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
             mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
             hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
+
+
+def _programs(said: Said) -> Any:
+    """The programs that are not ours and that were asked for; false where none is. Raises UsageError."""
+    if not (said.nccl_tests or said.python):
+        return ()
+    from rigwright.programs import Programs
+
+    return Programs(said.nccl_tests, said.python, said.busy)
 
 
 _ACTS: dict[str, Act] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rigwright import p2p, verify
+from rigwright import p2p, programs, verify
 from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding, ranked
 from rigwright.errors import HostError, RigwrightError, Unreachable
@@ -26,6 +26,8 @@ from rigwright.transport import to
 
 HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 WORKERS = 32
+PROGRAMS = "programs."
+"""Checks of what programs said that are not ours. Each is named as its fact."""
 
 
 @dataclass
@@ -68,8 +70,10 @@ class Work:
 
     @property
     def checks(self) -> list[Check]:
-        """The checks that can be answered: those of the peer-to-peer test only once it has run."""
-        return [one for one in self.bound.checks if self.report.p2p is not None or not active(one)]
+        """The checks that can be answered: those of the peer-to-peer test, and of other programs, only once they have run."""
+        ran = {fact.name for fact in self.run.store.known}
+        known = (one for one in self.bound.checks if not one.check.startswith(PROGRAMS) or one.check in ran)
+        return [one for one in known if self.report.p2p is not None or not active(one)]
 
 
 def prepare(
@@ -208,6 +212,12 @@ def test(one: Work, asked: p2p.Asked) -> None:
     refused = p2p.test(one.run, asked)
     one.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
+
+
+def test_programs(one: Work, asked: programs.Programs) -> None:
+    """The programs that were asked for have run; else the findings say why not."""
+    checks = frozenset(check.check for check in one.bound.checks)
+    one.not_tested += programs.test(one.run, asked, checks)
 
 
 DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")

@@ -32,6 +32,8 @@ class Said:
     watch: bool = False
     prometheus: str = ""
     reload: str = ""
+    nccl_tests: str = ""
+    python: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:

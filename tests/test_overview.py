@@ -178,7 +178,9 @@ def test_a_host_that_was_never_provisioned_is_looked_at_all_the_same(
     data = tmp_path / "f.json"
     assert overview.report(overview.Asked(inventory=str(closed), json=str(data))) == 3
     hosts = json.loads(data.read_text())["hosts"].values()
-    assert {(host["status"], host["error"]["found"]) for host in hosts} == {("unreachable", "the connection was refused")}
+    assert {(host["status"], host["error"]["found"]) for host in hosts} == {
+        ("unreachable", "the connection was refused")
+    }
 
 
 def test_the_page_is_fleet_html_unless_something_else_is_said(
