@@ -12,6 +12,7 @@ from rigwright import commands, drift, fleet, lifecycle, survey
 from rigwright.checks import Finding
 from rigwright.drift import Machine, Place
 from rigwright.errors import HistoryError
+from rigwright.facts import os as system
 from rigwright.history import History
 from rigwright.past import moment
 from rigwright.report import machine
@@ -80,7 +81,7 @@ def _over_time(work: Sequence[fleet.Work], text: Any) -> None:
     for one in work:
         ends = lifecycle.ends(plain(one.report.kept), today) if one.report.error is None else ()
         one.report.fleet = {
-            "groups": list(one.bound.host.groups), "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [],
+            "groups": list(one.bound.host.groups), "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [],
             "ends": [plain(end) for end in ends], "readings": {},
         }  # fmt: skip
     try:
@@ -105,6 +106,8 @@ def _remember(work: Sequence[fleet.Work], past: History) -> None:
         name, address = one.bound.host.name, one.bound.host.address
         made = one.report.fleet or {}
         made["readings"] = {uuid: list(map(list, rows)) for uuid, rows in readings.get((name, address), {}).items()}
+        if seen := past.last(name, system.running_kernel.name, address):
+            made["answered"] = seen.last_seen.isoformat()
         if found := before.get(name):
             made |= {"since": found["ended"].isoformat(), "run": found["run"], "was": found["status"]}
         if found and one.report.error is None:

@@ -41,7 +41,7 @@ def a_node(number: int, **more: Any) -> dict[str, Any]:
         address=f"192.0.2.{number}", kept=kept, machine=a_machine(facts, rig if rig in catalogue.rigs() else None)
     )
     host["fleet"] = {
-        "groups": ["gpu", group], "since": SINCE, "run": "20261120-183000-0a1b", "was": "ok", "became": [], "new": [], "gone": [],
+        "groups": ["gpu", group], "answered": SINCE, "since": SINCE, "run": "20261120-183000-0a1b", "was": "ok", "became": [], "new": [], "gone": [],
         "ends": [plain(end) for end in lifecycle.ends(kept, ENDED.date())],
         "readings": {uuid(number, at): _readings(number, at, cards[at]) for at in range(count)},
     }  # fmt: skip

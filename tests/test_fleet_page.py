@@ -40,6 +40,7 @@ def test_forty_machines() -> None:
                   "since the last report", "driver 535", "ended 144 days ago", "18 machines", "kernel : 5.15.0-130-generic → 6.8.0-71-generic",
                   "All of node-40"):  # fmt: skip
         assert words in found.text, words
+    assert found.text.count("Last answered") == 2
     assert len([one for one in found.values("class") if one.startswith("machine-card")]) == 40
 
 

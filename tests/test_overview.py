@@ -74,7 +74,7 @@ def over_time(*work: Work) -> list[dict[str, Any]]:
 
 def test_the_first_report() -> None:
     (found,) = over_time(a_host("a", "5.15", UUID, WARN))
-    assert (found["since"], found["run"], found["was"]) == (None, "", "")
+    assert (found["answered"], found["since"], found["run"], found["was"]) == (None, None, "", "")
     assert (found["became"], found["new"], found["gone"], found["groups"]) == ([], [], [], ["gpu"])
     assert [row[1:] for row in found["readings"][UUID]] == [[61, 180.0]]
     assert [end["name"] for end in found["ends"]] == ["Ubuntu 22.04 LTS"]
@@ -86,6 +86,7 @@ def test_what_became_different_since_the_report_before() -> None:
     remembered("r2", a_host("a", "5.15", UUID, WARN, MOVED), a_host("bb", uuid=THIRD), hours=2)
     same, other = over_time(a_host("a", "6.8", OTHER, FAIL), a_host("bb", uuid=THIRD))
     assert same["run"] == "r2"
+    assert same["answered"] == same["since"]
     assert [(one["subject"], one["before"], one["after"]) for one in same["became"]] == [
         ("kernel", "5.15", "6.8"),
         ("0000:06:00.0 GPU-0badcafe", "GPU-531aad71", "replaces another"),

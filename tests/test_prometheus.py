@@ -7,8 +7,11 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rigwright.report import prometheus
+from rigwright.report.page import shown
 from tests import fleet_documents as made
 from tests.test_page import HOSTILE
 
@@ -108,6 +111,16 @@ def test_labels_are_escaped_and_steer_nothing() -> None:
     assert info["kernel"].startswith('x"} 1\nevil{y="\\')
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", text)
     assert text.encode()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(max_size=20), st.text(alphabet='\\"\n{},= a\x1b', max_size=20))
+def test_a_label_comes_back_as_it_was_less_what_steers(name: str, kernel: str) -> None:
+    host = made.a_node(1)
+    host["machine"] |= {"kernel": kernel, "gpus": []}
+    found = read(prometheus.text(made.a_document(**{name: host})))
+    (info,) = [dict(labels) for family, labels in found if family == "rigwright_host_info"]
+    assert (info["host"], info["kernel"]) == (shown(name), shown(kernel))
 
 
 def test_a_gpu_that_is_told_twice_is_one_sample() -> None:

@@ -42,7 +42,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine: `verdict` and `label` of its state, what it is in words, its GPUs and its plots."""
+    """A machine: `verdict` and `label` of its state, what it is in words, its GPUs and its plots; of one that does not answer,
+    when it last did."""
 
     host: HostView
     group: str
@@ -52,6 +53,7 @@ class Machine:
     gpus: tuple[Gpu, ...]
     temperature: Trend | None
     power: Trend | None
+    answered: str
 
 
 SHOWN = {"temperature": "°C", "power": "W", "work": "% busy", "memory": "% mem"}
@@ -84,7 +86,13 @@ def machine(host: HostView, begin: float, end: float) -> Machine:
         host, groups[-1] if groups else "", *state(host), models(gpus),
         tuple(_gpu(number, gpu, card.worst) for number, (gpu, card) in enumerate(zip(gpus, host.cards, strict=True))),
         spread(temperatures, begin, end, slowdown), total(powers, begin, end, limit),
+        when(answered) if host.said["status"] == "unreachable" and (answered := of_fleet(host)["answered"]) else "",
     )  # fmt: skip
+
+
+def when(text: str) -> str:
+    """A time by this machine's clock, to the minute."""
+    return datetime.datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def models(gpus: Sequence[Mapping[str, Any]]) -> str:

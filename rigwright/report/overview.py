@@ -10,7 +10,7 @@ from typing import Any
 
 from rigwright.report import attention, glance
 from rigwright.report.attention import Ending, Entry, Turn, of_fleet
-from rigwright.report.glance import Machine
+from rigwright.report.glance import Machine, when
 from rigwright.report.page import SIGNS, SOURCES, WORDS, environment, view
 from rigwright.report.trend import Trend, spread, total
 
@@ -49,11 +49,6 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
         inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s, shows=glance.SHOWN,
         words=WORDS, signs=SIGNS, sources=SOURCES,
     )  # fmt: skip
-
-
-def when(text: str) -> str:
-    """A time by this machine's clock, to the minute."""
-    return datetime.datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def span(seconds: float) -> str:
