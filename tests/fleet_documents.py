@@ -143,20 +143,7 @@ _WRONG = {3: _limit, 5: away, 6: _hot, 14: _kernel, 21: _lost, 23: _kernel, 31: 
 
 def hostile(value: Any, poison: str, key: str = "") -> Any:
     """The same document with every text that a host could have said turned into poison."""
-    kept = (
-        "verdict",
-        "kind",
-        "state",
-        "date",
-        "since",
-        "started",
-        "ended",
-        "status",
-        "was",
-        "source",
-        "bus_id",
-        "command",
-    )
+    kept = ("verdict", "kind", "state", "date", "since", "answered", "started", "ended", "status", "was", "source", "bus_id", "command")  # fmt: skip
     if isinstance(value, dict):
         return {name: hostile(inner, poison, name) for name, inner in value.items()}
     if isinstance(value, list):
