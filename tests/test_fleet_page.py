@@ -178,25 +178,47 @@ def test_how_long_ago_a_plot_begins(seconds: float, words: str) -> None:
 
 
 def test_a_value_stays_until_there_is_another() -> None:
-    found = trend.slots([(25.0, 1.0), (75.0, 2.0), (200.0, 3.0)], 0.0, 100.0)
+    (found,) = trend.slots([[(25.0, 1.0), (75.0, 2.0), (200.0, 3.0)]], 0.0, 100.0)
     assert (found[0], found[13]) == (None, None)
     assert (found[14], found[41], found[42], found[-1]) == (1.0, 1.0, 2.0, 2.0)
 
 
+def test_a_gpu_that_is_lost_ends_where_the_others_go_on() -> None:
+    lost, other = trend.slots([[(0.0, 40.0)], [(0.0, 41.0), (50.0, 42.0)]], 0.0, 100.0)
+    assert (lost[0], lost[27], lost[28], lost[-1]) == (40.0, 40.0, None, None)
+    assert other[-1] == 42.0
+
+
+def test_a_machine_that_went_away_ends_after_a_day() -> None:
+    week = 7 * 86400.0
+    (found,) = trend.slots([[(0.0, 40.0)]], 0.0, week)
+    assert [value for value in found if value is not None] == [40.0] * 11
+    daily = [(day * 86400.0, 40.0) for day in range(8)]
+    assert None not in trend.slots([daily], 0.0, week)[0]
+
+
 def test_the_band_of_temperatures() -> None:
-    found = trend.spread([[(0.0, 31.0), (100.0, 40.0)], [(0.0, 35.0), (100.0, 62.0)]], 0.0, 100.0, 87.0)
+    found = trend.spread([[[(0.0, 31.0), (100.0, 40.0)]], [[(0.0, 35.0), (100.0, 62.0)]]], 0.0, 100.0, 87.0)
     assert found is not None
     assert (found.low, found.high, found.now, found.limit) == (30.0, 70.0, 62.0, None)
-    assert found.words == "now 62, at most 62"
+    assert found.words == "last 62, at most 62"
     assert found.line.startswith("M0 46L")
     assert (found.x, found.y) == (trend.WIDTH, 13.6)
-    hot = trend.spread([[(0.0, 80.0), (100.0, 88.0)]], 0.0, 100.0, 87.0)
+    hot = trend.spread([[[(0.0, 80.0), (100.0, 88.0)]]], 0.0, 100.0, 87.0)
     assert hot is not None
     assert hot.limit == pytest.approx(trend.BOTTOM - (trend.BOTTOM - trend.TOP) * 7 / 20, abs=0.1)
 
 
+def test_a_time_without_readings_is_a_gap() -> None:
+    week = 7 * 86400.0
+    found = trend.spread([[[(0.0, 40.0), (week, 50.0)]]], 0.0, week)
+    assert found is not None
+    assert found.line.count("M") == found.area.count("Z") == 2
+    assert found.line.endswith("M236 28L240 28")
+
+
 def test_the_sum_of_powers() -> None:
-    found = trend.total([[(0.0, 40.0), (100.0, 200.0)], [(50.0, 100.0)]], 0.0, 100.0, 400.0)
+    found = trend.total([[[(0.0, 40.0), (100.0, 200.0)]], [[(50.0, 100.0)]]], 0.0, 100.0, 400.0)
     assert found is not None
     assert (found.low, found.high, found.now) == (0.0, 400.0, 300.0)
     assert found.limit == trend.TOP
@@ -204,7 +226,7 @@ def test_the_sum_of_powers() -> None:
 
 
 def test_one_reading_is_no_plot() -> None:
-    assert trend.spread([[(100.0, 40.0)], [(100.0, 41.0)]], 100.0, 100.0) is None
+    assert trend.spread([[[(100.0, 40.0)], [(100.0, 41.0)]]], 100.0, 100.0) is None
     assert trend.total([], 0.0, 100.0) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from xml.etree import ElementTree
@@ -104,9 +105,12 @@ class _Reading:
         return None
 
     def number(self, *paths: str) -> float | None:
-        """A number without its unit. Raises ValueError for a text that is none."""
+        """A number without its unit. Raises ValueError for a text that is none, endless ones among them."""
         word = self.text(*paths)
-        return None if word is None else float(word.split()[0].removesuffix("x"))
+        value = None if word is None else float(word.split()[0].removesuffix("x"))
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{paths[0]}: {word}")
+        return value
 
     def whole(self, *paths: str) -> int | None:
         """The same, as a whole number."""

@@ -101,11 +101,15 @@ def models(gpus: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{number} x {name}" for name, number in count.most_common())
 
 
-def series(hosts: Sequence[HostView]) -> tuple[list[Series], list[Series]]:
-    """The temperatures and the powers of every GPU of some hosts over time."""
-    readings = [rows for host in hosts for rows in of_fleet(host)["readings"].values()]
-    temperatures: list[Series] = [[(at, value) for at, value, _ in rows if value is not None] for rows in readings]
-    powers: list[Series] = [[(at, value) for at, _, value in rows if value is not None] for rows in readings]
+def series(hosts: Sequence[HostView]) -> tuple[list[list[Series]], list[list[Series]]]:
+    """The temperatures and the powers over time, by machine and GPU."""
+    readings = [list(of_fleet(host)["readings"].values()) for host in hosts]
+    temperatures: list[list[Series]] = [
+        [[(row[0], row[1]) for row in rows if row[1] is not None] for rows in gpus] for gpus in readings
+    ]
+    powers: list[list[Series]] = [
+        [[(row[0], row[2]) for row in rows if row[2] is not None] for rows in gpus] for gpus in readings
+    ]
     return temperatures, powers
 
 
