@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rigwright import catalogue
 from rigwright.checks import Finding, Verdict, of_symptom
@@ -88,20 +89,21 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
     elif not built:
         yield _unbuilt(facts, name, boot.entry.release, f"{seen}: the kernel that boots next would have none")
     elif running and built == library:
-        yield of_symptom("driver.mismatch", name, "driver", _with_moves(facts, seen, library), wanted, "host")
+        found = of_symptom("driver.mismatch", name, "driver", seen, wanted, "host")
+        yield replace(found, cause=_moves(facts, library) or found.cause)
     elif running:
         cause = "module and library are of different releases, which no reboot mends"
-        yield Finding(
-            name, "driver", "fail", _with_moves(facts, seen, library), wanted, cause, "invoke provision", "host"
-        )
+        moves = _moves(facts, library)
+        cause = f"{cause}; {moves}" if moves else cause
+        yield Finding(name, "driver", "fail", seen, wanted, cause, "invoke provision", "host")
     else:
         yield Finding(name, "driver", "fail", seen, wanted, "the driver is not loaded", "invoke provision", "host")
 
 
-def _with_moves(facts: Facts, seen: str, version: str) -> str:
-    """Which package came to a version last, by apt's own history."""
+def _moves(facts: Facts, version: str) -> str:
+    """Which package came to a version last, by apt's own history; "" where that does not say."""
     moves = [move for move in facts(history.moved) if upstream(move.version) == version]
-    return f"{seen}; {moves[-1]}" if moves else seen
+    return f"packages moved and the running module did not: {moves[-1]}" if moves else ""
 
 
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:

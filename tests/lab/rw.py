@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 CHECKOUT = Path(__file__).parent.parent.parent
 INVENTORY = CHECKOUT / ".lab" / "inventory"
 
@@ -19,6 +21,19 @@ INVENTORY = CHECKOUT / ".lab" / "inventory"
 def argv(task: str, *words: str) -> list[str]:
     """`invoke TASK ...` with this interpreter's Invoke."""
     return [sys.executable, "-m", "invoke", task, *words]
+
+
+def inventory(folder: Path, **hosts: dict[str, Any]) -> str:
+    """The path of an inventory of these hosts, each as the lab describes it but for what is given (None: without it)."""
+    groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
+    written = {}
+    for name, changed in hosts.items():
+        given = groups["gpu"]["hosts"][name] | yaml.safe_load((INVENTORY / "host_vars" / f"{name}.yml").read_text())
+        given |= {"ssh_known_hosts": str(CHECKOUT / ".lab" / "known_hosts"), **changed}
+        written[name] = {key: value for key, value in given.items() if value is not None}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"gpu": {"hosts": written}}))
+    return str(folder)
 
 
 def invoke(task: str, *words: str, deadline: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lab import commands, fault, login, power
 from rigwright import catalogue
-from tests.lab.rw import CHECKOUT, INVENTORY, document
+from tests.lab.rw import document, inventory
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 DEADLINE_S = 800
@@ -66,19 +65,6 @@ def root(name: str, script: str) -> str:
     done = login.ssh(power.the(name), f"echo {word} | base64 -d | sudo sh -e", 180)
     assert done.returncode == 0, f"{name}: {script}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
     return done.stdout
-
-
-def inventory(folder: Path, **hosts: dict[str, Any]) -> str:
-    """An inventory of these hosts, each as the lab describes it but for what is given."""
-    groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
-    written = {}
-    for name, changed in hosts.items():
-        given = groups["gpu"]["hosts"][name] | yaml.safe_load((INVENTORY / "host_vars" / f"{name}.yml").read_text())
-        given |= {"ssh_known_hosts": str(CHECKOUT / ".lab" / "known_hosts"), **changed}
-        written[name] = {key: value for key, value in given.items() if value is not None}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"gpu": {"hosts": written}}))
-    return str(folder)
 
 
 class Teller:

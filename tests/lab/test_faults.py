@@ -237,8 +237,8 @@ def test_library_moved() -> None:
     assert does("modinfo -F version nvidia; cat /sys/module/nvidia/version").split() == ["535.262.01", "535.261.03"]
     moved = findings(NAME)[0]
     assert (moved.verdict, moved.symptom, moved.fix[:11]) == ("fail", "driver.mismatch", "sudo reboot")
-    assert "libnvidia-compute-535 535.261.03-0ubuntu1 -> 535.262.01-0ubuntu1 on " in moved.seen
-    assert "by /usr/bin/unattended-upgrade" in moved.seen
+    assert "libnvidia-compute-535 535.261.03-0ubuntu1 -> 535.262.01-0ubuntu1 on " in moved.cause
+    assert "by /usr/bin/unattended-upgrade" in moved.cause
     (status,) = (one for one in commands.status() if one.name == NAME)
     assert (status.loaded, status.installed, status.faults) == ("535.261.03", "535.262.01", ("library-moved",))
     assert "driver 535.261.03, installed 535.262.01" in str(status)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import commands, fault, login, power
-from tests.lab.conftest import Ssh
-from tests.lab.rw import INVENTORY, document
+from lab import commands, fault
+from tests.lab.conftest import Ssh, reboot
+from tests.lab.rw import document, inventory
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 NAME = "t-signed"
@@ -22,33 +22,22 @@ def signed(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """A servbadge in its second boot, with Secure Boot on; the driver only, so that it is quick. Its tests run in order."""
     commands.down(name=NAME, say=print)
     commands.up(name=NAME, rig="servbadge", distro="ubuntu2404", say=print)
-    wants("'535'")
     fault.fault(NAME, "secure-boot", "", print)
-    one = power.the(NAME)
-    before, ends = one.boots.read_text(), time.monotonic() + 60
-    login.ssh(one, "sudo systemctl reboot", 20)
-    while one.boots.read_text() == before:
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-    login.wait(one, 60)
+    reboot(NAME)
     yield NAME
     commands.down(name=NAME, say=print)
 
 
-def wants(branch: str) -> None:
-    """The inventory asks for this branch, and for no CUDA toolkit and no limits."""
-    path = INVENTORY / "host_vars" / f"{NAME}.yml"
-    text = re.sub(r"^(cuda|limits):.*\n", "", path.read_text(), flags=re.MULTILINE)
-    path.write_text(re.sub(r"^driver:.*", f"driver: {{branch: {branch}}}", text, flags=re.MULTILINE))
-
-
-def provisioned(name: str) -> dict[str, Any]:
-    host: dict[str, Any] = document("provision", "--host", name, "--yes")["hosts"][name]
+def provisioned(name: str, branch: str, folder: Path) -> dict[str, Any]:
+    """What `provision --yes` says of the host, of which this branch is wanted, and no CUDA toolkit and no limits."""
+    wanted = {"driver": {"branch": branch}, "cuda": None, "limits": None, "p2p_wheels": "none"}
+    where = inventory(folder, **{name: wanted})
+    host: dict[str, Any] = document("provision", "--inventory", where, "--yes")["hosts"][name]
     return host
 
 
-def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh) -> None:
-    host = provisioned(signed)
+def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh, tmp_path: Path) -> None:
+    host = provisioned(signed, "535", tmp_path)
     assert (host["status"], host["rebooted"]) == ("changed", True), host
     pinned = next(change for change in host["changes"] if change["step"] == "Driver pinned")
     assert "Secure Boot takes no other" in pinned["after"]
@@ -61,13 +50,12 @@ def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh) -
     release = ssh(signed, "uname -r").stdout.strip()
     held = ssh(signed, "apt-mark showhold").stdout.split()
     assert {f"linux-image-{release}", f"linux-modules-nvidia-535-server-{release}"} <= set(held)
-    again = provisioned(signed)
+    again = provisioned(signed, "535", tmp_path)
     assert (again["status"], again["changes"]) == ("ok", [])
 
 
-def test_another_branch_brings_its_own_signed_module(signed: str, ssh: Ssh) -> None:
-    wants("'580'")
-    host = provisioned(signed)
+def test_another_branch_brings_its_own_signed_module(signed: str, ssh: Ssh, tmp_path: Path) -> None:
+    host = provisioned(signed, "580", tmp_path)
     assert host["status"] == "changed", host
     assert "nvidia-580-server/" in ssh(signed, "/sbin/modinfo -n nvidia").stdout
     assert ssh(signed, "cat /sys/module/nvidia/version").stdout.startswith("580.")
@@ -75,4 +63,4 @@ def test_another_branch_brings_its_own_signed_module(signed: str, ssh: Ssh) -> N
     assert "-535" not in there
     moving = ssh(signed, "sudo apt-get -s dist-upgrade | grep -E '^(Inst|Remv)'", 60).stdout
     assert not re.search("nvidia|linux-", moving), moving
-    assert provisioned(signed)["changes"] == []
+    assert provisioned(signed, "580", tmp_path)["changes"] == []
