@@ -43,7 +43,7 @@ KILL_S = 20  # how long the kernel may take to end killed processes
 FLOOD_BYTES = 4 << 20
 SAID_BYTES = 200000
 LOOK_S, PROGRAM_S, TELL_S = 120, 300, 15
-QUIET_S = 90  # nccl-tests end a size in half a minute, over a riser with one lane too
+QUIET_S = 90  # nccl-tests flush every line, and end a size in half a minute, over a riser with one lane too
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # prctl
 
 
