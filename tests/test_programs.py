@@ -216,6 +216,9 @@ def test_tables(text: str, rows: list[tuple[int, float]], wrong: int | None) -> 
         " 8192 2048 float sum -1 x 35.9 0.23 0.40 0 36.1 0.23 0.41 0",
         " 8192 2048 float sum -1 35.9 fast 0.40 0 36.1 0.23 0.41 0",
         " 8192 2048 float sum -1 35.9 0.23 0.40 inf 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 35.9 0.23 nan 0 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 0.0 inf inf 0 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 35.9 0.23 -1 0 36.1 0.23 0.41 0",
     ],
 )
 def test_rows_that_cannot_be_read(row: str) -> None:
