@@ -90,7 +90,7 @@ def _failed(run: Run, check: str, subject: str, loaded: str | None, still: Rank 
     """What went wrong with a run; None for one that ended well. `still`: a rank that has not ended."""
     if run.outcome == "hang":
         at = f"; rank {still.rank} at: {still.stage}" if still else _reached(run)
-        seen = f"no end within {run.limit_s:g} s{at}{_by(run)}; killed"
+        seen = f"{run.error or 'no end'}{at}{_by(run)}; killed"
         key = "branch.peer_to_peer_545" if (loaded or "").startswith("545.") else "nccl.timeout"
         return of_symptom(key, check, subject, seen, "an end", verdict="fail")
     if run.outcome == "not run":

@@ -31,7 +31,7 @@ class Way:
 class Run:
     """One program's run. `path` None: it is not on the host. `code`: its exit status, or minus the signal that ended it.
 
-    `outcome` "flood": it wrote without end; "not run": `error` says why.
+    `outcome` "flood": it wrote without end; of that, "hang" and "not run" `error` says more.
     """
 
     program: str

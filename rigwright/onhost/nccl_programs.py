@@ -43,6 +43,7 @@ KILL_S = 20  # how long the kernel may take to end killed processes
 FLOOD_BYTES = 4 << 20
 SAID_BYTES = 200000
 LOOK_S, PROGRAM_S, TELL_S = 120, 300, 15
+QUIET_S = 90  # nccl-tests flush every line, and end a size in half a minute, over a riser with one lane too
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # prctl
 
 
@@ -99,8 +100,8 @@ class Runner:
             os.setuid(self.user.pw_uid)
         prctl(DIE_WITH_PARENT, signal.SIGKILL)  # after setuid, which would forget it
 
-    def run(self, name, argv, limit_s, **settings):
-        """A RUN: what came of it."""
+    def run(self, name, argv, limit_s, quiet_s=None, **settings):
+        """A RUN: what came of it. `quiet_s`: how long it may write nothing."""
         made = {
             "program": name,
             "path": argv[0],
@@ -129,7 +130,8 @@ class Runner:
             except OSError as error:
                 return dict(made, error=error.strerror or str(error))
             try:
-                made["outcome"], made["code"] = self.wait(child, name, min(limit_s, left_s), (out, err))
+                ended = self.wait(child, name, min(limit_s, left_s), quiet_s or limit_s, (out, err))
+                made["outcome"], made["code"], made["error"] = ended
             finally:
                 self.end()
             made.update(stdout=end_of(out), stderr=end_of(err), seconds=round(time.monotonic() - began, 1))
@@ -140,19 +142,24 @@ class Runner:
         progress("%s: %s after %g s" % (name, made["outcome"], made["seconds"]))
         return made
 
-    def wait(self, child, name, limit_s, files):
-        """(outcome, exit code or minus the signal); the code is None where the program has not ended by itself."""
-        began = told = time.monotonic()
+    def wait(self, child, name, limit_s, quiet_s, files):
+        """(outcome, exit code or minus the signal, error); no code where the program has not ended by itself."""
+        began = told = wrote = time.monotonic()
+        size = 0
         progress("%s: started, up to %g s" % (name, limit_s))
         while True:
             code = child.poll()
             if code is not None:
-                return ("failed" if code else "done"), code
+                return ("failed" if code else "done"), code, None
             now = time.monotonic()
+            before, size = size, sum(os.fstat(file.fileno()).st_size for file in files)
+            wrote = now if size != before else wrote
             if now - began > limit_s:
-                return "hang", None
-            if sum(os.fstat(file.fileno()).st_size for file in files) > FLOOD_BYTES:
-                return "flood", None
+                return "hang", None, "no end within %g s" % limit_s
+            if now - wrote > quiet_s:
+                return "hang", None, "nothing more for %g s" % quiet_s
+            if size > FLOOD_BYTES:
+                return "flood", None, "it writes without end"
             if now - told > TELL_S:
                 told = now
                 progress("%s: running, %d of %g s" % (name, now - began, limit_s))
@@ -252,7 +259,7 @@ def nccl_tests(runner, options):
     for name in PROGRAMS:
         if found[name]:
             words = ["-b", "8M", "-e", "256M", "-f", "2", "-g", str(options.gpus), "-c", "1", "-n", "10", "-w", "2"]
-            document["runs"].append(runner.run(name, [found[name], *words], options.program_timeout_s))
+            document["runs"].append(runner.run(name, [found[name], *words], options.program_timeout_s, QUIET_S))
         else:
             missing = {"program": name, "path": None, "outcome": "not run", "code": None, "seconds": 0.0, "limit_s": 0}
             missing.update(stdout="", stderr="", error="not on the host", transports={}, warnings=[])
