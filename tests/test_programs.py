@@ -85,14 +85,14 @@ def nccl_tests(tmp_path: Path) -> Callable[..., Any]:
             " wrong values, first at 8 MiB",
             "stop training",
         ),
-        ("rig-3090", {"nccl.irq_hang": 1}, ("fail", "pass"), "no end within 1 s, not one size ended", "iommu=pt"),
+        ("rig-3090", {"nccl.irq_hang": 1}, ("fail", "pass"), "no end within 3 s, not one size ended", "iommu=pt"),
         ("rig-3090", {"gpu1.fault": 15}, ("fail", "fail"), "lab: Test CUDA failure", ""),
     ],
 )
 def test_nccl_tests_over_a_rig(
     nccl_tests: Callable[..., Any], rig: str, keys: dict[str, Any], verdicts: tuple[str, ...], seen: str, fix: str
 ) -> None:
-    document = nccl_tests(rig, keys, "--program-timeout-s", "1" if "nccl.irq_hang" in keys else "30")
+    document = nccl_tests(rig, keys, "--program-timeout-s", "3" if "nccl.irq_hang" in keys else "30")
     found = judged(checks.nccl_tests, programs.nccl_tests, document, rig)
     assert tuple(one.verdict for one in found) == verdicts, found
     assert [one.subject for one in found] == ["all_reduce_perf", "sendrecv_perf"]
