@@ -102,10 +102,9 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
             for other in loaded
             if other is not one and kinds.get(other.bus_id) == kinds.get(one.bus_id)
         ]
-        found = _hotter(one, now, (earlier.loaded_c or {}).get(one.uuid) if earlier else None, peers, slots)
-        told += found is not None
-        if found:
-            yield found
+        found = [*_hotter(one, now, (earlier.loaded_c or {}).get(one.uuid) if earlier else None, peers, slots)]
+        told += len(found)
+        yield from found
     if not told:
         warmth = [one.temperature_c or 0 for one in loaded]
         yield Finding(
@@ -113,18 +112,17 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
         )
 
 
-def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Finding | None:
+def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
     at = place(one.bus_id, slots)
-    if one.memory_c is not None and one.memory_most_c is not None and one.memory_c >= one.memory_most_c:
-        wanted = f"below {one.memory_most_c} C"
-        return of_symptom("thermal.memory", "health.heat", at, f"its memory is at {one.memory_c} C", wanted, "host")
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its past", f"about {past:g} C"
-        return of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
-    if peers and now >= median(peers) + HOTTER_C:
+        yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
+    elif peers and now >= median(peers) + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
-        return of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
-    return None
+        yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
+    if one.memory_c is not None and one.memory_most_c is not None and one.memory_c >= one.memory_most_c:
+        wanted = f"below {one.memory_most_c} C"
+        yield of_symptom("thermal.memory", "health.heat", at, f"its memory is at {one.memory_c} C", wanted, "host")
 
 
 def loaded_c(gpus: tuple[Health, ...]) -> dict[str, float]:

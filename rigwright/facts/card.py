@@ -37,6 +37,8 @@ class Card:
     device_id: str = ""
     subsystem_id: str = ""
     memory_mib: int | None = None
+    memory_used_mib: int | None = None
+    utilization_percent: int | None = None
     bar1_mib: int | None = None
     width: int | None = None
     width_max: int | None = None
@@ -102,7 +104,7 @@ class _Reading:
         return None
 
     def number(self, *paths: str) -> float | None:
-        """A number without its unit. Raises ValueError for a text that is none."""
+        """A number without its unit. Raises ValueError for a text that is none, endless ones among them."""
         word = self.text(*paths)
         return None if word is None else number(word.split()[0].removesuffix("x"))
 
@@ -161,6 +163,8 @@ def _card(gpu: ElementTree.Element) -> Card:
         device_id=one.digits("pci/pci_device_id")[:4],
         subsystem_id=one.digits("pci/pci_sub_system_id"),
         memory_mib=one.whole("fb_memory_usage/total"),
+        memory_used_mib=one.whole("fb_memory_usage/used"),
+        utilization_percent=one.whole("utilization/gpu_util"),
         bar1_mib=one.whole("bar1_memory_usage/total"),
         width=one.whole(f"{_LINK}/link_widths/current_link_width"),
         width_max=one.whole(f"{_LINK}/link_widths/max_link_width"),
