@@ -62,9 +62,8 @@ def write(made: dict[str, Any], files: Files, output: Output) -> int:
     """The document stands in its file (`-`: on stdout), its page and its metrics in theirs; 1 when one cannot be, which a message says."""
     failed = 0
     of_a_fleet = made["command"] == "fleet.report"
-    kept = of_a_fleet and (
-        made["exit_code"] == 130 or not made["hosts"]
-    )  # half a report helps less than the last whole one
+    # Half a report helps less than the last whole one, and a page of no host helps nobody.
+    kept = not made["hosts"] or (of_a_fleet and made["exit_code"] == 130)
     for file, put_there in (
         (files.json, deliver),
         ("" if kept else files.html, partial(_page, files.reload)),
