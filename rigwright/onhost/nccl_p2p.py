@@ -73,7 +73,7 @@ def options_of(words):
     parser.add_argument(
         "--step-timeout-s",
         type=float,
-        help="for one step; else 30 for a copy (8 with --quick), 120 to connect, and such",
+        help="for one step; else 30 for a copy (5 with --quick), 120 to connect, and such",
     )
     parser.add_argument("--journal", metavar="FILE", help="append each step to this file before it begins, with fsync")
     return parser.parse_args(words)

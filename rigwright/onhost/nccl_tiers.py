@@ -18,7 +18,7 @@ class Examination:
         self.options, self.watch = options, watch
         self.size = (4 if options.quick else 64) * MIB
         self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
-        self.copy_s, self.send_s, self.sum_s = (8, 8, 8) if options.quick else (30, 40, 60)
+        self.copy_s, self.send_s, self.sum_s = (5, 5, 5) if options.quick else (30, 40, 60)
         self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
         self.document = {
             "schema": 1,
