@@ -222,13 +222,17 @@ def test_wheels_of_the_lab(tmp_path: Path) -> None:
     stale = tmp_path / "nvidia_cublas_cu12-12.4.5.8-py3-none-manylinux2014_x86_64.whl"
     with zipfile.ZipFile(stale, "w") as archive:
         archive.writestr("nvidia/cublas/lib/libcublas.so.MAJOR", b"of an older lab")
-    names = [zipfile.ZipFile(path).namelist() for path in sorted(make_wheels(tmp_path, CACHE).glob("*.whl"))]
-    libraries = [
-        "nvidia/cublas/lib/libcublas.so.12",
-        "nvidia/cudart/lib/libcudart.so.12",
-        "nvidia/nccl/lib/libnccl.so.2",
-    ]
-    assert names == [[one] for one in libraries]
+    found = {path.name.partition("-py3")[0]: path for path in make_wheels(tmp_path, CACHE).glob("*.whl")}
+    assert {
+        f"{package.replace('-', '_')}-{wheel.version}"
+        for one in nccl.sets().values()
+        for package, wheel in one.wheels.items()
+    } == found.keys()
+    libraries = {name: zipfile.ZipFile(path).namelist() for name, path in found.items()}
+    assert libraries["nvidia_cublas_cu12-12.4.5.8"] == ["nvidia/cublas/lib/libcublas.so.12"]
+    assert libraries["nvidia_cuda_runtime_cu12-12.8.90"] == ["nvidia/cudart/lib/libcudart.so.12"]
+    assert libraries["nvidia_cuda_runtime_cu11-11.8.89"] == ["nvidia/cudart/lib/libcudart.so.11.0"]
+    assert libraries["nvidia_nccl_cu11-2.14.3"] == ["nvidia/nccl/lib/libnccl.so.2"]
 
 
 def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,28 +9,26 @@ from pathlib import Path
 from lab.cuda.build import build
 from rigwright.catalogue import nccl
 
-PARTS = {"nccl": "nvidia-nccl-cu12", "cudart": "nvidia-cuda-runtime-cu12", "cublas": "nvidia-cublas-cu12"}
-VERSIONS = {"nccl": "2.21.5+cuda12.4", "cudart": "12.4.127", "cublas": "12.4.5"}
+PARTS = {"nvidia-nccl": "nccl", "nvidia-cuda-runtime": "cudart", "nvidia-cublas": "cublas"}
 
 
 def make_wheels(out: Path, cache: Path) -> Path:
-    """`out` holds a wheel of each simulated library, with the versions of the catalogue's first set. Needs gcc."""
-    wanted = next(iter(nccl.sets().values())).wheels
+    """`out` holds a wheel of every library of the catalogue's sets, in its version. Needs gcc."""
     out.mkdir(parents=True, exist_ok=True)
-    for name, package in PARTS.items():
-        stem = package.replace("-", "_")
-        version = wanted[package].version
-        target = out / f"{stem}-{version}-py3-none-manylinux2014_x86_64.whl"
-        numbers = f"{VERSIONS[name]}.8" if name == "cublas" else VERSIONS[name]
-        with tempfile.TemporaryDirectory() as work:
-            made = build(name, numbers, Path(work), cache)
-            soname = next(path.name for path in Path(work).iterdir() if path.is_symlink())
+    for cuda, one in nccl.sets().items():
+        for package, wheel in one.wheels.items():
+            name = PARTS[package.rpartition("-")[0]]
+            version = f"{wheel.version}+{cuda}" if name == "nccl" else wheel.version
+            target = out / f"{package.replace('-', '_')}-{wheel.version}-py3-none-manylinux2014_x86_64.whl"
+            with tempfile.TemporaryDirectory() as work:
+                made = build(name, version, Path(work), cache).read_bytes()
+                soname = next(path.name for path in Path(work).iterdir() if path.is_symlink())
             entry = zipfile.ZipInfo(f"nvidia/{name}/lib/{soname}", (2026, 1, 1, 0, 0, 0))
-            if _holds(target, entry.filename, made.read_bytes()):
+            if _holds(target, entry.filename, made):
                 continue
-            fresh = out / f".{stem}.new"
+            fresh = out / f".{target.name}.new"
             with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr(entry, made.read_bytes(), zipfile.ZIP_DEFLATED)
+                archive.writestr(entry, made, zipfile.ZIP_DEFLATED)
             fresh.replace(target)
     return out
 
