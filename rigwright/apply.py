@@ -61,15 +61,15 @@ class HostRun:
         self.store = FactStore()
         self.also: tuple[Fact[Any], ...] = (system.boot_id, system.simulated)
         self._reboots = reboots
-        self._announced = False
+        self.announced = False
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """The facts are known, in one round trip; those of `also` with them."""
         asked = [*facts, *(fact for fact in self.also if fact not in self.store.known and fact not in facts)]
         answers = self.transport.run([fact.command for fact in asked], together=True)
         self.store.learn(zip(asked, answers, strict=True))
-        if not self._announced:
-            self._announced = True
+        if not self.announced:
+            self.announced = True
             said = self.store.known[system.simulated]
             self.emit(events.Connected(self.name, self.address, said if isinstance(said, str) else ""))
 

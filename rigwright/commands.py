@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         one.error = refused.get(one.host.name)
         one.status = "failed" if one.error else one.status
     try:
-        fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
+        fleet.run_hosts(work, fleet.connect, meanwhile=lambda: output.text)
         text = output.text
         if said.watch:
             watch.watch(work, text, output.stream.isatty())
@@ -126,16 +127,16 @@ def _provision(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
     from rigwright.p2p import Asked
 
-    fleet.on_all(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan)
     alive = [one for one in work if one.report.error is None]
     text.plans([one.report for one in alive])
     pending = [one for one in alive if one.report.status == "pending"]
     if pending:
         showing.consent(said.yes)
-        fleet.on_all(pending, fleet.apply)
+        fleet.run_hosts(pending, fleet.apply)
         asked = Asked(False, False, said.wheels or "fetch")
-        fleet.on_all(pending, lambda one: fleet.test_after(one, asked))
-    fleet.on_all(alive, fleet.check)
+        fleet.run_hosts(pending, partial(fleet.test_after, asked=asked))
+    fleet.run_hosts(alive, fleet.check)
     for one in alive:
         if one.report.error is None:
             text.findings(one.report)
@@ -167,21 +168,21 @@ def _peers(one: Any, text: Any) -> None:
 def _plan(work: list[Any], text: Any, _said: Said) -> None:
     from rigwright import fleet
 
-    fleet.on_all(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan)
     text.plans([one.report for one in work if one.report.error is None])
 
 
 def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
-    fleet.on_all(work, fleet.look)
+    fleet.run_hosts(work, fleet.look)
     if not said.quick:
         from rigwright.p2p import Asked
 
         named = "p2p" in said.tagged
         asked = Asked(not named, said.busy, said.wheels or ("fetch" if named else ""))
-        fleet.on_all(work, lambda one: fleet.test(one, asked))
-    fleet.on_all(work, fleet.check_all)
+        fleet.run_hosts(work, partial(fleet.test, asked=asked))
+    fleet.run_hosts(work, fleet.check_all)
     for one in work:
         if one.report.error is None:
             text.findings(one.report)

@@ -1,142 +1,14 @@
-"""Many hosts at once: one worker each from a bounded pool, nothing shared but the rule that reboots go one at a time."""
+"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/fleet.md)."""
 
 from __future__ import annotations
 
-import concurrent.futures
-import threading
-import time
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
-
 from rigwright import p2p, verify
-from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding, ranked
-from rigwright.errors import HostError, RigwrightError, Unreachable
-from rigwright.events import Event
+from rigwright.crew import Act, HostReport, HostStatus, Work, active, close, keep, prepare, run_hosts
 from rigwright.facts import os as system
 from rigwright.facts import p2p as peers
-from rigwright.facts.p2p import Document
-from rigwright.hosts import Host
-from rigwright.plan import Planned
-from rigwright.playbook import Bound, Check
-from rigwright.shell import Secret
-from rigwright.transport import to
 
-HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
-WORKERS = 32
-
-
-@dataclass
-class HostReport:
-    """What a run knows of one host at its end."""
-
-    host: Host
-    status: HostStatus = "not_attempted"
-    error: RigwrightError | None = None
-    planned: tuple[Planned, ...] = ()
-    outcome: Outcome | None = None
-    findings: tuple[Finding, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    machine: dict[str, Any] | None = None
-    events: list[tuple[float, Event]] = field(default_factory=list)
-    p2p: Document | None = None
-    simulated: str = ""
-    round_trips: int = 0
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> int:
-        """What this host alone makes of the command's exit code."""
-        if self.error is not None:
-            return self.error.exit_code
-        return 2 if self.status in ("pending", "failed") else 0
-
-
-@dataclass
-class Work:
-    """A host with its steps, its open connection and its report."""
-
-    bound: Bound
-    run: HostRun
-    report: HostReport
-    not_tested: tuple[Finding, ...] = ()
-
-    @property
-    def checks(self) -> list[Check]:
-        """The checks that can be answered: those of the peer-to-peer test only once it has run."""
-        return [one for one in self.bound.checks if self.report.p2p is not None or not active(one)]
-
-
-def prepare(
-    bound: Sequence[Bound], options: Options, emit: Emit, ask_password: Callable[[str], str] | None = None
-) -> list[Work]:
-    """The work of a run; nothing is connected yet."""
-    reboots = Reboots(threading.Lock())
-    environment = {"RIGWRIGHT_RUN": options.run_id}
-    passwords: dict[str, Secret] = {}
-    asking = threading.Lock()
-
-    def ask(name: str) -> str:
-        with asking:
-            if name not in passwords and ask_password:
-                passwords[name] = Secret(ask_password(name))
-        return passwords[name].reveal()
-
-    asker = ask if ask_password else None
-    begun = time.monotonic()
-
-    def work(one: Bound) -> Work:
-        report = HostReport(one.host)
-
-        def record(event: Event) -> None:
-            report.events.append((time.monotonic() - begun, event))
-            emit(event)
-
-        return Work(one, HostRun(one.host, to(one.host, environment, asker), options, record, reboots), report)
-
-    return [work(one) for one in bound]
-
-
-def on_all(work: Sequence[Work], act: Callable[[Work], None], meanwhile: Callable[[], object] = int) -> None:
-    """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
-
-    `meanwhile` runs in this thread while the first hosts answer.
-    """
-
-    def guarded(one: Work) -> None:
-        started = time.monotonic()
-        try:
-            act(one)
-        except Unreachable as error:
-            one.report.status, one.report.error = "unreachable", error
-        except RigwrightError as error:
-            one.report.status, one.report.error = "failed", error
-        except Exception as error:  # a bug of ours must not take the other hosts with it
-            traceback.print_exc()
-            found = f"a bug in rigwright ({type(error).__name__}: {error})"
-            one.report.error = HostError(
-                one.bound.host.name, found, "a run without one", "report it with the lines above"
-            )
-            one.report.status = "failed"
-        finally:
-            one.report.seconds += time.monotonic() - started
-            one.report.round_trips = one.run.transport.round_trips
-
-    alive = [one for one in work if one.report.error is None]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
-        futures = [pool.submit(guarded, one) for one in alive]
-        try:
-            meanwhile()
-            for future in futures:
-                future.result()
-        except KeyboardInterrupt:
-            for one in work:
-                one.run.transport.abandon()
-            raise
+__all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts"]
 
 
 def connect(one: Work) -> None:
@@ -189,12 +61,7 @@ def check_all(one: Work) -> None:
 
 
 def _found(one: Work) -> tuple[Finding, ...]:
-    return (*verify.findings(one.run, one.checks), *one.not_tested)
-
-
-def active(check: Check) -> bool:
-    """Whether a check judges what the peer-to-peer test did to the GPUs, in place of what can be read at any time."""
-    return check.check.startswith("p2p.")
+    return (*verify.findings(one.run, one.checks), *one.report.not_tested)
 
 
 def test(one: Work, asked: p2p.Asked) -> None:
@@ -202,7 +69,7 @@ def test(one: Work, asked: p2p.Asked) -> None:
     if not any(active(check) for check in one.bound.checks):
         return
     refused = p2p.test(one.run, asked)
-    one.not_tested = (refused,) if refused else ()
+    one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
 
 
@@ -216,18 +83,3 @@ def test_after(one: Work, asked: p2p.Asked) -> None:
     changed = {step.operation for step in one.bound.steps if step.key in done}
     if any(operation.startswith(DRIVING) for operation in changed):
         test(one, asked)
-
-
-def keep(one: Work) -> None:
-    """The report holds what is known of the facts that the history keeps."""
-    known = one.run.store.known.items()
-    one.report.kept = {
-        fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
-    }
-
-
-def close(work: Sequence[Work]) -> None:
-    """No connection is left open; the reports hold what is known of the facts that the history keeps."""
-    for one in work:
-        keep(one)
-        one.run.transport.close()

@@ -21,7 +21,7 @@ LAYERS = {
     "playbook": 10, "drift": 10,
     "plan": 11, "jobs": 11,
     "apply": 12,
-    "verify": 13, "p2p": 13,
+    "verify": 13, "p2p": 13, "crew": 13,
     "fleet": 14,
     "report": 15, "binding": 15,
     "showing": 16, "watch": 16,

@@ -18,7 +18,7 @@ def findings(name: str, *without: str) -> list[Finding]:
     checks = tuple(one for one in bound.checks if one.check not in (*OF_PROVISION, *without))
     (work,) = fleet.prepare([playbook.Bound(bound.host, (), checks)], Options("test"), lambda _event: None)
     try:
-        fleet.on_all([work], fleet.check_all)
+        fleet.run_hosts([work], fleet.check_all)
     finally:
         fleet.close([work])
     assert work.report.error is None, work.report.error

@@ -1,0 +1,283 @@
+"""One worker a host: in threads of this process, over connections that stay open, or wherever an executor has its workers.
+
+An executor's worker is given an `Order` and gives back the host's report; both can be pickled, and neither holds a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
+from rigwright.checks import Finding
+from rigwright.errors import HostError, RigwrightError, Unreachable
+from rigwright.events import Connected, Event
+from rigwright.facts import p2p
+from rigwright.facts.p2p import Document
+from rigwright.hosts import Host
+from rigwright.plan import Planned
+from rigwright.playbook import Bound, Check
+from rigwright.shell import Secret
+from rigwright.transport import to
+
+HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
+WORKERS = 32
+PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
+"""The variable in which a worker of an executor names its own file with the password that sudo asks for."""
+
+
+@dataclass
+class HostReport:
+    """What a run knows of one host at its end."""
+
+    host: Host
+    status: HostStatus = "not_attempted"
+    error: RigwrightError | None = None
+    planned: tuple[Planned, ...] = ()
+    outcome: Outcome | None = None
+    findings: tuple[Finding, ...] = ()
+    not_tested: tuple[Finding, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    machine: dict[str, Any] | None = None
+    events: list[tuple[float, Event]] = field(default_factory=list)
+    p2p: Document | None = None
+    simulated: str = ""
+    round_trips: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """What this host alone makes of the command's exit code."""
+        if self.error is not None:
+            return self.error.exit_code
+        return 2 if self.status in ("pending", "failed") else 0
+
+
+@dataclass
+class Work:
+    """A host with its steps, its connection and its report.
+
+    `tell` shows an event, `since` is when the run began (monotonic), `executor` is whose workers act on it, None for threads
+    of this process.
+    """
+
+    bound: Bound
+    run: HostRun
+    report: HostReport
+    tell: Emit
+    since: float
+    executor: Executor | None = None
+
+    @property
+    def checks(self) -> list[Check]:
+        """The checks that can be answered: those of the peer-to-peer test only once it has run."""
+        return [one for one in self.bound.checks if self.report.p2p is not None or not active(one)]
+
+
+Act = Callable[[Work], None]
+"""What is done for one host. For an executor: a function of a module, or a `functools.partial` of one."""
+
+
+def active(check: Check) -> bool:
+    """Whether a check judges what the peer-to-peer test did to the GPUs, in place of what can be read at any time."""
+    return check.check.startswith("p2p.")
+
+
+def prepare(
+    bound: Sequence[Bound],
+    options: Options,
+    emit: Emit,
+    ask_password: Callable[[str], str] | None = None,
+    executor: Executor | None = None,
+) -> list[Work]:
+    """The work of a run; nothing is connected yet. A password is asked for once a host, and one at a time."""
+    reboots = Reboots(threading.Lock())
+    passwords: dict[str, Secret] = {}
+    asking = threading.Lock()
+
+    def ask(name: str) -> str:
+        with asking:
+            if name not in passwords and ask_password:
+                passwords[name] = Secret(ask_password(name))
+        return passwords[name].reveal()
+
+    asker = ask if ask_password else None
+    since = time.monotonic()
+
+    def work(one: Bound) -> Work:
+        report = HostReport(one.host)
+        return Work(one, _run(report, options, emit, reboots, asker, since), report, emit, since, executor)
+
+    return [work(one) for one in bound]
+
+
+def _run(
+    report: HostReport,
+    options: Options,
+    emit: Emit,
+    reboots: Reboots,
+    ask: Callable[[str], str] | None,
+    since: float,
+) -> HostRun:
+    """A run whose events stand in the report."""
+
+    def record(event: Event) -> None:
+        report.events.append((time.monotonic() - since, event))
+        emit(event)
+
+    return HostRun(report.host, to(report.host, {"RIGWRIGHT_RUN": options.run_id}, ask), options, record, reboots)
+
+
+def run_hosts(
+    work: Sequence[Work], act: Act, executor: Executor | None = None, meanwhile: Callable[[], object] = int
+) -> None:
+    """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
+
+    `executor` (default: the work's own, else a pool of threads) is not shut down; `meanwhile` runs in this thread while the
+    first hosts answer.
+    """
+    alive = [one for one in work if one.report.error is None]
+    elsewhere = executor or next((one.executor for one in alive), None)
+    if elsewhere is not None:
+        orders = [elsewhere.submit(done, order(one, act)) for one in alive]
+        _awaited(orders, alive, meanwhile)
+        for one, answer in zip(alive, orders, strict=True):
+            _settle(one, answer)
+        return
+    with ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
+        _awaited([pool.submit(guarded, one, act) for one in alive], alive, meanwhile)
+
+
+def _awaited(futures: Sequence[Future[Any]], work: Sequence[Work], meanwhile: Callable[[], object]) -> None:
+    """All have ended. On Ctrl-C nothing more is begun, and what waits on a host of this process ends soon."""
+    try:
+        meanwhile()
+        wait(futures)
+    except KeyboardInterrupt:
+        for one in futures:
+            one.cancel()
+        for each in work:
+            each.run.transport.abandon()
+        raise
+
+
+def guarded(one: Work, act: Act) -> None:
+    """The act has run, or the report says why not."""
+    report, started, before = one.report, time.monotonic(), one.run.transport.round_trips
+    try:
+        act(one)
+    except Unreachable as error:
+        report.status, report.error = "unreachable", error
+    except RigwrightError as error:
+        report.status, report.error = "failed", error
+    except Exception as error:  # a bug of ours must not take the other hosts with it
+        traceback.print_exc()
+        found = f"a bug in rigwright ({type(error).__name__}: {error})"
+        report.error = HostError(report.host.name, found, "a run without one", "report it with the lines above")
+        report.status = "failed"
+    finally:
+        report.seconds += time.monotonic() - started
+        report.round_trips += one.run.transport.round_trips - before
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker elsewhere is to do for one host, `at_s` seconds after the run began. All of it can be pickled."""
+
+    bound: Bound
+    options: Options
+    act: Act
+    report: HostReport
+    at_s: float
+
+
+def order(one: Work, act: Act) -> Order:
+    """The order for a host; of its variables it has those of the connection, and no password."""
+    host = without_secrets(one.bound.host)
+    at_s = time.monotonic() - one.since
+    return Order(replace(one.bound, host=host), one.run.options, act, replace(one.report, host=host), at_s)
+
+
+def without_secrets(host: Host) -> Host:
+    """The host with only those variables that a connection needs and that are no secret."""
+    needed = {
+        name: value
+        for name, value in host.variables.items()
+        if name.startswith(("ansible_", "ssh_")) and not isinstance(value, Secret)
+    }
+    return replace(host, variables=needed, origins={})
+
+
+def done(order: Order) -> HostReport:
+    """The host's report after the act has run here, over a connection that is made for it and closed again."""
+    report = replace(order.report, events=list(order.report.events))
+    since = time.monotonic() - order.at_s
+    run = _run(report, order.options, _unheard, Reboots(threading.Lock()), _own_password(), since)
+    run.announced = any(isinstance(event, Connected) for _, event in report.events)
+    if report.p2p is not None:
+        run.store.known[p2p.tested] = report.p2p
+    one = Work(order.bound, run, report, _unheard, since)
+    try:
+        guarded(one, order.act)
+        keep(one)
+    finally:
+        run.transport.close()
+    return report
+
+
+def _unheard(_event: Event) -> None:
+    """Nobody watches a worker; its events stand in the report."""
+
+
+def _own_password() -> Callable[[str], str] | None:
+    """What reads this worker's own file with sudo's password, where it has one."""
+    file = os.environ.get(PASSWORD_FILE)
+    if not file:
+        return None
+
+    def read(host: str) -> str:
+        try:
+            return Path(file).expanduser().read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HostError(host, f"{PASSWORD_FILE}: {file} cannot be read ({error})", "a file on the worker") from None
+
+    return read
+
+
+def _settle(one: Work, answer: Future[HostReport]) -> None:
+    """The report is what the worker gave back, its events are told; or says that the worker was lost."""
+    try:
+        given = answer.result(timeout=0)
+    except Exception as error:
+        found = f"the worker that had it gave no answer ({type(error).__name__}: {error})"
+        todo = "look at the worker's log; then run the same command again, which goes on from where the host is"
+        one.report.status, one.report.error = "failed", HostError(one.report.host.name, found, "a report", todo)
+        return
+    known = len(one.report.events)
+    vars(one.report).update({**vars(given), "host": one.report.host})
+    for _, event in one.report.events[known:]:
+        one.tell(event)
+
+
+def keep(one: Work) -> None:
+    """The report holds what is known of the facts that the history keeps."""
+    known = one.run.store.known.items()
+    one.report.kept.update(
+        {fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)}
+    )
+
+
+def close(work: Sequence[Work]) -> None:
+    """No connection is left open; the reports hold what is known of the facts that the history keeps."""
+    for one in work:
+        keep(one)
+        one.run.transport.close()
