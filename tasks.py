@@ -54,7 +54,16 @@ def _run(command: str, **words: object) -> None:
 
 @task(
     positional=[],
-    help={**_HELP, **_HTML, "disrupt": "also what was not announced, or interrupts GPU work", "wheels": _WHEELS},
+    help={
+        **_HELP,
+        **_HTML,
+        "disrupt": "also what was not announced, or interrupts GPU work",
+        "wheels": _WHEELS,
+        "serial": "in batches of so many hosts, or percents of them; the last size counts for the rest: 1,10%,100%",
+        "max_fail": "stop when more hosts than this have failed, and leave the rest alone (in batches: 0)",
+        "resume": "go on with the rollout that stopped last: its hosts, playbook and inventory",
+        "reboots": "so many hosts may be rebooting at a time (default: 1)",
+    },
 )
 def provision(
     c: Context,
@@ -67,10 +76,18 @@ def provision(
     tags: str = "",
     disrupt: bool = False,
     wheels: str = "",
+    serial: str = "",
+    max_fail: str = "",
+    resume: bool = False,
+    reboots: str = "",
 ) -> None:
-    """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it."""
+    """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
+
+    Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/fleet.md.
+    """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("provision", host=host, yes=yes, disrupt=disrupt, **words)
+    rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots}
+    _run("provision", host=host, yes=yes, disrupt=disrupt, **words, **rollout)
 
 
 @task(positional=[], help=_HELP)

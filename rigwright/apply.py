@@ -24,18 +24,22 @@ Emit = Callable[[events.Event], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How a run behaves. `disrupt`: what was not announced, and what interrupts running GPU work, may happen."""
+    """How a run behaves. `disrupt`: what was not announced, and what interrupts running GPU work, may happen.
+
+    `reboots`: so many hosts may be rebooting at a time.
+    """
 
     run_id: str
     disrupt: bool = False
     reboot_timeout_s: float = 900.0
+    reboots: int = 1
 
 
 @dataclass
 class Reboots:
-    """Reboots of a run go one host at a time, and end with the first host that does not come back."""
+    """Reboots of a run go so many hosts at a time, and end with the first host that does not come back."""
 
-    lock: threading.Lock
+    turn: threading.Semaphore
     lost: str = ""
 
 
@@ -215,15 +219,15 @@ class HostRun:
                 _must(step, cmd, result)
 
     def _reboot(self, step: Step, change: Change) -> None:
-        """The host runs again with another boot id, and is what the step wants; one host of the fleet at a time."""
-        while not self._reboots.lock.acquire(timeout=60):
+        """The host runs again with another boot id, and is what the step wants; it waits for its turn in the fleet."""
+        while not self._reboots.turn.acquire(timeout=60):
             self.transport.run([jobs.keep_lease(self.options.run_id)])
+        back = False
         try:
             if self._reboots.lost:
                 found = f"{self._reboots.lost} did not come back from its reboot as it should, so this host was not rebooted"
                 todo = f"look at {self._reboots.lost}; then run the same command again"
                 raise HostError(self.name, found, "a fleet that comes back", todo)
-            self._reboots.lost = self.name
             before = str(self.value(system.boot_id))
             self.emit(events.Note(self.name, f"rebooting: {change.before}"))
             delay = ("--on-active=1s", "--timer-property=AccuracySec=100ms")
@@ -231,10 +235,11 @@ class HostRun:
             self._run_batch(step.name, [command("sync"), order])
             self._await_boot(before)
             self.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
-            if self._settles(step):
-                self._reboots.lost = ""
+            back = self._settles(step)
         finally:
-            self._reboots.lock.release()
+            if not back:
+                self._reboots.lost = self._reboots.lost or self.name
+            self._reboots.turn.release()
 
     def _settles(self, step: Step) -> bool:
         """Whether a step is so within two minutes of a boot: a driver may load after systemd says that it is done."""

@@ -10,56 +10,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
-from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
-from rigwright.checks import Finding
+from rigwright.apply import Emit, HostRun, Options, Reboots
 from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.events import Connected, Event
 from rigwright.facts import p2p
-from rigwright.facts.p2p import Document
+from rigwright.hostreport import HostReport
 from rigwright.hosts import Host
-from rigwright.plan import Planned
 from rigwright.playbook import Bound, Check
 from rigwright.shell import Secret
 from rigwright.transport import to
 
-HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 WORKERS = 32
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The variable in which a worker of an executor names its own file with the password that sudo asks for."""
-
-
-@dataclass
-class HostReport:
-    """What a run knows of one host at its end."""
-
-    host: Host
-    status: HostStatus = "not_attempted"
-    error: RigwrightError | None = None
-    planned: tuple[Planned, ...] = ()
-    outcome: Outcome | None = None
-    findings: tuple[Finding, ...] = ()
-    not_tested: tuple[Finding, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    machine: dict[str, Any] | None = None
-    events: list[tuple[float, Event]] = field(default_factory=list)
-    p2p: Document | None = None
-    simulated: str = ""
-    round_trips: int = 0
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> int:
-        """What this host alone makes of the command's exit code."""
-        if self.error is not None:
-            return self.error.exit_code
-        return 2 if self.status in ("pending", "failed") else 0
 
 
 @dataclass
@@ -100,7 +68,7 @@ def prepare(
     executor: Executor | None = None,
 ) -> list[Work]:
     """The work of a run; nothing is connected yet. A password is asked for once a host, and one at a time."""
-    reboots = Reboots(threading.Lock())
+    reboots = Reboots(threading.BoundedSemaphore(options.reboots))
     passwords: dict[str, Secret] = {}
     asking = threading.Lock()
 
@@ -138,40 +106,72 @@ def _run(
 
 
 def run_hosts(
-    work: Sequence[Work], act: Act, executor: Executor | None = None, meanwhile: Callable[[], object] = int
+    work: Sequence[Work],
+    act: Act,
+    executor: Executor | None = None,
+    *,
+    meanwhile: Callable[[], object] = int,
+    enough: Callable[[Work], bool] = lambda _one: False,
 ) -> None:
     """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
 
-    `executor` (default: the work's own, else a pool of threads) is not shut down; `meanwhile` runs in this thread while the
-    first hosts answer.
+    `executor` (default: the work's own, else a pool of threads) is not shut down. `meanwhile` runs in this thread while the
+    first hosts answer. `enough` is asked as each host ends, one at a time; once it says so no other host is begun, and those
+    that were not are not attempted.
     """
     alive = [one for one in work if one.report.error is None]
     elsewhere = executor or next((one.executor for one in alive), None)
     if elsewhere is not None:
-        orders = [elsewhere.submit(done, order(one, act)) for one in alive]
-        _awaited(orders, alive, meanwhile)
-        for one, answer in zip(alive, orders, strict=True):
-            _settle(one, answer)
+        _given_out(alive, lambda one: elsewhere.submit(done, order(one, act)), meanwhile, enough)
         return
     with ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
-        _awaited([pool.submit(guarded, one, act) for one in alive], alive, meanwhile)
+        _given_out(alive, lambda one: pool.submit(guarded, one, act), meanwhile, enough)
 
 
-def _awaited(futures: Sequence[Future[Any]], work: Sequence[Work], meanwhile: Callable[[], object]) -> None:
-    """All have ended. On Ctrl-C nothing more is begun, and what waits on a host of this process ends soon."""
+def _given_out(
+    work: Sequence[Work],
+    begin: Callable[[Work], Future[HostReport]],
+    meanwhile: Callable[[], object],
+    enough: Callable[[Work], bool],
+) -> None:
+    """All have ended, or were not begun. On Ctrl-C nothing more is begun, and what waits on a host of this process ends soon."""
+    futures: list[Future[HostReport]] = []
+    over, turn, settled = threading.Event(), threading.RLock(), threading.Semaphore(0)
+
+    def ended(one: Work, future: Future[HostReport]) -> None:
+        try:
+            if future.cancelled():
+                one.report.status = "not_attempted"
+                return
+            with turn:
+                _settle(one, future)
+                if enough(one):
+                    over.set()
+                    for each in futures:
+                        each.cancel()
+        finally:
+            settled.release()
+
     try:
+        for one in work:
+            if over.is_set():
+                one.report.status = "not_attempted"
+                continue
+            futures.append(begin(one))
+            futures[-1].add_done_callback(partial(ended, one))
         meanwhile()
-        wait(futures)
+        for _ in futures:
+            settled.acquire()
     except KeyboardInterrupt:
-        for one in futures:
-            one.cancel()
-        for each in work:
-            each.run.transport.abandon()
+        for each in futures:
+            each.cancel()
+        for one in work:
+            one.run.transport.abandon()
         raise
 
 
-def guarded(one: Work, act: Act) -> None:
-    """The act has run, or the report says why not."""
+def guarded(one: Work, act: Act) -> HostReport:
+    """The host's report, after the act has run; or it says why not."""
     report, started, before = one.report, time.monotonic(), one.run.transport.round_trips
     try:
         act(one)
@@ -187,6 +187,7 @@ def guarded(one: Work, act: Act) -> None:
     finally:
         report.seconds += time.monotonic() - started
         report.round_trips += one.run.transport.round_trips - before
+    return report
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def done(order: Order) -> HostReport:
     """The host's report after the act has run here, over a connection that is made for it and closed again."""
     report = replace(order.report, events=list(order.report.events))
     since = time.monotonic() - order.at_s
-    run = _run(report, order.options, _unheard, Reboots(threading.Lock()), _own_password(), since)
+    run = _run(report, order.options, _unheard, Reboots(threading.BoundedSemaphore()), _own_password(), since)
     run.announced = any(isinstance(event, Connected) for _, event in report.events)
     if report.p2p is not None:
         run.store.known[p2p.tested] = report.p2p
@@ -254,7 +255,7 @@ def _own_password() -> Callable[[str], str] | None:
 
 
 def _settle(one: Work, answer: Future[HostReport]) -> None:
-    """The report is what the worker gave back, its events are told; or says that the worker was lost."""
+    """The report is what the worker gave back, its events are told; or it says that the worker was lost."""
     try:
         given = answer.result(timeout=0)
     except Exception as error:
@@ -262,10 +263,11 @@ def _settle(one: Work, answer: Future[HostReport]) -> None:
         todo = "look at the worker's log; then run the same command again, which goes on from where the host is"
         one.report.status, one.report.error = "failed", HostError(one.report.host.name, found, "a report", todo)
         return
-    known = len(one.report.events)
-    vars(one.report).update({**vars(given), "host": one.report.host})
-    for _, event in one.report.events[known:]:
-        one.tell(event)
+    if given is not one.report:
+        known = len(one.report.events)
+        vars(one.report).update({**vars(given), "host": one.report.host})
+        for _, event in one.report.events[known:]:
+            one.tell(event)
 
 
 def keep(one: Work) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rigwright import p2p, verify
 from rigwright.checks import Finding, ranked
-from rigwright.crew import Act, HostReport, HostStatus, Work, active, close, keep, prepare, run_hosts
+from rigwright.crew import Act, Work, active, close, keep, prepare, run_hosts
 from rigwright.facts import os as system
 from rigwright.facts import p2p as peers
+from rigwright.hostreport import HostReport, HostStatus
 
 __all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts"]
 
@@ -41,6 +42,13 @@ def apply(one: Work) -> None:
     if outcome.error is not None:
         raise outcome.error
     one.report.status = "changed"
+
+
+def make(one: Work, asked: p2p.Asked) -> None:
+    """What the plan wanted is so and proved, tested where the driver changed, and checked. Raises what stopped it."""
+    apply(one)
+    test_after(one, asked)
+    check(one)
 
 
 def check(one: Work) -> None:

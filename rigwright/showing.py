@@ -30,6 +30,10 @@ class Said:
     busy: bool = False
     wheels: str = ""
     watch: bool = False
+    serial: str = ""
+    max_fail: str = ""
+    reboots: str = ""
+    resume: bool = False
 
     @property
     def tagged(self) -> frozenset[str]:
@@ -49,6 +53,15 @@ def consent(yes: bool) -> None:
 def count(number: int, word: str) -> str:
     """`1 check`, `4 checks`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def peers(one: Any, text: Any) -> None:
+    """The matrices and the scaling table are shown, where the peer-to-peer test has run."""
+    if one.report.p2p is not None:
+        from rigwright.report import p2p
+
+        for line in p2p.lines(one.report.p2p):
+            text.line(line)
 
 
 def facts(work: list[Any], text: Any, _said: Said) -> None:

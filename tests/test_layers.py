@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent / "rigwright"
 LAYERS = {
     "errors": 0,
     "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1,
-    "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "history": 2,
+    "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "history": 2, "rollout": 2,
     "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3,
     "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4, "remembered": 4,
     "compatibility": 5, "transport": 5, "families": 5,
@@ -21,14 +21,16 @@ LAYERS = {
     "playbook": 10, "drift": 10,
     "plan": 11, "jobs": 11,
     "apply": 12,
-    "verify": 13, "p2p": 13, "crew": 13,
-    "fleet": 14,
-    "report": 15, "binding": 15,
-    "showing": 16, "watch": 16,
-    "commands": 17,
-    "trust": 18, "knowledge": 18,
-    "init": 19, "past": 19,
-    "survey": 20,
+    "verify": 13, "p2p": 13, "hostreport": 13,
+    "crew": 14,
+    "fleet": 15,
+    "report": 16, "binding": 16,
+    "showing": 17, "watch": 17,
+    "rolling": 18,
+    "commands": 19,
+    "trust": 20, "knowledge": 20,
+    "init": 21, "past": 21,
+    "survey": 22,
 }  # fmt: skip
 
 
