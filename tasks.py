@@ -437,6 +437,36 @@ def fleet_check(
 
 @task(
     positional=[],
+    help={
+        "cmd": "the command, in quotes, for the host's shell; its stdin is empty",
+        "host": "a host, a group or a pattern of the inventory (default: all)",
+        "inventory": _HELP["inventory"],
+        "sudo": "as root (default: as the user that logs in)",
+        "timeout_s": "seconds until it is ended (default: 60)",
+        "json": _HELP["json"],
+    },
+)
+def fleet_run(
+    c: Context,
+    cmd: str = "",
+    host: str = "",
+    inventory: str = "",
+    sudo: bool = False,
+    timeout_s: str = "60",
+    json: str = "",
+) -> None:
+    """Run one command on many hosts at once, and show what they answer; equal answers are shown once.
+
+    Asks nothing and proves nothing: it is for looking around. Exit 1 where the command failed, 3 when a host does not answer.
+    """
+    from rigwright import oneoff
+
+    _guard.done = True
+    raise Exit(code=oneoff.run(cmd, host, inventory, sudo, timeout_s, json))
+
+
+@task(
+    positional=[],
     help={"host": "only runs on this host", "limit": "how many, newest first; 0 for all", "json": _HELP["json"]},
 )
 def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") -> None:
@@ -498,6 +528,7 @@ _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
 _fleet_tasks = Collection("fleet")
 _fleet_tasks.add_task(fleet_check, name="check")
+_fleet_tasks.add_task(fleet_run, name="run")
 _inventory_tasks = Collection("inventory")
 _inventory_tasks.add_task(inventory_list, name="list")
 _power_tasks = Collection("power")

@@ -26,13 +26,14 @@ Emit = Callable[[events.Event], None]
 class Options:
     """How a run behaves. `disrupt`: what was not announced, and what interrupts running GPU work, may happen.
 
-    `reboots`: so many hosts may be rebooting at a time.
+    `reboots`: so many hosts may be rebooting at a time. `root`: commands run as root, else as who logs in.
     """
 
     run_id: str
     disrupt: bool = False
     reboot_timeout_s: float = 900.0
     reboots: int = 1
+    root: bool = True
 
 
 @dataclass

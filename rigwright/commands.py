@@ -24,11 +24,17 @@ ROOT = Path(__file__).parent.parent
 _READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check")
 
 
-def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act | None = None) -> int:
+def run(
+    said: Said,
+    describe: Callable[[str, str], str] | None = None,
+    act: Act | None = None,
+    before: Callable[[], object] = int,
+) -> int:
     """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
     `act` is what another command does with the hosts, quietly; a host whose variables are wrong is one that failed.
+    `before` raises UsageError for that command's own words.
     """
     from rigwright.fleet import HostReport
     from rigwright.report import document, ending
@@ -39,6 +45,7 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act 
     error: RigwrightError | None = None
     output = Output(sys.stderr if said.json == "-" else sys.stdout)
     try:
+        before()
         said, rolled = _rollout(said, run_id)
         path = binding.playbook(said.command, said.playbook, said.reset)
         files = _short(path) if path else "", _short(inventory_path(said.inventory))
@@ -105,7 +112,7 @@ def _run(
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
     emit = (lambda _: None) if other else (lambda event: output.text.event(event))
     reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
-    work = fleet.prepare(bound, Options(run_id, said.disrupt, reboots=reboots), emit, ask)
+    work = fleet.prepare(bound, Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user), emit, ask)
     reports.extend(one.report for one in work)
     for one in reports:
         one.error = refused.get(one.host.name)

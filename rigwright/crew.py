@@ -102,7 +102,8 @@ def _run(
         report.events.append((time.monotonic() - since, event))
         emit(event)
 
-    return HostRun(report.host, to(report.host, {"RIGWRIGHT_RUN": options.run_id}, ask), options, record, reboots)
+    way = to(report.host, {"RIGWRIGHT_RUN": options.run_id}, ask, options.root)
+    return HostRun(report.host, way, options, record, reboots)
 
 
 def run_hosts(

@@ -16,6 +16,16 @@ from rigwright.plan import Planned
 HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 
 
+@dataclass(frozen=True)
+class Ran:
+    """What became of a one-off command: its exit code (None: it did not end in time), and what it printed, `cut` when that was
+    more than was wanted."""
+
+    code: int | None
+    output: str
+    cut: bool = False
+
+
 @dataclass
 class HostReport:
     """What a run knows of one host at its end."""
@@ -33,6 +43,7 @@ class HostReport:
     machine: dict[str, Any] | None = None
     events: list[tuple[float, Event]] = field(default_factory=list)
     p2p: Document | None = None
+    ran: Ran | None = None
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0
@@ -42,6 +53,8 @@ class HostReport:
         """What this host alone makes of the command's exit code."""
         if self.error is not None:
             return self.error.exit_code
+        if self.ran is not None:
+            return 0 if self.ran.code == 0 else 1
         return 2 if self.status in ("pending", "failed") else 0
 
     @property

@@ -34,6 +34,7 @@ class Said:
     max_fail: str = ""
     reboots: str = ""
     resume: bool = False
+    as_user: bool = False
 
     @property
     def tagged(self) -> frozenset[str]:

@@ -81,7 +81,7 @@ def fleet(folder: Path, patch: pytest.MonkeyPatch, *names: str) -> Fleet:
     (folder / "hosts.yml").write_text("gpu:\n  hosts:\n" + "".join(f"    {name}:\n" for name in names))
     (folder / "play.yml").write_text(PLAY)
 
-    def to(host: Host, environment: Mapping[str, str], ask: object) -> Answering:  # noqa: ARG001
+    def to(host: Host, environment: Mapping[str, str], ask: object, root: bool) -> Answering:  # noqa: ARG001
         return Answering(made, host.name)
 
     patch.setattr(crew, "to", to)

@@ -28,7 +28,7 @@ LAYERS = {
     "showing": 17, "watch": 17,
     "rolling": 18,
     "commands": 19,
-    "trust": 20, "knowledge": 20,
+    "trust": 20, "knowledge": 20, "oneoff": 20,
     "init": 21, "past": 21,
     "survey": 22,
 }  # fmt: skip
