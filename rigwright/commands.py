@@ -96,7 +96,7 @@ def _run(
     said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None, rolled: Any
 ) -> int:
     from rigwright import fleet, rolling, watch
-    from rigwright.apply import Options
+    from rigwright.hostrun import Options
     from rigwright.report import machine
 
     if said.quick and "p2p" in said.tagged:
@@ -118,7 +118,7 @@ def _run(
         one.error = refused.get(one.host.name)
         one.status = "failed" if one.error else one.status
     try:
-        fleet.run_hosts(work, fleet.connect, meanwhile=lambda: output.text)
+        fleet.run_hosts(work, fleet.connect, doing="connecting", meanwhile=lambda: output.text)
         text = output.text
         if said.watch:
             watch.watch(work, text, output.stream.isatty())
@@ -152,21 +152,21 @@ def _exit_code(codes: Sequence[int]) -> int:
 def _plan(work: list[Any], text: Any, _said: Said) -> None:
     from rigwright import fleet
 
-    fleet.run_hosts(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan, doing="planning")
     text.plans([one.report for one in work if one.report.error is None])
 
 
 def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
-    fleet.run_hosts(work, fleet.look)
+    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
     if not said.quick:
         from rigwright.p2p import Asked
 
         named = "p2p" in said.tagged
         asked = Asked(not named, said.busy, said.wheels or ("fetch" if named else ""))
-        fleet.run_hosts(work, partial(fleet.test, asked=asked))
-    fleet.run_hosts(work, fleet.check_all)
+        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
+    fleet.run_hosts(work, fleet.check_all, doing="checking")
     for one in work:
         if one.report.error is None:
             text.findings(one.report)

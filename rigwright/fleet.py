@@ -2,14 +2,124 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
+
+from rigwright import apply as applying
 from rigwright import p2p, verify
 from rigwright.checks import Finding, ranked
-from rigwright.crew import Act, Work, active, close, keep, prepare, run_hosts
+from rigwright.crew import Act, Work, active, close, guarded, keep, prepare
+from rigwright.events import Begun, Ended, Note
 from rigwright.facts import os as system
 from rigwright.facts import p2p as peers
 from rigwright.hostreport import HostReport, HostStatus
+from rigwright.orders import done, order, settle
+
+WORKERS = 32
 
 __all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts"]
+
+
+def run_hosts(
+    work: Sequence[Work],
+    act: Act,
+    executor: Executor | None = None,
+    *,
+    doing: str = "asking",
+    meanwhile: Callable[[], object] = int,
+    enough: Callable[[Work], bool] = lambda _one: False,
+) -> None:
+    """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
+
+    `executor` (default: the work's own, else a pool of threads) is not shut down. `doing` says to who watches what is done,
+    `meanwhile` runs in this thread while the first hosts answer. `enough` is asked as each host ends, one at a time; once it
+    says so no other host is begun, and those that were not are not attempted. Ctrl-C: nothing more is begun, what must not be
+    cut is waited for, and KeyboardInterrupt goes on; a second one waits for nothing.
+    """
+    alive = [one for one in work if one.report.error is None]
+    elsewhere = executor or next((one.executor for one in alive), None)
+    if not alive:
+        meanwhile()
+        return
+    with alive[0].stage([one.report.host.name for one in alive]):
+        if elsewhere is not None:
+            _GivenOut(alive, lambda one: elsewhere.submit(done, order(one, act)), enough).all(meanwhile)
+            return
+        with ThreadPoolExecutor(max_workers=min(WORKERS, len(alive))) as pool:
+            _GivenOut(alive, lambda one: pool.submit(guarded, one, act, doing), enough).all(meanwhile)
+
+
+class _GivenOut:
+    """Hosts that were given to workers, and which of them have not ended."""
+
+    def __init__(
+        self, work: Sequence[Work], begin: Callable[[Work], Future[HostReport]], enough: Callable[[Work], bool]
+    ) -> None:
+        self.work, self.begin, self.enough = work, begin, enough
+        self.futures: list[Future[HostReport]] = []
+        self.open: set[str] = set()
+        self.over = False
+        self.turn = threading.Condition(threading.RLock())
+
+    def all(self, meanwhile: Callable[[], object]) -> None:
+        """All have ended, or were not begun. Raises KeyboardInterrupt."""
+        try:
+            for one in self.work:
+                if self.over:
+                    self._leave_out(one)
+                    continue
+                self.open.add(one.report.host.name)
+                self.futures.append(self.begin(one))
+                self.futures[-1].add_done_callback(partial(self._ended, one))
+            meanwhile()
+            self._wait()
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+
+    def _wait(self) -> None:
+        with self.turn:
+            self.turn.wait_for(lambda: not self.open)
+
+    def _ended(self, one: Work, future: Future[HostReport]) -> None:
+        with self.turn:
+            if future.cancelled():
+                self._leave_out(one)
+            else:
+                settle(one, future)
+                one.tell(Ended(one.report.host.name, one.report.status, one.report.bad))
+                if not self.over and self.enough(one):
+                    self._no_more()
+            self.open.discard(one.report.host.name)
+            self.turn.notify_all()
+
+    def _no_more(self) -> None:
+        self.over = True
+        for each in self.futures:
+            each.cancel()
+
+    def _leave_out(self, one: Work) -> None:
+        one.report.status = "not_attempted"
+        one.tell(Ended(one.report.host.name, "not_attempted", False))
+
+    def _stop(self) -> None:
+        """What must not be cut has ended, and the rest; with a second Ctrl-C only what can be."""
+        with self.turn:
+            self._no_more()
+        self.work[0].run.shared.stopping.set()
+        busy = [one for one in self.work if one.report.host.name in self.open and not one.run.stop()]
+        for one in busy:
+            what = f"{one.run.doing}, which is not to be cut" if one.run.doing else "what is under way"
+            one.tell(Note(one.report.host.name, f"finishing {what}; Ctrl-C again leaves it to the host"))
+        try:
+            self._wait()
+        except KeyboardInterrupt:
+            for one in self.work:
+                one.left = one.run.doing if one.report.host.name in self.open else ""
+                one.run.transport.abandon()
+            raise
 
 
 def connect(one: Work) -> None:
@@ -37,7 +147,7 @@ def apply(one: Work) -> None:
     """What the plan wanted is so and proved. Raises what stopped it."""
     if one.report.status != "pending":
         return
-    outcome = one.run.apply(one.bound.steps, one.report.planned)
+    outcome = applying.apply(one.run, one.bound.steps, one.report.planned)
     one.report.outcome = outcome
     if outcome.error is not None:
         raise outcome.error
@@ -48,6 +158,7 @@ def make(one: Work, asked: p2p.Asked) -> None:
     """What the plan wanted is so and proved, tested where the driver changed, and checked. Raises what stopped it."""
     apply(one)
     test_after(one, asked)
+    one.tell(Begun(one.report.host.name, "checking"))
     check(one)
 
 
@@ -90,4 +201,5 @@ def test_after(one: Work, asked: p2p.Asked) -> None:
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
     if any(operation.startswith(DRIVING) for operation in changed):
+        one.tell(Begun(one.report.host.name, p2p.NAME))
         test(one, asked)

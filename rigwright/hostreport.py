@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rigwright.apply import Outcome
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.events import Event
 from rigwright.facts.p2p import Document
+from rigwright.hostrun import Outcome
 from rigwright.hosts import Host
 from rigwright.plan import Planned
 

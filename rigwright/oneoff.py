@@ -39,7 +39,7 @@ def run(cmd: str, host: str, inventory: str, sudo: bool, timeout_s: str, json: s
         from rigwright.report import oneoff as report
 
         limit_s = _seconds(timeout_s)
-        fleet.run_hosts(work, partial(_run, cmd=cmd, limit_s=limit_s))
+        fleet.run_hosts(work, partial(_run, cmd=cmd, limit_s=limit_s), doing="running it")
         answers = {one.report.host.name: one.report.ran for one in work if one.report.ran is not None}
         report.show(text.console, answers, limit_s)
 

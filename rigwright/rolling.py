@@ -105,7 +105,7 @@ def provision(work: list[Work], text: Any, said: Said, rolling: Rolling | None =
     """Every host is what its playbook wants, proved and checked; or the rollout stopped, and the rest was not attempted."""
     if rolling and rolling.going_on:
         _introduce(rolling, text)
-    fleet.run_hosts(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan, doing="planning")
     alive = [one for one in work if one.report.error is None]
     text.plans([one.report for one in alive])
     if any(one.report.status == "pending" for one in alive):
@@ -202,7 +202,7 @@ def _batch(
 ) -> None:
     """What can be done of these hosts is done, and said; with `short` findings that pass are only counted."""
     for wave in _waves(members):
-        fleet.run_hosts(wave, partial(fleet.make, asked=asked), enough=enough)
+        fleet.run_hosts(wave, partial(fleet.make, asked=asked), doing="beginning", enough=enough)
     for one in members:
         if one.report.error is None and one.report.status != "not_attempted":
             text.findings(one.report, only_bad=short)

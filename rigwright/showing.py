@@ -93,13 +93,13 @@ def limits(work: list[Any], text: Any, said: Said) -> None:
     """The limits are in force (or only shown), and stand in a table."""
     from rigwright import fleet
 
-    fleet.run_hosts(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan, doing="planning")
     if not said.show:
         changes = [change for one in work for step in one.report.planned for change in step.changes]
         if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
             text.plans([one.report for one in work if one.report.error is None])
             consent(said.yes)  # a playbook of the user's own, that does more than limits
-        fleet.run_hosts(work, fleet.apply)
+        fleet.run_hosts(work, fleet.apply, doing="applying")
 
     fleet.run_hosts(work, _table)
     for one in work:
@@ -129,11 +129,11 @@ def accept(work: list[Any], text: Any, said: Said) -> None:
     from rigwright.p2p import Asked
     from rigwright.report import accepting, machine
 
-    fleet.run_hosts(work, fleet.look)
+    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
     if not said.quick:
         asked = Asked(False, said.busy, said.wheels)
-        fleet.run_hosts(work, partial(fleet.test, asked=asked))
-    fleet.run_hosts(work, fleet.check_all)
+        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
+    fleet.run_hosts(work, fleet.check_all, doing="checking")
     machine.describe(work)
     for one in work:
         if one.report.error is None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rigwright import crew, fleet, inventory, playbook
-from rigwright.apply import Options
+from rigwright import fleet, inventory, orders, playbook
 from rigwright.errors import HostError, Unreachable
 from rigwright.events import Connected, Event, Note
 from rigwright.facts import os as system
 from rigwright.fleet import Work
+from rigwright.hostrun import Options
 from rigwright.recorded import Recorded
 from rigwright.shell import Command, Result, Secret
 from rigwright.transport import Ssh
@@ -120,7 +120,7 @@ def test_a_failure_is_the_hosts_own_and_comes_back_whole(tmp_path: Path, executo
 
 def test_nothing_secret_is_in_an_order(tmp_path: Path) -> None:
     work = prepared(tmp_path)
-    order = crew.order(work[0], fleet.plan)
+    order = orders.order(work[0], fleet.plan)
     sent = pickle.dumps(order)
     assert b"hunter2" not in sent
     assert b"swordfish" not in sent
@@ -131,13 +131,13 @@ def test_nothing_secret_is_in_an_order(tmp_path: Path) -> None:
 
 
 def test_a_worker_has_its_own_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (order,) = [crew.order(one, password) for one in prepared(tmp_path)[:1]]
-    assert crew.done(order).facts == {"password": "none"}
+    (order,) = [orders.order(one, password) for one in prepared(tmp_path)[:1]]
+    assert orders.done(order).facts == {"password": "none"}
     (tmp_path / "sudo").write_text("opensesame\n")
-    monkeypatch.setenv(crew.PASSWORD_FILE, str(tmp_path / "sudo"))
-    assert crew.done(order).facts == {"password": "opensesame"}
-    monkeypatch.setenv(crew.PASSWORD_FILE, str(tmp_path / "nowhere"))
-    assert "nowhere cannot be read" in str(crew.done(order).error)
+    monkeypatch.setenv(orders.PASSWORD_FILE, str(tmp_path / "sudo"))
+    assert orders.done(order).facts == {"password": "opensesame"}
+    monkeypatch.setenv(orders.PASSWORD_FILE, str(tmp_path / "nowhere"))
+    assert "nowhere cannot be read" in str(orders.done(order).error)
 
 
 def password(one: Work) -> None:

@@ -192,9 +192,9 @@ def test_a_host_that_is_away_counts_when_its_batch_comes(gpus: Fleet, capsys: py
 def test_the_stop_rule_counts_within_a_batch(
     gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rigwright import crew
+    from rigwright import fleet
 
-    monkeypatch.setattr(crew, "WORKERS", 2)
+    monkeypatch.setattr(fleet, "WORKERS", 2)
     gpus.broken = set(HOSTS)
     code, text, made = provision(gpus, capsys, max_fail="1")
     assert code == 1

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rigwright import catalogue, fleet
-from rigwright.apply import HostRun
 from rigwright.catalogue import Rig
 from rigwright.errors import HostError, RigwrightError
 from rigwright.facts import Fact, card, driver, topology
@@ -16,6 +15,7 @@ from rigwright.facts import os as system
 from rigwright.facts.card import Card
 from rigwright.facts.topology import NvLink, Place
 from rigwright.fleet import Work
+from rigwright.hostrun import HostRun
 from rigwright.playbook import Bound
 from rigwright.report.document import plain
 from rigwright.typed import BusId

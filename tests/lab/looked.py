@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rigwright import fleet, inventory, playbook
-from rigwright.apply import Options
 from rigwright.checks import Finding
+from rigwright.hostrun import Options
 from tests.lab.rw import CHECKOUT, INVENTORY
 
 OF_PROVISION = ("driver.pin_in_force", "cuda.compiler", "gpu.limits_in_force", "boot.limits_unit_ready")
