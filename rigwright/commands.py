@@ -186,10 +186,10 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
 
     fleet.run_hosts(work, fleet.look, doing="looking at the steps")
     if not said.quick:
-        from rigwright.p2p import Asked
+        from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
         named = "p2p" in said.tagged
-        asked = Asked(not named, said.busy, said.wheels or ("fetch" if named else ""))
+        asked = Asked(not named, said.busy, said.wheels or (AS_THE_INVENTORY_SAYS if named else ""))
         fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
     fleet.run_hosts(work, fleet.check_all, doing="checking")
     for one in work:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
@@ -215,6 +216,9 @@ def test(one: Work, asked: p2p.Asked) -> None:
     """The peer-to-peer test has run, where the playbook has a check of it; else the findings say why not."""
     if not any(active(check) for check in one.bound.checks):
         return
+    if asked.wheels == p2p.AS_THE_INVENTORY_SAYS:
+        said = _wheels(one)
+        asked = replace(asked, wheels="" if said == "none" else said)
     refused = p2p.test(one.run, asked)
     one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
@@ -225,9 +229,16 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 
 
 def test_after(one: Work, asked: p2p.Asked) -> None:
-    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing."""
+    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
+
+    Not on a host whose `p2p_wheels` is none.
+    """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
-    if any(operation.startswith(DRIVING) for operation in changed):
+    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one) != "none":
         one.tell(Begun(one.report.host.name, p2p.NAME))
         test(one, asked)
+
+
+def _wheels(one: Work) -> str:
+    return str(one.bound.host.variables.get("p2p_wheels") or "fetch")

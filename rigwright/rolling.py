@@ -15,7 +15,7 @@ from rich.markup import escape
 from rigwright import fleet, patterns, rollout, showing
 from rigwright.errors import UsageError
 from rigwright.fleet import HostReport, Work
-from rigwright.p2p import Asked
+from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 from rigwright.plan import Planned
 from rigwright.playbook import Bound
 from rigwright.report import document
@@ -110,7 +110,7 @@ def provision(work: list[Work], text: Any, said: Said, rolling: Rolling | None =
     text.plans([one.report for one in alive])
     if any(one.report.status == "pending" for one in alive):
         showing.consent(said.yes)
-    asked = Asked(False, False, said.wheels or "fetch")
+    asked = Asked(False, False, said.wheels or AS_THE_INVENTORY_SAYS)
     if rolling is None:
         _batch(alive, text, asked, len(work) > MANY)
     else:
