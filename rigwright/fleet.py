@@ -104,7 +104,7 @@ class _GivenOut:
                 return
             with self.turn:
                 settle(one, future)
-                one.tell(Ended(one.report.host.name, one.report.status, one.report.bad))
+                one.tell(Ended(one.report.host.name, "failed" if one.report.bad else "done"))
                 if not self.over and self.enough(one):
                     self._no_more()
         finally:
@@ -117,7 +117,7 @@ class _GivenOut:
 
     def _leave_out(self, one: Work) -> None:
         one.report.status = "not_attempted"
-        one.tell(Ended(one.report.host.name, "not_attempted", False))
+        one.tell(Ended(one.report.host.name, "not attempted"))
 
     def _stop(self) -> None:
         """Nothing more is begun; what only reads or waits ends soon, and who watches is told what is waited for."""

@@ -233,9 +233,6 @@ def closing(report: HostReport) -> str:
     bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
     good = sum(finding.verdict == "pass" for finding in report.findings)
     changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
-    mark = (
-        f"[bold red]{bad} of {bad + good} checks failed[/]"
-        if bad
-        else f"[bold green]proved by {count(good, 'check')}[/]"
-    )
+    proved = f"proved by {count(good, 'check')}" if good else "proved"
+    mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]{proved}[/]"
     return f"[bold]{escape(report.host.name)}[/]: {count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
