@@ -481,7 +481,7 @@ def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") 
     positional=["run"],
     help={"run": "its id as history.list shows it, the beginning of one, or `last`", "json": _HELP["json"]},
 )
-def history_show(c: Context, run: str = "last", json: str = "") -> None:
+def history_show(c: Context, run: str, json: str = "") -> None:
     """One recorded run: what became of each host, the changes that were made, what was found. Asks no host."""
     from rigwright import past
 
