@@ -26,6 +26,10 @@ _TEST = {
     "busy": "test also while processes use the GPUs",
     "wheels": _WHEELS,
 }
+_PROGRAMS = {
+    "nccl-tests": "with --tags p2p: NVIDIA's all_reduce_perf and sendrecv_perf too, of the host (=FOLDER: of that folder)",
+    "python": "with --tags p2p: a collective through the torch of that interpreter on the host too, one process per GPU",
+}
 
 
 def _lab(act: Callable[[Any], None]) -> None:
@@ -106,7 +110,14 @@ def plan(
 
 @task(
     positional=[],
-    help={**_HELP, **_HTML, **_TEST, "watch": "look again every few seconds, across power cycles, until Ctrl-C"},
+    optional=["nccl_tests"],
+    help={
+        **_HELP,
+        **_HTML,
+        **_TEST,
+        **_PROGRAMS,
+        "watch": "look again every few seconds, across power cycles, until Ctrl-C",
+    },
 )
 def verify(
     c: Context,
@@ -121,6 +132,8 @@ def verify(
     busy: bool = False,
     wheels: str = "",
     watch: bool = False,
+    nccl_tests: str = "",
+    python: str = "",
 ) -> None:
     """Prove that a host still is what it was made, and say what is wrong with it; also of one that was never provisioned.
 
@@ -130,8 +143,9 @@ def verify(
     Peer-to-peer is tested too, with small messages, where the GPUs are idle and the host has the libraries; with --tags p2p
     it is tested in full, and the libraries are brought. docs/p2p.md.
     """
+    others = {"nccl_tests": "usual" if nccl_tests is True else nccl_tests, "python": python}
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, **words)
+    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, **words, **others)
 
 
 @task(

@@ -126,6 +126,9 @@ def _run(
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
     if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
         raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
+    if _programs(said) and "p2p" not in said.tagged:
+        option = "--nccl-tests" if said.nccl_tests else "--python"
+        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
     found = read_inventory(said.inventory)
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
@@ -184,14 +187,14 @@ def _plan(work: list[Any], text: Any, _said: Said) -> None:
 def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
-    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
+    asked, others = None, _programs(said) or None
     if not said.quick:
         from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
         named = "p2p" in said.tagged
-        asked = Asked(not named, said.busy, said.wheels or (AS_THE_INVENTORY_SAYS if named else ""))
-        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
-    fleet.run_hosts(work, fleet.check_all, doing="checking")
+        usual = AS_THE_INVENTORY_SAYS if named and not others else ""
+        asked = Asked(not named, said.busy, said.wheels or usual, bool(others))
+    fleet.run_hosts(work, partial(fleet.prove, asked=asked, others=others), doing="looking at the steps")
     for one in work:
         if one.report.error is None:
             text.findings(one.report)
@@ -202,6 +205,15 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
             mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
             hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
+
+
+def _programs(said: Said) -> Any:
+    """The programs that are not ours and that were asked for; false where none is. Raises UsageError."""
+    if not (said.nccl_tests or said.python):
+        return ()
+    from rigwright.programs import Programs
+
+    return Programs(said.nccl_tests, said.python, said.busy)
 
 
 _ACTS: dict[str, Act] = {

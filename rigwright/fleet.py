@@ -12,7 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from rigwright import apply as applying
-from rigwright import p2p, verify
+from rigwright import p2p, programs, verify
 from rigwright.checks import Finding, ranked
 from rigwright.crew import Act, Work, active, close, guarded, keep, prepare, unseen
 from rigwright.events import Begun, Ended, Note
@@ -208,6 +208,20 @@ def check_all(one: Work) -> None:
     verify.remember(one.run, one.report.findings, accept=False)
 
 
+def prove(one: Work, asked: p2p.Asked | None, others: programs.Programs | None) -> None:
+    """As `check_all`, after the peer-to-peer test and the programs beside it, where they are asked for."""
+    name = one.report.host.name
+    look(one)
+    if asked is not None:
+        one.tell(Begun(name, p2p.NAME))
+        test(one, asked)
+    if others is not None:
+        one.tell(Begun(name, "tests with programs of the host's"))
+        test_programs(one, others)
+    one.tell(Begun(name, "checking"))
+    check_all(one)
+
+
 def _found(one: Work) -> tuple[Finding, ...]:
     return (*verify.findings(one.run, one.checks), *one.report.not_tested)
 
@@ -222,6 +236,12 @@ def test(one: Work, asked: p2p.Asked) -> None:
     refused = p2p.test(one.run, asked)
     one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
+
+
+def test_programs(one: Work, asked: programs.Programs) -> None:
+    """The programs that were asked for have run; else the findings say why not."""
+    checks = frozenset(check.check for check in one.bound.checks)
+    one.report.not_tested += programs.test(one.run, asked, checks)
 
 
 DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")

@@ -35,6 +35,8 @@ class Said:
     reboots: str = ""
     resume: bool = False
     as_user: bool = False
+    nccl_tests: str = ""
+    python: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:

@@ -19,7 +19,8 @@ import pytest
 from rich.console import Console
 
 from lab.cuda.bare import add_cuda
-from lab.nvml.bare import Bare, bare
+from lab.cuda.wheels import make_wheels
+from lab.nvml.bare import CACHE, Bare, bare
 from lab.rigfile import describe
 from rigwright import catalogue, wheels
 from rigwright.catalogue import nccl
@@ -214,6 +215,19 @@ def test_wheels_of_a_folder(tmp_path: Path) -> None:
     wheel(tmp_path, "nvidia-x", "1.2.3", inner="nvidia/x/README")
     with pytest.raises(wheels.NoWheels, match="holds no library"):
         wheels.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
+
+
+def test_wheels_of_the_lab(tmp_path: Path) -> None:
+    stale = tmp_path / "nvidia_cublas_cu12-12.4.5.8-py3-none-manylinux2014_x86_64.whl"
+    with zipfile.ZipFile(stale, "w") as archive:
+        archive.writestr("nvidia/cublas/lib/libcublas.so.MAJOR", b"of an older lab")
+    names = [zipfile.ZipFile(path).namelist() for path in sorted(make_wheels(tmp_path, CACHE).glob("*.whl"))]
+    libraries = [
+        "nvidia/cublas/lib/libcublas.so.12",
+        "nvidia/cudart/lib/libcudart.so.12",
+        "nvidia/nccl/lib/libnccl.so.2",
+    ]
+    assert names == [[one] for one in libraries]
 
 
 def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.checks import Finding, Verdict, of_symptom
-from rigwright.facts import Facts, Unavailable, driver, grub, history, log, pci
+from rigwright.facts import Facts, driver, grub, history, log, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
@@ -159,11 +159,11 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
 def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """unattended-upgrades leaves every package of the pin alone, by what apt's whole configuration comes to.
 
-    Unknown while there is no pin.
+    Without a pin there is nothing to leave alone.
     """
     found = pinned(facts, driver)
     if found is None:
-        raise Unavailable("known when the driver is pinned")
+        return
     patterns = facts(dpkg.unattended_blocked)
     free = sorted(name for name in found.closure if not any(_begins(pattern, name) for pattern in patterns))
     yield Finding(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import commands, fault
+from lab import commands, fault, power
+from lab.paths import write
 from tests.lab.conftest import Ssh, reboot
 from tests.lab.rw import CHECKOUT, INVENTORY, argv, document, invoke
 
@@ -85,7 +88,7 @@ def test_second_run_changes_nothing(badge: str) -> None:
 # Peer-to-peer
 
 WHEELS = CHECKOUT / ".lab" / "cache" / "wheels"
-LEFT = "ls -d /run/rigwright-* 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p2p'; :"
+LEFT = "ls -d /run/rigwright-* 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p'; :"
 
 
 def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -101,6 +104,32 @@ def test_without_libraries_peers_are_not_tested(badge: str, ssh: Ssh) -> None:
     refused = invoke("verify", "--host", badge, "--tags", "p2p", "--wheels", "fetch")
     assert (refused.returncode, "cannot use NVIDIA's own libraries" in refused.stdout) == (2, True)
     assert ssh(badge, LEFT).stdout == "inactive\n"
+
+
+def test_programs_of_others(badge: str, ssh: Ssh) -> None:
+    """The lab's nccl-tests and a stand-in for torch, on a host whose loader finds no NCCL: both run as the user who logs in."""
+    root = power.the(badge).root
+    built, site = root / "opt/nccl-tests/build", root / "opt/t-torch"
+    built.mkdir(parents=True)
+    for name in ("all_reduce_perf", "sendrecv_perf"):
+        write(built / name, (CHECKOUT / "lab/cuda/nccl_tests.py").read_text(), 0o755)
+    for wheel in WHEELS.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            for path in archive.namelist():
+                (built / Path(path).name).write_bytes(archive.read(path))
+    shutil.copytree(CHECKOUT / "tests/stand_ins", site)
+    write(site / "python", '#!/bin/sh\nid -un >/tmp/t-ran-as; PYTHONPATH=/opt/t-torch exec python3 "$@"\n', 0o755)
+    words = ("--tags", "p2p", "--nccl-tests", "--python", "/opt/t-torch/python")
+    found = document("verify", "--host", badge, *words)["hosts"][badge]["findings"]
+    seen = {(one["check"], one["subject"]): (one["verdict"], one["seen"]) for one in found}
+    assert seen["p2p.ran", "peer-to-peer test"][0] == "info"
+    verdict, said = seen["programs.nccl_tests", "all_reduce_perf"]
+    assert (verdict, said[-55:]) == ("pass", "GB/s on the bus, up to 256 MiB, by P2P/direct pointer; data right"[-55:])
+    assert seen["programs.nccl_tests", "sendrecv_perf"][0] == "pass"
+    assert seen["programs.torch", "PyTorch"][1] == "torch 2.9.1+cu126 sees 2 of 4 GPUs"
+    assert ssh(badge, "cat /tmp/t-ran-as; id -un").stdout.split() == [ssh(badge, "id -un").stdout.strip()] * 2
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+    ssh(badge, "sudo rm -r /opt/nccl-tests /opt/t-torch /tmp/t-ran-as")
 
 
 def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
