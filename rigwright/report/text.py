@@ -144,7 +144,7 @@ class Text:
                 groups.setdefault(key, []).append(report)
         for same in groups.values():
             if self.many:
-                self.line(f"\n[bold]{', '.join(report.host.name for report in same)}[/]")
+                self.line(f"\n[bold]{escape(patterns.folded(report.host.name for report in same))}[/]")
             self._plan(same[0])
         self.line(_count(reports))
 
