@@ -20,7 +20,9 @@ _HELP = {
 _HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
 
-_WHEELS = "libraries of the peer-to-peer test for a host that has none: fetch (pip), or a directory with the wheels"
+_WHEELS = (
+    "libraries of the peer-to-peer test for a host that has none: fetch (pip), a directory with the wheels, or none"
+)
 _TEST = {
     "quick": "only what can be read: no peer-to-peer test",
     "busy": "test also while processes use the GPUs",
@@ -87,7 +89,7 @@ def provision(
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
-    Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/fleet.md.
+    Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/rollouts.md.
     """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
     rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots}
@@ -481,6 +483,52 @@ def fleet_run(
 
 @task(
     positional=[],
+    help={
+        "host": "a host, a group or a pattern of the inventory (default: all)",
+        "playbook": "what they should be (default: playbooks/provision.yml)",
+        "inventory": _HELP["inventory"],
+        "since": "drift from the past until then: 7d, 12h, a date (default: the last run)",
+        "html": "write the page to FILE (default: fleet.html, unless --json or --prometheus is said)",
+        "json": _HELP["json"],
+        "prometheus": "write metrics to FILE.prom, for node_exporter's textfile collector",
+        "reload": "a browser that shows the page reads it again every so many seconds, such as 300",
+    },
+)
+def fleet_report(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    since: str = "",
+    html: str = "",
+    json: str = "",
+    prometheus: str = "",
+    reload: str = "",
+) -> None:
+    """Write a fleet's page, to leave open on a screen; JSON, metrics. Changes nothing.
+
+    What is wrong comes first: drift as fleet.check finds it, checks that fail as
+    verify does (without the peer-to-peer test), what became different since the
+    last report, what ends soon. Then every machine with its GPUs: how warm they
+    are and what they draw, now and in the last days.
+
+        invoke fleet.report
+        invoke fleet.report --host gpu --html /srv/www/gpu.html --reload 300
+        invoke fleet.report --prometheus rigwright.prom --json fleet.json
+
+    Exit 2 when something is not as wanted, 3 when a host does not answer; the
+    others are complete all the same. How to make one every ten minutes, and all
+    metrics: docs/fleet.md.
+    """
+    from rigwright import overview
+
+    _guard.done = True
+    asked = overview.Asked(host, playbook, inventory, since, html, json, prometheus, reload)
+    raise Exit(code=overview.report(asked))
+
+
+@task(
+    positional=[],
     help={"host": "only runs on this host", "limit": "how many, newest first; 0 for all", "json": _HELP["json"]},
 )
 def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") -> None:
@@ -543,6 +591,7 @@ _catalogue_tasks.add_task(catalogue_check, name="check")
 _fleet_tasks = Collection("fleet")
 _fleet_tasks.add_task(fleet_check, name="check")
 _fleet_tasks.add_task(fleet_run, name="run")
+_fleet_tasks.add_task(fleet_report, name="report")
 _inventory_tasks = Collection("inventory")
 _inventory_tasks.add_task(inventory_list, name="list")
 _power_tasks = Collection("power")

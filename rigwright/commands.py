@@ -21,7 +21,7 @@ Act = Callable[[list[Any], Any, Said], None]
 """What a command does with its hosts: the work of each, the writer of text, and the words of the command line."""
 
 ROOT = Path(__file__).parent.parent
-_READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check")
+_READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check", "fleet.report")
 
 
 def run(
@@ -48,9 +48,10 @@ def run(
         before()
         said, rolled = _rollout(said, run_id)
         path = binding.playbook(said.command, said.playbook, said.reset)
-        files = _short(path) if path else "", _short(inventory_path(said.inventory))
-        asked = replace(asked, playbook=files[0], inventory=files[1])
+        asked = replace(asked, playbook=_short(path) if path else "", inventory=_short(inventory_path(said.inventory)))
         ending.can_be("--html", said.html)
+        ending.can_be("--prometheus", said.prometheus, ".prom")
+        ending.seconds("--reload", said.reload)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.host and "@" in said.host:
@@ -67,7 +68,8 @@ def run(
         made["rollout"] = rolled.told()
     if reports:
         ending.remember(made, output)
-    failed = ending.write(made, said.json, said.html if reports else "", output)
+    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
+    failed = ending.write(made, files, output)
     return code or failed
 
 
@@ -112,7 +114,21 @@ def _rollout(said: Said, run_id: str) -> tuple[Said, Any]:
 
 def _only_looked_at(host: Any, said: Said) -> bool:
     """Whether a host's steps do not matter: of one that was never provisioned, and while it is watched."""
-    return said.watch or (said.command == "verify" and not said.playbook and "driver" not in host.variables)
+    never = not said.playbook and "driver" not in host.variables
+    return said.watch or (said.command in ("verify", "fleet.report") and never)
+
+
+def _refuse(said: Said) -> None:
+    """Raises UsageError for options that do not go together."""
+    if said.quick and "p2p" in said.tagged:
+        raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
+    if said.wheels not in ("", "fetch", "none") and not Path(said.wheels).expanduser().is_dir():
+        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, fetch, or none")
+    if _programs(said) and "p2p" not in said.tagged:
+        option = "--nccl-tests" if said.nccl_tests else "--python"
+        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
+    if said.watch and _programs(said):
+        raise UsageError("--watch", "only looks, again and again, and runs no programs", "one of them")
 
 
 def _run(
@@ -122,13 +138,7 @@ def _run(
     from rigwright.hostrun import Options
     from rigwright.report import machine
 
-    if said.quick and "p2p" in said.tagged:
-        raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
-    if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
-        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
-    if _programs(said) and "p2p" not in said.tagged:
-        option = "--nccl-tests" if said.nccl_tests else "--python"
-        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
+    _refuse(said)
     found = read_inventory(said.inventory)
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))

@@ -30,6 +30,10 @@ def unseen(_hosts: Sequence[str]) -> AbstractContextManager[object]:
     return nullcontext()
 
 
+def unheard(_event: Event) -> None:
+    """Nobody is told."""
+
+
 @dataclass
 class Work:
     """A host with its steps, its connection and its report.
@@ -41,8 +45,8 @@ class Work:
     bound: Bound
     run: HostRun
     report: HostReport
-    tell: Emit
-    since: float
+    tell: Emit = unheard
+    since: float = 0.0
     executor: Executor | None = None
     stage: Stage = unseen
     left: str = ""

@@ -1,4 +1,4 @@
-"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/fleet.md)."""
+"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/rollouts.md)."""
 
 from __future__ import annotations
 
@@ -230,9 +230,8 @@ def test(one: Work, asked: p2p.Asked) -> None:
     """The peer-to-peer test has run, where the playbook has a check of it; else the findings say why not."""
     if not any(active(check) for check in one.bound.checks):
         return
-    if asked.wheels == p2p.AS_THE_INVENTORY_SAYS:
-        said = _wheels(one)
-        asked = replace(asked, wheels="" if said == "none" else said)
+    wheels = _wheels(one, asked)
+    asked = replace(asked, wheels="" if wheels == "none" else wheels)
     refused = p2p.test(one.run, asked)
     one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
@@ -251,14 +250,15 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 def test_after(one: Work, asked: p2p.Asked) -> None:
     """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
 
-    Not on a host whose `p2p_wheels` is none.
+    Nor does one that is to bring no libraries.
     """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
-    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one) != "none":
+    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one, asked) != "none":
         one.tell(Begun(one.report.host.name, p2p.NAME))
         test(one, asked)
 
 
-def _wheels(one: Work) -> str:
-    return str(one.bound.host.variables.get("p2p_wheels") or "fetch")
+def _wheels(one: Work, asked: p2p.Asked) -> str:
+    said = one.bound.host.variables.get("p2p_wheels") or "fetch"
+    return str(said) if asked.wheels == p2p.AS_THE_INVENTORY_SAYS else asked.wheels

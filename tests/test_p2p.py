@@ -26,6 +26,7 @@ from rigwright import catalogue, wheels
 from rigwright.catalogue import nccl
 from rigwright.catalogue.nccl import Wheel
 from rigwright.checks import Finding, p2p
+from rigwright.errors import HostError
 from rigwright.facts import FactStore, pci
 from rigwright.facts import p2p as facts
 from rigwright.facts.p2p import Document
@@ -253,6 +254,37 @@ def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         wheels.fetched({"nvidia-z": Wheel("1.0", 1, "0" * 64)}, said.append, cache)
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError(...: [Errno 111] Connection refused')': /x/\n"
+            "ERROR: No matching distribution found for nvidia-x==1.2.3",
+            "no way to the package index ([Errno 111] Connection refused)",
+        ),
+        (
+            "WARNING: Could not fetch URL https://pypi.invalid/x/: connection error: [Errno -2] Name or service not known",
+            "no way to the package index ([Errno -2] Name or service not known)",
+        ),
+        (
+            "Retrying after connection broken by 'ReadTimeoutError(\"read timed out. (15)\")'",
+            "no way to the package index (timed out)",
+        ),
+        ("connection broken by 'something new'", "no way to the package index (connection broken by 'something new')"),
+        ("ERROR: No matching distribution found for nvidia-x==1.2.3", ""),
+    ],
+)
+def test_no_way_to_the_index(said: str, why: str) -> None:
+    assert wheels.unreached(said) == why
+
+
+def test_nowhere_to_keep_wheels(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(wheels.NoWheels, match="wheels cannot be kept here") as caught:
+        wheels.fetched({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, print, tmp_path / "file" / "below")
+    assert "XDG_CACHE_HOME" in caught.value.todo
+
+
 class Host:
     """A transport that runs what it is given here, as it is, with a folder of the test's for /var/lib/rigwright."""
 
@@ -308,3 +340,13 @@ def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="what came is not what was sent"):
         wheels.copy(Broken(tmp_path / "host"), local, print)  # type: ignore[arg-type]
     assert not list((tmp_path / "host/libraries").glob("*.whl"))
+
+    class Filling(Host):
+        def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+            done = super().run(commands, together=together)
+            full = any("cat >" in word for cmd in commands for word in cmd.argv)
+            return [Result(1, b"", b"cat: write error: No space left on device")] if full else done
+
+    with pytest.raises(HostError, match="No space left on device"):
+        wheels.copy(Filling(tmp_path / "full"), local, print)  # type: ignore[arg-type]
+    assert not list((tmp_path / "full/libraries").iterdir())

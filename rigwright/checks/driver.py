@@ -17,12 +17,18 @@ from rigwright.wanted import Driver
 
 
 def loaded(facts: Facts, *, wanted: Driver | None = None) -> Iterator[Finding]:
-    """The driver is loaded and has the GPUs (`wanted`: the one that should be); where it is not, why: none is installed, none is built for this kernel, Secure Boot
-    refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
+    """The driver is loaded, of the branch that is wanted, and has the GPUs; where it is not, why: none is installed, none is
+    built for this kernel, Secure Boot refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
     release, version, bus = facts.all(system.running_kernel, driver.loaded_version, pci.gpus)
     others = sorted({one.driver for one in bus if one.driver not in ("", "nvidia")})
     if version and not others:
-        yield Finding("driver.loaded", "driver", "pass", f"{version} has {len(bus)} GPUs")
+        seen = f"{version} has {len(bus)} GPUs"
+        if wanted and not version.startswith(f"{wanted.branch}."):
+            cause = "another branch is loaded than the one that was chosen for this host"
+            branch = f"driver {wanted.branch}"
+            yield Finding("driver.loaded", "driver", "fail", seen, branch, cause, "invoke provision", "inventory")
+        else:
+            yield Finding("driver.loaded", "driver", "pass", seen)
         return
     built, packages = facts.all(kernels.module_version(release, "nvidia"), dpkg.matching(*_PACKAGES))
     installed = built or any(one.installed for one in packages.values())

@@ -13,7 +13,7 @@ from rigwright.catalogue import Rig
 from rigwright.checks import Finding, Source, of_symptom
 from rigwright.checks.builds import built
 from rigwright.facts import Facts, driver, nccl_table, pci, programs
-from rigwright.facts.programs import Run
+from rigwright.facts.programs import Rank, Run
 from rigwright.typed import BusId
 
 FAR = 0.65
@@ -86,10 +86,11 @@ def _by(run: Run) -> str:
     return f", by {' and '.join(ways)}" if ways else ""
 
 
-def _failed(run: Run, check: str, subject: str, loaded: str | None) -> Finding | None:
-    """What went wrong with a run; None for one that ended well."""
+def _failed(run: Run, check: str, subject: str, loaded: str | None, still: Rank | None = None) -> Finding | None:
+    """What went wrong with a run; None for one that ended well. `still`: a rank that has not ended."""
     if run.outcome == "hang":
-        seen = f"no end within {run.limit_s:g} s{_reached(run)}{_by(run)}; killed"
+        at = f"; rank {still.rank} at: {still.stage}" if still else _reached(run)
+        seen = f"no end within {run.limit_s:g} s{at}{_by(run)}; killed"
         key = "branch.peer_to_peer_545" if (loaded or "").startswith("545.") else "nccl.timeout"
         return of_symptom(key, check, subject, seen, "an end", verdict="fail")
     if run.outcome == "not run":
@@ -181,43 +182,43 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     models = [model for one in bus if (model := catalogue.model_of(one.device_id))]
     found = list(built(document, loaded, models))
     yield from found
-    run = document.collective
-    if run is None or any(one.verdict == "fail" for one in found):
+    run, look = document.collective, document.look
+    if run is None or look is None or any(one.verdict == "fail" for one in found):
         return  # without kernels, say, it can only fail
-    subject = f"torchrun, {len(document.look.gpus if document.look else ())} processes"
+    subject = f"torchrun, {len(look.gpus)} processes"
     ranks = sorted(document.ranks, key=lambda rank: rank.rank)
-    wrong = [rank for rank in ranks if rank.ok is False and rank.error is None]
-    errors = [rank for rank in ranks if rank.error is not None]
-    if run.outcome == "hang":
-        first = next((rank for rank in ranks if rank.stage != "done"), None)
-        at = f"; rank {first.rank} at: {first.stage}" if first else ""
-        seen = f"no end within {run.limit_s:g} s{at}{_by(run)}; killed"
-        key = "branch.peer_to_peer_545" if (loaded or "").startswith("545.") else "nccl.timeout"
-        yield of_symptom(key, TORCH, subject, seen, "an end", verdict="fail")
-    elif wrong:
-        seen = f"wrong data in rank {wrong[0].rank}, at: {wrong[0].stage}{_by(run)}"
-        yield of_symptom("nccl.wrong_data", TORCH, subject, seen, "the numbers that were sent")
-    elif errors:
-        yield _error(run, subject, f"rank {errors[0].rank} at {errors[0].stage}: {errors[0].error}")
-    elif (bad := _failed(run, TORCH, subject, loaded)) is not None:
-        yield bad
-    elif len(ranks) != len(document.look.gpus if document.look else ()) or any(not rank.ok for rank in ranks):
-        yield Finding(TORCH, subject, "unknown", "it ended, and not every rank says how", "data compared", "", AGAIN)
-    else:
-        past = _past_nvlink(run, TORCH, subject, _linked(rig, slots, [one.bus_id for one in bus]))
-        speeds = [rank.busbw_gb_s for rank in ranks if rank.busbw_gb_s is not None]
-        seen = f"data right{_by(run)}"
-        if past or not speeds:
-            yield past or Finding(TORCH, subject, "pass", seen)
-            return
-        figure = rig.all_reduce_gb_s if rig and len(rig.gpus) == len(ranks) else None
-        seen = f"all-reduce of {ranks[0].mib} MiB: {min(speeds):.4g} GB/s on the bus; {seen}"
-        yield _speed(TORCH, subject, seen, min(speeds), figure, FAR_64_MIB)
+    linked = _linked(rig, slots, [one.bus_id for one in bus])
+    yield (
+        _ranks_failed(run, ranks, subject)
+        or _failed(run, TORCH, subject, loaded, next((rank for rank in ranks if rank.stage != "done"), None))
+        or _past_nvlink(run, TORCH, subject, linked)
+        or _summed(run, ranks, len(look.gpus), subject, rig)
+    )
 
 
-def _error(run: Run, subject: str, seen: str) -> Finding:
-    """A rank's own words, with the catalogue's where it knows them."""
-    known = next(iter(catalogue.symptoms_in(f"{seen}\n{run.said}")), None)
-    if known:
-        return of_symptom(known.key, TORCH, subject, seen, "an end without an error", verdict="fail")
-    return Finding(TORCH, subject, "fail", seen, "an end without an error", "", "invoke explain 'ITS TEXT'")
+def _ranks_failed(run: Run, ranks: Sequence[Rank], subject: str) -> Finding | None:
+    """What the first rank that failed says; None where none does."""
+    bad = next((rank for rank in ranks if rank.error is not None), None)
+    if bad is not None:
+        seen = f"rank {bad.rank} at {bad.stage}: {bad.error}"
+        known = next(iter(catalogue.symptoms_in(f"{seen}\n{run.said}")), None)
+        if known:
+            return of_symptom(known.key, TORCH, subject, seen, "an end without an error", verdict="fail")
+        return Finding(TORCH, subject, "fail", seen, "an end without an error", "", "invoke explain 'ITS TEXT'")
+    wrong = next((rank for rank in ranks if rank.ok is False), None)
+    if wrong is None:
+        return None
+    seen = f"wrong data in rank {wrong.rank}, at: {wrong.stage}{_by(run)}"
+    return of_symptom("nccl.wrong_data", TORCH, subject, seen, "the numbers that were sent")
+
+
+def _summed(run: Run, ranks: Sequence[Rank], count: int, subject: str, rig: Rig | None) -> Finding:
+    """What ranks that all ended say of data and speed."""
+    if len(ranks) != count or not all(rank.ok for rank in ranks):
+        return Finding(TORCH, subject, "unknown", "it ended, and not every rank says how", "data compared", "", AGAIN)
+    speeds, seen = [rank.busbw_gb_s for rank in ranks if rank.busbw_gb_s is not None], f"data right{_by(run)}"
+    if not speeds:
+        return Finding(TORCH, subject, "pass", seen)
+    figure = rig.all_reduce_gb_s if rig and len(rig.gpus) == count else None
+    seen = f"all-reduce of {ranks[0].mib} MiB: {min(speeds):.4g} GB/s on the bus; {seen}"
+    return _speed(TORCH, subject, seen, min(speeds), figure, FAR_64_MIB)

@@ -10,6 +10,7 @@ they are they may be blank.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,8 +84,12 @@ def _row(words: Sequence[str], columns: Sequence[str], line: str) -> Row:
         speeds = [float(value) for name, value in named if name == "busbw"]
         counts = [int(float(value)) for name, value in named if name == "#wrong" and value != "N/A"]
         for name, value in named:  # a deviation is no count, and a time no speed, but both have to be numbers
-            if value != "N/A" or name not in ("error", "#wrong"):
-                float(value)
+            if (
+                (value != "N/A" or name not in ("error", "#wrong"))
+                and not 0 <= float(value) < math.inf
+                and name != "error"
+            ):
+                raise ValueError(value)
         deviations = [value for name, value in named if name == "error" and value != "N/A"]
         size = int(words[0].replace("_", ""))
     except (ValueError, OverflowError):

@@ -196,6 +196,7 @@ class Document:
     notes: tuple[str, ...]
     errors: tuple[Mistake, ...]
     left_behind: tuple[int, ...]
+    tiers_s: dict[str, float] = field(default_factory=dict)
 
 
 _RENAMED = {"from": "start", "to": "end"}

@@ -6,6 +6,7 @@ Both are documents of onhost/nccl_programs.py, whose first lines say what every 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -13,7 +14,7 @@ from rigwright.errors import InputError
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.p2p import FOLDER, Kind, harmless
 from rigwright.shell import Result, script
-from rigwright.typed import convert
+from rigwright.typed import Release, convert
 
 T = TypeVar("T")
 
@@ -45,6 +46,11 @@ class Run:
     transports: dict[str, Way]
     warnings: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        odd = next((ends for ends in self.transports if not re.fullmatch(r"\d+-\d+", ends)), None)
+        if odd is not None:
+            raise ValueError(f"transports of {odd!r}", "two ranks, such as 0-1")
+
     @property
     def said(self) -> str:
         """All it wrote, and what NCCL warned of."""
@@ -67,7 +73,7 @@ class TorchGpu:
     """A GPU as torch sees it."""
 
     name: str
-    capability: str
+    capability: Release
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pytest
 
 from lab import commands, fault, power
 from lab.paths import write
-from tests.lab.conftest import Ssh, reboot
+from tests.lab.conftest import Ssh, reboot, training
 from tests.lab.rw import CHECKOUT, INVENTORY, argv, document, invoke
 
 pytestmark = pytest.mark.lab
@@ -148,24 +148,21 @@ def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
     assert _peers(badge, "--quick")[1] == []
 
 
-def test_nobody_is_disturbed(badge: str, ssh: Ssh) -> None:
-    ssh(badge, "sudo systemd-run --quiet --unit=t-train sh -c 'exec 3</dev/nvidia0; sleep 300'")
-    try:
+def test_nobody_is_disturbed(badge: str) -> None:
+    with training(badge):
         host, found = _peers(badge)
         assert (host["status"], found) == ("ok", [("p2p.ran", "info")])
         asked, found = _peers(badge, "--tags", "p2p")
         assert (asked["status"], found) == ("failed", [("p2p.ran", "unknown")])
-        assert "the GPUs are in use by s" in asked["findings"][0]["seen"]
+        assert "the GPUs are in use by " in asked["findings"][0]["seen"]
         assert {verdict for _, verdict in _peers(badge, "--busy")[1]} == {"pass", "info"}
-    finally:
-        ssh(badge, "sudo systemctl stop t-train")
 
 
 @pytest.mark.parametrize(
     ("name", "gpu", "check", "subject", "words"),
     [
         ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
-        ("slow-link", "0", "p2p.copies", "SXM2-1 SXM2-2", "far too slow"),
+        ("peers-hang", "", "p2p.copies", "SXM2-1 to SXM2-2, SXM2-1 to SXM2-3", "a copy with peer access hangs"),
         ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
         ("nccl-irq-hang", "", "p2p.collective", "all-reduce over 4 GPUs", "hang; also with P2P off"),
     ],
@@ -175,7 +172,7 @@ def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, 
     try:
         began = time.monotonic()
         host, _ = _peers(badge)
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 30, "said within half a minute, also when every pair hangs"
         worst = next(one for one in host["findings"] if one["check"].startswith("p2p."))
         assert (host["status"], worst["verdict"], worst["check"]) == ("failed", "fail", check)
         assert subject in worst["subject"]
@@ -317,7 +314,7 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> No
     ssh(badge, "sudo touch -d '2001-01-01' /boot/initrd.img-$(uname -r)")
     found = document("plan", "--host", badge)["hosts"][badge]
     assert [change["subject"].split(" of ")[0] for change in found["changes"]] == ["initramfs"]
-    assert document("provision", "--host", badge, "--yes")["hosts"][badge]["status"] == "changed"
+    assert document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]["status"] == "changed"
 
 
 def test_another_version_of_the_driver(badge: str, ssh: Ssh) -> None:
@@ -325,10 +322,11 @@ def test_another_version_of_the_driver(badge: str, ssh: Ssh) -> None:
     reboot, because nobody uses the GPUs."""
     text = INVENTORY / "host_vars" / f"{badge}.yml"
     text.write_text(text.read_text().replace("branch: '535'", "branch: '535', version: '535.183.01'"))
-    found = document("provision", "--host", badge, "--yes")["hosts"][badge]
+    found = document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]
     assert (found["status"], found["rebooted"]) == ("changed", False)
     assert "535.183.01" in ssh(badge, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
     held = ssh(badge, "apt-mark showhold").stdout.split()
-    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {' '.join(held)}").stdout.split()
+    driver = " ".join(name for name in held if "nvidia" in name)
+    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
     assert {version.split("-")[0] for version in versions} == {"535.183.01"}
     assert document("provision", "--host", badge, "--yes")["hosts"][badge]["changes"] == []
