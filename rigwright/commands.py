@@ -140,6 +140,8 @@ def _run(
 
     _refuse(said)
     found = read_inventory(said.inventory)
+    if rolled:
+        rolled.insist(found.hosts)
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
     bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other), looked_at)

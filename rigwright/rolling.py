@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,13 @@ class Rolling:
         """The hosts that this run is for: those that are done are not asked again, unless what is wanted of them has changed."""
         self.wanted = {one.host.name: digest(one) for one in bound}
         return [one for one in bound if self.state.done.get(one.host.name) != self.wanted[one.host.name]]
+
+    def insist(self, hosts: Container[str]) -> None:
+        """Raises UsageError when the inventory no longer has a host of the rollout."""
+        gone = [name for name in self.state.hosts if name not in hosts]
+        if gone:
+            found = f"{self.state.inventory} has no {patterns.folded(gone)} any more (rollout of run {self.state.run})"
+            raise UsageError("--resume", found, "all its hosts", "begin a new rollout: --serial in place of --resume")
 
     def told(self) -> dict[str, Any]:
         """What the JSON document of the run says of it."""
@@ -135,7 +142,7 @@ def _roll(work: list[Work], text: Any, asked: Asked, rolling: Rolling) -> None:
     todo = {one.report.host.name: one for one in work if one.report.error or one.report.status == "pending"}
     ready = [one for one in work if one.report.host.name not in todo]
     batches = _batches(rolling, [one.report.host.name for one in work], list(todo))
-    rollout.save(rolling.state)
+    (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
     for one in todo.values():
         one.run.transport.close()  # its turn may come in an hour; it is connected to again then
     _batch(ready, text, asked, len(work) > MANY)

@@ -279,3 +279,26 @@ def test_where_no_state_can_be_kept_nothing_is_begun(
     assert code == 1
     assert "could not be gone on with" in made["error"]["found"]
     assert gpus.made == []
+
+
+def test_a_host_that_left_the_inventory_is_named(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus.broken = {"gpu01"}
+    provision(gpus, capsys, serial="1")
+    file = Path(gpus.inventory)
+    file.write_text(file.read_text().replace("    gpu07:\n", ""))
+    code, _, made = provision(gpus, capsys, **RESUME)
+    assert code == 1
+    assert made["error"]["found"].startswith(f"{file} has no gpu07 any more")
+
+
+def test_a_new_rollout_of_the_same_hosts_takes_the_place_of_the_old(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus.broken = {"gpu01"}
+    provision(gpus, capsys, serial="1")
+    provision(gpus, capsys, serial="2", host="gpu01,gpu02")
+    gpus.broken = set()
+    assert provision(gpus, capsys, serial="1")[0] == 0
+    assert rollout.stopped().host == "gpu01,gpu02"
+    assert provision(gpus, capsys, serial="1", host="gpu01,gpu02")[0] == 0
+    assert "no rollout was stopped" in provision(gpus, capsys, resume=True)[1]
