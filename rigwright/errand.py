@@ -59,10 +59,12 @@ rm -rf -- "$dir" "$@"
 
 
 @contextlib.contextmanager
-def run(transport: Transport, errand: Errand, say: Callable[[str], None]) -> Iterator[None]:
+def run(
+    transport: Transport, errand: Errand, say: Callable[[str], None], go_on: Callable[[], object] = int
+) -> Iterator[None]:
     """Inside, the program has ended and its document stands on the host; afterwards no file and no process of it is left.
 
-    Raises HostError, Unreachable.
+    What `go_on` raises, called every few seconds, ends it early. Raises HostError, Unreachable.
     """
     words = (errand.program, *errand.words)
     order = script(_START, FOLDER, UNIT, str(errand.limit_s + 90), *words, stdin=_archive(), timeout_s=90)
@@ -72,7 +74,7 @@ def run(transport: Transport, errand: Errand, say: Callable[[str], None]) -> Ite
         wanted = "systemd-run, python3, room in /run"
         raise HostError(errand.name, f"it cannot be started: {started.error_text}", wanted, fix)
     try:
-        jobs.watch(transport, FOLDER, errand.limit_s + 150, errand.name, say)
+        jobs.watch(transport, FOLDER, errand.limit_s + 150, errand.name, say, go_on)
         yield
     finally:
         also = [errand.folder] if errand.folder else []

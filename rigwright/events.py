@@ -29,6 +29,20 @@ class Connected(Event):
 
 
 @dataclass(frozen=True)
+class Begun(Event):
+    """Something is done with the host: connecting, planning, ... Only for who watches; it stands in no report."""
+
+    doing: str
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """It has ended: done, failed or not attempted. Only for who watches."""
+
+    how: str
+
+
+@dataclass(frozen=True)
 class StepStarted(Event):
     """The changes of a step are being made."""
 

@@ -1,147 +1,154 @@
-"""Many hosts at once: one worker each from a bounded pool, nothing shared but the rule that reboots go one at a time."""
+"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/rollouts.md)."""
 
 from __future__ import annotations
 
-import concurrent.futures
+import signal
 import threading
-import time
-import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 
+from rigwright import apply as applying
 from rigwright import p2p, programs, verify
-from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding, ranked
-from rigwright.errors import HostError, RigwrightError, Unreachable
-from rigwright.events import Event
+from rigwright.crew import Act, Work, active, close, guarded, keep, prepare, unseen
+from rigwright.events import Begun, Ended, Note
 from rigwright.facts import os as system
 from rigwright.facts import p2p as peers
-from rigwright.facts.p2p import Document
-from rigwright.hosts import Host
-from rigwright.plan import Planned
-from rigwright.playbook import Bound, Check
-from rigwright.shell import Secret
-from rigwright.transport import to
+from rigwright.hostreport import HostReport, HostStatus
+from rigwright.orders import done, order, settle
 
-HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 WORKERS = 32
-PROGRAMS = "programs."
-"""Checks of what programs said that are not ours. Each is named as its fact."""
+
+__all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts", "unseen"]
 
 
-@dataclass
-class HostReport:
-    """What a run knows of one host at its end."""
-
-    host: Host
-    status: HostStatus = "not_attempted"
-    error: RigwrightError | None = None
-    planned: tuple[Planned, ...] = ()
-    outcome: Outcome | None = None
-    findings: tuple[Finding, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    machine: dict[str, Any] | None = None
-    fleet: dict[str, Any] | None = None
-    events: list[tuple[float, Event]] = field(default_factory=list)
-    p2p: Document | None = None
-    simulated: str = ""
-    round_trips: int = 0
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> int:
-        """What this host alone makes of the command's exit code."""
-        if self.error is not None:
-            return self.error.exit_code
-        return 2 if self.status in ("pending", "failed") else 0
-
-
-@dataclass
-class Work:
-    """A host with its steps, its open connection and its report."""
-
-    bound: Bound
-    run: HostRun
-    report: HostReport
-    not_tested: tuple[Finding, ...] = ()
-
-    @property
-    def checks(self) -> list[Check]:
-        """The checks that can be answered: those of the peer-to-peer test, and of other programs, only once they have run."""
-        ran = {fact.name for fact in self.run.store.known}
-        known = (one for one in self.bound.checks if not one.check.startswith(PROGRAMS) or one.check in ran)
-        return [one for one in known if self.report.p2p is not None or not active(one)]
-
-
-def prepare(
-    bound: Sequence[Bound], options: Options, emit: Emit, ask_password: Callable[[str], str] | None = None
-) -> list[Work]:
-    """The work of a run; nothing is connected yet."""
-    reboots = Reboots(threading.Lock())
-    environment = {"RIGWRIGHT_RUN": options.run_id}
-    passwords: dict[str, Secret] = {}
-    asking = threading.Lock()
-
-    def ask(name: str) -> str:
-        with asking:
-            if name not in passwords and ask_password:
-                passwords[name] = Secret(ask_password(name))
-        return passwords[name].reveal()
-
-    asker = ask if ask_password else None
-    begun = time.monotonic()
-
-    def work(one: Bound) -> Work:
-        report = HostReport(one.host)
-
-        def record(event: Event) -> None:
-            report.events.append((time.monotonic() - begun, event))
-            emit(event)
-
-        return Work(one, HostRun(one.host, to(one.host, environment, asker), options, record, reboots), report)
-
-    return [work(one) for one in bound]
-
-
-def on_all(work: Sequence[Work], act: Callable[[Work], None], meanwhile: Callable[[], object] = int) -> None:
+def run_hosts(
+    work: Sequence[Work],
+    act: Act,
+    executor: Executor | None = None,
+    *,
+    doing: str = "asking",
+    meanwhile: Callable[[], object] = int,
+    enough: Callable[[Work], bool] = lambda _one: False,
+) -> None:
     """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
 
-    `meanwhile` runs in this thread while the first hosts answer.
+    `executor` (default: the work's own, else a pool of threads) is not shut down. `doing` says to who watches what is done,
+    `meanwhile` runs in this thread while the first hosts answer. `enough` is asked as each host ends, one at a time; once it
+    says so no other host is begun, and those that were not are not attempted. Ctrl-C: nothing more is begun, what must not be
+    cut is waited for, and KeyboardInterrupt goes on; a second one waits for nothing.
     """
-
-    def guarded(one: Work) -> None:
-        started = time.monotonic()
-        try:
-            act(one)
-        except Unreachable as error:
-            one.report.status, one.report.error = "unreachable", error
-        except RigwrightError as error:
-            one.report.status, one.report.error = "failed", error
-        except Exception as error:  # a bug of ours must not take the other hosts with it
-            traceback.print_exc()
-            found = f"a bug in rigwright ({type(error).__name__}: {error})"
-            one.report.error = HostError(
-                one.bound.host.name, found, "a run without one", "report it with the lines above"
-            )
-            one.report.status = "failed"
-        finally:
-            one.report.seconds += time.monotonic() - started
-            one.report.round_trips = one.run.transport.round_trips
-
     alive = [one for one in work if one.report.error is None]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
-        futures = [pool.submit(guarded, one) for one in alive]
-        try:
+    elsewhere = executor or next((one.executor for one in alive), None)
+    if not alive:
+        meanwhile()
+        return
+    with alive[0].stage([one.report.host.name for one in alive]):
+        if elsewhere is not None:
+            _GivenOut(alive, lambda one: elsewhere.submit(done, order(one, act)), enough).all(meanwhile)
+            return
+        with ThreadPoolExecutor(max_workers=min(WORKERS, len(alive))) as pool:
+            _GivenOut(alive, lambda one: pool.submit(guarded, one, act, doing), enough).all(meanwhile)
+
+
+class _GivenOut:
+    """Hosts that were given to workers, and which of them have not ended."""
+
+    def __init__(
+        self, work: Sequence[Work], begin: Callable[[Work], Future[HostReport]], enough: Callable[[Work], bool]
+    ) -> None:
+        self.work, self.begin, self.enough = work, begin, enough
+        self.futures: list[Future[HostReport]] = []
+        self.open: set[str] = set()
+        self.over = False
+        self.turn = threading.RLock()
+        self.told: SimpleQueue[str] = SimpleQueue()
+        """The name of each host that has ended, and _CTRL_C; only this may be touched while a signal is handled."""
+
+    def all(self, meanwhile: Callable[[], object]) -> None:
+        """All have ended, or were not begun. Raises KeyboardInterrupt, once all have ended that must not be cut."""
+        with _heard(lambda: self.told.put(_CTRL_C)):
+            for one in self.work:
+                if self.over:
+                    self._leave_out(one)
+                    continue
+                self.open.add(one.report.host.name)
+                self.futures.append(self.begin(one))
+                self.futures[-1].add_done_callback(partial(self._ended, one))
             meanwhile()
-            for future in futures:
-                future.result()
-        except KeyboardInterrupt:
-            for one in work:
-                one.run.transport.abandon()
-            raise
+            self._follow()
+
+    def _follow(self) -> None:
+        stops = 0
+        while self.open or not self.told.empty():
+            told = self.told.get()
+            self.open.discard(told)
+            stops += told == _CTRL_C
+            if told == _CTRL_C and stops == 1:
+                self._stop()
+            elif told == _CTRL_C:
+                self._leave()
+                break
+        if stops:
+            raise KeyboardInterrupt
+
+    def _ended(self, one: Work, future: Future[HostReport]) -> None:
+        """In the worker's thread, before it takes another host."""
+        try:
+            if future.cancelled():
+                self._leave_out(one)
+                return
+            with self.turn:
+                settle(one, future)
+                one.tell(Ended(one.report.host.name, "failed" if one.report.bad else "done"))
+                if not self.over and self.enough(one):
+                    self._no_more()
+        finally:
+            self.told.put(one.report.host.name)
+
+    def _no_more(self) -> None:
+        self.over = True
+        for each in self.futures:
+            each.cancel()
+
+    def _leave_out(self, one: Work) -> None:
+        one.report.status = "not_attempted"
+        one.tell(Ended(one.report.host.name, "not attempted"))
+
+    def _stop(self) -> None:
+        """Nothing more is begun; what only reads or waits ends soon, and who watches is told what is waited for."""
+        self._no_more()
+        self.work[0].run.shared.stopping.set()
+        busy = [one for one in self.work if one.report.host.name in self.open and not one.run.stop()]
+        for one in busy:
+            what = f"{one.run.doing}, which is not to be cut" if one.run.doing else "what is under way"
+            one.tell(Note(one.report.host.name, f"finishing {what}; Ctrl-C again leaves it to the host"))
+
+    def _leave(self) -> None:
+        """Nothing is waited for any more."""
+        for one in self.work:
+            one.left = one.run.doing if one.report.host.name in self.open else ""
+            one.run.transport.abandon()
+
+
+_CTRL_C = "\x03"
+
+
+@contextmanager
+def _heard(act: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `act`, in place of ending whatever this thread is at; but in a thread that hears no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def connect(one: Work) -> None:
@@ -169,11 +176,19 @@ def apply(one: Work) -> None:
     """What the plan wanted is so and proved. Raises what stopped it."""
     if one.report.status != "pending":
         return
-    outcome = one.run.apply(one.bound.steps, one.report.planned)
+    outcome = applying.apply(one.run, one.bound.steps, one.report.planned)
     one.report.outcome = outcome
     if outcome.error is not None:
         raise outcome.error
     one.report.status = "changed"
+
+
+def make(one: Work, asked: p2p.Asked) -> None:
+    """What the plan wanted is so and proved, tested where the driver changed, and checked. Raises what stopped it."""
+    apply(one)
+    test_after(one, asked)
+    one.tell(Begun(one.report.host.name, "checking"))
+    check(one)
 
 
 def check(one: Work) -> None:
@@ -193,13 +208,22 @@ def check_all(one: Work) -> None:
     verify.remember(one.run, one.report.findings, accept=False)
 
 
+def prove(one: Work, asked: p2p.Asked | None, others: programs.Programs | None) -> None:
+    """As `check_all`, after the peer-to-peer test and the programs beside it, where they are asked for."""
+    name = one.report.host.name
+    look(one)
+    if asked is not None:
+        one.tell(Begun(name, p2p.NAME))
+        test(one, asked)
+    if others is not None:
+        one.tell(Begun(name, "tests with programs of the host's"))
+        test_programs(one, others)
+    one.tell(Begun(name, "checking"))
+    check_all(one)
+
+
 def _found(one: Work) -> tuple[Finding, ...]:
-    return (*verify.findings(one.run, one.checks), *one.not_tested)
-
-
-def active(check: Check) -> bool:
-    """Whether a check judges what the peer-to-peer test did to the GPUs, in place of what can be read at any time."""
-    return check.check.startswith("p2p.")
+    return (*verify.findings(one.run, one.checks), *one.report.not_tested)
 
 
 def test(one: Work, asked: p2p.Asked) -> None:
@@ -209,14 +233,14 @@ def test(one: Work, asked: p2p.Asked) -> None:
     wheels = _wheels(one, asked)
     asked = replace(asked, wheels="" if wheels == "none" else wheels)
     refused = p2p.test(one.run, asked)
-    one.not_tested = (refused,) if refused else ()
+    one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
 
 
 def test_programs(one: Work, asked: programs.Programs) -> None:
     """The programs that were asked for have run; else the findings say why not."""
     checks = frozenset(check.check for check in one.bound.checks)
-    one.not_tested += programs.test(one.run, asked, checks)
+    one.report.not_tested += programs.test(one.run, asked, checks)
 
 
 DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
@@ -231,24 +255,10 @@ def test_after(one: Work, asked: p2p.Asked) -> None:
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
     if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one, asked) != "none":
+        one.tell(Begun(one.report.host.name, p2p.NAME))
         test(one, asked)
 
 
 def _wheels(one: Work, asked: p2p.Asked) -> str:
     said = one.bound.host.variables.get("p2p_wheels") or "fetch"
     return str(said) if asked.wheels == p2p.AS_THE_INVENTORY_SAYS else asked.wheels
-
-
-def keep(one: Work) -> None:
-    """The report holds what is known of the facts that the history keeps."""
-    known = one.run.store.known.items()
-    one.report.kept = {
-        fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
-    }
-
-
-def close(work: Sequence[Work]) -> None:
-    """No connection is left open; the reports hold what is known of the facts that the history keeps."""
-    for one in work:
-        keep(one)
-        one.run.transport.close()

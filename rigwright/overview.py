@@ -48,7 +48,7 @@ def report(asked: Asked) -> int:
 
     def act(work: list[fleet.Work], text: Any, _said: Said) -> None:
         begin = moment(asked.since) if asked.since else None
-        fleet.on_all(work, _look)
+        fleet.run_hosts(work, _look, doing="looking")
         answered = [one for one in work if one.report.error is None]
         survey.compare(answered, begin, text)
         machine.describe(work)

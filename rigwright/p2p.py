@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import catalogue, errand, events, wheels
-from rigwright.apply import HostRun
 from rigwright.catalogue import nccl
 from rigwright.checks import Finding, Verdict
 from rigwright.errand import Errand
@@ -15,6 +14,7 @@ from rigwright.errors import ConsentError
 from rigwright.facts import Unavailable, Unreadable, driver, p2p, pci
 from rigwright.facts import os as system
 from rigwright.facts.p2p import Document
+from rigwright.hostrun import HostRun
 
 NAME = "peer-to-peer test"
 LIMIT_S, QUICK_LIMIT_S = 900, 240
@@ -123,7 +123,7 @@ def _once(run: HostRun, asked: Asked, libraries: str) -> Document:
     words = ["--timeout-s", str(limit_s), *(["--quick"] if asked.quick else [])]
     words += ["--libraries", libraries] if libraries else []
     order = Errand("nccl_p2p.py", words, limit_s, NAME, wheels.TOGETHER)
-    with errand.run(run.transport, order, _sayer(run)):
+    with run.uncut(NAME), errand.run(run.transport, order, _sayer(run), run.go_on):
         run.store.known.pop(p2p.tested, None)
         run.read((p2p.tested,))
         return run.store(p2p.tested)

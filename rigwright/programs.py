@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rigwright import errand, events
-from rigwright.apply import HostRun
 from rigwright.checks import Finding
 from rigwright.errand import Errand
 from rigwright.errors import ConsentError, UsageError
 from rigwright.facts import Fact, Unavailable, Unreadable, pci
 from rigwright.facts import programs as facts
+from rigwright.hostrun import HostRun
 
 LIMIT_S = 700
 USUAL = "usual"
@@ -76,7 +76,8 @@ def _one(
         "nccl_programs.py", [what, "--gpus", str(count), "--timeout-s", str(LIMIT_S), *words], LIMIT_S, named
     )
     run.store.known.pop(fact, None)
-    with errand.run(run.transport, order, lambda line: run.emit(events.OutputLine(run.name, named, line))):
+    say = lambda line: run.emit(events.OutputLine(run.name, named, line))  # noqa: E731
+    with run.uncut(named), errand.run(run.transport, order, say, run.go_on):
         run.read((fact,))
     try:
         run.store(fact)

@@ -55,12 +55,17 @@ class Transport(Protocol):
 
 
 class Ssh:
-    """One SSH session with one host, for the whole of a run."""
+    """One SSH session with one host, for the whole of a run; commands run as root, or with `root=False` as who logs in."""
 
     def __init__(
-        self, host: Host, environment: Mapping[str, str] | None = None, ask_password: Callable[[str], str] | None = None
+        self,
+        host: Host,
+        environment: Mapping[str, str] | None = None,
+        ask_password: Callable[[str], str] | None = None,
+        root: bool = True,
     ) -> None:
         self.host = host
+        self.root = root
         self.environment = dict(environment or {})
         self.round_trips = 0
         self._session: object | None = None
@@ -135,7 +140,7 @@ class Ssh:
     def _attempt(self, session: ssh.Session, script: bytes, nonce: str, deadline: float) -> bytes:
         with session.channel(deadline) as channel:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
-            if session.user == "root":
+            if session.user == "root" or not self.root:
                 channel.exec_command("sh")
             elif self._sudo_wants_password:
                 self._sudo_with_password(channel, nonce, deadline)
@@ -249,8 +254,9 @@ def _converse(channel: Channel, script: bytes, nonce: str, deadline: float, host
 class Local:
     """This machine, as a host."""
 
-    def __init__(self, host: Host, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
         self.host = host
+        self.root = root
         self.environment = dict(environment or {})
         self.round_trips = 0
 
@@ -270,7 +276,7 @@ class Local:
         script = batch.together(commands, nonce) if together else batch.in_order(commands, nonce, self.environment)
         self.round_trips += 1
         limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
-        argv = ["sh"] if os.geteuid() == 0 else ["sudo", "-n", "sh"]
+        argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]
         try:
             done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
@@ -281,9 +287,12 @@ class Local:
 
 
 def to(
-    host: Host, environment: Mapping[str, str] | None = None, ask_password: Callable[[str], str] | None = None
+    host: Host,
+    environment: Mapping[str, str] | None = None,
+    ask_password: Callable[[str], str] | None = None,
+    root: bool = True,
 ) -> Transport:
     """The transport for a host of the inventory (`ansible_connection: local` is this machine)."""
     if host.variables.get("ansible_connection") == "local":
-        return Local(host, environment)
-    return Ssh(host, environment, ask_password)
+        return Local(host, environment, root)
+    return Ssh(host, environment, ask_password, root)
