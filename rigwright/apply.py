@@ -12,7 +12,7 @@ from typing import Any
 from rigwright import events, jobs, plan
 from rigwright.change import Change
 from rigwright.errors import ConsentError, HostError, RigwrightError, Unreachable
-from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, gpu
+from rigwright.facts import Fact, FactStore, Unavailable, Unreadable
 from rigwright.facts import os as system
 from rigwright.hosts import Host
 from rigwright.playbook import Step
@@ -177,6 +177,8 @@ class HostRun:
 
     def busy(self) -> str:
         """Who has a GPU open, ours apart: `python3 (4711)`, or "". Raises ConsentError when the host cannot tell."""
+        from rigwright.facts import gpu
+
         found: dict[int, str] = {}
         for fact in (gpu.processes, gpu.holders):
             if fact not in self.store.known:

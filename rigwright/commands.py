@@ -69,9 +69,8 @@ def _only_looked_at(host: Any, said: Said) -> bool:
 
 
 def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:
-    from rigwright import fleet, watch
+    from rigwright import fleet
     from rigwright.apply import Options
-    from rigwright.report import machine
 
     if said.quick and "p2p" in said.tagged:
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
@@ -90,12 +89,16 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         one.error = refused.get(one.host.name)
         one.status = "failed" if one.error else one.status
     try:
-        fleet.on_all(work, fleet.connect, meanwhile=lambda: output.text)
+        fleet.on_all(work, fleet.connect, meanwhile=lambda: _loaded(output))
         text = output.text
         if said.watch:
+            from rigwright import watch
+
             watch.watch(work, text, output.stream.isatty())
         (other or _ACTS.get(said.command, _provision))(work, text, said)
         if said.command in ("provision", "verify") and (said.json or said.html):
+            from rigwright.report import machine
+
             machine.describe(work)
     finally:
         fleet.close(work)
@@ -103,6 +106,13 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
         if report.error is not None:
             output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
     return _exit_code([report.exit_code for report in reports])
+
+
+def _loaded(output: Output) -> None:
+    """What comes after the hosts' answers is loaded while they are waited for: rich, SQLite."""
+    from rigwright import history  # noqa: F401
+
+    output.text  # noqa: B018
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -124,7 +134,6 @@ def _exit_code(codes: Sequence[int]) -> int:
 
 def _provision(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
-    from rigwright.p2p import Asked
 
     fleet.on_all(work, fleet.plan)
     alive = [one for one in work if one.report.error is None]
@@ -132,6 +141,8 @@ def _provision(work: list[Any], text: Any, said: Said) -> None:
     pending = [one for one in alive if one.report.status == "pending"]
     if pending:
         showing.consent(said.yes)
+        from rigwright.p2p import Asked
+
         fleet.on_all(pending, fleet.apply)
         asked = Asked(False, False, said.wheels or "fetch")
         fleet.on_all(pending, lambda one: fleet.test_after(one, asked))

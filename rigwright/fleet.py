@@ -8,21 +8,22 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from rigwright import p2p, verify
 from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding, ranked
 from rigwright.errors import HostError, RigwrightError, Unreachable
 from rigwright.events import Event
 from rigwright.facts import os as system
-from rigwright.facts import p2p as peers
-from rigwright.facts.p2p import Document
 from rigwright.hosts import Host
 from rigwright.plan import Planned
 from rigwright.playbook import Bound, Check
 from rigwright.shell import Secret
 from rigwright.transport import to
+
+if TYPE_CHECKING:
+    from rigwright.facts.p2p import Document
+    from rigwright.p2p import Asked
 
 HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 WORKERS = 32
@@ -173,6 +174,10 @@ def apply(one: Work) -> None:
 
 def check(one: Work) -> None:
     """The report holds the findings of the checks; one that fails or is unknown makes the status failed."""
+    if not one.checks and not one.not_tested:
+        return
+    from rigwright import verify
+
     one.report.findings = ranked(_found(one))
     if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
         one.report.status = "failed"
@@ -181,6 +186,8 @@ def check(one: Work) -> None:
 
 def check_all(one: Work) -> None:
     """As `check`, and every step that is not so is a finding that fails: what `verify` means."""
+    from rigwright import verify
+
     pending = verify.drift(one.report.planned)
     one.report.findings = ranked((*_found(one), *pending))
     bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
@@ -189,6 +196,8 @@ def check_all(one: Work) -> None:
 
 
 def _found(one: Work) -> tuple[Finding, ...]:
+    from rigwright import verify
+
     return (*verify.findings(one.run, one.checks), *one.not_tested)
 
 
@@ -197,10 +206,13 @@ def active(check: Check) -> bool:
     return check.check.startswith("p2p.")
 
 
-def test(one: Work, asked: p2p.Asked) -> None:
+def test(one: Work, asked: Asked) -> None:
     """The peer-to-peer test has run, where the playbook has a check of it; else the findings say why not."""
     if not any(active(check) for check in one.bound.checks):
         return
+    from rigwright import p2p
+    from rigwright.facts import p2p as peers
+
     refused = p2p.test(one.run, asked)
     one.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
@@ -210,7 +222,7 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 """Operations after which the GPUs may reach each other in another way than before."""
 
 
-def test_after(one: Work, asked: p2p.Asked) -> None:
+def test_after(one: Work, asked: Asked) -> None:
     """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing."""
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}

@@ -135,12 +135,10 @@ class Ssh:
     def _attempt(self, session: ssh.Session, script: bytes, nonce: str, deadline: float) -> bytes:
         with session.channel(deadline) as channel:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
-            if session.user == "root":
-                channel.exec_command("sh")
-            elif self._sudo_wants_password:
+            if session.user != "root" and self._sudo_wants_password:
                 self._sudo_with_password(channel, nonce, deadline)
             else:
-                channel.exec_command("sudo -n sh")
+                session.ask_for(channel, "sh" if session.user == "root" else "sudo -n sh")
             answer, errors = _converse(channel, script, nonce, deadline, self.host)
         if batch.finished(answer, nonce):
             return answer
@@ -286,4 +284,6 @@ def to(
     """The transport for a host of the inventory (`ansible_connection: local` is this machine)."""
     if host.variables.get("ansible_connection") == "local":
         return Local(host, environment)
+    from rigwright import ssh  # noqa: F401  # loaded once and here: every worker would wait for the first one's import
+
     return Ssh(host, environment, ask_password)
