@@ -71,6 +71,7 @@ def _variables(host: Host) -> dict[str, object]:
         fingerprint = (CACHE / "archive" / "cuda-key-fingerprint").read_text().strip()
         url = f"{archive_http.url()}cuda/{host.distro}/x86_64"
         found["cuda_repository"] = {"url": url, "fingerprint": fingerprint}
+        found["p2p_wheels"] = str(CACHE / "wheels")
     return found
 
 

@@ -141,10 +141,10 @@ def _provision(work: list[Any], text: Any, said: Said) -> None:
     pending = [one for one in alive if one.report.status == "pending"]
     if pending:
         showing.consent(said.yes)
-        from rigwright.p2p import Asked
+        from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
         fleet.on_all(pending, fleet.apply)
-        asked = Asked(False, False, said.wheels or "fetch")
+        asked = Asked(False, False, said.wheels or AS_THE_INVENTORY_SAYS)
         fleet.on_all(pending, lambda one: fleet.test_after(one, asked))
     fleet.on_all(alive, fleet.check)
     for one in alive:
@@ -187,10 +187,10 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
 
     fleet.on_all(work, fleet.look)
     if not said.quick:
-        from rigwright.p2p import Asked
+        from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
         named = "p2p" in said.tagged
-        asked = Asked(not named, said.busy, said.wheels or ("fetch" if named else ""))
+        asked = Asked(not named, said.busy, said.wheels or (AS_THE_INVENTORY_SAYS if named else ""))
         fleet.on_all(work, lambda one: fleet.test(one, asked))
     fleet.on_all(work, fleet.check_all)
     for one in work:

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
@@ -213,6 +213,9 @@ def test(one: Work, asked: Asked) -> None:
     from rigwright import p2p
     from rigwright.facts import p2p as peers
 
+    if asked.wheels == p2p.AS_THE_INVENTORY_SAYS:
+        said = _wheels(one)
+        asked = replace(asked, wheels="" if said == "none" else said)
     refused = p2p.test(one.run, asked)
     one.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
@@ -223,11 +226,18 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 
 
 def test_after(one: Work, asked: Asked) -> None:
-    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing."""
+    """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
+
+    Not on a host whose `p2p_wheels` is none.
+    """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
-    if any(operation.startswith(DRIVING) for operation in changed):
+    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one) != "none":
         test(one, asked)
+
+
+def _wheels(one: Work) -> str:
+    return str(one.bound.host.variables.get("p2p_wheels") or "fetch")
 
 
 def keep(one: Work) -> None:

@@ -26,6 +26,7 @@ PROGRAMS = Path(__file__).parent / "onhost"
 NAME = "peer-to-peer test"
 LIMIT_S, QUICK_LIMIT_S = 900, 240
 LAB_WHEELS = ".lab/cache/wheels"
+AS_THE_INVENTORY_SAYS = "inventory"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Asked:
     """How the test is to be. `quick`: small messages, no scaling table. `busy`: also while processes use the GPUs.
 
     `wheels`: where libraries come from that the host has not: "fetch" (pip's index), a directory, or "" (nowhere: a test
-    that nobody asked for brings nothing to a host).
+    that nobody asked for brings nothing to a host), or AS_THE_INVENTORY_SAYS: its variable `p2p_wheels`.
     """
 
     quick: bool = False

@@ -10,7 +10,9 @@ from rigwright.errors import InputError
 from rigwright.patterns import expand
 from rigwright.yamlfile import did_you_mean
 
-OUR_VARIABLES = ("rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "slots", "ssh_known_hosts")
+OUR_VARIABLES = (
+    "rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "slots", "ssh_known_hosts", "p2p_wheels",
+)  # fmt: skip
 
 _PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>(?:[^:\[\]]|\[[^\]]*\])+)):(?P<port>\d{1,5})")
 _HOST = re.compile(r"[\w.:\[\]-]+")

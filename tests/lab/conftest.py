@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,6 +20,17 @@ _numbers = itertools.count(1)
 def ssh(name: str, command: str, deadline: float = 30) -> subprocess.CompletedProcess[str]:
     """The command run on the host over ssh as its sudoer; killed, and TimeoutExpired raised, after `deadline` seconds."""
     return login.ssh(power.the(name), command, deadline)
+
+
+def reboot(name: str) -> None:
+    """The host is in its next boot, and one can log in."""
+    one = power.the(name)
+    before, ends = one.boots.read_text(), time.monotonic() + 60
+    ssh(name, "sudo systemctl reboot", 20)
+    while one.boots.read_text() == before:
+        assert time.monotonic() < ends, f"{name} did not reboot within 60 s"
+        time.sleep(0.05)
+    login.wait(one, 60)
 
 
 @pytest.fixture(name="ssh", scope="session")

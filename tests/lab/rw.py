@@ -44,6 +44,15 @@ def document(task: str, *words: str, deadline: float = 240, **environment: str) 
     return found
 
 
+def not_as_wanted(found: dict[str, Any]) -> list[Any]:
+    """What a document has of errors and of findings that are no pass, for the message of an assert."""
+    hosts = found["hosts"].values()
+    errors = [one["error"] for one in (found, *hosts) if one["error"]]
+    return errors + [
+        finding for host in hosts for finding in host["findings"] if finding["verdict"] not in ("pass", "info")
+    ]
+
+
 def on_terminal(
     answers: list[tuple[str, str]], task: str, *words: str, deadline: float = 120, **environment: str
 ) -> tuple[int, str]:

@@ -55,7 +55,7 @@ FLEET = {
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
     FLEET |= {f"t-{rig}": Box(rig) for rig in catalogue.rigs() if f"t-{rig}" not in FLEET}
 MIXED, TROUBLED = "t-mixed", "t-troubled"
-BARE = {"cuda": None, "kernel_cmdline": None, "limits": None}
+BARE = {"cuda": None, "kernel_cmdline": None, "limits": None, "p2p_wheels": "none"}
 """Nothing but the driver is wanted."""
 BOXES = {**FLEET, MIXED: Box("servbadge"), TROUBLED: Box("v100-pcie")}
 

@@ -10,6 +10,7 @@ import pytest
 
 from lab import commands, fault, hwstate, inside, login, power
 from rigwright.checks import Finding
+from tests.lab.conftest import reboot
 from tests.lab.looked import findings
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -51,24 +52,13 @@ def healed(name: str = "") -> None:
     fault.heal(NAME, name, print)
 
 
-def reboot() -> None:
-    """The host is in its next boot."""
-    one = power.the(NAME)
-    before, ends = one.boots.read_text(), time.monotonic() + 60
-    ssh("sudo systemctl reboot", 20)
-    while one.boots.read_text() == before:
-        assert time.monotonic() < ends
-        time.sleep(0.05)
-    login.wait(one, 60)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _box(lab_root: None) -> Iterator[None]:  # noqa: ARG001
     """A servbadge with the driver in force."""
     commands.down(name=NAME, say=print)
     commands.up(name=NAME, rig="servbadge", say=print)
     inside.run(power.the(NAME), INSTALL, deadline=180)
-    reboot()
+    reboot(NAME)
     yield
     commands.down(name=NAME, say=print)
 
@@ -326,7 +316,7 @@ def test_what_the_next_boot_brings() -> None:
         put(name, gpu)
     put("dimm-gone")
     put("iommu-translated")
-    reboot()
+    reboot(NAME)
     (status,) = (one for one in commands.status() if one.name == NAME)
     kept = ("gpu-missing(1)", "half-return(3)", "ecc(0)", "link-x1(2)", "dimm-gone", "iommu-translated")
     assert status.faults == kept
@@ -353,23 +343,23 @@ def test_what_the_next_boot_brings() -> None:
     (translated,) = (finding for finding in findings(NAME) if finding.verdict == "warn")
     assert (translated.symptom, translated.seen) == ("p2p.iommu_translated", "on, DMA-FQ: it translates")
     healed("gpu-missing")
-    reboot()
+    reboot(NAME)
     assert gpus() == 4, "half-return is of one boot"
     healed()
-    reboot()
+    reboot(NAME)
     assert "iommu=pt" in does("cat /proc/cmdline")
     assert does("free -g").split()[7] == "128"
 
 
 def test_secure_boot() -> None:
     put("secure-boot")
-    reboot()
+    reboot(NAME)
     assert "could not insert 'nvidia': Key was rejected by service" in does("sudo modprobe nvidia", 1)
     assert "Loading of module with unavailable key is rejected" in does("sudo dmesg")
     assert does("od -An -t u1 -j 4 -N 1 /sys/firmware/efi/efivars/SecureBoot-*").strip() == "1"
     assert first() == ("fail", "secureboot.mok", "driver")
     healed()
-    reboot()
+    reboot(NAME)
     assert gpus() == 4
 
 

@@ -20,10 +20,9 @@ from lab.hardware import hardware
 from lab.host import Host
 from lab.supervise import pid_file
 from rigwright.errors import HostError, UsageError
+from tests.lab.conftest import Ssh, reboot
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
-
-Ssh = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def out(ssh: Ssh, name: str, command: str, deadline: float = 30) -> str:
@@ -35,18 +34,6 @@ def out(ssh: Ssh, name: str, command: str, deadline: float = 30) -> str:
 
 def boot_id(ssh: Ssh, name: str) -> str:
     return out(ssh, name, "cat /proc/sys/kernel/random/boot_id")
-
-
-def reboot(ssh: Ssh, name: str) -> None:
-    """The host is in its next boot."""
-    before, ends = boot_id(ssh, name), time.monotonic() + 60
-    ssh(name, "sudo systemctl reboot", 20)
-    while time.monotonic() < ends:
-        login.wait(power.the(name), 60)
-        if boot_id(ssh, name) != before:
-            return
-        time.sleep(0.1)
-    pytest.fail(f"{name} did not reboot within 60 s")
 
 
 def shell(*argv: str) -> str:
@@ -104,11 +91,11 @@ def test_apt_without_network_fails_soon(plain_host: str, ssh: Ssh) -> None:
 def test_grub_drop_in_shows_after_update_grub_and_reboot(spare_host: str, ssh: Ssh) -> None:
     line = 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt"'
     out(ssh, spare_host, f"echo '{line}' | sudo tee /etc/default/grub.d/99-x.cfg")
-    reboot(ssh, spare_host)
+    reboot(spare_host)
     assert "iommu=pt" not in out(ssh, spare_host, "cat /proc/cmdline")
     out(ssh, spare_host, "sudo update-grub")
     assert "iommu=pt" not in out(ssh, spare_host, "cat /proc/cmdline")
-    reboot(ssh, spare_host)
+    reboot(spare_host)
     assert out(ssh, spare_host, "cat /proc/cmdline").endswith(" ro iommu=pt")
     assert out(ssh, spare_host, "journalctl --list-boots | grep -c UTC") == "3"
     (status,) = (s for s in commands.status() if s.name == spare_host)
@@ -120,10 +107,10 @@ def test_grub_drop_in_shows_after_update_grub_and_reboot(spare_host: str, ssh: S
 def test_grub_reboot_holds_for_one_boot(spare_host: str, ssh: Ssh) -> None:
     entry = "menuentry once --id once {\n linux /boot/vmlinuz-$(uname -r) root=UUID=x ro once=1\n}"
     out(ssh, spare_host, f'printf "%s\\n" "{entry}" | sudo tee /boot/grub/custom.cfg && sudo grub-reboot once')
-    reboot(ssh, spare_host)
+    reboot(spare_host)
     assert "once=1" in out(ssh, spare_host, "cat /proc/cmdline")
     assert out(ssh, spare_host, "sudo grub-editenv list") == "next_entry="
-    reboot(ssh, spare_host)
+    reboot(spare_host)
     assert "once=1" not in out(ssh, spare_host, "cat /proc/cmdline")
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
-from subprocess import CompletedProcess
 
 import pytest
 
 from lab import commands, login, paths, power
+from tests.lab.conftest import Ssh, reboot
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
-Ssh = Callable[..., "CompletedProcess[str]"]
 numbers = count(1)
 
 OLD, NEW, JAMMY = "535.183.01", "535.261.03", "580.178.04"
@@ -41,17 +40,6 @@ class Server:
         done = self.ssh(self.name, f"PATH=$PATH:/usr/sbin:/sbin; {command}", deadline)
         assert done.returncode == status, f"{command}: exit {done.returncode}\n{done.stdout}{done.stderr}"
         return str(done.stdout) + str(done.stderr)
-
-    def reboots(self) -> None:
-        """The host is in its next boot."""
-        before, ends = self.does("cat /proc/sys/kernel/random/boot_id"), time.monotonic() + 60
-        self.ssh(self.name, "sudo systemctl reboot", 20)
-        while time.monotonic() < ends:
-            login.wait(power.the(self.name), 60)
-            if self.does("cat /proc/sys/kernel/random/boot_id") != before:
-                return
-            time.sleep(0.1)
-        pytest.fail("no reboot within 60 s")
 
     def drivers(self) -> set[str | None]:
         """What lshw says drives the NVIDIA GPUs; None: UNCLAIMED."""
@@ -104,10 +92,10 @@ def test_a_bare_server(server: Server) -> None:
 
 def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
     server.does("echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/no.conf")
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {"nouveau"}
     server.does("sudo update-initramfs -u")
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {None}
     server.does("sudo modprobe nouveau")  # a blacklist bars aliases, not names
     assert server.drivers() == {"nouveau"}
@@ -115,12 +103,12 @@ def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
 
 def test_the_kernel_command_line_counts(server: Server) -> None:
     server.grub("nouveau.modeset=0")
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {None}
     assert "nouveau" in server.does("lsmod")
     for words in ("modprobe.blacklist=nouveau", "module_blacklist=nouveau"):
         server.grub(words)
-        server.reboots()
+        reboot(server.name)
         assert server.drivers() == {None}
         assert "nouveau" not in server.does("lsmod")
 
@@ -134,7 +122,7 @@ def test_the_driver_from_installation_to_upgrade(server: Server) -> None:
     assert server.does("modinfo -F version nvidia") == OLD
     assert f"nvidia/{OLD}, {server.does('uname -r')}, x86_64: installed" == server.does("dkms status")
     assert "could not insert 'nvidia': No such device" in server.fails("sudo modprobe nvidia", 1)
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {"nvidia"}
     assert server.does("nvidia-smi -L").count("GPU ") == 4
     assert server.does("cat /sys/module/nvidia/version") == OLD
@@ -146,10 +134,10 @@ def test_the_driver_from_installation_to_upgrade(server: Server) -> None:
     server.does("sudo DEBIAN_FRONTEND=noninteractive apt-get dist-upgrade -qq -y")
     assert server.does("modinfo -F version nvidia") == NEW
     assert "Driver/library version mismatch" in server.fails("nvidia-smi", 18)
-    server.reboots()
+    reboot(server.name)
     assert set(server.does(query).splitlines()) == {f"Disabled, {NEW}"}
     server.does("sudo rm /etc/apt/preferences.d/nvidia.pref; sudo apt-get purge -qq -y '*nvidia*535*'")
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {"nouveau"}
 
 
@@ -174,7 +162,7 @@ def test_jammys_own_535_is_580(server: Server) -> None:
     plan = server.does("apt-get -s install nvidia-headless-535-server")
     assert f"Inst nvidia-dkms-580-server ({JAMMY}-0ubuntu0.22.04.1" in plan
     server.does(INSTALL + "nvidia-headless-535-server nvidia-utils-535-server")
-    server.reboots()
+    reboot(server.name)
     assert set(server.does("nvidia-smi --query-gpu=driver_version --format=csv,noheader").split()) == {JAMMY}
     server.adds_cuda_repository()
     alone = server.fails(f"apt-get -s install nvidia-driver-535={OLD}-0ubuntu1", 100)
@@ -189,7 +177,7 @@ def test_without_headers_nothing_is_built_and_nothing_says_no(server: Server) ->
     assert server.does("dkms status") == f"nvidia/{OLD}: added"
     asked = server.fails(f"sudo dkms install -m nvidia -v {OLD}", 1)
     assert "Your kernel headers for kernel" in asked
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {None}
     server.does(INSTALL + HEADERS)
     assert server.does("dkms status").endswith("installed")
@@ -217,7 +205,7 @@ def test_power_lost_in_the_middle_of_the_build(server: Server) -> None:
     login.wait(power.the(server.name))
     assert "dpkg was interrupted" in server.fails(INSTALL + "lshw", 100)
     server.does("sudo dpkg --configure -a && sudo apt-get install -qq -y -f")
-    server.reboots()
+    reboot(server.name)
     assert server.drivers() == {"nvidia"}
 
 
