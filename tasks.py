@@ -54,7 +54,16 @@ def _run(command: str, **words: object) -> None:
 
 @task(
     positional=[],
-    help={**_HELP, **_HTML, "disrupt": "also what was not announced, or interrupts GPU work", "wheels": _WHEELS},
+    help={
+        **_HELP,
+        **_HTML,
+        "disrupt": "also what was not announced, or interrupts GPU work",
+        "wheels": _WHEELS,
+        "serial": "in batches of so many hosts, or percents of them; the last size counts for the rest: 1,10%,100%",
+        "max_fail": "stop when more hosts than this have failed, and leave the rest alone (in batches: 0)",
+        "resume": "go on with the rollout that stopped last: its hosts, playbook and inventory",
+        "reboots": "so many hosts may be rebooting at a time (default: 1)",
+    },
 )
 def provision(
     c: Context,
@@ -67,10 +76,18 @@ def provision(
     tags: str = "",
     disrupt: bool = False,
     wheels: str = "",
+    serial: str = "",
+    max_fail: str = "",
+    resume: bool = False,
+    reboots: str = "",
 ) -> None:
-    """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it."""
+    """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
+
+    Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/fleet.md.
+    """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("provision", host=host, yes=yes, disrupt=disrupt, **words)
+    rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots}
+    _run("provision", host=host, yes=yes, disrupt=disrupt, **words, **rollout)
 
 
 @task(positional=[], help=_HELP)
@@ -420,6 +437,36 @@ def fleet_check(
 
 @task(
     positional=[],
+    help={
+        "cmd": "the command, in quotes, for the host's shell; its stdin is empty",
+        "host": "a host, a group or a pattern of the inventory (default: all)",
+        "inventory": _HELP["inventory"],
+        "sudo": "as root (default: as the user that logs in)",
+        "timeout_s": "seconds until it is ended (default: 60)",
+        "json": _HELP["json"],
+    },
+)
+def fleet_run(
+    c: Context,
+    cmd: str = "",
+    host: str = "",
+    inventory: str = "",
+    sudo: bool = False,
+    timeout_s: str = "60",
+    json: str = "",
+) -> None:
+    """Run one command on many hosts at once, and show what they answer; equal answers are shown once.
+
+    Asks nothing and proves nothing: it is for looking around. Exit 1 where the command failed, 3 when a host does not answer.
+    """
+    from rigwright import oneoff
+
+    _guard.done = True
+    raise Exit(code=oneoff.run(cmd, host, inventory, sudo, timeout_s, json))
+
+
+@task(
+    positional=[],
     help={"host": "only runs on this host", "limit": "how many, newest first; 0 for all", "json": _HELP["json"]},
 )
 def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") -> None:
@@ -481,6 +528,7 @@ _catalogue_tasks = Collection("catalogue")
 _catalogue_tasks.add_task(catalogue_check, name="check")
 _fleet_tasks = Collection("fleet")
 _fleet_tasks.add_task(fleet_check, name="check")
+_fleet_tasks.add_task(fleet_run, name="run")
 _inventory_tasks = Collection("inventory")
 _inventory_tasks.add_task(inventory_list, name="list")
 _power_tasks = Collection("power")

@@ -12,8 +12,8 @@ PLAYBOOKS = Path(__file__).parent.parent / "playbooks"
 
 
 def playbook(command: str, given: str, reset: bool) -> Path | None:
-    """The playbook of a command: the one that was named, else its own; None for facts, which need none."""
-    if command == "facts":
+    """The playbook of a command: the one that was named, else its own; None for facts and fleet.run, which need none."""
+    if command in ("facts", "fleet.run"):
         return None
     name = {
         "verify": "provision",

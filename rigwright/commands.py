@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +24,38 @@ ROOT = Path(__file__).parent.parent
 _READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check")
 
 
-def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act | None = None) -> int:
+def run(
+    said: Said,
+    describe: Callable[[str, str], str] | None = None,
+    act: Act | None = None,
+    before: Callable[[], object] = int,
+) -> int:
     """provision, plan, verify, facts, limits or accept, on the hosts that a pattern names; returns the exit code.
 
     `describe` is offered a USER@ADDRESS that the inventory does not have; it returns the name it has then, or "".
     `act` is what another command does with the hosts, quietly; a host whose variables are wrong is one that failed.
+    `before` raises UsageError for that command's own words.
     """
     from rigwright.fleet import HostReport
     from rigwright.report import document, ending
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    path = binding.playbook(said.command, said.playbook, said.reset)
-    asked = document.Asked(playbook=_short(path) if path else "", inventory=_short(inventory_path(said.inventory)))
+    asked, rolled = document.Asked(), None
     reports: list[HostReport] = []
     error: RigwrightError | None = None
     output = Output(sys.stderr if said.json == "-" else sys.stdout)
     try:
+        before()
+        said, rolled = _rollout(said, run_id)
+        path = binding.playbook(said.command, said.playbook, said.reset)
+        files = _short(path) if path else "", _short(inventory_path(said.inventory))
+        asked = replace(asked, playbook=files[0], inventory=files[1])
         ending.can_be("--html", said.html)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
-        code = _run(said, run_id, reports, output, path, act)
+        code = _run(said, run_id, reports, output, path, act, rolled)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -57,10 +68,23 @@ def run(said: Said, describe: Callable[[str, str], str] | None = None, act: Act 
         )
         output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
     made = document.document(said.command, run_id, code, error, reports, asked)
+    if rolled:
+        made["rollout"] = rolled.told()
     if reports:
         ending.remember(made, output)
-    failed = ending.write(made, said.json, said.html, output)
+    failed = ending.write(made, said.json, said.html if reports else "", output)
     return code or failed
+
+
+def _rollout(said: Said, run_id: str) -> tuple[Said, Any]:
+    """The words as they count, and the rollout that they ask for, None for none. Raises UsageError."""
+    if said.command != "provision" or not (said.serial or said.max_fail or said.resume or said.reboots):
+        return said, None
+    from rigwright import rolling
+
+    return rolling.asked(
+        said, run_id, inventory_path(said.inventory), binding.playbook(said.command, said.playbook, False)
+    )
 
 
 def _only_looked_at(host: Any, said: Said) -> bool:
@@ -68,9 +92,11 @@ def _only_looked_at(host: Any, said: Said) -> bool:
     return said.watch or (said.command == "verify" and not said.playbook and "driver" not in host.variables)
 
 
-def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None) -> int:
+def _run(
+    said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None, rolled: Any
+) -> int:
     from rigwright import fleet
-    from rigwright.apply import Options
+    from rigwright.hostrun import Options
 
     if said.quick and "p2p" in said.tagged:
         raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
@@ -80,31 +106,32 @@ def _run(said: Said, run_id: str, reports: list[Any], output: Output, path: Path
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
     bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other), looked_at)
+    bound = rolled.to_do(bound) if rolled else bound
     output.inventory, output.many = _short(found.path), len(bound) > 1
     ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
     emit = (lambda _: None) if other else (lambda event: output.text.event(event))
-    work = fleet.prepare(bound, Options(run_id, said.disrupt), emit, ask)
+    reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
+    work = fleet.prepare(bound, Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user), emit, ask)
     reports.extend(one.report for one in work)
     for one in reports:
         one.error = refused.get(one.host.name)
         one.status = "failed" if one.error else one.status
     try:
-        fleet.on_all(work, fleet.connect, meanwhile=lambda: _loaded(output))
+        fleet.run_hosts(work, fleet.connect, doing="connecting", meanwhile=lambda: _loaded(output))
         text = output.text
         if said.watch:
             from rigwright import watch
 
             watch.watch(work, text, output.stream.isatty())
-        (other or _ACTS.get(said.command, _provision))(work, text, said)
+        (other or _ACTS.get(said.command) or partial(_provision, rolled=rolled))(work, text, said)
         if said.command in ("provision", "verify") and (said.json or said.html):
             from rigwright.report import machine
 
-            machine.describe(work)
+            machine.describe([one for one in work if one.report.status != "not_attempted"])
     finally:
         fleet.close(work)
-    for report in reports:
-        if report.error is not None:
-            output.text.error(_with_lab_hint(report.error, report.host.name, found.path), report.host.name)
+    wrong = [(one.host.name, one.error) for one in reports if one.error is not None]
+    output.text.errors([(name, _with_lab_hint(error, name, found.path)) for name, error in wrong])
     return _exit_code([report.exit_code for report in reports])
 
 
@@ -132,71 +159,34 @@ def _exit_code(codes: Sequence[int]) -> int:
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)
 
 
-def _provision(work: list[Any], text: Any, said: Said) -> None:
-    from rigwright import fleet
+def _provision(work: list[Any], text: Any, said: Said, rolled: Any) -> None:
+    from rigwright import rolling
 
-    fleet.on_all(work, fleet.plan)
-    alive = [one for one in work if one.report.error is None]
-    text.plans([one.report for one in alive])
-    pending = [one for one in alive if one.report.status == "pending"]
-    if pending:
-        showing.consent(said.yes)
-        from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
-
-        fleet.on_all(pending, fleet.apply)
-        asked = Asked(False, False, said.wheels or AS_THE_INVENTORY_SAYS)
-        fleet.on_all(pending, lambda one: fleet.test_after(one, asked))
-    fleet.on_all(alive, fleet.check)
-    for one in alive:
-        if one.report.error is None:
-            text.findings(one.report)
-            _peers(one, text)
-            text.line(_closing(one.report))
-
-
-def _closing(report: Any) -> str:
-    bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
-    good = sum(finding.verdict == "pass" for finding in report.findings)
-    changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
-    mark = (
-        f"[bold red]{bad} of {bad + good} checks failed[/]"
-        if bad
-        else f"[bold green]proved by {showing.count(good, 'check')}[/]"
-    )
-    return f"[bold]{report.host.name}[/]: {showing.count(changes, 'change')}, {mark}, {report.seconds:.1f} s"
-
-
-def _peers(one: Any, text: Any) -> None:
-    """The matrices and the scaling table, where the test has run."""
-    if one.report.p2p is not None:
-        from rigwright.report import p2p
-
-        for line in p2p.lines(one.report.p2p):
-            text.line(line)
+    rolling.provision(work, text, said, rolled)
 
 
 def _plan(work: list[Any], text: Any, _said: Said) -> None:
     from rigwright import fleet
 
-    fleet.on_all(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan, doing="planning")
     text.plans([one.report for one in work if one.report.error is None])
 
 
 def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
-    fleet.on_all(work, fleet.look)
+    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
     if not said.quick:
         from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
         named = "p2p" in said.tagged
         asked = Asked(not named, said.busy, said.wheels or (AS_THE_INVENTORY_SAYS if named else ""))
-        fleet.on_all(work, lambda one: fleet.test(one, asked))
-    fleet.on_all(work, fleet.check_all)
+        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
+    fleet.run_hosts(work, fleet.check_all, doing="checking")
     for one in work:
         if one.report.error is None:
             text.findings(one.report)
-            _peers(one, text)
+            showing.peers(one, text)
             bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
             steps = sum(step.status == "ok" for step in one.report.planned)
             good = sum(finding.verdict == "pass" for finding in one.report.findings)

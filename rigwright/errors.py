@@ -37,6 +37,9 @@ class RigwrightError(Exception):
         self.wanted = wanted
         self.todo = todo
 
+    def __reduce__(self) -> tuple[type[RigwrightError], tuple[str, str, str, str]]:
+        return type(self), (self.where, self.found, self.wanted, self.todo)
+
     def __str__(self) -> str:
         """One message of up to three lines: where and what, what was wanted, what to do."""
         lines = [f"{self.where}: {self.found}" if self.where else self.found]

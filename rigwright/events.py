@@ -29,6 +29,21 @@ class Connected(Event):
 
 
 @dataclass(frozen=True)
+class Begun(Event):
+    """Something is done with the host: connecting, planning, ... Only for who watches; it stands in no report."""
+
+    doing: str
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """It has ended; `status` is the host's, `wrong` whether that is a failure. Only for who watches."""
+
+    status: str
+    wrong: bool
+
+
+@dataclass(frozen=True)
 class StepStarted(Event):
     """The changes of a step are being made."""
 

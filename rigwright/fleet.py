@@ -1,141 +1,125 @@
-"""Many hosts at once: one worker each from a bounded pool, nothing shared but the rule that reboots go one at a time."""
+"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/fleet.md)."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
-import time
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
-from rigwright.apply import Emit, HostRun, Options, Outcome, Reboots
 from rigwright.checks import Finding, ranked
-from rigwright.errors import HostError, RigwrightError, Unreachable
-from rigwright.events import Event
+from rigwright.crew import Act, Work, active, close, guarded, keep, prepare
+from rigwright.events import Begun, Ended, Note
 from rigwright.facts import os as system
-from rigwright.hosts import Host
-from rigwright.plan import Planned
-from rigwright.playbook import Bound, Check
-from rigwright.shell import Secret
-from rigwright.transport import to
+from rigwright.hostreport import HostReport, HostStatus
+from rigwright.orders import done, order, settle
 
 if TYPE_CHECKING:
-    from rigwright.facts.p2p import Document
     from rigwright.p2p import Asked
 
-HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 WORKERS = 32
 
-
-@dataclass
-class HostReport:
-    """What a run knows of one host at its end."""
-
-    host: Host
-    status: HostStatus = "not_attempted"
-    error: RigwrightError | None = None
-    planned: tuple[Planned, ...] = ()
-    outcome: Outcome | None = None
-    findings: tuple[Finding, ...] = ()
-    facts: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    machine: dict[str, Any] | None = None
-    events: list[tuple[float, Event]] = field(default_factory=list)
-    p2p: Document | None = None
-    simulated: str = ""
-    round_trips: int = 0
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> int:
-        """What this host alone makes of the command's exit code."""
-        if self.error is not None:
-            return self.error.exit_code
-        return 2 if self.status in ("pending", "failed") else 0
+__all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts"]
 
 
-@dataclass
-class Work:
-    """A host with its steps, its open connection and its report."""
-
-    bound: Bound
-    run: HostRun
-    report: HostReport
-    not_tested: tuple[Finding, ...] = ()
-
-    @property
-    def checks(self) -> list[Check]:
-        """The checks that can be answered: those of the peer-to-peer test only once it has run."""
-        return [one for one in self.bound.checks if self.report.p2p is not None or not active(one)]
-
-
-def prepare(
-    bound: Sequence[Bound], options: Options, emit: Emit, ask_password: Callable[[str], str] | None = None
-) -> list[Work]:
-    """The work of a run; nothing is connected yet."""
-    reboots = Reboots(threading.Lock())
-    environment = {"RIGWRIGHT_RUN": options.run_id}
-    passwords: dict[str, Secret] = {}
-    asking = threading.Lock()
-
-    def ask(name: str) -> str:
-        with asking:
-            if name not in passwords and ask_password:
-                passwords[name] = Secret(ask_password(name))
-        return passwords[name].reveal()
-
-    asker = ask if ask_password else None
-    begun = time.monotonic()
-
-    def work(one: Bound) -> Work:
-        report = HostReport(one.host)
-
-        def record(event: Event) -> None:
-            report.events.append((time.monotonic() - begun, event))
-            emit(event)
-
-        return Work(one, HostRun(one.host, to(one.host, environment, asker), options, record, reboots), report)
-
-    return [work(one) for one in bound]
-
-
-def on_all(work: Sequence[Work], act: Callable[[Work], None], meanwhile: Callable[[], object] = int) -> None:
+def run_hosts(
+    work: Sequence[Work],
+    act: Act,
+    executor: Executor | None = None,
+    *,
+    doing: str = "asking",
+    meanwhile: Callable[[], object] = int,
+    enough: Callable[[Work], bool] = lambda _one: False,
+) -> None:
     """`act` has run once for every host that is not in error, side by side; a host's own failure stands in its report.
 
-    `meanwhile` runs in this thread while the first hosts answer.
+    `executor` (default: the work's own, else a pool of threads) is not shut down. `doing` says to who watches what is done,
+    `meanwhile` runs in this thread while the first hosts answer. `enough` is asked as each host ends, one at a time; once it
+    says so no other host is begun, and those that were not are not attempted. Ctrl-C: nothing more is begun, what must not be
+    cut is waited for, and KeyboardInterrupt goes on; a second one waits for nothing.
     """
-
-    def guarded(one: Work) -> None:
-        started = time.monotonic()
-        try:
-            act(one)
-        except Unreachable as error:
-            one.report.status, one.report.error = "unreachable", error
-        except RigwrightError as error:
-            one.report.status, one.report.error = "failed", error
-        except Exception as error:  # a bug of ours must not take the other hosts with it
-            traceback.print_exc()
-            found = f"a bug in rigwright ({type(error).__name__}: {error})"
-            one.report.error = HostError(
-                one.bound.host.name, found, "a run without one", "report it with the lines above"
-            )
-            one.report.status = "failed"
-        finally:
-            one.report.seconds += time.monotonic() - started
-            one.report.round_trips = one.run.transport.round_trips
-
     alive = [one for one in work if one.report.error is None]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(WORKERS, max(1, len(alive)))) as pool:
-        futures = [pool.submit(guarded, one) for one in alive]
+    elsewhere = executor or next((one.executor for one in alive), None)
+    if not alive:
+        meanwhile()
+        return
+    with alive[0].stage([one.report.host.name for one in alive]):
+        if elsewhere is not None:
+            _GivenOut(alive, lambda one: elsewhere.submit(done, order(one, act)), enough).all(meanwhile)
+            return
+        with ThreadPoolExecutor(max_workers=min(WORKERS, len(alive))) as pool:
+            _GivenOut(alive, lambda one: pool.submit(guarded, one, act, doing), enough).all(meanwhile)
+
+
+class _GivenOut:
+    """Hosts that were given to workers, and which of them have not ended."""
+
+    def __init__(
+        self, work: Sequence[Work], begin: Callable[[Work], Future[HostReport]], enough: Callable[[Work], bool]
+    ) -> None:
+        self.work, self.begin, self.enough = work, begin, enough
+        self.futures: list[Future[HostReport]] = []
+        self.open: set[str] = set()
+        self.over = False
+        self.turn = threading.Condition(threading.RLock())
+
+    def all(self, meanwhile: Callable[[], object]) -> None:
+        """All have ended, or were not begun. Raises KeyboardInterrupt."""
         try:
+            for one in self.work:
+                if self.over:
+                    self._leave_out(one)
+                    continue
+                self.open.add(one.report.host.name)
+                self.futures.append(self.begin(one))
+                self.futures[-1].add_done_callback(partial(self._ended, one))
             meanwhile()
-            for future in futures:
-                future.result()
+            self._wait()
         except KeyboardInterrupt:
-            for one in work:
+            self._stop()
+            raise
+
+    def _wait(self) -> None:
+        with self.turn:
+            self.turn.wait_for(lambda: not self.open)
+
+    def _ended(self, one: Work, future: Future[HostReport]) -> None:
+        with self.turn:
+            if future.cancelled():
+                self._leave_out(one)
+            else:
+                settle(one, future)
+                one.tell(Ended(one.report.host.name, one.report.status, one.report.bad))
+                if not self.over and self.enough(one):
+                    self._no_more()
+            self.open.discard(one.report.host.name)
+            self.turn.notify_all()
+
+    def _no_more(self) -> None:
+        self.over = True
+        for each in self.futures:
+            each.cancel()
+
+    def _leave_out(self, one: Work) -> None:
+        one.report.status = "not_attempted"
+        one.tell(Ended(one.report.host.name, "not_attempted", False))
+
+    def _stop(self) -> None:
+        """What must not be cut has ended, and the rest; with a second Ctrl-C only what can be."""
+        with self.turn:
+            self._no_more()
+        self.work[0].run.shared.stopping.set()
+        busy = [one for one in self.work if one.report.host.name in self.open and not one.run.stop()]
+        for one in busy:
+            what = f"{one.run.doing}, which is not to be cut" if one.run.doing else "what is under way"
+            one.tell(Note(one.report.host.name, f"finishing {what}; Ctrl-C again leaves it to the host"))
+        try:
+            self._wait()
+        except KeyboardInterrupt:
+            for one in self.work:
+                one.left = one.run.doing if one.report.host.name in self.open else ""
                 one.run.transport.abandon()
             raise
 
@@ -165,16 +149,29 @@ def apply(one: Work) -> None:
     """What the plan wanted is so and proved. Raises what stopped it."""
     if one.report.status != "pending":
         return
-    outcome = one.run.apply(one.bound.steps, one.report.planned)
+    from rigwright import apply as applying
+
+    outcome = applying.apply(one.run, one.bound.steps, one.report.planned)
     one.report.outcome = outcome
     if outcome.error is not None:
         raise outcome.error
     one.report.status = "changed"
 
 
+def make(one: Work, wheels: str) -> None:
+    """What the plan wanted is so and proved, tested where the driver changed, and checked. Raises what stopped it.
+
+    `wheels` as in `test_after`.
+    """
+    apply(one)
+    test_after(one, wheels)
+    one.tell(Begun(one.report.host.name, "checking"))
+    check(one)
+
+
 def check(one: Work) -> None:
     """The report holds the findings of the checks; one that fails or is unknown makes the status failed."""
-    if not one.checks and not one.not_tested:
+    if not one.checks and not one.report.not_tested:
         return
     from rigwright import verify
 
@@ -198,12 +195,7 @@ def check_all(one: Work) -> None:
 def _found(one: Work) -> tuple[Finding, ...]:
     from rigwright import verify
 
-    return (*verify.findings(one.run, one.checks), *one.not_tested)
-
-
-def active(check: Check) -> bool:
-    """Whether a check judges what the peer-to-peer test did to the GPUs, in place of what can be read at any time."""
-    return check.check.startswith("p2p.")
+    return (*verify.findings(one.run, one.checks), *one.report.not_tested)
 
 
 def test(one: Work, asked: Asked) -> None:
@@ -217,7 +209,7 @@ def test(one: Work, asked: Asked) -> None:
         said = _wheels(one)
         asked = replace(asked, wheels="" if said == "none" else said)
     refused = p2p.test(one.run, asked)
-    one.not_tested = (refused,) if refused else ()
+    one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
 
 
@@ -225,31 +217,19 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 """Operations after which the GPUs may reach each other in another way than before."""
 
 
-def test_after(one: Work, asked: Asked) -> None:
+def test_after(one: Work, wheels: str) -> None:
     """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
 
-    Not on a host whose `p2p_wheels` is none.
+    `wheels`: where its libraries come from, "" for what the inventory says. Not on a host whose `p2p_wheels` is none.
     """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
     if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one) != "none":
-        test(one, asked)
+        from rigwright import p2p
+
+        one.tell(Begun(one.report.host.name, p2p.NAME))
+        test(one, p2p.Asked(False, False, wheels or p2p.AS_THE_INVENTORY_SAYS))
 
 
 def _wheels(one: Work) -> str:
     return str(one.bound.host.variables.get("p2p_wheels") or "fetch")
-
-
-def keep(one: Work) -> None:
-    """The report holds what is known of the facts that the history keeps."""
-    known = one.run.store.known.items()
-    one.report.kept = {
-        fact.name: fact.kept(value) for fact, value in known if fact.kept and not isinstance(value, Exception)
-    }
-
-
-def close(work: Sequence[Work]) -> None:
-    """No connection is left open; the reports hold what is known of the facts that the history keeps."""
-    for one in work:
-        keep(one)
-        one.run.transport.close()

@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from rigwright import asking, catalogue, draft, editing, fleet, hostkeys, inventory, ssh
-from rigwright.apply import Options
 from rigwright.catalogue import Model, Rig
 from rigwright.choices import counted, counted_of, unknown_model
 from rigwright.errors import HostError, RigwrightError, UsageError
 from rigwright.facts import os as system
 from rigwright.facts import pci
 from rigwright.facts.os import Board
+from rigwright.hostrun import Options
 from rigwright.hosts import Host, Inventory
 from rigwright.playbook import Bound
 

@@ -78,11 +78,19 @@ def run(transport: Transport, run_id: str, step: str, number: int, cmd: Command,
     return watch(transport, folder, cmd.timeout_s, step, say)
 
 
-def watch(transport: Transport, folder: str, limit_s: float, step: str, say: Callable[[str], None]) -> Result:
-    """Follows a job to its end, over lost connections."""
+def watch(
+    transport: Transport,
+    folder: str,
+    limit_s: float,
+    step: str,
+    say: Callable[[str], None],
+    go_on: Callable[[], object] = int,
+) -> Result:
+    """Follows a job to its end, over lost connections; or until `go_on`, called every few seconds, raises."""
     deadline = time.monotonic() + limit_s
     log, shown, boot = b"", 0, ""
     while time.monotonic() < deadline:
+        go_on()
         try:
             answer = transport.run([script(_WATCH, folder, str(len(log)), timeout_s=30)])[0]
         except Unreachable:

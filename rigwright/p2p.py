@@ -12,14 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from rigwright import catalogue, events, jobs, wheels
-from rigwright.apply import HostRun
 from rigwright.catalogue import nccl
 from rigwright.checks import Finding, Verdict
 from rigwright.errors import ConsentError, HostError, RigwrightError
 from rigwright.facts import Unavailable, Unreadable, driver, p2p, pci
 from rigwright.facts import os as system
 from rigwright.facts.p2p import Document
-from rigwright.shell import script
+from rigwright.hostrun import HostRun
+from rigwright.shell import Command, script
 
 UNIT = p2p.FOLDER.rpartition("/")[2]
 PROGRAMS = Path(__file__).parent / "onhost"
@@ -153,12 +153,18 @@ def _once(run: HostRun, asked: Asked, libraries: str) -> Document:
     words = ["--timeout-s", str(limit_s), *(["--quick"] if asked.quick else [])]
     words += ["--libraries", libraries] if libraries else []
     order = script(_START, p2p.FOLDER, UNIT, str(limit_s + 90), *words, stdin=_archive(), timeout_s=90)
+    with run.uncut(NAME):
+        return _followed(run, order, limit_s)
+
+
+def _followed(run: HostRun, order: Command, limit_s: float) -> Document:
+    """As `_once`; a run that is stopped ends the test on the host, and takes its files away, before it raises Interrupted."""
     started = run.transport.run([order])[0]
     if started.code != 0:
         fix = "wait for it" if started.code == 75 else "apt-get install python3; df -h /run"
         raise HostError(NAME, f"it cannot be started: {started.error_text}", "systemd-run, python3, room in /run", fix)
     try:
-        jobs.watch(run.transport, p2p.FOLDER, limit_s + 150, NAME, _sayer(run))
+        jobs.watch(run.transport, p2p.FOLDER, limit_s + 150, NAME, _sayer(run), run.go_on)
         run.store.known.pop(p2p.tested, None)
         run.read((p2p.tested,))
         return run.store(p2p.tested)

@@ -1,9 +1,10 @@
-"""Ranges in the names of hosts."""
+"""Ranges in the names of hosts, and many names in a few words."""
 
 from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterable
 
 _RANGE = re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
 _MOST = 100_000
@@ -42,3 +43,32 @@ def _between(first: str, last: str, step: int) -> list[str]:
     if len(first) == len(last) == 1 and first in letters and last in letters:
         return list(letters[letters.index(first) : letters.index(last) + 1 : step])
     return []
+
+
+def folded(names: Iterable[str]) -> str:
+    """`a1, gpu[01:04]`: the names in their order, three or more that are counted through as a range."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and _after(runs[-1][-1]) == name:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(_range(run) if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
+
+
+def _after(name: str) -> str | None:
+    """The name whose last number is one more; None for a name without a number, or where it would need another digit behind a zero."""
+    found = _NUMBERED.fullmatch(name)
+    if not found:
+        return None
+    word = str(int(found[2]) + 1).zfill(len(found[2]))
+    return None if found[2].startswith("0") and len(word) > len(found[2]) else found[1] + word + found[3]
+
+
+def _range(run: list[str]) -> str:
+    before, first, after = _NUMBERED.fullmatch(run[0]).groups()  # type: ignore[union-attr]
+    last = run[-1][len(before) : len(run[-1]) - len(after)]
+    return f"{before}[{first}:{last}]{after}"

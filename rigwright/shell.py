@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 class Secret:
-    """A text that is shown as `(secret)` wherever it is printed, formatted or put into JSON."""
+    """A text that is shown as `(secret)` wherever it is printed, formatted or put into JSON, and that cannot be pickled."""
 
     __slots__ = ("_text",)
 
@@ -19,6 +19,9 @@ class Secret:
     def reveal(self) -> str:
         """The text itself; for the one place that sends it on a stdin."""
         return self._text
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not sent anywhere")
 
     def __repr__(self) -> str:
         return "(secret)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rigwright import asking
@@ -29,6 +30,11 @@ class Said:
     busy: bool = False
     wheels: str = ""
     watch: bool = False
+    serial: str = ""
+    max_fail: str = ""
+    reboots: str = ""
+    resume: bool = False
+    as_user: bool = False
 
     @property
     def tagged(self) -> frozenset[str]:
@@ -50,20 +56,22 @@ def count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def peers(one: Any, text: Any) -> None:
+    """The matrices and the scaling table are shown, where the peer-to-peer test has run."""
+    if one.report.p2p is not None:
+        from rigwright.report import p2p
+
+        for line in p2p.lines(one.report.p2p):
+            text.line(line)
+
+
 def facts(work: list[Any], text: Any, _said: Said) -> None:
     """Every host's own words are shown."""
     from rich.pretty import Pretty
 
     from rigwright import fleet
-    from rigwright.report.facts import SHOWN
 
-    def read(one: Any) -> None:
-        one.run.read(SHOWN)
-        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
-        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
-        one.report.status = "ok"
-
-    fleet.on_all(work, read)
+    fleet.run_hosts(work, _read)
     for one in work:
         for name, value in one.report.facts.items():
             text.console.print(f"  [bold]{name}[/]", end=" ")
@@ -72,33 +80,44 @@ def facts(work: list[Any], text: Any, _said: Said) -> None:
             )
 
 
+def _read(one: Any) -> None:
+    from rigwright.report.facts import SHOWN
+
+    one.run.read(SHOWN)
+    one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
+    one.report.simulated = str(one.report.facts.get("os.simulated", ""))
+    one.report.status = "ok"
+
+
 def limits(work: list[Any], text: Any, said: Said) -> None:
     """The limits are in force (or only shown), and stand in a table."""
     from rigwright import fleet
-    from rigwright.report.limits import rows
 
-    fleet.on_all(work, fleet.plan)
+    fleet.run_hosts(work, fleet.plan, doing="planning")
     if not said.show:
         changes = [change for one in work for step in one.report.planned for change in step.changes]
         if any(change.disruptive or change.leads_to or change.action != "change" for change in changes):
             text.plans([one.report for one in work if one.report.error is None])
             consent(said.yes)  # a playbook of the user's own, that does more than limits
-        fleet.on_all(work, fleet.apply)
+        fleet.run_hosts(work, fleet.apply, doing="applying")
 
-    def table(one: Any) -> None:
-        one.report.rows = rows(one.run, one.bound)
-
-    fleet.on_all(work, table)
+    fleet.run_hosts(work, _table)
     for one in work:
         if isinstance(one.report.error, HostError):
             with contextlib.suppress(RigwrightError):
-                table(one)  # one GPU that refuses is no reason not to show the others
+                _table(one)  # one GPU that refuses is no reason not to show the others
         if one.report.rows:
             text.limits(one.report)
         if one.report.error is None:
             done = sum(len(changes) for changes in one.report.outcome.done.values()) if one.report.outcome else 0
             told = "drift" if one.report.status == "pending" else count(done, "change") if done else "nothing to change"
             text.line(f"[bold]{one.report.host.name}[/]: {told}")
+
+
+def _table(one: Any) -> None:
+    from rigwright.report.limits import rows
+
+    one.report.rows = rows(one.run, one.bound)
 
 
 def accept(work: list[Any], text: Any, said: Said) -> None:
@@ -110,11 +129,11 @@ def accept(work: list[Any], text: Any, said: Said) -> None:
     from rigwright.p2p import Asked
     from rigwright.report import accepting, machine
 
-    fleet.on_all(work, fleet.look)
+    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
     if not said.quick:
         asked = Asked(False, said.busy, said.wheels)
-        fleet.on_all(work, lambda one: fleet.test(one, asked))
-    fleet.on_all(work, fleet.check_all)
+        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
+    fleet.run_hosts(work, fleet.check_all, doing="checking")
     machine.describe(work)
     for one in work:
         if one.report.error is None:

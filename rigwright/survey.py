@@ -39,7 +39,7 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
 
     def act(work: list[fleet.Work], text: Any, _said: Said) -> None:
         begin = moment(since) if since else None
-        fleet.on_all(work, _look)
+        fleet.run_hosts(work, _look)
         answered = [one for one in work if one.report.error is None]
         try:
             before, known = _remembered(answered, begin)

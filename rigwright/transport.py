@@ -55,12 +55,17 @@ class Transport(Protocol):
 
 
 class Ssh:
-    """One SSH session with one host, for the whole of a run."""
+    """One SSH session with one host, for the whole of a run; commands run as root, or with `root=False` as who logs in."""
 
     def __init__(
-        self, host: Host, environment: Mapping[str, str] | None = None, ask_password: Callable[[str], str] | None = None
+        self,
+        host: Host,
+        environment: Mapping[str, str] | None = None,
+        ask_password: Callable[[str], str] | None = None,
+        root: bool = True,
     ) -> None:
         self.host = host
+        self.root = root
         self.environment = dict(environment or {})
         self.round_trips = 0
         self._session: object | None = None
@@ -135,10 +140,11 @@ class Ssh:
     def _attempt(self, session: ssh.Session, script: bytes, nonce: str, deadline: float) -> bytes:
         with session.channel(deadline) as channel:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
-            if session.user != "root" and self._sudo_wants_password:
+            plain = session.user == "root" or not self.root
+            if self._sudo_wants_password and not plain:
                 self._sudo_with_password(channel, nonce, deadline)
             else:
-                session.ask_for(channel, "sh" if session.user == "root" else "sudo -n sh")
+                session.ask_for(channel, "sh" if plain else "sudo -n sh")
             answer, errors = _converse(channel, script, nonce, deadline, self.host)
         if batch.finished(answer, nonce):
             return answer
@@ -247,8 +253,9 @@ def _converse(channel: Channel, script: bytes, nonce: str, deadline: float, host
 class Local:
     """This machine, as a host."""
 
-    def __init__(self, host: Host, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
         self.host = host
+        self.root = root
         self.environment = dict(environment or {})
         self.round_trips = 0
 
@@ -268,7 +275,7 @@ class Local:
         script = batch.together(commands, nonce) if together else batch.in_order(commands, nonce, self.environment)
         self.round_trips += 1
         limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
-        argv = ["sh"] if os.geteuid() == 0 else ["sudo", "-n", "sh"]
+        argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]
         try:
             done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
@@ -279,11 +286,14 @@ class Local:
 
 
 def to(
-    host: Host, environment: Mapping[str, str] | None = None, ask_password: Callable[[str], str] | None = None
+    host: Host,
+    environment: Mapping[str, str] | None = None,
+    ask_password: Callable[[str], str] | None = None,
+    root: bool = True,
 ) -> Transport:
     """The transport for a host of the inventory (`ansible_connection: local` is this machine)."""
     if host.variables.get("ansible_connection") == "local":
-        return Local(host, environment)
+        return Local(host, environment, root)
     from rigwright import ssh  # noqa: F401  # loaded once and here: every worker would wait for the first one's import
 
-    return Ssh(host, environment, ask_password)
+    return Ssh(host, environment, ask_password, root)

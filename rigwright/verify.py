@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright import remembered
-from rigwright.apply import HostRun
 from rigwright.checks import Finding, machine, unknown
 from rigwright.checks.health import loaded_c as loaded
 from rigwright.errors import HostError
 from rigwright.facts import Missing, Unavailable, Unreadable, health
+from rigwright.hostrun import HostRun
 from rigwright.plan import MAX_ROUNDS, Planned
 from rigwright.playbook import Check
 

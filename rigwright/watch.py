@@ -20,7 +20,7 @@ def watch(work: Sequence[Work], text: Any, terminal: bool) -> None:
     each finding that is new or has changed. A host that does not answer is said to, and waited for. Nothing is remembered."""
     before: dict[str, Shown] = {}
     while True:
-        fleet.on_all(work, _look)
+        fleet.run_hosts(work, _look)
         if terminal:
             text.console.clear()
         for one in work:

@@ -90,6 +90,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "machine": report.machine,
         "events": [_event(at, event) for at, event in report.events],
         "p2p": p2p(report),
+        "ran": plain(report.ran),
         "simulated": report.simulated,
         "rebooted": bool(report.outcome and report.outcome.rebooted),
         "round_trips": report.round_trips,

@@ -40,7 +40,7 @@ def show(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
         one.report.simulated = str(one.report.facts.get("os.simulated", ""))
         one.report.status = "ok"
 
-    fleet.on_all(work, read)
+    fleet.run_hosts(work, read)
     for one in work:
         for name, value in one.report.facts.items():
             text.console.print(f"  [bold]{name}[/]", end=" ")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rigwright import catalogue
-from rigwright.apply import HostRun
 from rigwright.facts import gpu, pci
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
+from rigwright.hostrun import HostRun
 from rigwright.operations.limits import wanted_of
 from rigwright.playbook import Bound
 from rigwright.typed import BusId

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rigwright import catalogue, fleet
-from rigwright.apply import HostRun
 from rigwright.catalogue import Rig
 from rigwright.errors import HostError, RigwrightError
 from rigwright.facts import Fact, card, driver, topology
@@ -16,6 +15,7 @@ from rigwright.facts import os as system
 from rigwright.facts.card import Card
 from rigwright.facts.topology import NvLink, Place
 from rigwright.fleet import Work
+from rigwright.hostrun import HostRun
 from rigwright.playbook import Bound
 from rigwright.report.document import plain
 from rigwright.typed import BusId
@@ -32,15 +32,15 @@ FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), card.cards, topology.places, to
 
 def describe(work: Sequence[Work]) -> None:
     """Every report has what is known of its machine; so have those of hosts that failed, as far as they still answer."""
-
-    def look(one: Work) -> None:
-        one.report.machine = described(one.run, one.bound)
-
-    fleet.on_all(work, look)
+    fleet.run_hosts(work, _look)
     for one in work:
         if isinstance(one.report.error, HostError):
             with contextlib.suppress(RigwrightError):
-                look(one)
+                _look(one)
+
+
+def _look(one: Work) -> None:
+    one.report.machine = described(one.run, one.bound)
 
 
 def described(run: HostRun, bound: Bound) -> dict[str, Any]:

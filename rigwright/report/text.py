@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rigwright import events
+from rigwright import events, patterns
 from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
@@ -125,15 +125,16 @@ class Text:
                     f"  [bold]{escape(one.step.name)}[/]\n    [magenta]?[/] known later [dim]({escape(one.reason)})[/]"
                 )
 
-    def findings(self, report: HostReport) -> None:
+    def findings(self, report: HostReport, only_bad: bool = False) -> None:
         """Every finding, root causes first; for one that is not a pass, what was wanted, why, and what to do.
 
-        What several checks could not judge for the same reason is one entry.
+        What several checks could not judge for the same reason is one entry. With `only_bad` what passes is left out.
         """
-        if self.many and report.findings:
+        shown = [one for one in report.findings if one.verdict not in ("pass", "info") or not only_bad]
+        if self.many and shown:
             self.line(f"\n[bold]{escape(report.host.name)}[/]")
         subjects: dict[Finding, list[str]] = {}
-        for one in _folded(report.findings):
+        for one in _folded(shown):
             same = replace(one, check="", subject="") if one.verdict == "unknown" else one
             subjects.setdefault(same, []).append(one.subject)
         for one, named in subjects.items():
@@ -188,6 +189,20 @@ class Text:
     def unrecorded(self, error: RigwrightError) -> None:
         """This run does not stand in the history, and why; it is a warning, for the run itself is none the worse."""
         self.line(f"[yellow]warn[/] the history has not recorded this run: {escape(str(error))}")
+
+    def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
+        """The errors of hosts; what is said of three or more in the same words is said once."""
+        said: dict[str, list[tuple[str, RigwrightError]]] = {}
+        for host, error in errors:
+            said.setdefault(f"{type(error)} {error}".replace(host, "HOST"), []).append((host, error))
+        for same in said.values():
+            if len(same) > 2:
+                where, one = patterns.folded(host for host, _ in same), same[0]
+                words = str(one[1]).removeprefix(f"{one[0]}: ").replace(one[0], "HOST")
+                self.line(f"[bold red]error[/] {escape(where)}: {escape(words)}")
+                continue
+            for host, error in same:
+                self.error(error, host)
 
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One message: where, what was found, what was wanted, what to do."""

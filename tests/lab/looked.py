@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rigwright import fleet, inventory, playbook
-from rigwright.apply import Options
 from rigwright.checks import Finding
+from rigwright.hostrun import Options
 from tests.lab.rw import CHECKOUT, INVENTORY
 
 OF_PROVISION = ("driver.pin_in_force", "cuda.compiler", "gpu.limits_in_force", "boot.limits_unit_ready")
@@ -18,7 +18,7 @@ def findings(name: str, *without: str) -> list[Finding]:
     checks = tuple(one for one in bound.checks if one.check not in (*OF_PROVISION, *without))
     (work,) = fleet.prepare([playbook.Bound(bound.host, (), checks)], Options("test"), lambda _event: None)
     try:
-        fleet.on_all([work], fleet.check_all)
+        fleet.run_hosts([work], fleet.check_all)
     finally:
         fleet.close([work])
     assert work.report.error is None, work.report.error

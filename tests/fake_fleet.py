@@ -1,0 +1,88 @@
+"""Hosts that answer from memory, for what many of them do together: each wants a folder until it has made it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rigwright import crew, jobs
+from rigwright.errors import Unreachable
+from rigwright.facts import os as system
+from rigwright.hosts import Host
+from rigwright.recorded import Recorded
+from rigwright.shell import Command, Result
+from rigwright.transport import CONNECT_S
+
+PLAY = "- name: P\n  hosts: all\n  tasks:\n    - name: Room\n      file.directory: {path: /srv/room}\n"
+
+
+@dataclass
+class Fleet:
+    """Which hosts have their folder, which cannot make it, which are away; and in which order they made it."""
+
+    folder: Path
+    names: tuple[str, ...]
+    broken: set[str] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
+    made: list[str] = field(default_factory=list)
+    connected: list[str] = field(default_factory=list)
+    before: Callable[[str], object] = str
+    """Called with a host's name before it makes its folder."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def inventory(self) -> str:
+        """The inventory file of them all."""
+        return str(self.folder / "hosts.yml")
+
+    @property
+    def playbook(self) -> str:
+        """The playbook that wants the folder."""
+        return str(self.folder / "play.yml")
+
+    def answer(self, name: str, cmd: Command) -> Result:
+        """What a host says."""
+        if cmd == system.boot_id.command:
+            return Result(0, b"b00d1d\n")
+        if cmd in (system.simulated.command, jobs.leftovers.command):
+            return Result(0, b"") if cmd == jobs.leftovers.command else Result(1, b"")
+        if cmd.argv[0] == "mkdir":
+            self.before(name)
+            if name in self.broken:
+                return Result(1, b"", b"mkdir: no space left")
+            with self.lock:
+                self.made.append(name)
+            return Result(0, b"")
+        if "/srv/room" in cmd.argv and cmd.argv[0] == "sh":
+            return Result(0, b"directory|755|root|root|4096\n" if name in self.made else b"absent\n")
+        return Result(0, b"")
+
+
+class Answering(Recorded):
+    """A host of the fleet."""
+
+    def __init__(self, fleet: Fleet, name: str) -> None:
+        super().__init__(lambda cmd: fleet.answer(name, cmd))
+        self.fleet, self.name = fleet, name
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002
+        if self.name in self.fleet.away:
+            raise Unreachable(self.name, "the connection was refused", "a running sshd", "is it up?")
+        self.fleet.connected.append(self.name)
+
+
+def fleet(folder: Path, patch: pytest.MonkeyPatch, *names: str) -> Fleet:
+    """A fleet of hosts with these names, instead of any real one."""
+    made = Fleet(folder, names)
+    (folder / "hosts.yml").write_text("gpu:\n  hosts:\n" + "".join(f"    {name}:\n" for name in names))
+    (folder / "play.yml").write_text(PLAY)
+
+    def to(host: Host, environment: Mapping[str, str], ask: object, root: bool) -> Answering:  # noqa: ARG001
+        return Answering(made, host.name)
+
+    patch.setattr(crew, "to", to)
+    return made
