@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -126,7 +127,9 @@ class _GivenOut:
 
 def connect(one: Work) -> None:
     """The host is connected to and has said whether it is simulated."""
+    began = time.monotonic()
     one.run.transport.connect()
+    one.report.connecting_s += time.monotonic() - began
 
 
 def look(one: Work) -> None:

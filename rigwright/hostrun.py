@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,7 @@ class HostRun:
         self.store = FactStore()
         self.also: tuple[Fact[Any], ...] = (system.boot_id, system.simulated)
         self.shared = shared
+        self.asking_s = 0.0
         self.announced = False
         self.doing = ""
         self.rebooting = False
@@ -100,7 +102,9 @@ class HostRun:
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """The facts are known, in one round trip; those of `also` with them."""
         asked = [*facts, *(fact for fact in self.also if fact not in self.store.known and fact not in facts)]
+        began = time.monotonic()
         answers = self.transport.run([fact.command for fact in asked], together=True)
+        self.asking_s += time.monotonic() - began
         self.store.learn(zip(asked, answers, strict=True))
         if not self.announced:
             self.announced = True
