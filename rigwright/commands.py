@@ -61,12 +61,7 @@ def run(
         output.text.error(found)
     except KeyboardInterrupt:
         code = 130
-        jobs = (
-            "nothing was changed"
-            if said.command in _READ_ONLY
-            else "jobs that were started on a host go on there; the same command finds them"
-        )
-        output.text.line(f"\n[bold]interrupted[/]: {jobs if reports else 'nothing was connected to'}")
+        _interrupted(said.command, reports, bool(rolled and rolled.state.batches), output.text)
     made = document.document(said.command, run_id, code, error, reports, asked)
     if rolled:
         made["rollout"] = rolled.told()
@@ -74,6 +69,34 @@ def run(
         ending.remember(made, output)
     failed = ending.write(made, said.json, said.html if reports else "", output)
     return code or failed
+
+
+def _interrupted(command: str, reports: Sequence[Any], rollout: bool, text: Any) -> None:
+    """Says what became of the hosts of a run that somebody stopped."""
+    from rigwright import patterns
+
+    if command in _READ_ONLY or not reports:
+        text.line(f"\n[bold]interrupted[/]: {'nothing was changed' if reports else 'nothing was connected to'}")
+        return
+    half = [(one.host.name, one.error) for one in reports if one.error is not None]
+    for one in reports:
+        one.status = "not_attempted" if one.status == "pending" else one.status
+    kinds = {
+        "done": [one.host.name for one in reports if one.error is None and one.status in ("ok", "changed", "failed")],
+        "not done": [name for name, _ in half],
+        "not attempted": [one.host.name for one in reports if one.error is None and one.status == "not_attempted"],
+    }
+    text.errors(half)
+    told = [f"{kind}: {patterns.folded(names)}" for kind, names in kinds.items() if names]
+    text.line("\n[bold]interrupted[/]")
+    for words in told:
+        text.plain(f"  {words}")
+    text.line(f"  do: {'invoke provision --resume' if rollout else 'the same command goes on from there'}")
+
+
+def _password(output: Output, host: str) -> str:
+    with output.text.paused():
+        return asking.password(host)
 
 
 def _rollout(said: Said, run_id: str) -> tuple[Said, Any]:
@@ -108,10 +131,12 @@ def _run(
     bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other), looked_at)
     bound = rolled.to_do(bound) if rolled else bound
     output.inventory, output.many = _short(found.path), len(bound) > 1
-    ask = asking.password if asking.on_terminal() and sys.stderr.isatty() else None
-    emit = (lambda _: None) if other else (lambda event: output.text.event(event))
+    ask = partial(_password, output) if asking.on_terminal() and sys.stderr.isatty() else None
+    emit = (lambda event: output.unsaid(event)) if other else (lambda event: output.text.event(event))
     reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
-    work = fleet.prepare(bound, Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user), emit, ask)
+    options = Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user)
+    stage = fleet.unseen if said.watch else output.stage
+    work = fleet.prepare(bound, options, emit, ask, stage=stage)
     reports.extend(one.report for one in work)
     for one in reports:
         one.error = refused.get(one.host.name)

@@ -22,7 +22,8 @@ Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """Shows, as long as it is open, what becomes of hosts with these names."""
 
 
-def _unseen(_hosts: Sequence[str]) -> AbstractContextManager[object]:
+def unseen(_hosts: Sequence[str]) -> AbstractContextManager[object]:
+    """Nobody watches."""
     return nullcontext()
 
 
@@ -40,7 +41,7 @@ class Work:
     tell: Emit
     since: float
     executor: Executor | None = None
-    stage: Stage = _unseen
+    stage: Stage = unseen
     left: str = ""
 
     @property
@@ -64,7 +65,7 @@ def prepare(
     emit: Emit,
     ask_password: Callable[[str], str] | None = None,
     executor: Executor | None = None,
-    stage: Stage = _unseen,
+    stage: Stage = unseen,
 ) -> list[Work]:
     """The work of a run; nothing is connected yet. A password is asked for once a host, and one at a time."""
     shared = Shared(threading.BoundedSemaphore(options.reboots))

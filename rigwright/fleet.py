@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from rigwright.checks import Finding, ranked
-from rigwright.crew import Act, Work, active, close, guarded, keep, prepare
+from rigwright.crew import Act, Work, active, close, guarded, keep, prepare, unseen
 from rigwright.events import Begun, Ended, Note
 from rigwright.facts import os as system
 from rigwright.hostreport import HostReport, HostStatus
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 WORKERS = 32
 
-__all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts"]
+__all__ = ["Act", "HostReport", "HostStatus", "Work", "active", "close", "keep", "prepare", "run_hosts", "unseen"]
 
 
 def run_hosts(
@@ -64,11 +67,13 @@ class _GivenOut:
         self.futures: list[Future[HostReport]] = []
         self.open: set[str] = set()
         self.over = False
-        self.turn = threading.Condition(threading.RLock())
+        self.turn = threading.RLock()
+        self.told: SimpleQueue[str] = SimpleQueue()
+        """The name of each host that has ended, and _CTRL_C; only this may be touched while a signal is handled."""
 
     def all(self, meanwhile: Callable[[], object]) -> None:
-        """All have ended, or were not begun. Raises KeyboardInterrupt."""
-        try:
+        """All have ended, or were not begun. Raises KeyboardInterrupt, once all have ended that must not be cut."""
+        with _heard(lambda: self.told.put(_CTRL_C)):
             for one in self.work:
                 if self.over:
                     self._leave_out(one)
@@ -77,26 +82,35 @@ class _GivenOut:
                 self.futures.append(self.begin(one))
                 self.futures[-1].add_done_callback(partial(self._ended, one))
             meanwhile()
-            self._wait()
-        except KeyboardInterrupt:
-            self._stop()
-            raise
+            self._follow()
 
-    def _wait(self) -> None:
-        with self.turn:
-            self.turn.wait_for(lambda: not self.open)
+    def _follow(self) -> None:
+        stops = 0
+        while self.open or not self.told.empty():
+            told = self.told.get()
+            self.open.discard(told)
+            stops += told == _CTRL_C
+            if told == _CTRL_C and stops == 1:
+                self._stop()
+            elif told == _CTRL_C:
+                self._leave()
+                break
+        if stops:
+            raise KeyboardInterrupt
 
     def _ended(self, one: Work, future: Future[HostReport]) -> None:
-        with self.turn:
+        """In the worker's thread, before it takes another host."""
+        try:
             if future.cancelled():
                 self._leave_out(one)
-            else:
+                return
+            with self.turn:
                 settle(one, future)
                 one.tell(Ended(one.report.host.name, one.report.status, one.report.bad))
                 if not self.over and self.enough(one):
                     self._no_more()
-            self.open.discard(one.report.host.name)
-            self.turn.notify_all()
+        finally:
+            self.told.put(one.report.host.name)
 
     def _no_more(self) -> None:
         self.over = True
@@ -108,21 +122,35 @@ class _GivenOut:
         one.tell(Ended(one.report.host.name, "not_attempted", False))
 
     def _stop(self) -> None:
-        """What must not be cut has ended, and the rest; with a second Ctrl-C only what can be."""
-        with self.turn:
-            self._no_more()
+        """Nothing more is begun; what only reads or waits ends soon, and who watches is told what is waited for."""
+        self._no_more()
         self.work[0].run.shared.stopping.set()
         busy = [one for one in self.work if one.report.host.name in self.open and not one.run.stop()]
         for one in busy:
             what = f"{one.run.doing}, which is not to be cut" if one.run.doing else "what is under way"
             one.tell(Note(one.report.host.name, f"finishing {what}; Ctrl-C again leaves it to the host"))
-        try:
-            self._wait()
-        except KeyboardInterrupt:
-            for one in self.work:
-                one.left = one.run.doing if one.report.host.name in self.open else ""
-                one.run.transport.abandon()
-            raise
+
+    def _leave(self) -> None:
+        """Nothing is waited for any more."""
+        for one in self.work:
+            one.left = one.run.doing if one.report.host.name in self.open else ""
+            one.run.transport.abandon()
+
+
+_CTRL_C = "\x03"
+
+
+@contextmanager
+def _heard(act: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C calls `act`, in place of ending whatever this thread is at; but in a thread that hears no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def connect(one: Work) -> None:

@@ -42,7 +42,7 @@ def order(one: Work, act: Act) -> Order:
 
 
 def without_secrets(host: Host) -> Host:
-    """The host with only those variables that a connection needs and that are no secret."""
+    """The host with only those variables that a connection and the acts need, and that are no secret."""
     needed = {
         name: value
         for name, value in host.variables.items()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from rigwright import crew, jobs
-from rigwright.errors import Unreachable
+from rigwright.errors import Interrupted, Unreachable
 from rigwright.facts import os as system
 from rigwright.hosts import Host
 from rigwright.recorded import Recorded
@@ -32,6 +32,7 @@ class Fleet:
     connected: list[str] = field(default_factory=list)
     before: Callable[[str], object] = str
     """Called with a host's name before it makes its folder."""
+    hosts: dict[str, Answering] = field(default_factory=dict, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -57,8 +58,9 @@ class Fleet:
             with self.lock:
                 self.made.append(name)
             return Result(0, b"")
-        if "/srv/room" in cmd.argv and cmd.argv[0] == "sh":
-            return Result(0, b"directory|755|root|root|4096\n" if name in self.made else b"absent\n")
+        if cmd.argv[-1].startswith("/srv/") and cmd.argv[0] == "sh":
+            there = name in self.made and cmd.argv[-1] == "/srv/room"
+            return Result(0, b"directory|755|root|root|4096\n" if there else b"absent\n")
         return Result(0, b"")
 
 
@@ -68,11 +70,21 @@ class Answering(Recorded):
     def __init__(self, fleet: Fleet, name: str) -> None:
         super().__init__(lambda cmd: fleet.answer(name, cmd))
         self.fleet, self.name = fleet, name
+        self.abandoned = threading.Event()
+        fleet.hosts[name] = self
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002
         if self.name in self.fleet.away:
             raise Unreachable(self.name, "the connection was refused", "a running sshd", "is it up?")
         self.fleet.connected.append(self.name)
+
+    def abandon(self) -> None:
+        self.abandoned.set()
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        if self.abandoned.is_set():
+            raise Interrupted(self.name, "interrupted")
+        return super().run(commands, together=together)
 
 
 def fleet(folder: Path, patch: pytest.MonkeyPatch, *names: str) -> Fleet:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING
+
+from rigwright.events import Event
 
 if TYPE_CHECKING:
     from rigwright.report.text import Text
@@ -23,3 +28,12 @@ class Output:
         from rigwright.report.text import Text
 
         return Text(self.stream, self.inventory, self.many)
+
+    def stage(self, hosts: Sequence[str]) -> AbstractContextManager[object]:
+        """Shows several hosts at work, on a terminal; elsewhere it does not even load what would draw them."""
+        return self.text.stage(hosts) if len(hosts) > 1 and self.stream.isatty() else contextlib.nullcontext()
+
+    def unsaid(self, event: Event) -> None:
+        """An event that only who watches is told of."""
+        if "text" in vars(self):
+            self.text.unsaid(event)

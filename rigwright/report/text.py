@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from rigwright import events, patterns
 from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
-from rigwright.positions import SHORT_UUID
+from rigwright.report import limitstable
+
+if TYPE_CHECKING:
+    from rigwright.report.live import Region
 
 SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
 VERDICT = {
@@ -54,6 +56,36 @@ class Text:
         self.many = many
         self._lock = threading.Lock()
         self._last_line = 0.0
+        self._region: Region | None = None
+
+    @contextlib.contextmanager
+    def stage(self, hosts: Sequence[str]) -> Iterator[None]:
+        """As long as it is open a terminal shows what each of several hosts does; elsewhere nothing is different."""
+        if len(hosts) < 2 or not self.console.is_terminal or self.console.is_dumb_terminal:
+            yield
+            return
+        from rigwright.report.live import Region
+
+        with Region(self.console, hosts) as self._region:
+            try:
+                yield
+            finally:
+                region, self._region = self._region, None
+        if region.connected:
+            self._headings(region.connected)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is drawn: somebody is asked something."""
+        with self._region.paused() if self._region else contextlib.nullcontext():
+            yield
+
+    def _headings(self, connected: Sequence[events.Connected]) -> None:
+        """One line in place of as many headings."""
+        simulated = [one.host for one in connected if one.simulated]
+        mark = f"  [bold magenta]SIMULATED[/] [dim]({escape(patterns.folded(simulated))})[/]" if simulated else ""
+        names = escape(patterns.folded(one.host for one in connected))
+        self.line(f"[bold]{names}[/]  [dim]{len(connected)} hosts, inventory {escape(self.inventory)}[/]{mark}")
 
     def line(self, text: str = "") -> None:
         """One line, with markup."""
@@ -69,8 +101,15 @@ class Text:
         mark = f"  [bold magenta]SIMULATED[/] [dim]({escape(simulated)})[/]" if simulated else ""
         self.line(f"[bold]{escape(host)}[/]  {escape(address)}  [dim]inventory {escape(self.inventory)}[/]{mark}")
 
+    def unsaid(self, event: events.Event) -> None:
+        """Something happened on a host, of which only who watches is told."""
+        if self._region:
+            self._region.takes(event)
+
     def event(self, event: events.Event) -> None:
         """Something happened on a host."""
+        if self._region and self._region.takes(event):
+            return
         before = f"[dim]{escape(event.host)}[/] " if self.many else ""
         if isinstance(event, events.Connected):
             self.heading(event.host, event.address, event.simulated)
@@ -156,35 +195,9 @@ class Text:
                 self.console.print(f"        [dim]{shown}[/]{escape(line)}", soft_wrap=True)
 
     def limits(self, report: HostReport) -> None:
-        """The table of limits: every GPU with what is in force, and what was wanted where that differs; then who set what."""
-        used = ["persistence", "power", *(name for name in _CLOCKS if any(_told(row[name]) for row in report.rows))]
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in ("position", "bus id", "UUID", "GPU", *(_COLUMNS[name] for name in used)):
-            table.add_column(column, no_wrap=column != "GPU")
-        for row in report.rows:
-            which = (row["position"] or "-", row["bus_id"].removeprefix("0000:"), row["uuid"][:SHORT_UUID] or "-")
-            name = row["name"] and re.sub("^(NVIDIA|Tesla) (GeForce )?", "", row["name"])
-            cells = [_cell(row[name]) for name in used] if not row["lost"] else [f"[bold red]{escape(row['lost'])}[/]"]
-            table.add_row(*map(escape, which), escape(name), *cells)
+        """The table of limits."""
         with self._lock:
-            self.console.print(table)
-            for name in ("power", "application_clocks"):
-                self._grouped(report, name, lambda limit: limit["supported"], name.replace("_", " "))
-            for name in used:
-                self._grouped(report, name, _by, f"{_COLUMNS[name]} set by")
-            for name in ("locked_graphics", "locked_memory"):
-                if name in used:
-                    self.console.print(f"[dim]{_COLUMNS[name]}: set, not readable; of this boot's own record[/]")
-
-    def _grouped(self, report: HostReport, name: str, said: Callable[[dict[str, Any]], str], title: str) -> None:
-        """One dim line for each different thing that is said of a limit, with the GPUs of which it is said."""
-        groups: dict[str, list[str]] = {}
-        for row in report.rows:
-            groups.setdefault(said(row[name]), []).append(row["position"] or row["bus_id"])
-        for text, places in groups.items():
-            if text:
-                only = "" if len(groups) == 1 else f" ({', '.join(places)})"
-                self.console.print(f"[dim]{title}: {text}{only}[/]")
+            limitstable.show(self.console, report.rows)
 
     def unrecorded(self, error: RigwrightError) -> None:
         """This run does not stand in the history, and why; it is a warning, for the run itself is none the worse."""
@@ -218,32 +231,6 @@ def _folded(findings: Sequence[Finding]) -> list[Finding]:
     seen = f"{len(steps)} steps are not so: {'; '.join(one.subject for one in steps[:FOLDED])}; ..."
     whole = Finding("plan", "plan", "fail", seen, fix="invoke plan shows all of them, invoke provision makes them so")
     return [whole if one is steps[0] else one for one in findings if one is steps[0] or one not in steps]
-
-
-_CLOCKS = ("application_clocks", "locked_graphics", "locked_memory")
-_COLUMNS = {
-    "persistence": "persist",
-    "power": "power W",
-    "application_clocks": "clocks MHz",
-    "locked_graphics": "locked MHz",
-    "locked_memory": "locked mem",
-}
-
-
-def _told(limit: dict[str, Any]) -> bool:
-    return bool(limit["wanted"] or limit["in_force"])
-
-
-def _by(limit: dict[str, Any]) -> str:
-    """Who set a limit, where that is not rigwright."""
-    return str(limit["set_by"]) if limit["set_by"] == "somebody else" or (limit["drift"] and limit["set_by"]) else ""
-
-
-def _cell(limit: dict[str, Any]) -> str:
-    now, wanted = (re.sub(" (W|MHz)$", "", limit[key]) or "N/A" for key in ("in_force", "wanted"))
-    if limit["drift"]:
-        return f"[bold red]{now}[/] [dim]not[/] {wanted}"
-    return f"[green]{now}[/]" if limit["wanted"] else now
 
 
 def _words(change: Change) -> tuple[str, ...]:

@@ -485,10 +485,15 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     run = Provision(where)
     run.until_module_is_built(bad)
     second = invoke("provision", "--inventory", where, "--yes")
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert run.process.poll() is None, "the first Ctrl-C waits for dpkg"
     interrupted = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     code, text = run.end()
     assert time.monotonic() - interrupted < 10
+    assert "finishing Driver installed, which is not to be cut; Ctrl-C again leaves it to the host" in text
+    assert "left in the middle of 'Driver installed', which goes on on the host" in text
     assert second.returncode == 1
     assert re.search(r"run \S+ by \S+@\S+ is changing it", second.stdout), second.stdout
     assert "Traceback" not in second.stdout + second.stderr
