@@ -132,7 +132,7 @@ def _run(
     bound = rolled.to_do(bound) if rolled else bound
     output.inventory, output.many = _short(found.path), len(bound) > 1
     ask = partial(_password, output) if asking.on_terminal() and sys.stderr.isatty() else None
-    emit = (lambda event: output.unsaid(event)) if other else (lambda event: output.text.event(event))
+    emit = output.unsaid if other else output.event
     reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
     options = Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user)
     stage = fleet.unseen if said.watch else output.stage
