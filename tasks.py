@@ -17,6 +17,9 @@ _HELP = {
     "json": "write one JSON document to FILE, or to stdout with -",
     "tags": "only the steps with one of these tags (a,b)",
 }
+_EXECUTOR = {
+    "executor": "who connects to the hosts: a Dask scheduler's workers, tcp://SCHEDULER:8786 (default: this machine)"
+}
 _HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
 
@@ -59,6 +62,7 @@ def _run(command: str, **words: object) -> None:
         **_HTML,
         "disrupt": "also what was not announced, or interrupts GPU work",
         "wheels": _WHEELS,
+        **_EXECUTOR,
         "serial": "in batches of so many hosts, or percents of them; the last size counts for the rest: 1,10%,100%",
         "max_fail": "stop when more hosts than this have failed, and leave the rest alone (in batches: 0)",
         "resume": "go on with the rollout that stopped last: its hosts, playbook and inventory",
@@ -80,17 +84,18 @@ def provision(
     max_fail: str = "",
     resume: bool = False,
     reboots: str = "",
+    executor: str = "",
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
     Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/fleet.md.
     """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots}
+    rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots, "executor": executor}
     _run("provision", host=host, yes=yes, disrupt=disrupt, **words, **rollout)
 
 
-@task(positional=[], help=_HELP)
+@task(positional=[], help={**_HELP, **_EXECUTOR})
 def plan(
     c: Context,
     host: str | None = None,
@@ -99,14 +104,21 @@ def plan(
     yes: bool = False,
     json: str = "",
     tags: str = "",
+    executor: str = "",
 ) -> None:
     """Show what provision would change. Changes nothing; exit 2 when there is something."""
-    _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+    _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, executor=executor)
 
 
 @task(
     positional=[],
-    help={**_HELP, **_HTML, **_TEST, "watch": "look again every few seconds, across power cycles, until Ctrl-C"},
+    help={
+        **_HELP,
+        **_HTML,
+        **_TEST,
+        **_EXECUTOR,
+        "watch": "look again every few seconds, across power cycles, until Ctrl-C",
+    },
 )
 def verify(
     c: Context,
@@ -121,6 +133,7 @@ def verify(
     busy: bool = False,
     wheels: str = "",
     watch: bool = False,
+    executor: str = "",
 ) -> None:
     """Prove that a host still is what it was made, and say what is wrong with it; also of one that was never provisioned.
 
@@ -131,7 +144,7 @@ def verify(
     it is tested in full, and the libraries are brought. docs/p2p.md.
     """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, **words)
+    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, executor=executor, **words)
 
 
 @task(

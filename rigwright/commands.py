@@ -7,6 +7,8 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,9 +55,12 @@ def run(
         ending.can_be("--html", said.html)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
+        if said.watch and said.executor:
+            raise UsageError("--watch", "looks at hosts from this machine, and --executor from others", "one of them")
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
-        code = _run(said, run_id, reports, output, path, act, rolled)
+        with _workers(said.executor) as executor:
+            code = _run(said, run_id, reports, output, path, act, rolled, executor)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -116,7 +121,14 @@ def _only_looked_at(host: Any, said: Said) -> bool:
 
 
 def _run(
-    said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None, rolled: Any
+    said: Said,
+    run_id: str,
+    reports: list[Any],
+    output: Output,
+    path: Path | None,
+    other: Act | None,
+    rolled: Any,
+    executor: Executor | None,
 ) -> int:
     from rigwright import fleet
     from rigwright.hostrun import Options
@@ -136,13 +148,14 @@ def _run(
     reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
     options = Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user)
     stage = fleet.unseen if said.watch else output.stage
-    work = fleet.prepare(bound, options, emit, ask, stage=stage)
+    work = fleet.prepare(bound, options, emit, ask, executor, stage)
     reports.extend(one.report for one in work)
     for one in reports:
         one.error = refused.get(one.host.name)
         one.status = "failed" if one.error else one.status
     try:
-        fleet.run_hosts(work, fleet.connect, doing="connecting", meanwhile=lambda: _loaded(output))
+        if executor is None:  # workers elsewhere connect for themselves
+            fleet.run_hosts(work, fleet.connect, doing="connecting", meanwhile=lambda: _loaded(output))
         text = output.text
         if said.watch:
             from rigwright import watch
@@ -158,6 +171,15 @@ def _run(
     wrong = [(one.host.name, one.error) for one in reports if one.error is not None]
     output.text.errors([(name, _with_lab_hint(error, name, found.path)) for name, error in wrong])
     return _exit_code([report.exit_code for report in reports])
+
+
+def _workers(address: str) -> AbstractContextManager[Executor | None]:
+    """Who acts on the hosts: workers of a scheduler, or threads of this process."""
+    if not address:
+        return nullcontext()
+    from rigwright import workers
+
+    return workers.executor(address)
 
 
 def _loaded(output: Output) -> None:

@@ -35,6 +35,7 @@ class Said:
     reboots: str = ""
     resume: bool = False
     as_user: bool = False
+    executor: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:

@@ -25,7 +25,7 @@ LAYERS = {
     "crew": 14,
     "orders": 15,
     "fleet": 16,
-    "report": 17, "binding": 17,
+    "report": 17, "binding": 17, "workers": 17,
     "showing": 18, "watch": 18,
     "rolling": 19,
     "commands": 20,
