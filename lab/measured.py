@@ -71,16 +71,17 @@ def in_turn(commands: Sequence[Measured], rounds: int) -> None:
 
 
 def person(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Popen's arguments that make a command the person's who called sudo, as it would be by hand."""
+    """Popen's arguments that make a command the person's who called sudo, as it would be by hand: compiled modules are kept."""
     name = os.environ.get("SUDO_USER", "root")
+    outer = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     if name == "root":
-        return {"env": {**os.environ, **(environment or {})}}
+        return {"env": {**outer, **(environment or {})}}
     who = pwd.getpwnam(name)
     return {
         "user": who.pw_uid,
         "group": who.pw_gid,
         "extra_groups": os.getgrouplist(name, who.pw_gid),
-        "env": {**os.environ, "HOME": who.pw_dir, "USER": name, **(environment or {})},
+        "env": {**outer, "HOME": who.pw_dir, "USER": name, **(environment or {})},
     }
 
 

@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -183,24 +182,12 @@ def _connection(host: Host) -> Any:
         options["user"] = str(variables["ansible_user"])
     if "ansible_port" in variables:
         options["port"] = int(variables["ansible_port"])
-    connect: dict[str, Any] = {"look_for_keys": "ansible_ssh_private_key_file" not in variables}
+    connect: dict[str, Any] = {}
     if "ansible_ssh_private_key_file" in variables:
         connect["key_filename"] = [os.path.expanduser(str(variables["ansible_ssh_private_key_file"]))]
-    read = tuple((file, _changed_ns(file)) for file in ("~/.ssh/config", "/etc/ssh/ssh_config"))
-    return Connection(host.address, config=_config(str(Path.home()), read), connect_kwargs=connect, **options)
-
-
-@lru_cache(maxsize=4)
-def _config(_home: str, _read: tuple[tuple[str, int], ...]) -> Config:
-    """What the ssh_config files say, read once for all hosts; nothing writes into it."""
-    return Config(overrides={"run": {"in_stream": False}})
-
-
-def _changed_ns(file: str) -> int:
-    try:
-        return os.stat(os.path.expanduser(file)).st_mtime_ns
-    except OSError:
-        return 0
+        connect["look_for_keys"] = False
+    config = Config(overrides={"run": {"in_stream": False}})  # one for each: Fabric writes into it
+    return Connection(host.address, config=config, connect_kwargs=connect, **options)
 
 
 def _prepare(connection: Any, sockets: list[socket.socket], timeout_s: float, known_hosts: str) -> None:
