@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from invoke import Collection, Context, Exit, task
 
 # Invoke keeps Python from keeping what it compiled, and a third of a command's time went into compiling it again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+gc.set_threshold(100_000)  # what is loaded stays: looking through it for garbage again and again is 4 % of a command
 
 _HELP = {
     "host": "a host, a group or a pattern of the inventory (gpu:!old, v100*); `all` is every host",

@@ -59,7 +59,7 @@ def linear(seconds: Mapping[int, float]) -> bool:
 
 
 def shares(document: Mapping[str, Any], wall_s: float) -> dict[str, float]:
-    """Where the seconds of a run went: of a host's the medians, and what was before and after the hosts."""
+    """Where the seconds of a run went: of a host's the medians, and what was before, after and between the hosts."""
     hosts = list(document["hosts"].values())
     connect, rounds, all_s = (
         statistics.median(one[key] for one in hosts) for key in ("connecting_s", "asking_s", "seconds")
@@ -69,7 +69,7 @@ def shares(document: Mapping[str, Any], wall_s: float) -> dict[str, float]:
         "connect": connect,
         "rounds": rounds,
         "planning": max(0.0, all_s - connect - rounds),
-        "start and output": max(0.0, wall_s - longest),
+        "start, turn and output": max(0.0, wall_s - longest),
     }
 
 

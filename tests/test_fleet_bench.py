@@ -51,7 +51,7 @@ def test_where_the_time_goes() -> None:
         "c": {"seconds": 1.5, "connecting_s": 0.6, "asking_s": 0.6},
     }
     spent = bench.shares({"hosts": hosts}, 2.5)
-    assert spent == pytest.approx({"connect": 0.6, "rounds": 0.6, "planning": 0.3, "start and output": 0.5})
+    assert spent == pytest.approx({"connect": 0.6, "rounds": 0.6, "planning": 0.3, "start, turn and output": 0.5})
 
 
 def test_goals_say_what_was_met_and_what_was_not_measured() -> None:
