@@ -28,11 +28,17 @@ _EXECUTOR = {
 _HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
 
-_WHEELS = "libraries of the peer-to-peer test for a host that has none: fetch (pip), or a directory with the wheels"
+_WHEELS = (
+    "libraries of the peer-to-peer test for a host that has none: fetch (pip), a directory with the wheels, or none"
+)
 _TEST = {
     "quick": "only what can be read: no peer-to-peer test",
     "busy": "test also while processes use the GPUs",
     "wheels": _WHEELS,
+}
+_PROGRAMS = {
+    "nccl-tests": "with --tags p2p: NVIDIA's all_reduce_perf and sendrecv_perf too, of the host (=FOLDER: of that folder)",
+    "python": "with --tags p2p: a collective through the torch of that interpreter on the host too, one process per GPU",
 }
 
 
@@ -93,7 +99,7 @@ def provision(
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
-    Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/fleet.md.
+    Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/rollouts.md.
     """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
     rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots, "executor": executor}
@@ -117,11 +123,13 @@ def plan(
 
 @task(
     positional=[],
+    optional=["nccl_tests"],
     help={
         **_HELP,
         **_HTML,
         **_TEST,
         **_EXECUTOR,
+        **_PROGRAMS,
         "watch": "look again every few seconds, across power cycles, until Ctrl-C",
     },
 )
@@ -139,6 +147,8 @@ def verify(
     wheels: str = "",
     watch: bool = False,
     executor: str = "",
+    nccl_tests: str = "",
+    python: str = "",
 ) -> None:
     """Prove that a host still is what it was made, and say what is wrong with it; also of one that was never provisioned.
 
@@ -148,8 +158,9 @@ def verify(
     Peer-to-peer is tested too, with small messages, where the GPUs are idle and the host has the libraries; with --tags p2p
     it is tested in full, and the libraries are brought. docs/p2p.md.
     """
+    others = {"nccl_tests": "usual" if nccl_tests is True else nccl_tests, "python": python}
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, executor=executor, **words)
+    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, executor=executor, **words, **others)
 
 
 @task(
@@ -485,6 +496,52 @@ def fleet_run(
 
 @task(
     positional=[],
+    help={
+        "host": "a host, a group or a pattern of the inventory (default: all)",
+        "playbook": "what they should be (default: playbooks/provision.yml)",
+        "inventory": _HELP["inventory"],
+        "since": "drift from the past until then: 7d, 12h, a date (default: the last run)",
+        "html": "write the page to FILE (default: fleet.html, unless --json or --prometheus is said)",
+        "json": _HELP["json"],
+        "prometheus": "write metrics to FILE.prom, for node_exporter's textfile collector",
+        "reload": "a browser that shows the page reads it again every so many seconds, such as 300",
+    },
+)
+def fleet_report(
+    c: Context,
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    since: str = "",
+    html: str = "",
+    json: str = "",
+    prometheus: str = "",
+    reload: str = "",
+) -> None:
+    """Write a fleet's page, to leave open on a screen; JSON, metrics. Changes nothing.
+
+    What is wrong comes first: drift as fleet.check finds it, checks that fail as
+    verify does (without the peer-to-peer test), what became different since the
+    last report, what ends soon. Then every machine with its GPUs: how warm they
+    are and what they draw, now and in the last days.
+
+        invoke fleet.report
+        invoke fleet.report --host gpu --html /srv/www/gpu.html --reload 300
+        invoke fleet.report --prometheus rigwright.prom --json fleet.json
+
+    Exit 2 when something is not as wanted, 3 when a host does not answer; the
+    others are complete all the same. How to make one every ten minutes, and all
+    metrics: docs/fleet.md.
+    """
+    from rigwright import overview
+
+    _guard.done = True
+    asked = overview.Asked(host, playbook, inventory, since, html, json, prometheus, reload)
+    raise Exit(code=overview.report(asked))
+
+
+@task(
+    positional=[],
     help={"host": "only runs on this host", "limit": "how many, newest first; 0 for all", "json": _HELP["json"]},
 )
 def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") -> None:
@@ -499,7 +556,7 @@ def history_list(c: Context, host: str = "", limit: str = "20", json: str = "") 
     positional=["run"],
     help={"run": "its id as history.list shows it, the beginning of one, or `last`", "json": _HELP["json"]},
 )
-def history_show(c: Context, run: str = "last", json: str = "") -> None:
+def history_show(c: Context, run: str, json: str = "") -> None:
     """One recorded run: what became of each host, the changes that were made, what was found. Asks no host."""
     from rigwright import past
 
@@ -547,6 +604,7 @@ _catalogue_tasks.add_task(catalogue_check, name="check")
 _fleet_tasks = Collection("fleet")
 _fleet_tasks.add_task(fleet_check, name="check")
 _fleet_tasks.add_task(fleet_run, name="run")
+_fleet_tasks.add_task(fleet_report, name="report")
 _inventory_tasks = Collection("inventory")
 _inventory_tasks.add_task(inventory_list, name="list")
 _power_tasks = Collection("power")

@@ -147,7 +147,10 @@ class _Applying:
     def _reboot(self, step: Step, change: Change) -> None:
         """The host runs again with another boot id, and is what the step wants; it waits for its turn in the fleet."""
         kept = time.monotonic()
-        while not self.run.shared.turn.acquire(timeout=1):
+        turn = self.run.shared.turn.acquire(blocking=False)
+        if not turn:
+            self.run.emit(events.Note(self.run.name, "waits for its turn to reboot"))
+        while not turn and not self.run.shared.turn.acquire(timeout=1):
             self.run.go_on()
             if time.monotonic() - kept > 60:
                 kept = time.monotonic()

@@ -19,6 +19,7 @@ def playbook(command: str, given: str, reset: bool) -> Path | None:
         "verify": "provision",
         "plan": "provision",
         "fleet.check": "provision",
+        "fleet.report": "provision",
         "limits": "limits-reset" if reset else "limits",
     }
     return Path(given) if given else PLAYBOOKS / f"{name.get(command, command)}.yml"

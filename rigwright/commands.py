@@ -8,13 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rigwright import asking, binding, showing
+from rigwright import asking, binding, showing, workers
 from rigwright.errors import RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
 from rigwright.showing import Said
@@ -23,7 +22,7 @@ Act = Callable[[list[Any], Any, Said], None]
 """What a command does with its hosts: the work of each, the writer of text, and the words of the command line."""
 
 ROOT = Path(__file__).parent.parent
-_READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check")
+_READ_ONLY = ("plan", "verify", "facts", "accept", "fleet.check", "fleet.report")
 
 
 def run(
@@ -50,16 +49,17 @@ def run(
         before()
         said, rolled = _rollout(said, run_id)
         path = binding.playbook(said.command, said.playbook, said.reset)
-        files = _short(path) if path else "", _short(inventory_path(said.inventory))
-        asked = replace(asked, playbook=files[0], inventory=files[1])
+        asked = replace(asked, playbook=_short(path) if path else "", inventory=_short(inventory_path(said.inventory)))
         ending.can_be("--html", said.html)
+        ending.can_be("--prometheus", said.prometheus, ".prom")
+        ending.seconds("--reload", said.reload)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.watch and said.executor:
             raise UsageError("--watch", "looks at hosts from this machine, and --executor from others", "one of them")
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
-        with _workers(said.executor) as executor:
+        with workers.given(said.executor) as executor:
             code = _run(said, run_id, reports, output, path, act, rolled, executor)
     except RigwrightError as found:
         error, code = found, found.exit_code
@@ -72,7 +72,8 @@ def run(
         made["rollout"] = rolled.told()
     if reports:
         ending.remember(made, output)
-    failed = ending.write(made, said.json, said.html if reports else "", output)
+    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
+    failed = ending.write(made, files, output)
     return code or failed
 
 
@@ -117,7 +118,21 @@ def _rollout(said: Said, run_id: str) -> tuple[Said, Any]:
 
 def _only_looked_at(host: Any, said: Said) -> bool:
     """Whether a host's steps do not matter: of one that was never provisioned, and while it is watched."""
-    return said.watch or (said.command == "verify" and not said.playbook and "driver" not in host.variables)
+    never = not said.playbook and "driver" not in host.variables
+    return said.watch or (said.command in ("verify", "fleet.report") and never)
+
+
+def _refuse(said: Said) -> None:
+    """Raises UsageError for options that do not go together."""
+    if said.quick and "p2p" in said.tagged:
+        raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
+    if said.wheels not in ("", "fetch", "none") and not Path(said.wheels).expanduser().is_dir():
+        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, fetch, or none")
+    if _programs(said) and "p2p" not in said.tagged:
+        option = "--nccl-tests" if said.nccl_tests else "--python"
+        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
+    if said.watch and _programs(said):
+        raise UsageError("--watch", "only looks, again and again, and runs no programs", "one of them")
 
 
 def _run(
@@ -133,11 +148,10 @@ def _run(
     from rigwright import fleet
     from rigwright.hostrun import Options
 
-    if said.quick and "p2p" in said.tagged:
-        raise UsageError("--quick", "leaves the peer-to-peer test out, and --tags asks for it", "one of them")
-    if said.wheels not in ("", "fetch") and not Path(said.wheels).expanduser().is_dir():
-        raise UsageError("--wheels", f"{said.wheels} is no directory", "a directory with wheels, or fetch")
+    _refuse(said)
     found = read_inventory(said.inventory)
+    if rolled:
+        rolled.insist(found.hosts)
     hosts = [found.only()] if said.host is None else found.select(said.host)
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
     bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other), looked_at)
@@ -171,15 +185,6 @@ def _run(
     wrong = [(one.host.name, one.error) for one in reports if one.error is not None]
     output.text.errors([(name, _with_lab_hint(error, name, found.path)) for name, error in wrong])
     return _exit_code([report.exit_code for report in reports])
-
-
-def _workers(address: str) -> AbstractContextManager[Executor | None]:
-    """Who acts on the hosts: workers of a scheduler, or threads of this process."""
-    if not address:
-        return nullcontext()
-    from rigwright import workers
-
-    return workers.executor(address)
 
 
 def _loaded(output: Output) -> None:
@@ -222,14 +227,14 @@ def _plan(work: list[Any], text: Any, _said: Said) -> None:
 def _verify(work: list[Any], text: Any, said: Said) -> None:
     from rigwright import fleet
 
-    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
+    asked, others = None, _programs(said) or None
     if not said.quick:
         from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 
         named = "p2p" in said.tagged
-        asked = Asked(not named, said.busy, said.wheels or (AS_THE_INVENTORY_SAYS if named else ""))
-        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
-    fleet.run_hosts(work, fleet.check_all, doing="checking")
+        usual = AS_THE_INVENTORY_SAYS if named and not others else ""
+        asked = Asked(not named, said.busy, said.wheels or usual, bool(others))
+    fleet.run_hosts(work, partial(fleet.prove, asked=asked, others=others), doing="looking at the steps")
     for one in work:
         if one.report.error is None:
             text.findings(one.report)
@@ -240,6 +245,15 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
             mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
             hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
+
+
+def _programs(said: Said) -> Any:
+    """The programs that are not ours and that were asked for; false where none is. Raises UsageError."""
+    if not (said.nccl_tests or said.python):
+        return ()
+    from rigwright.programs import Programs
+
+    return Programs(said.nccl_tests, said.python, said.busy)
 
 
 _ACTS: dict[str, Act] = {

@@ -18,6 +18,9 @@ from rigwright.playbook import Bound, Check
 from rigwright.shell import Secret
 from rigwright.transport import to
 
+PROGRAMS = "programs."
+"""Checks of what programs said that are not ours. Each is named as its fact."""
+
 Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """Shows, as long as it is open, what becomes of hosts with these names."""
 
@@ -25,6 +28,10 @@ Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 def unseen(_hosts: Sequence[str]) -> AbstractContextManager[object]:
     """Nobody watches."""
     return nullcontext()
+
+
+def unheard(_event: Event) -> None:
+    """Nobody is told."""
 
 
 @dataclass
@@ -38,16 +45,18 @@ class Work:
     bound: Bound
     run: HostRun
     report: HostReport
-    tell: Emit
-    since: float
+    tell: Emit = unheard
+    since: float = 0.0
     executor: Executor | None = None
     stage: Stage = unseen
     left: str = ""
 
     @property
     def checks(self) -> list[Check]:
-        """The checks that can be answered: those of the peer-to-peer test only once it has run."""
-        return [one for one in self.bound.checks if self.report.p2p is not None or not active(one)]
+        """The checks that can be answered: those of the peer-to-peer test, and of other programs, only once they have run."""
+        ran = {fact.name for fact in self.run.store.known}
+        known = (one for one in self.bound.checks if not one.check.startswith(PROGRAMS) or one.check in ran)
+        return [one for one in known if self.report.p2p is not None or not active(one)]
 
 
 Act = Callable[[Work], None]

@@ -37,10 +37,9 @@ class Begun(Event):
 
 @dataclass(frozen=True)
 class Ended(Event):
-    """It has ended; `status` is the host's, `wrong` whether that is a failure. Only for who watches."""
+    """It has ended: done, failed or not attempted. Only for who watches."""
 
-    status: str
-    wrong: bool
+    how: str
 
 
 @dataclass(frozen=True)

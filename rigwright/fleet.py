@@ -1,4 +1,4 @@
-"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/fleet.md)."""
+"""Many hosts at once: what a command does with each, and `run_hosts`, which does it with all side by side (docs/rollouts.md)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from rigwright.orders import done, order, settle
 
 if TYPE_CHECKING:
     from rigwright.p2p import Asked
+    from rigwright.programs import Programs
 
 WORKERS = 32
 
@@ -106,7 +107,7 @@ class _GivenOut:
                 return
             with self.turn:
                 settle(one, future)
-                one.tell(Ended(one.report.host.name, one.report.status, one.report.bad))
+                one.tell(Ended(one.report.host.name, "failed" if one.report.bad else "done"))
                 if not self.over and self.enough(one):
                     self._no_more()
         finally:
@@ -119,7 +120,7 @@ class _GivenOut:
 
     def _leave_out(self, one: Work) -> None:
         one.report.status = "not_attempted"
-        one.tell(Ended(one.report.host.name, "not_attempted", False))
+        one.tell(Ended(one.report.host.name, "not attempted"))
 
     def _stop(self) -> None:
         """Nothing more is begun; what only reads or waits ends soon, and who watches is told what is waited for."""
@@ -223,6 +224,22 @@ def check_all(one: Work) -> None:
     verify.remember(one.run, one.report.findings, accept=False)
 
 
+def prove(one: Work, asked: Asked | None, others: Programs | None) -> None:
+    """As `check_all`, after the peer-to-peer test and the programs beside it, where they are asked for."""
+    name = one.report.host.name
+    look(one)
+    if asked is not None:
+        from rigwright import p2p
+
+        one.tell(Begun(name, p2p.NAME))
+        test(one, asked)
+    if others is not None:
+        one.tell(Begun(name, "tests with programs of the host's"))
+        test_programs(one, others)
+    one.tell(Begun(name, "checking"))
+    check_all(one)
+
+
 def _found(one: Work) -> tuple[Finding, ...]:
     from rigwright import verify
 
@@ -236,12 +253,19 @@ def test(one: Work, asked: Asked) -> None:
     from rigwright import p2p
     from rigwright.facts import p2p as peers
 
-    if asked.wheels == p2p.AS_THE_INVENTORY_SAYS:
-        said = _wheels(one)
-        asked = replace(asked, wheels="" if said == "none" else said)
+    wheels = _wheels(one, asked.wheels)
+    asked = replace(asked, wheels="" if wheels == "none" else wheels)
     refused = p2p.test(one.run, asked)
     one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
+
+
+def test_programs(one: Work, asked: Programs) -> None:
+    """The programs that were asked for have run; else the findings say why not."""
+    from rigwright import programs
+
+    checks = frozenset(check.check for check in one.bound.checks)
+    one.report.not_tested += programs.test(one.run, asked, checks)
 
 
 DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
@@ -251,16 +275,22 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 def test_after(one: Work, wheels: str) -> None:
     """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
 
-    `wheels`: where its libraries come from, "" for what the inventory says. Not on a host whose `p2p_wheels` is none.
+    `wheels`: where its libraries come from, "" for what the inventory says. Nor does one that is to bring no libraries.
     """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
-    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one) != "none":
-        from rigwright import p2p
+    if not any(operation.startswith(DRIVING) for operation in changed):
+        return
+    from rigwright import p2p
 
+    wheels = wheels or p2p.AS_THE_INVENTORY_SAYS
+    if _wheels(one, wheels) != "none":
         one.tell(Begun(one.report.host.name, p2p.NAME))
-        test(one, p2p.Asked(False, False, wheels or p2p.AS_THE_INVENTORY_SAYS))
+        test(one, p2p.Asked(False, False, wheels))
 
 
-def _wheels(one: Work) -> str:
-    return str(one.bound.host.variables.get("p2p_wheels") or "fetch")
+def _wheels(one: Work, asked: str) -> str:
+    from rigwright import p2p
+
+    said = one.bound.host.variables.get("p2p_wheels") or "fetch"
+    return str(said) if asked == p2p.AS_THE_INVENTORY_SAYS else asked

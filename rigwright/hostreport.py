@@ -43,6 +43,7 @@ class HostReport:
     kept: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     machine: dict[str, Any] | None = None
+    fleet: dict[str, Any] | None = None
     events: list[tuple[float, Event]] = field(default_factory=list)
     p2p: Document | None = None
     ran: Ran | None = None

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rigwright.crew import Act, Work, guarded, keep, run_of
+from rigwright.crew import Act, Work, guarded, keep, run_of, unheard
 from rigwright.errors import HostError
-from rigwright.events import Connected, Event
+from rigwright.events import Connected
 from rigwright.hostreport import HostReport
 from rigwright.hostrun import Options, Shared
 from rigwright.hosts import Host
@@ -55,23 +55,19 @@ def done(order: Order) -> HostReport:
     """The host's report after the act has run here, over a connection that is made for it and closed again."""
     report = replace(order.report, events=list(order.report.events))
     since = time.monotonic() - order.at_s
-    run = run_of(report, order.options, _unheard, Shared(threading.BoundedSemaphore()), _own_password(), since)
+    run = run_of(report, order.options, unheard, Shared(threading.BoundedSemaphore()), _own_password(), since)
     run.announced = any(isinstance(event, Connected) for _, event in report.events)
     if report.p2p is not None:
         from rigwright.facts import p2p
 
         run.store.known[p2p.tested] = report.p2p
-    one = Work(order.bound, run, report, _unheard, since)
+    one = Work(order.bound, run, report, unheard, since)
     try:
         guarded(one, order.act)
         keep(one)
     finally:
         run.transport.close()
     return report
-
-
-def _unheard(_event: Event) -> None:
-    """Nobody watches a worker; its events stand in the report."""
 
 
 def _own_password() -> Callable[[str], str] | None:

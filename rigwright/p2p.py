@@ -1,28 +1,21 @@
-"""The peer-to-peer test on a host: its files put there, run as a job of its own, followed, read, and taken away again."""
+"""The peer-to-peer test on a host: run as an errand, with the host's libraries or with wheels that are brought."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import io
-import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from rigwright import catalogue, events, jobs, wheels
+from rigwright import catalogue, errand, events, wheels
 from rigwright.catalogue import nccl
 from rigwright.checks import Finding, Verdict
-from rigwright.errors import ConsentError, HostError, RigwrightError
+from rigwright.errand import Errand
+from rigwright.errors import ConsentError
 from rigwright.facts import Unavailable, Unreadable, driver, p2p, pci
 from rigwright.facts import os as system
 from rigwright.facts.p2p import Document
 from rigwright.hostrun import HostRun
-from rigwright.shell import Command, script
 
-UNIT = p2p.FOLDER.rpartition("/")[2]
-PROGRAMS = Path(__file__).parent / "onhost"
 NAME = "peer-to-peer test"
 LIMIT_S, QUICK_LIMIT_S = 900, 240
 LAB_WHEELS = ".lab/cache/wheels"
@@ -34,42 +27,19 @@ class Asked:
     """How the test is to be. `quick`: small messages, no scaling table. `busy`: also while processes use the GPUs.
 
     `wheels`: where libraries come from that the host has not: "fetch" (pip's index), a directory, or "" (nowhere: a test
-    that nobody asked for brings nothing to a host), or AS_THE_INVENTORY_SAYS: its variable `p2p_wheels`.
+    that nobody asked for brings nothing to a host), or AS_THE_INVENTORY_SAYS: its variable `p2p_wheels`. `beside`: other
+    programs that were asked for test NCCL too.
     """
 
     quick: bool = False
     busy: bool = False
     wheels: str = ""
+    beside: bool = False
 
     @property
     def missed(self) -> Verdict:
-        """What it means when it cannot be run: nobody asked for the quick one."""
-        return "info" if self.quick else "unknown"
-
-
-_START = """
-set -e
-dir=$1 unit=$2 limit=$3; shift 3
-command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 69; }
-state=$(systemctl show -p SubState --value -- "$unit")
-case $state in running|start*|stop*) echo "another test is running ($unit.service)" >&2; exit 75;; esac
-systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
-rm -rf -- "$dir"; mkdir -m 700 -- "$dir"; tar -xzf - -C "$dir"; : >"$dir/log"
-cat >"$dir/job" <<'END'
-dir=$1; shift
-python3 "$dir/nccl_p2p.py" "$@" >"$dir/document" 2>"$dir/log" </dev/null; code=$?
-read boot </proc/sys/kernel/random/boot_id
-echo "$code $boot" >"$dir/result.new" && mv "$dir/result.new" "$dir/result"
-END
-systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p RuntimeMaxSec="$limit" -p TimeoutStopSec=30 -p SendSIGKILL=yes \\
-  --setenv=LC_ALL=C --setenv=HOME=/root --setenv=TMPDIR="$dir" \\
-  --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir" "$@"
-"""
-_END = """
-dir=$1 unit=$2
-timeout 60 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
-rm -rf -- "$dir" "$3"
-"""
+        """What it means when it cannot be run: nobody asked for the quick one, or other programs prove the collective."""
+        return "info" if self.quick or self.beside else "unknown"
 
 
 def test(run: HostRun, asked: Asked) -> Finding | None:
@@ -152,41 +122,12 @@ def _once(run: HostRun, asked: Asked, libraries: str) -> Document:
     limit_s = QUICK_LIMIT_S if asked.quick else LIMIT_S
     words = ["--timeout-s", str(limit_s), *(["--quick"] if asked.quick else [])]
     words += ["--libraries", libraries] if libraries else []
-    order = script(_START, p2p.FOLDER, UNIT, str(limit_s + 90), *words, stdin=_archive(), timeout_s=90)
-    with run.uncut(NAME):
-        return _followed(run, order, limit_s)
-
-
-def _followed(run: HostRun, order: Command, limit_s: float) -> Document:
-    """As `_once`; a run that is stopped ends the test on the host, and takes its files away, before it raises Interrupted."""
-    started = run.transport.run([order])[0]
-    if started.code != 0:
-        fix = "wait for it" if started.code == 75 else "apt-get install python3; df -h /run"
-        raise HostError(NAME, f"it cannot be started: {started.error_text}", "systemd-run, python3, room in /run", fix)
-    try:
-        jobs.watch(run.transport, p2p.FOLDER, limit_s + 150, NAME, _sayer(run), run.go_on)
+    order = Errand("nccl_p2p.py", words, limit_s, NAME, wheels.TOGETHER)
+    with run.uncut(NAME), errand.run(run.transport, order, _sayer(run), run.go_on):
         run.store.known.pop(p2p.tested, None)
         run.read((p2p.tested,))
         return run.store(p2p.tested)
-    finally:
-        with contextlib.suppress(RigwrightError):
-            run.transport.run([script(_END, p2p.FOLDER, UNIT, wheels.TOGETHER, timeout_s=90)])
 
 
 def _sayer(run: HostRun) -> Callable[[str], None]:
     return lambda line: run.emit(events.OutputLine(run.name, NAME, line))
-
-
-@lru_cache(maxsize=1)
-def _archive() -> bytes:
-    """The program's files and pynvml.py, as a tar."""
-    found = importlib.util.find_spec("pynvml")
-    paths = [*sorted(PROGRAMS.glob("nccl_*.py")), *([Path(found.origin)] if found and found.origin else [])]
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for path in paths:
-            about = tarfile.TarInfo(path.name)
-            about.size, about.mode = path.stat().st_size, 0o644
-            with path.open("rb") as file:
-                archive.addfile(about, file)
-    return out.getvalue()

@@ -46,14 +46,19 @@ def _between(first: str, last: str, step: int) -> list[str]:
 
 
 def folded(names: Iterable[str]) -> str:
-    """`a1, gpu[01:04]`: the names in their order, three or more that are counted through as a range."""
+    """`a1, gpu[01:04]`: the names as people sort them, three or more that are counted through as a range."""
     runs: list[list[str]] = []
-    for name in names:
+    for name in sorted(names, key=_counted):
         if runs and _after(runs[-1][-1]) == name:
             runs[-1].append(name)
         else:
             runs.append([name])
     return ", ".join(_range(run) if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _counted(name: str) -> list[tuple[int, str]]:
+    """What puts gpu9 before gpu10."""
+    return [(int(word), word) if word.isdecimal() else (-1, word) for word in re.split(r"([0-9]{1,9})", name)]
 
 
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)

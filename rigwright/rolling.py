@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,13 @@ class Rolling:
         """The hosts that this run is for: those that are done are not asked again, unless what is wanted of them has changed."""
         self.wanted = {one.host.name: digest(one) for one in bound}
         return [one for one in bound if self.state.done.get(one.host.name) != self.wanted[one.host.name]]
+
+    def insist(self, hosts: Container[str]) -> None:
+        """Raises UsageError when the inventory no longer has a host of the rollout."""
+        gone = [name for name in self.state.hosts if name not in hosts]
+        if gone:
+            found = f"{self.state.inventory} has no {patterns.folded(gone)} any more (rollout of run {self.state.run})"
+            raise UsageError("--resume", found, "all its hosts", "begin a new rollout: --serial in place of --resume")
 
     def told(self) -> dict[str, Any]:
         """What the JSON document of the run says of it."""
@@ -133,7 +140,7 @@ def _roll(work: list[Work], text: Any, wheels: str, rolling: Rolling) -> None:
     todo = {one.report.host.name: one for one in work if one.report.error or one.report.status == "pending"}
     ready = [one for one in work if one.report.host.name not in todo]
     batches = _batches(rolling, [one.report.host.name for one in work], list(todo))
-    rollout.save(rolling.state)
+    (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
     for one in todo.values():
         one.run.transport.close()  # its turn may come in an hour; it is connected to again then
     _batch(ready, text, wheels, len(work) > MANY)
@@ -231,9 +238,6 @@ def closing(report: HostReport) -> str:
     bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
     good = sum(finding.verdict == "pass" for finding in report.findings)
     changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
-    mark = (
-        f"[bold red]{bad} of {bad + good} checks failed[/]"
-        if bad
-        else f"[bold green]proved by {count(good, 'check')}[/]"
-    )
+    proved = f"proved by {count(good, 'check')}" if good else "proved"
+    mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]{proved}[/]"
     return f"[bold]{escape(report.host.name)}[/]: {count(changes, 'change')}, {mark}, {report.seconds:.1f} s"

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,18 @@ def save(rollout: Rollout) -> None:
         raise UsageError(str(path.parent), found, "a folder that you may write", "set XDG_STATE_HOME") from None
 
 
+def begin(rollout: Rollout) -> None:
+    """As `save`; an older rollout of the same hosts and files is none any more."""
+    save(rollout)
+    for other in _kept():
+        if other.run != rollout.run and _of(other) == _of(rollout):
+            end(other)
+
+
+def _of(rollout: Rollout) -> tuple[str, ...]:
+    return rollout.inventory, rollout.playbook, rollout.host, rollout.tags
+
+
 def end(rollout: Rollout) -> None:
     """Nothing is left to go on with."""
     with contextlib.suppress(OSError):
@@ -108,13 +120,18 @@ def end(rollout: Rollout) -> None:
 
 def stopped() -> Rollout:
     """The rollout that was stopped last. Raises UsageError when there is none."""
-    for path in sorted(_folder().glob("*.json"), reverse=True):
-        try:
-            return _read(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError):
-            continue  # not ours, or of another version: as good as none
+    found = next(_kept(), None)
+    if found:
+        return found
     todo = "begin one: invoke provision --host PATTERN --serial 1,10%,100%"
     raise UsageError("--resume", "no rollout was stopped", "a rollout that has hosts left", todo)
+
+
+def _kept() -> Iterator[Rollout]:
+    """All that can be gone on with, the newest first; what is not ours, or of another version, is passed by."""
+    for path in sorted(_folder().glob("*.json"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            yield _read(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _read(found: dict[str, Any]) -> Rollout:

@@ -13,7 +13,8 @@ from rigwright.errors import HostError, RigwrightError
 
 @dataclass(frozen=True)
 class Said:
-    """The words of a command line. `tags` is as it was typed (a,b); `json` and `html` name files, "" for none."""
+    """The words of a command line. `tags` is as it was typed (a,b); `json`, `html` and `prometheus` name files, "" for none;
+    `reload` is after how many seconds a browser reads the page again."""
 
     command: str
     host: str | None = None
@@ -36,6 +37,10 @@ class Said:
     resume: bool = False
     as_user: bool = False
     executor: str = ""
+    prometheus: str = ""
+    reload: str = ""
+    nccl_tests: str = ""
+    python: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:

@@ -41,12 +41,7 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
         begin = moment(since) if since else None
         fleet.run_hosts(work, _look)
         answered = [one for one in work if one.report.error is None]
-        try:
-            before, known = _remembered(answered, begin)
-        except HistoryError as error:
-            text.line(f"[yellow]warn[/] nothing is compared with its past: {error}")
-            before, known = {}, {}
-        _judge(answered, before, known)
+        compare(answered, begin, text)
         from rigwright.report import fleet as report
 
         report.check(text.console, [one.report for one in work])
@@ -56,10 +51,24 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
 
 
 def _look(one: fleet.Work) -> None:
-    """The report holds the plan and all facts that are compared."""
+    """The report holds the plan, what it wants as findings, and all facts that are compared."""
     one.run.also += FACTS
     fleet.look(one)
     fleet.keep(one)
+    one.report.findings = verify.drift(one.report.planned)
+
+
+def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: Any) -> None:
+    """The findings of every report end in what differs from its past (then, or in its last run) and from its peers.
+
+    Without a history a line says so, and peers are compared all the same.
+    """
+    try:
+        before, known = _remembered(work, since)
+    except HistoryError as error:
+        text.line(f"[yellow]warn[/] nothing is compared with its past: {error}")
+        before, known = {}, {}
+    _judge(work, before, known)
 
 
 def _remembered(
@@ -86,18 +95,15 @@ def _remembered(
 
 def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
     """Every report holds its findings and what they make of its status."""
-    machines = [
-        Machine(
-            one.bound.host.name,
-            one.bound.host.groups,
-            document.plain(one.report.kept),
-            before.get(one.bound.host.name, {}),
-        )
-        for one in work
-    ]
+    machines = [machine_of(one, before.get(one.bound.host.name, {})) for one in work]
     of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
     for one, machine_ in zip(work, machines, strict=True):
         others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
-        one.report.findings = (*verify.drift(one.report.planned), *others)
+        one.report.findings = (*one.report.findings, *others)
         bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
         one.report.status = "failed" if bad else "ok"
+
+
+def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:
+    """What is compared of a host that answered, with what it said before."""
+    return Machine(one.bound.host.name, one.bound.host.groups, document.plain(one.report.kept), before)

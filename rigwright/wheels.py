@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -76,12 +77,16 @@ def given(directory: Path, wanted: Mapping[str, Wheel], say: Callable[[str], Non
 def fetched(wanted: Mapping[str, Wheel], say: Callable[[str], None], folder: Path | None = None) -> list[Local]:
     """The pinned wheels, out of the cache or fetched by pip from its own index, every hash checked. Raises NoWheels."""
     folder = folder or cache()
-    folder.mkdir(parents=True, exist_ok=True)
     with _FETCHING:
-        for name, wheel in wanted.items():
-            if not _cached(folder, name, wheel):
-                say(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
-                _fetch(folder, name, wheel)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, wheel in wanted.items():
+                if not _cached(folder, name, wheel):
+                    say(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
+                    _fetch(folder, name, wheel, _todo(wanted))
+        except OSError as error:
+            todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
+            raise NoWheels(f"wheels cannot be kept here: {error}", todo) from None
         return [_local(name, wheel, path) for name, wheel in wanted.items() if (path := _cached(folder, name, wheel))]
 
 
@@ -90,12 +95,19 @@ def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
     return next((path for path in paths if _sha256(path) == wheel.sha256), None)
 
 
-def _fetch(folder: Path, name: str, wheel: Wheel) -> None:
+def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as work:
         wanted = Path(work) / "wanted.txt"
         wanted.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
         platforms = [word for one in PLATFORMS for word in ("--platform", one)]
-        options = ["--require-hashes", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--progress-bar=off"]
+        options = [
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--no-cache-dir",
+            "--progress-bar=off",
+            "--retries=2",
+        ]
         argv = [
             sys.executable,
             "-m",
@@ -115,15 +127,28 @@ def _fetch(folder: Path, name: str, wheel: Wheel) -> None:
             )
             failed = next((line for line in reversed(done.stderr.splitlines()) if "ERROR" in line), done.stderr[-200:])
         except subprocess.TimeoutExpired:
-            raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", _todo(name, wheel)) from None
+            raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", todo) from None
         made = next(Path(work).glob("*.whl"), None)
         if done.returncode or made is None:
-            raise NoWheels(f"{name} cannot be fetched: {failed.strip()[:200]}", _todo(name, wheel))
+            raise NoWheels(f"{name} cannot be fetched: {unreached(done.stderr) or failed.strip()[:200]}", todo)
         made.replace(folder / made.name)
 
 
-def _todo(name: str, wheel: Wheel) -> str:
-    return f"--wheels DIR with {name} {wheel.version} and the others, or a way to the package index (pip config list)"
+def unreached(said: str) -> str:
+    """Why pip did not reach its index, which it calls a distribution that does not match; "" where it did."""
+    found = re.search(r"connection broken by '(.*)'|Could not fetch URL \S+: (.*)", said)
+    if found is None:
+        return ""
+    reason = re.search(
+        r"(\[Errno -?\d+\] [^'\")]+|timed out|CERTIFICATE_VERIFY_FAILED|\d{3} Client Error[^'\"]*)", found[0]
+    )
+    return f"no way to the package index ({reason[1] if reason else found[0][:120]})"
+
+
+def _todo(wanted: Mapping[str, Wheel]) -> str:
+    every = " ".join(f"{name}=={one.version}" for name, one in wanted.items())
+    download = f"pip download --no-deps --dest DIR {every}"
+    return f"where there is a way out: {download}; then --wheels DIR (this machine's index: pip config list)"
 
 
 def _names(wanted: Mapping[str, Wheel]) -> str:
@@ -203,17 +228,21 @@ def copy(transport: Transport, local: list[Local], say: Callable[[str], None]) -
         why = f"/var/lib has {free >> 20} MiB free, and the libraries want {needed >> 20} for a moment"
         raise NoWheels(why, "sudo apt-get clean; df -h /var")
     for one in missing:
-        for number, (at, size, chunk) in enumerate(_chunks(one.path)):
-            if number % 4 == 0:
-                say(f"copying {one.path.name}: {at * 100 // size} % of {size // 1000000} MB")
-            put = script(_APPEND, KEPT, f"{one.sha256}.whl", str(at), stdin=chunk, timeout_s=300)
-            _must(transport, put, one)
-        _must(
-            transport,
-            Command(("python3", "-I", "-c", _UNPACK, KEPT, one.sha256, f"{one.name}-{one.version}"), timeout_s=300),
-            one,
-        )
+        try:
+            _copy_one(transport, one, say)
+        except HostError:  # a disk that filled up meanwhile, say: half a wheel would keep it full
+            transport.run([script('rm -rf -- "$1/$2.whl" "$1/$2.new"', KEPT, one.sha256, timeout_s=60)])
+            raise
     return [f"{KEPT}/{one.sha256}" for one in local]
+
+
+def _copy_one(transport: Transport, one: Local, say: Callable[[str], None]) -> None:
+    for number, (at, size, chunk) in enumerate(_chunks(one.path)):
+        if number % 4 == 0:
+            say(f"copying {one.path.name}: {at * 100 // size} % of {size // 1000000} MB")
+        _must(transport, script(_APPEND, KEPT, f"{one.sha256}.whl", str(at), stdin=chunk, timeout_s=300), one)
+    unpack = ("python3", "-I", "-c", _UNPACK, KEPT, one.sha256, f"{one.name}-{one.version}")
+    _must(transport, Command(unpack, timeout_s=300), one)
 
 
 def _chunks(path: Path) -> Iterator[tuple[int, int, bytes]]:

@@ -1,4 +1,4 @@
-"""Workers of a Dask scheduler as a `concurrent.futures.Executor`: `--executor tcp://scheduler:8786` (docs/fleet.md)."""
+"""Workers of a Dask scheduler as a `concurrent.futures.Executor`: `--executor tcp://scheduler:8786` (docs/rollouts.md)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def check(address: str) -> None:
 
 
 @contextmanager
+def given(address: str) -> Iterator[Executor | None]:
+    """As `executor`; None, which is threads of this process, for no address."""
+    if not address:
+        yield None
+        return
+    with executor(address) as found:
+        yield found
+
+
+@contextmanager
 def executor(address: str) -> Iterator[Executor]:
     """What gives work to the workers of that scheduler, which stays as it was afterwards.
 
@@ -47,11 +57,11 @@ def executor(address: str) -> Iterator[Executor]:
         raise Unreachable(f"--executor {address}", found, "a scheduler", "dask scheduler, on that machine") from None
     with client:
         _same(address, client.run(sources, on_error="return"))
-        given = _Given(client)
+        made = _Given(client)
         try:
-            yield given
+            yield made
         finally:
-            given.shutdown(wait=False, cancel_futures=True)
+            made.shutdown(wait=False, cancel_futures=True)
 
 
 def sources() -> str:

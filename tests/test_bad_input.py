@@ -301,6 +301,7 @@ def test_html_that_cannot_be_written_is_told_before_the_run(
     assert commands.run(commands.Said("verify", host="one", inventory=str(files.inventory), html=file)) == 1
     assert words in capsys.readouterr().out
     assert connections == []
+    assert not Path(file).is_file()
 
 
 def test_json_to_a_folder_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[str]) -> None:

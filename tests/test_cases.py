@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import random
+import re
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -131,15 +133,17 @@ def _facts() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("path", _cases("facts"))
-def test_fact(path: Path) -> None:
+def _fact(path: Path) -> tuple[Fact[Any], dict[str, Any]]:
     case = yaml.safe_load(path.read_text(encoding="utf-8"))
     thing = _facts()[path.parent.name]
-    fact = (
-        thing
-        if isinstance(thing, Fact)
-        else thing(*(tuple(arg) if isinstance(arg, list) else arg for arg in case["arguments"]))
-    )
+    if isinstance(thing, Fact):
+        return thing, case
+    return thing(*(tuple(arg) if isinstance(arg, list) else arg for arg in case["arguments"])), case
+
+
+@pytest.mark.parametrize("path", _cases("facts"))
+def test_fact(path: Path) -> None:
+    fact, case = _fact(path)
     value = parsed(fact, _result(case["answer"]))
     if "unavailable" in case or "unreadable" in case:
         kind = Unavailable if "unavailable" in case else Unreadable
@@ -147,6 +151,35 @@ def test_fact(path: Path) -> None:
         assert case.get("unavailable", case.get("unreadable")) in str(value)
     else:
         assert plain(value) == case["value"]
+
+
+ODD = (b"", b"ERR!", b"[N/A]", b"[Unknown Error]", b"null", b"[]", b"{}", b"-1", b"nan", b"1e999", b"\xff", b"|", b"\n")
+
+
+def _damaged(answer: bytes, chance: random.Random) -> bytes:
+    """An answer that was cut, or has another line, another byte, or another word in the place of a number."""
+    at = chance.randrange(len(answer) + 1)
+    lines = answer.split(b"\n")
+    numbers = list(re.finditer(rb"[0-9.]+|\"[^\"]*\"", answer)) or [re.search(rb"", answer)]
+    number = chance.choice(numbers)
+    assert number
+    odd = chance.choice(ODD)
+    return chance.choice(
+        (
+            answer[:at],
+            answer[:at] + odd + answer[at:],
+            b"\n".join(chance.sample(lines, len(lines))),
+            answer[: number.start()] + odd + answer[number.end() :],
+        )
+    )
+
+
+@pytest.mark.parametrize("path", _cases("facts"))
+def test_a_damaged_answer_is_a_value_or_a_refusal(path: Path) -> None:
+    fact, case = _fact(path)
+    result, chance = _result(case["answer"]), random.Random(path.as_posix().partition("tests/")[2])
+    for _ in range(40):
+        parsed(fact, replace(result, stdout=_damaged(result.stdout, chance)))
 
 
 def _without_case(kind: str, names: Iterator[str] | list[str]) -> list[str]:

@@ -206,6 +206,13 @@ def test_a_hanging_pair_never_ends_and_is_killed(servbadge: Bare) -> None:
     assert ask(servbadge, aborted) == [600, 0]
 
 
+def test_a_pair_that_hangs_with_one_branch_works_with_another(servbadge: Bare) -> None:
+    servbadge.put(**{"fault.pair.0-2": "hang@545", "fault.pair.0-1": "corrupt@53"})
+    assert ask(servbadge, "say([right(0, 2), right(0, 1)])") == [True, True]
+    servbadge.put(**{"fault.pair.0-2": "hang@535"})
+    assert hangs(servbadge, "gpus(4); print('in', flush=True); right(0, 2)") == "in"
+
+
 # NCCL
 
 

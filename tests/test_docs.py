@@ -21,7 +21,8 @@ from rigwright import inventory
 from rigwright.checks import Finding
 from rigwright.fleet import HostReport
 from rigwright.hosts import Host
-from rigwright.report import document
+from rigwright.report import document, prometheus
+from tests import fleet_documents
 from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
@@ -111,6 +112,18 @@ def test_every_json_key_is_described() -> None:
     made = document.document("plan", "r", 0, None, [report])
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert [key for key in _keys(made) if key != "h" and f'"{key}"' not in text] == []
+
+
+def test_every_key_of_a_fleets_report_is_described() -> None:
+    """In backticks, within the paragraph on `fleet`; and every metric in its table, with what its HELP says."""
+    made = fleet_documents.a_fleet(40)
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    paragraph = next(part for part in text.split("\n\n") if part.startswith("`fleet` of"))
+    fleets = [{**host["fleet"], "readings": {}} for host in made["hosts"].values()]
+    assert sorted({key for one in fleets for key in _keys(one) if f"`{key}`" not in paragraph}) == []
+    table = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    assert [name for name, (_, said) in prometheus.FAMILIES.items() if f"| `{name}` | {said} |" not in table] == []
+    assert table.count("| `rigwright_") == len(prometheus.FAMILIES)
 
 
 def test_every_variable_is_described() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -272,6 +273,104 @@ def test_a_newer_file_is_left(path: Path) -> None:
     for write in (True, False):
         with pytest.raises(HistoryError, match="of a newer rigwright"):
             History.open(path, write=write)
+
+
+def _of_the_first_version(path: Path) -> None:
+    """A history as the first version wrote it, with one run."""
+    with History.open(path) as history:
+        history.record(run_of(0, {"os.cpu": "a"}))
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE reading")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+
+
+def test_an_older_file_is_brought_forward(path: Path) -> None:
+    _of_the_first_version(path)
+    with History.open(path) as history:
+        history.record(run_of(1, machine=CARDS))
+        assert [run.id for run in history.runs()] == ["r1", "r0"]
+        seen = history.last("servbadge", "os.cpu")
+        assert seen is not None
+        assert seen.value == "a"
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        assert database.execute("SELECT count(*) FROM reading").fetchone() == (1,)
+    database.close()
+
+
+def test_an_older_file_that_cannot_be_written_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _of_the_first_version(path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with History.open(path, write=False) as history:
+        assert [run.id for run in history.runs()] == ["r0"]
+
+
+# --- readings
+
+
+CARDS = {"gpus": [
+    {"uuid": "GPU-1", "temperature_c": 61, "power_w": 180.5}, {"uuid": "", "temperature_c": 50, "power_w": 1.0},
+    {"uuid": "GPU-2", "temperature_c": None, "power_w": None},
+]}  # fmt: skip
+
+
+def _warm(number: int, celsius: int | None, watts: float | None) -> dict[str, Any]:
+    """A run of now minus so many hours, with a GPU's reading."""
+    at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=number)
+    cards = {"gpus": [{"uuid": "GPU-1", "temperature_c": celsius, "power_w": watts}]}
+    return {**run_of(number, machine=cards), "started": at.isoformat(), "ended": at.isoformat()}
+
+
+def test_only_gpus_that_tell_have_readings(history: History) -> None:
+    history.record({**_warm(0, 1, 1), **{"hosts": run_of(0, machine=CARDS)["hosts"]}})
+    found = history.readings(7, 56)
+    assert list(found) == [("servbadge", "192.0.2.10")]
+    (reading,) = found["servbadge", "192.0.2.10"].pop("GPU-1")
+    assert reading[1:] == (61.0, 180.5)
+    assert found["servbadge", "192.0.2.10"] == {}
+
+
+def test_of_a_span_the_hottest_stands(history: History) -> None:
+    for number, (celsius, watts) in enumerate([(40, 50.0), (90, 40.0), (41, 60.0), (None, 30.0)]):
+        history.record(_warm(number, celsius, watts))
+    rows = history.readings(7, 2)["servbadge", "192.0.2.10"]["GPU-1"]
+    assert [row[1:] for row in rows] == [(41.0, 60.0), (90.0, 50.0)]
+    assert rows[0][0] < rows[1][0]
+    assert [row[1] for row in history.readings(1 / 24, 9)["servbadge", "192.0.2.10"]["GPU-1"]] == [40.0]
+
+
+def test_readings_go_after_a_fortnight(history: History) -> None:
+    for hours in (15 * 24, 13 * 24, 0):
+        history.record(_warm(hours, 40, 50.0))
+    assert len(history.readings(100, 1000)["servbadge", "192.0.2.10"]["GPU-1"]) == 2
+
+
+def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: History) -> None:
+    def report(number: int, days: int, host: str) -> dict[str, Any]:
+        at = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days)).isoformat()
+        made = run_of(number, findings=[FINDING, {**FINDING, "verdict": "pass"}])
+        hosts = {host: made["hosts"]["servbadge"]}
+        return {**made, "command": "fleet.report", "started": at, "ended": at, "hosts": hosts}
+
+    for number, days, host in ((1, 40, "gone"), (2, 30, "servbadge"), (3, 20, "servbadge"), (5, 1, "servbadge")):
+        history.record(report(number, days, host))
+    history.record({**report(4, 25, "servbadge"), "command": "verify"})
+    assert {run.id for run in history.runs()} == {"r1", "r4", "r5"}
+    assert history.run("r5")["hosts"]["servbadge"]["findings"] == [FINDING]
+    assert len(history.run("r4")["hosts"]["servbadge"]["findings"]) == 2
+
+
+def test_the_run_before_of_a_command(history: History) -> None:
+    assert history.previous("verify", "servbadge", "192.0.2.10") is None
+    history.record(run_of(0, findings=[FINDING], status="failed"))
+    history.record({**run_of(1), "command": "plan"})
+    history.record({**run_of(2), "exit_code": 130})
+    found = history.previous("verify", "servbadge", "192.0.2.10")
+    assert found is not None
+    assert (found["run"], found["status"], found["findings"]) == ("r0", "failed", [FINDING])
+    assert found["ended"] == NOON + datetime.timedelta(seconds=2)
+    assert history.previous("verify", "servbadge", "192.0.2.11") is None
 
 
 def test_another_programs_file_is_left(path: Path) -> None:

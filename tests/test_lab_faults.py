@@ -129,6 +129,18 @@ def test_a_host_that_is_off_is_left_as_it_was(badge: Host) -> None:
     assert standing.standing(badge.name) == []
 
 
+def test_peers_hang_with_the_driver_that_is_loaded(badge: Host) -> None:
+    with pytest.raises(UsageError, match="no driver is loaded"):
+        said(badge.name, "peers-hang")
+    hwstate.edit(badge.hw, volatile={"driver.loaded": "545.23.08"})
+    said(badge.name, "peers-hang")
+    kept = hwstate.read(badge.hw, hwstate.NVRAM)
+    assert {key: value for key, value in kept.items() if "0-1" in key} == {"p2p.0-1": "0", "fault.pair.0-1": "hang@545"}
+    assert len(kept) == 12
+    fault.heal(badge.name, "peers-hang", print)
+    assert hwstate.read(badge.hw, hwstate.NVRAM) == {}
+
+
 @pytest.mark.parametrize(("devices", "major"), [("195 nvidia-frontend\n", 240), (" 10 misc\n", 195)])
 def test_device_nodes_never_lead_to_a_real_gpu(devices: str, major: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, int] = {}

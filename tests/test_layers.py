@@ -15,13 +15,13 @@ LAYERS = {
     "compatibility": 5, "transport": 5, "families": 5,
     "choices": 6, "draft": 6, "limitable": 6, "recorded": 6, "offers": 6,
     "peering": 6, "wheels": 12,
-    "resolution": 7, "explain": 7, "power": 7,
+    "resolution": 7, "explain": 7, "power": 7, "lifecycle": 7,
     "operations": 8,
     "checks": 9, "variables": 9,
     "playbook": 10, "drift": 10,
     "plan": 11, "jobs": 11,
-    "hostrun": 12,
-    "apply": 13, "verify": 13, "p2p": 13, "hostreport": 13,
+    "hostrun": 12, "errand": 12,
+    "apply": 13, "verify": 13, "p2p": 13, "programs": 13, "hostreport": 13,
     "crew": 14,
     "orders": 15,
     "fleet": 16,
@@ -32,6 +32,7 @@ LAYERS = {
     "trust": 21, "knowledge": 21, "oneoff": 21,
     "init": 22, "past": 22,
     "survey": 23,
+    "overview": 24,
 }  # fmt: skip
 
 

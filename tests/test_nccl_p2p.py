@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -155,7 +156,7 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             used |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
             used |= {node.module} if isinstance(node, ast.ImportFrom) else set()
-    assert used - own - set(sys.stdlib_module_names) == {"pynvml"}
+    assert used - own - set(sys.stdlib_module_names) == {"pynvml", "torch"}  # beside the program, and of --python
 
 
 def test_the_entry_in_scripts(servbadge: Bare) -> None:
@@ -244,6 +245,12 @@ def test_versions_of_nccl(servbadge: Bare, program: Path, version: str) -> None:
     assert pair(found, 1, 3)["collective"]["without_p2p"]["words"] == [words]
 
 
+def test_how_long_each_tier_took(servbadge: Bare, program: Path) -> None:
+    found = run(servbadge, program, "--quick", "--no-collective", "--pairs", "0-1")
+    assert list(found["tiers_s"]) == ["grant", "own", "bytes"]
+    assert 0 < sum(found["tiers_s"].values()) <= found["seconds"] + 0.1
+
+
 def test_one_gpu(servbadge: Bare, program: Path) -> None:
     servbadge.put(gpu1__absent=1, gpu2__absent=1, gpu3__absent=1)
     found = run(servbadge, program, *QUICK)
@@ -273,6 +280,26 @@ def test_a_hang_ends_and_the_rest_goes_on(servbadge: Bare, program: Path, tmp_pa
     at = told.index(("pair 0-2: NCCL", "hang"))
     assert ("pair 0-2: NCCL", None) in told[:at]
     assert ("pair 2-0: NCCL", None) in told[at:]
+
+
+def test_a_quick_test_does_not_wait_for_every_pair_that_hangs(
+    servbadge: Bare, program: Path, module: Callable[[str], Any]
+) -> None:
+    servbadge.put(**{f"fault.pair.{a}-{b}": "hang" for a in range(4) for b in range(a + 1, 4)})
+    found = run(servbadge, program, "--quick", "--step-timeout-s", "1", code=1)
+    for tier in ("bytes", "collective"):
+        outcomes = [pair[tier]["outcome"] for pair in found["pairs"]]
+        assert (outcomes.count("hang"), outcomes.count("not run")) == (2, 10)
+    assert each(found, "staged", "outcome") == each(found, "collective", "without_p2p", "outcome") == {"ok"}
+    assert (found["all_reduce"]["outcome"], found["all_reduce"]["without_p2p"]["outcome"]) == ("hang", "ok")
+    assert "2 others hang, and this is the quick test" in pair(found, 3, 2)["bytes"]["error"]
+    watch = module("nccl_watch")
+    steps = [watch.step(do, "", f"{do} 0", [], timeout_s=8) for do in ("copy", "send", "own")]
+    for quick, hung, limits in ((True, True, [2, 2, 8]), (True, False, [8, 8, 8]), (False, True, [8, 8, 8])):
+        one = watch.Watch(SimpleNamespace(quick=quick, timeout_s=9), "")
+        one.hung = hung
+        assert [step["timeout_s"] for step in one.hurried(steps, {})] == limits
+        one.close()
 
 
 def test_collectives_that_hang_by_themselves(servbadge: Bare, program: Path) -> None:

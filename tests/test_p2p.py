@@ -19,12 +19,14 @@ import pytest
 from rich.console import Console
 
 from lab.cuda.bare import add_cuda
-from lab.nvml.bare import Bare, bare
+from lab.cuda.wheels import make_wheels
+from lab.nvml.bare import CACHE, Bare, bare
 from lab.rigfile import describe
 from rigwright import catalogue, wheels
 from rigwright.catalogue import nccl
 from rigwright.catalogue.nccl import Wheel
 from rigwright.checks import Finding, p2p
+from rigwright.errors import HostError
 from rigwright.facts import FactStore, pci
 from rigwright.facts import p2p as facts
 from rigwright.facts.p2p import Document
@@ -216,6 +218,19 @@ def test_wheels_of_a_folder(tmp_path: Path) -> None:
         wheels.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
 
 
+def test_wheels_of_the_lab(tmp_path: Path) -> None:
+    stale = tmp_path / "nvidia_cublas_cu12-12.4.5.8-py3-none-manylinux2014_x86_64.whl"
+    with zipfile.ZipFile(stale, "w") as archive:
+        archive.writestr("nvidia/cublas/lib/libcublas.so.MAJOR", b"of an older lab")
+    names = [zipfile.ZipFile(path).namelist() for path in sorted(make_wheels(tmp_path, CACHE).glob("*.whl"))]
+    libraries = [
+        "nvidia/cublas/lib/libcublas.so.12",
+        "nvidia/cudart/lib/libcudart.so.12",
+        "nvidia/nccl/lib/libnccl.so.2",
+    ]
+    assert names == [[one] for one in libraries]
+
+
 def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pip's own index here is a folder: --no-index --find-links, as its configuration may say."""
     index, cache = tmp_path / "index", tmp_path / "cache"
@@ -237,6 +252,37 @@ def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--wheels DIR" in caught.value.todo
     with pytest.raises(wheels.NoWheels, match="cannot be fetched"):
         wheels.fetched({"nvidia-z": Wheel("1.0", 1, "0" * 64)}, said.append, cache)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError(...: [Errno 111] Connection refused')': /x/\n"
+            "ERROR: No matching distribution found for nvidia-x==1.2.3",
+            "no way to the package index ([Errno 111] Connection refused)",
+        ),
+        (
+            "WARNING: Could not fetch URL https://pypi.invalid/x/: connection error: [Errno -2] Name or service not known",
+            "no way to the package index ([Errno -2] Name or service not known)",
+        ),
+        (
+            "Retrying after connection broken by 'ReadTimeoutError(\"read timed out. (15)\")'",
+            "no way to the package index (timed out)",
+        ),
+        ("connection broken by 'something new'", "no way to the package index (connection broken by 'something new')"),
+        ("ERROR: No matching distribution found for nvidia-x==1.2.3", ""),
+    ],
+)
+def test_no_way_to_the_index(said: str, why: str) -> None:
+    assert wheels.unreached(said) == why
+
+
+def test_nowhere_to_keep_wheels(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(wheels.NoWheels, match="wheels cannot be kept here") as caught:
+        wheels.fetched({"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, print, tmp_path / "file" / "below")
+    assert "XDG_CACHE_HOME" in caught.value.todo
 
 
 class Host:
@@ -294,3 +340,13 @@ def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="what came is not what was sent"):
         wheels.copy(Broken(tmp_path / "host"), local, print)  # type: ignore[arg-type]
     assert not list((tmp_path / "host/libraries").glob("*.whl"))
+
+    class Filling(Host):
+        def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+            done = super().run(commands, together=together)
+            full = any("cat >" in word for cmd in commands for word in cmd.argv)
+            return [Result(1, b"", b"cat: write error: No space left on device")] if full else done
+
+    with pytest.raises(HostError, match="No space left on device"):
+        wheels.copy(Filling(tmp_path / "full"), local, print)  # type: ignore[arg-type]
+    assert not list((tmp_path / "full/libraries").iterdir())

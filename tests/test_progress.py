@@ -51,8 +51,8 @@ def forty() -> tuple[Progress, Clock]:
         progress.event(events.StepStarted(name, "Driver installed", ()))
         progress.event(events.OutputLine(name, "Driver installed", "Unpacking libnvidia-compute-535 " + "x" * 200))
     for name in HOSTS[:8]:
-        progress.event(events.Ended(name, "changed", False))
-    progress.event(events.Ended(HOSTS[8], "failed", True))
+        progress.event(events.Ended(name, "done"))
+    progress.event(events.Ended(HOSTS[8], "failed"))
     clock.now += 78
     return progress, clock
 
@@ -70,7 +70,7 @@ def test_forty_hosts_on_a_small_screen() -> None:
 def test_few_that_run_leave_room_for_the_others() -> None:
     progress, clock = forty()
     for name in HOSTS[9:34]:
-        progress.event(events.Ended(name, "changed", False))
+        progress.event(events.Ended(name, "done"))
     clock.now += 3600
     lines = drawn(progress)
     assert lines[0] == "✗ gpu09  failed"

@@ -672,6 +672,7 @@ class Unit:
         self.active: dict[str, str] = {}
         self.started: dict[str, int] = {}
         self.needs_reload = False
+        self.gpus = 4
         self.clock = 0
         self.rounds = 0
 
@@ -685,6 +686,8 @@ class Unit:
             return files.File("file", mode, "root", "root", hashlib.sha256(content).hexdigest(), content)
         if fact.name == "gpu.containers":
             return ()
+        if fact.name == "pci.gpus":
+            return ("a GPU",) * self.gpus
         load = "loaded" if f"/etc/systemd/system/{path}" in self.files else "not-found"
         text = (
             f"LoadState={load}\nActiveState={self.active.get(path, 'inactive')}\nSubState=x\n"
@@ -792,6 +795,21 @@ def test_the_boot_unit_heals_after_a_run_that_died(after: int) -> None:
     host.becomes(WANTED)
     assert host.wants(WANTED) == []
     assert host.works()
+
+
+def test_the_boot_unit_cannot_succeed_without_all_gpus() -> None:
+    """So it is made ready and not started, and a unit that has failed is left so until they are back."""
+    host = Unit()
+    host.gpus = 3
+    host.becomes(WANTED)
+    assert host.wants(WANTED) == []
+    assert host.enabled["gpu-limits.service"] == "enabled"
+    assert "gpu-limits.service" not in host.active
+    assert host.active["gpu-limits.timer"] == "active"
+    host.active["gpu-limits.service"] = "failed"
+    assert host.wants(WANTED) == []
+    host.gpus = 4
+    assert [change.subject for change in host.wants(WANTED)] == ["gpu-limits.service"]
 
 
 def test_the_boot_unit_runs_again_with_other_limits() -> None:

@@ -65,22 +65,23 @@ def test_a_bad_size_is_named(text: str) -> None:
         (["gpu08", "gpu09", "gpu10"], "gpu[08:10]"),
         (["gpu98", "gpu99", "gpu100"], "gpu[98:100]"),
         (["gpu08", "gpu09", "gpu010"], "gpu08, gpu09, gpu010"),
+        (["gpu1", "gpu10", "gpu11", "gpu9"], "gpu1, gpu[9:11]"),
         (["r1n1.lab", "r1n2.lab", "r1n3.lab", "web"], "r1n[1:3].lab, web"),
         (["10.0.0.7", "10.0.0.8", "10.0.0.9"], "10.0.0.[7:9]"),
-        (["c", "b", "a"], "c, b, a"),
-        (["n3", "n2", "n1"], "n3, n2, n1"),
+        (["c", "b", "a"], "a, b, c"),
+        (["n3", "n2", "n1"], "n[1:3]"),
     ],
 )
 def test_many_names_in_a_few_words(names: list[str], words: str) -> None:
     assert patterns.folded(names) == words
     if words:
-        assert [name for part in words.split(", ") for name in patterns.expand(part)] == names
+        assert sorted(name for part in words.split(", ") for name in patterns.expand(part)) == sorted(names)
 
 
 @given(st.lists(st.from_regex(r"[a-z]{0,2}[0-9]{1,3}[a-z]?", fullmatch=True), max_size=30))
 def test_names_come_back_from_their_few_words(names: list[str]) -> None:
     words = patterns.folded(names)
-    assert [name for part in words.split(", ") if part for name in patterns.expand(part)] == names
+    assert sorted(name for part in words.split(", ") if part for name in patterns.expand(part)) == sorted(names)
 
 
 @pytest.fixture
@@ -278,3 +279,26 @@ def test_where_no_state_can_be_kept_nothing_is_begun(
     assert code == 1
     assert "could not be gone on with" in made["error"]["found"]
     assert gpus.made == []
+
+
+def test_a_host_that_left_the_inventory_is_named(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus.broken = {"gpu01"}
+    provision(gpus, capsys, serial="1")
+    file = Path(gpus.inventory)
+    file.write_text(file.read_text().replace("    gpu07:\n", ""))
+    code, _, made = provision(gpus, capsys, **RESUME)
+    assert code == 1
+    assert made["error"]["found"].startswith(f"{file} has no gpu07 any more")
+
+
+def test_a_new_rollout_of_the_same_hosts_takes_the_place_of_the_old(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus.broken = {"gpu01"}
+    provision(gpus, capsys, serial="1")
+    provision(gpus, capsys, serial="2", host="gpu01,gpu02")
+    gpus.broken = set()
+    assert provision(gpus, capsys, serial="1")[0] == 0
+    assert rollout.stopped().host == "gpu01,gpu02"
+    assert provision(gpus, capsys, serial="1", host="gpu01,gpu02")[0] == 0
+    assert "no rollout was stopped" in provision(gpus, capsys, resume=True)[1]

@@ -7,10 +7,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab import image
+from lab import image, night
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -136,3 +137,38 @@ def test_locks_have_every_dependency_with_hashes() -> None:
         assert "://" not in text
         for entry in re.split(r"\n(?=[a-z])", text)[1:]:
             assert "--hash=sha256:" in entry, entry.splitlines()[0]
+
+
+def _night(outcome: str, gb_s: float | None, **host: Any) -> dict[str, Any]:
+    """What a run's document says of one host with two GPUs, as far as the demo shows it."""
+    sent = {"outcome": outcome, "gb_s": gb_s, "transport": "P2P/direct pointer"}
+    total = {"outcome": outcome, "busbw_gb_s": gb_s, "without_p2p": {"outcome": "ok", "busbw_gb_s": 11.32}}
+    pair, other = {"bytes": sent, "collective": sent}, {"bytes": sent, "collective": {**sent, "transport": None}}
+    rows = [{"gpus": 1, "speed_up": 1.0}, {"gpus": 2, "speed_up": 1.725}] if gb_s else []
+    return {"p2p": {"versions": {"driver": "5"}, "pairs": [pair, other], "all_reduce": total, "scaling": rows}, **host}
+
+
+def test_the_demo_concludes_nothing_it_shows_what_was_measured() -> None:
+    iommu = {"check": "iommu.passes", "seen": "on, identity"}
+    found = night.rows(_night("hang", None, findings=[]), _night("ok", 20.457, findings=[iommu]))
+    assert [row[1:] for row in found] == [
+        ("5", "5"),
+        ("-", "on, identity"),
+        ("2 of 2 hang", "2 of 2 right, 20.5 GB/s"),
+        ("2 of 2 hang", "2 of 2 right, 20.5 GB/s"),
+        ("P2P/direct pointer", "P2P/direct pointer"),
+        ("hang", "right, 20.5 GB/s on the bus"),
+        ("right, 11.3 GB/s on the bus", "right, 11.3 GB/s on the bus"),
+        ("-", "2 GPUs do 1.73 times one"),
+    ]
+    assert max(map(len, night.table(found).splitlines())) <= 80
+
+
+def test_the_demo_of_a_night_proves_no_cause() -> None:
+    text = " ".join((SCRIPTS / "demo").read_text(encoding="utf-8").split())
+    assert "no proof that driver 545 was the cause" in text
+    assert _run(SCRIPTS / "demo", "rig-3091").returncode == 1
+    assert "servbadge, rig-3090" in _run(SCRIPTS / "demo", "rig-3091").stderr
+    for rig in ("servbadge", "rig-3090"):
+        assert f"lab.up --rig {rig}" in text
+        assert (ROOT / "lab" / "rigs" / f"{rig}.yml").exists()

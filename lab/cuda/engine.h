@@ -18,6 +18,7 @@
  *                 =corrupt     it ends, with wrong bytes
  *                 =refuse      no peer access, though NVML grants it; NCCL goes through SHM
  *                 =slow:F      the direct path is F times slower
+ *                 hang@545     each of the first three also while a driver of that branch is loaded, and else not
  *   gpuN.fault=CODE            lost: a new context gets 999, one that is there 719
  *   gpuN.fault.open=CODE       lost before this process: CUDA does not count it
  *   fault.cuda.init=CODE       cuInit fails so (999)

@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from lab.cuda.build import LIBRARIES, build
+from lab.cuda.build import build
 from rigwright.catalogue import nccl
 
 PARTS = {"nccl": "nvidia-nccl-cu12", "cudart": "nvidia-cuda-runtime-cu12", "cublas": "nvidia-cublas-cu12"}
@@ -21,15 +21,23 @@ def make_wheels(out: Path, cache: Path) -> Path:
         stem = package.replace("-", "_")
         version = wanted[package].version
         target = out / f"{stem}-{version}-py3-none-manylinux2014_x86_64.whl"
-        if target.exists():
-            continue
         numbers = f"{VERSIONS[name]}.8" if name == "cublas" else VERSIONS[name]
         with tempfile.TemporaryDirectory() as work:
             made = build(name, numbers, Path(work), cache)
-            folder = f"nvidia/{name}/lib"
+            soname = next(path.name for path in Path(work).iterdir() if path.is_symlink())
+            entry = zipfile.ZipInfo(f"nvidia/{name}/lib/{soname}", (2026, 1, 1, 0, 0, 0))
+            if _holds(target, entry.filename, made.read_bytes()):
+                continue
             fresh = out / f".{stem}.new"
             with zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as archive:
-                entry = zipfile.ZipInfo(f"{folder}/{LIBRARIES[name].soname}", (2026, 1, 1, 0, 0, 0))
                 archive.writestr(entry, made.read_bytes(), zipfile.ZIP_DEFLATED)
             fresh.replace(target)
     return out
+
+
+def _holds(wheel: Path, name: str, content: bytes) -> bool:
+    """Whether a wheel is there and holds that file, and no other."""
+    if not wheel.exists():
+        return False
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist() == [name] and archive.read(name) == content

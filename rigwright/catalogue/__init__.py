@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rigwright.catalogue.devices import devices, disagreements, unlisted
 from rigwright.catalogue.devices import version as devices_version
+from rigwright.catalogue.distributions import Distribution, distribution_source, distributions
 from rigwright.catalogue.drivers import (
     Branch,
     CudaRepository,
@@ -12,6 +13,7 @@ from rigwright.catalogue.drivers import (
     branch_source,
     branches,
     cuda_repository,
+    dropped_source,
     family_minimum,
     open_module_from,
     toolkit_source,
@@ -29,6 +31,7 @@ __all__ = [
     "FOLDER",
     "Branch",
     "CudaRepository",
+    "Distribution",
     "Model",
     "Rig",
     "Symptom",
@@ -42,6 +45,9 @@ __all__ = [
     "devices",
     "devices_version",
     "disagreements",
+    "distribution_source",
+    "distributions",
+    "dropped_source",
     "family_minimum",
     "gpu_keys",
     "model",

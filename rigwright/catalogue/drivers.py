@@ -121,3 +121,8 @@ def family_minimum(toolkit: str) -> str:
 def toolkit_source() -> str:
     """Where the toolkits' drivers are from."""
     return _cuda().sources["shipped_driver"]
+
+
+def dropped_source() -> str:
+    """Where it is from that toolkits have no code for an architecture any more."""
+    return _cuda().sources["dropped"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.checks import Finding, Verdict, of_symptom
-from rigwright.facts import Facts, Unavailable, driver, grub, history, log, pci
+from rigwright.facts import Facts, driver, grub, history, log, pci
 from rigwright.facts import apt as dpkg
 from rigwright.facts import kernel as kernels
 from rigwright.facts import os as system
@@ -17,12 +17,18 @@ from rigwright.wanted import Driver
 
 
 def loaded(facts: Facts, *, wanted: Driver | None = None) -> Iterator[Finding]:
-    """The driver is loaded and has the GPUs (`wanted`: the one that should be); where it is not, why: none is installed, none is built for this kernel, Secure Boot
-    refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
+    """The driver is loaded, of the branch that is wanted, and has the GPUs; where it is not, why: none is installed, none is
+    built for this kernel, Secure Boot refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
     release, version, bus = facts.all(system.running_kernel, driver.loaded_version, pci.gpus)
     others = sorted({one.driver for one in bus if one.driver not in ("", "nvidia")})
     if version and not others:
-        yield Finding("driver.loaded", "driver", "pass", f"{version} has {len(bus)} GPUs")
+        seen = f"{version} has {len(bus)} GPUs"
+        if wanted and not version.startswith(f"{wanted.branch}."):
+            cause = "another branch is loaded than the one that was chosen for this host"
+            branch = f"driver {wanted.branch}"
+            yield Finding("driver.loaded", "driver", "fail", seen, branch, cause, "invoke provision", "inventory")
+        else:
+            yield Finding("driver.loaded", "driver", "pass", seen)
         return
     built, packages = facts.all(kernels.module_version(release, "nvidia"), dpkg.matching(*_PACKAGES))
     installed = built or any(one.installed for one in packages.values())
@@ -159,11 +165,11 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
 def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """unattended-upgrades leaves every package of the pin alone, by what apt's whole configuration comes to.
 
-    Unknown while there is no pin.
+    Without a pin there is nothing to leave alone.
     """
     found = pinned(facts, driver)
     if found is None:
-        raise Unavailable("known when the driver is pinned")
+        return
     patterns = facts(dpkg.unattended_blocked)
     free = sorted(name for name in found.closure if not any(_begins(pattern, name) for pattern in patterns))
     yield Finding(

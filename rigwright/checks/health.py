@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from rigwright import catalogue
@@ -102,10 +102,9 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
             for other in loaded
             if other is not one and kinds.get(other.bus_id) == kinds.get(one.bus_id)
         ]
-        found = _hotter(one, now, (earlier.loaded_c or {}).get(one.uuid) if earlier else None, peers, slots)
-        told += found is not None
-        if found:
-            yield found
+        found = [*_hotter(one, now, (earlier.loaded_c or {}).get(one.uuid) if earlier else None, peers, slots)]
+        told += len(found)
+        yield from found
     if not told:
         warmth = [one.temperature_c or 0 for one in loaded]
         yield Finding(
@@ -113,18 +112,17 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
         )
 
 
-def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Finding | None:
+def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
     at = place(one.bus_id, slots)
-    if one.memory_c is not None and one.memory_most_c is not None and one.memory_c >= one.memory_most_c:
-        wanted = f"below {one.memory_most_c} C"
-        return of_symptom("thermal.memory", "health.heat", at, f"its memory is at {one.memory_c} C", wanted, "host")
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its past", f"about {past:g} C"
-        return of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
-    if peers and now >= median(peers) + HOTTER_C:
+        yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
+    elif peers and now >= median(peers) + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
-        return of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
-    return None
+        yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
+    if one.memory_c is not None and one.memory_most_c is not None and one.memory_c >= one.memory_most_c:
+        wanted = f"below {one.memory_most_c} C"
+        yield of_symptom("thermal.memory", "health.heat", at, f"its memory is at {one.memory_c} C", wanted, "host")
 
 
 def loaded_c(gpus: tuple[Health, ...]) -> dict[str, float]:
@@ -135,17 +133,31 @@ def loaded_c(gpus: tuple[Health, ...]) -> dict[str, float]:
 
 def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The driver has written no error (Xid) into the kernel's log since the boot; each that it has is told once, with how often.
+    So are fatal errors of NVSwitches (SXid).
 
     What happened is a warning; whether the GPU still suffers from it the other checks say. A program's own mistakes are
     information."""
-    found: dict[tuple[str, int], list[str]] = {}
-    for line in log.xids(facts(log.kernel)):
-        found.setdefault((line.bus_id, line.code), []).append(line.text)
+    lines = facts(log.kernel)
+    found, switches = _counted(log.xids(lines)), _counted(log.fatal_sxids(lines))
     for (bus_id, code), texts in found.items():
-        seen = f"{len(texts)} x Xid {code} since boot: {texts[-1].partition('): ')[2][:110]}"
-        yield _xid(place(bus_id, slots), bus_id, code, seen, texts[-1])
-    if not found:
+        yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
+    for (bus_id, code), texts in switches.items():
+        seen, at = _seen("SXid", code, texts), f"NVSwitch {bus_id}"
+        yield of_symptom("fm.sxid_fatal", "health.xids", at, seen, "none", "host", verdict="warn")
+    if not found and not switches:
         yield Finding("health.xids", "Xids", "pass", "none since boot")
+
+
+def _counted(lines: Iterable[log.XidLine]) -> dict[tuple[str, int], list[str]]:
+    """The texts of each place and code, in the order of their first."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for line in lines:
+        found.setdefault((line.bus_id, line.code), []).append(line.text)
+    return found
+
+
+def _seen(kind: str, code: int, texts: list[str]) -> str:
+    return f"{len(texts)} x {kind} {code} since boot: {texts[-1].partition('): ')[2][:110]}"
 
 
 def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -14,18 +14,22 @@ from rigwright.typed import BusId
 
 
 def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """As many NVLinks of every GPU are up as the rig gives its position; without a rig, all of a GPU's or none (no bridge)."""
+    """As many NVLinks of every GPU are up as the rig gives its position; without a rig, all of a GPU's or none (no bridge).
+
+    Links to a position whose GPU is not there are left to gpu.present.
+    """
     links, seen, bus = facts.all(health.nvlinks, gpu.gpus, pci.gpus)
     ids = {one.bus_id: one.device_id for one in bus}
     where = {one.index: one.bus_id for one in seen}
     fine: Counter[int] = Counter()
     wrong = False
+    there = {(slots or {}).get(one.bus_id, "") for one in bus}
     for one in links:
         bus_id = where.get(one.index, "")
         if one.up is None:
             yield Finding("nvlink.up", place(bus_id, slots), "info", "MIG is on, and then no NVLink is told")
             continue
-        most = _wanted(rig, (slots or {}).get(BusId(bus_id), ""), ids.get(bus_id, ""))
+        most = _wanted(rig, (slots or {}).get(BusId(bus_id), ""), ids.get(bus_id, ""), there)
         least = most if most is not None else len(one.up) if any(one.up) else 0
         if sum(one.up) < least:
             wrong = True
@@ -48,8 +52,8 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
         yield Finding("nvlink.up", "NVLinks", "pass", "none")
 
 
-def _wanted(rig: Rig | None, position: str, device_id: str) -> int | None:
-    """The links of a position by the rig; None where nobody knows the position, or the rig."""
+def _wanted(rig: Rig | None, position: str, device_id: str, there: Collection[str]) -> int | None:
+    """The links of a position by the rig to positions that have a GPU; None where nobody knows the position, or the rig."""
     if rig is None:
         return None
     if rig.nvswitches:
@@ -58,4 +62,4 @@ def _wanted(rig: Rig | None, position: str, device_id: str) -> int | None:
     if position not in rig.gpus:
         every = {sum(links for a, b, links in rig.pairs if name in (a, b)) for name in rig.gpus}
         return every.pop() if len(every) == 1 else None
-    return sum(links for a, b, links in rig.pairs if position in (a, b))
+    return sum(links for a, b, links in rig.pairs if position in (a, b) and {a, b} <= {*there})

@@ -104,6 +104,13 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
         return fact.parse(result)
     except (Unavailable, Unreadable) as reason:
         return reason
-    except (ValueError, IndexError, KeyError) as error:
+    except (
+        ValueError,
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+    ) as error:  # JSON of another shape
         first = result.text.strip().splitlines()[:1] or [result.error_text]
         return Unreadable(f"{fact.name}: cannot read {first[0][:120]!r} ({error})")

@@ -99,8 +99,8 @@ class Move:
 
 
 def moves(text: str) -> tuple[Move, ...]:
-    """The Inst and Remv lines of `apt-get -s`."""
-    found = re.findall(r"^(Inst|Remv) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
+    """The Inst, Remv and Purg lines of `apt-get -s`."""
+    found = re.findall(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
     return tuple(
         Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in found
     )
@@ -176,7 +176,7 @@ for file in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lo
   inode=$(stat -c %i "$file" 2>/dev/null) || continue
   awk -v inode=":$inode$" '$2 != "->" && $6 ~ inode {print $5}' /proc/locks
 done | sort -un | while read pid; do
-  [ -r "/proc/$pid/cmdline" ] && printf '%s %s\\n' "$pid" "$(tr '\\0' ' ' <"/proc/$pid/cmdline" | cut -c1-80)"
+  [ -r "/proc/$pid/cmdline" ] && printf '%s %s\\n' "$pid" "$(tr '\\0\\n' '  ' <"/proc/$pid/cmdline" | cut -c1-80)"
 done; :
 """
 """Shell text that prints `PID COMMAND` of everyone who holds dpkg's or apt's locks."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu import answered
+from rigwright.facts.gpu import answered, number
 from rigwright.shell import Result, script
 
 
@@ -37,6 +37,8 @@ class Card:
     device_id: str = ""
     subsystem_id: str = ""
     memory_mib: int | None = None
+    memory_used_mib: int | None = None
+    utilization_percent: int | None = None
     bar1_mib: int | None = None
     width: int | None = None
     width_max: int | None = None
@@ -75,7 +77,7 @@ class Card:
     unread: tuple[str, ...] = ()
 
 
-_NONE = ("", "N/A", "None", "Requested functionality has been deprecated")
+_NONE = ("", "N/A", "None", "Not Found", "Function Not Found", "Requested functionality has been deprecated")
 _BRACKETS = re.compile(r"[\[\]]")
 _LOST = ("GPU is lost", "GPU requires reset")
 
@@ -94,7 +96,7 @@ class _Reading:
             word = _BRACKETS.sub("", (self.gpu.findtext(path) or "").strip())
             if word in _NONE or word.startswith("Not Supported"):
                 continue
-            if word in ("Unknown Error", "ERR!", "Insufficient Permissions", *_LOST):
+            if word in ("Unknown Error", "ERR!", "Insufficient Permissions", "Uninitialized", *_LOST):
                 self.unread.append(f"{path.rpartition('/')[2]}: {word}")
                 self.lost = self.lost or (word if word in _LOST else "")
                 continue
@@ -102,9 +104,16 @@ class _Reading:
         return None
 
     def number(self, *paths: str) -> float | None:
-        """A number without its unit. Raises ValueError for a text that is none."""
+        """A number without its unit. Raises ValueError for a text that is none, endless ones among them."""
         word = self.text(*paths)
-        return None if word is None else float(word.split()[0].removesuffix("x"))
+        return None if word is None else number(word.split()[0].removesuffix("x"))
+
+    def digits(self, path: str) -> str:
+        """Eight hexadecimal digits, in small letters; "" for none. Raises ValueError for another text."""
+        word = self.text(path)
+        if word is not None and not re.fullmatch(r"(0x)?[0-9A-Fa-f]{8}", word):
+            raise ValueError(f"{path}: {word}")
+        return (word or "")[-8:].lower()
 
     def whole(self, *paths: str) -> int | None:
         """The same, as a whole number."""
@@ -144,7 +153,6 @@ def _card(gpu: ElementTree.Element) -> Card:
     one = _Reading(gpu)
     power = "gpu_power_readings" if gpu.find("gpu_power_readings") is not None else "power_readings"
     watts = {key: one.number(f"{power}/{key}_power_limit") for key in ("default", "min", "max")}
-    ids = one.text("pci/pci_device_id"), one.text("pci/pci_sub_system_id")
     identity = one.text("uuid") or "", one.text("product_name") or ""
     found = Card(
         gpu.attrib["id"].lower()[-12:],
@@ -152,9 +160,11 @@ def _card(gpu: ElementTree.Element) -> Card:
         serial=one.text("serial"),
         vbios=one.text("vbios_version"),
         part_number=one.text("board_part_number", "gpu_part_number"),
-        device_id=(ids[0] or "").removeprefix("0x")[:4].lower(),
-        subsystem_id=(ids[1] or "").removeprefix("0x").lower(),
+        device_id=one.digits("pci/pci_device_id")[:4],
+        subsystem_id=one.digits("pci/pci_sub_system_id"),
         memory_mib=one.whole("fb_memory_usage/total"),
+        memory_used_mib=one.whole("fb_memory_usage/used"),
+        utilization_percent=one.whole("utilization/gpu_util"),
         bar1_mib=one.whole("bar1_memory_usage/total"),
         width=one.whole(f"{_LINK}/link_widths/current_link_width"),
         width_max=one.whole(f"{_LINK}/link_widths/max_link_width"),
@@ -183,7 +193,7 @@ def _card(gpu: ElementTree.Element) -> Card:
         ecc_ever=one.errors("ecc_errors/aggregate"),
         retired_single_bit=one.whole(f"{_PAGES}/multiple_single_bit_retirement/retired_count"),
         retired_double_bit=one.whole(f"{_PAGES}/double_bit_retirement/retired_count"),
-        retirement_pending=one.yes(f"{_PAGES}/pending_retirement"),
+        retirement_pending=one.yes(f"{_PAGES}/pending_retirement", f"{_PAGES}/pending_blacklist"),
         remapped_corrected=one.whole(f"{_ROWS}/remapped_row_corr"),
         remapped_uncorrected=one.whole(f"{_ROWS}/remapped_row_unc"),
         remap_pending=one.yes(f"{_ROWS}/remapped_row_pending"),

@@ -67,12 +67,26 @@ def answered(result: Result) -> str:
     return text
 
 
-_NONE = ("[N/A]", "N/A", "[Not Supported]", "[Requested functionality has been deprecated]")
+_NONE = (
+    "[N/A]",
+    "N/A",
+    "[Not Supported]",
+    "[Not Found]",
+    "[Function Not Found]",
+    "[Requested functionality has been deprecated]",
+)
 _BROKEN = ("ERR!", "[GPU is lost]", "[Unknown Error]", "[GPU requires reset]", "[Insufficient Permissions]")
 
 
+def number(word: str) -> float:
+    """A number as nvidia-smi writes them, without its unit. Raises ValueError for all else, nan and inf too."""
+    if not re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,12})?", word):
+        raise ValueError(f"{word[:40]!r} is no number")
+    return float(word)
+
+
 def _number(word: str) -> float | None:
-    return None if word in _NONE else float(word)
+    return None if word in _NONE else number(word)
 
 
 def _pair(memory: str, graphics: str) -> ClockPair | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree import ElementTree
 
-from rigwright.facts import Fact, Unreadable
+from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.gpu import answered
 from rigwright.shell import Result, command, script
 
@@ -40,9 +40,11 @@ class Health:
     broken: tuple[str, ...] = ()
 
 
-_NONE = re.compile(r"\[?(N/A|Not Supported|Requested functionality has been deprecated|None)\]?")
+_NONE = re.compile(
+    r"\[?(N/A|Not Supported|(?:Function )?Not Found|Requested functionality has been deprecated|None)\]?"
+)
 _BROKEN = re.compile(
-    r"ERR!|\[?(Unknown Error|GPU is lost\.?|GPU requires reset\.?|Insufficient Permissions|GPU access blocked)\]?"
+    r"ERR!|\[?(Unknown Error|GPU is lost\.?|GPU requires reset\.?|Insufficient Permissions|GPU access blocked|Uninitialized)\]?"
 )
 _BRAKES = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 
@@ -134,6 +136,8 @@ _RETIRED = ("multiple_single_bit_retirement", "double_bit_retirement")
 
 def _gpus(result: Result) -> tuple[Health, ...]:
     text = answered(result)
+    if "<" not in text:
+        raise Unavailable(f"nvidia-smi says: {(text.splitlines() or ['nothing'])[0]}")
     if "<!ENTITY" in text:
         raise Unreadable("nvidia-smi -q -x: XML that defines entities, which NVIDIA's does not")
     try:

@@ -40,6 +40,7 @@ class XidLine:
     text: str
 
 
+_FATAL_SXID = re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal\b")
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.([0-9a-fA-F]))?\): (\d+)")
 
 
@@ -50,4 +51,12 @@ def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
         XidLine(f"{match[1].lower()[-10:]}.{match[2] or 0}", int(match[3]), line[match.start() :])
         for match, line in found
         if match
+    )
+
+
+def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
+    """The fatal errors of NVSwitches among the kernel's lines, in order."""
+    found = ((_FATAL_SXID.search(line), line) for line in lines)
+    return tuple(
+        XidLine(match[1].lower()[-12:], int(match[2]), line[match.start() :]) for match, line in found if match
     )

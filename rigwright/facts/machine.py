@@ -58,7 +58,10 @@ def _machine(result: Result) -> Machine:
 
 def _nodes(text: str) -> list[dict[str, Any]]:
     """lshw's nodes; its older versions leave the brackets out."""
-    found = json.loads(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
+    try:
+        found = json.loads(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
+    except json.JSONDecodeError as error:
+        raise ValueError(f"lshw -json: cut short or damaged, {error}") from None
     if not isinstance(found, list) or not all(isinstance(node, dict) for node in found):
         raise ValueError("lshw's answer is no list of nodes")
     return found

@@ -196,6 +196,7 @@ class Document:
     notes: tuple[str, ...]
     errors: tuple[Mistake, ...]
     left_behind: tuple[int, ...]
+    tiers_s: dict[str, float] = field(default_factory=dict)
 
 
 _RENAMED = {"from": "start", "to": "end"}
@@ -208,7 +209,7 @@ def read(text: str) -> Document:
         given = json.loads(text)
         if not isinstance(given, dict):
             raise ValueError("no JSON object")
-        found: Document = convert(_harmless(given), Document, "the test's document", "")
+        found: Document = convert(harmless(given), Document, "the test's document", "")
     except InputError as error:
         raise ValueError(str(error).replace("\n  wanted:", ", not")) from None
     except KeyError as key:
@@ -224,15 +225,15 @@ def read(text: str) -> Document:
     return found
 
 
-def _harmless(value: Any) -> Any:
-    """The value with `from` and `to` renamed, and without a character that would steer a terminal."""
+def harmless(value: Any) -> Any:
+    """A value from JSON with `from` and `to` renamed, and without a character that would steer a terminal."""
     if isinstance(value, str):
         return "".join(one if one.isprintable() or one == "\n" else "?" for one in value)
     if isinstance(value, list):
-        return [_harmless(item) for item in value]
+        return [harmless(item) for item in value]
     if isinstance(value, Mapping):
         pair = "from" in value and "grant" in value
-        return {(_RENAMED.get(key, key) if pair else str(key)): _harmless(item) for key, item in value.items()}
+        return {(_RENAMED.get(key, key) if pair else str(key)): harmless(item) for key, item in value.items()}
     return value
 
 
@@ -265,7 +266,7 @@ def _settings(result: Result) -> tuple[Setting, ...]:
         if text.lstrip().startswith("#"):
             continue
         for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", text):
-            found.append(Setting(name, _harmless(value), _harmless(path)))
+            found.append(Setting(name, harmless(value), harmless(path)))
     return tuple(found)
 
 

@@ -122,7 +122,10 @@ _SOURCE_VALID_AND_REDIRECT = 0b101
 
 def _redirects(text: str) -> bool | None:
     """What the ACS control of an extended configuration space (from byte 256 on) says; None without one, or for nobody but root."""
-    space = zlib.decompressobj(31).decompress(base64.b64decode(text), 4096)
+    try:
+        space = zlib.decompressobj(31).decompress(base64.b64decode(text), 4096)
+    except zlib.error as error:
+        raise ValueError(f"a configuration space that came damaged: {error}") from None
     at, left = 0, 64
     while left and at + 8 <= len(space):
         (header,) = struct.unpack_from("<I", space, at)

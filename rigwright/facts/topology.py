@@ -82,7 +82,7 @@ _COUNTER = re.compile(r"(\d+): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d+)")
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
     status, _, rest = result.text.partition("--- peers\n")
     peers, _, counters = rest.partition("--- errors\n")
-    if result.code != 0 and "GPU 0" not in status:
+    if not _GPU_LINE.search(status) and (result.code != 0 or status.startswith("No devices")):
         raise Unavailable(f"nvidia-smi says: {(answered(result).splitlines() or ['nothing'])[0]}")
     to = {key: value.lower()[-12:] for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
     errors: dict[tuple[str, int], int] = {}

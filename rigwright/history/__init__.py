@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.errors import HistoryError, UsageError
-from rigwright.history import recording, schema
+from rigwright.history import readings, recording, schema
 from rigwright.history.differences import compared
+from rigwright.history.readings import Reading
 from rigwright.history.schema import file, set_aside
 
 __all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
@@ -104,7 +105,8 @@ class History:
         oldest = ended - recording.kept_days() * 86400
         with self._writing() as database:
             recording.run(database, document, started, ended)
-            recording.prune(database, oldest)
+            recording.prune(database, oldest, ended - readings.KEPT_DAYS * 86400)
+            readings.prune(database, ended)
         with schema.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
@@ -159,6 +161,23 @@ class History:
             (run,),
         )
         return tuple(HostSummary(*row) for row in rows)
+
+    def previous(self, command: str, host: str, address: str) -> dict[str, Any] | None:
+        """What the newest run of a command that was not interrupted knew of a host, as `run` has it, with that `run`'s id and when
+        it `ended` (UTC); None where there is none."""
+        with schema.named(self.path):
+            row = self._database.execute(
+                "SELECT run.id, ended, host.id FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host"
+                " WHERE command = ? AND exit_code != 130 AND name = ? AND address = ? ORDER BY started DESC, run.id DESC LIMIT 1",
+                (command, host, address),
+            ).fetchone()
+            return {**self._outcome(row[0], row[2]), "run": row[0], "ended": _time(row[1])} if row else None
+
+    def readings(self, days: float, spans: int) -> dict[tuple[str, str], dict[str, list[Reading]]]:
+        """By (name, address) of the host and UUID of the GPU how warm it was and what it drew of late; see readings.since."""
+        now = time.time()
+        with schema.named(self.path):
+            return readings.since(self._database, now - days * 86400, now, spans)
 
     def run(self, id: str) -> dict[str, Any]:
         """A run as the JSON document has it, without events and facts, only with the steps that were not simply as wanted.

@@ -11,9 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rigwright.errors import UsageError
+from rigwright.history import readings
 
 KEPT_DAYS = 400
 """How long runs and former values are kept, unless RIGWRIGHT_HISTORY_DAYS says otherwise: a year and a month."""
+
+BY_THE_CLOCK = "fleet.report"
+"""A command that may run every few minutes: what passed is not kept of it, and its runs go with the readings."""
 
 LARGEST = 1 << 16
 """A value over so many characters of JSON is not kept: no fact that is worth it is that long, and a host may say anything."""
@@ -45,8 +49,11 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
     )  # fmt: skip
     for name, one in document["hosts"].items():
         host = _host(database, _text(name), _text(one.get("address") or name))
+        if document["command"] == BY_THE_CLOCK:
+            one = {**one, "findings": [finding for finding in one["findings"] if finding["verdict"] != "pass"]}
         _outcome(database, id, host, one)
         _facts(database, id, host, one["kept"], ended)
+        readings.record(database, host, one.get("machine"), ended)
 
 
 def _host(database: sqlite3.Connection, name: str, address: str) -> int:
@@ -90,15 +97,19 @@ def _facts(database: sqlite3.Connection, run: str, host: int, facts: Mapping[str
             _insert(database, "fact", None, host, name, text, seen, seen, run)
 
 
-def prune(database: sqlite3.Connection, before: float) -> None:
-    """Runs that began before a time are gone, but for the newest of each host; so are values that were last seen before it
-    and are not the last; and what nothing refers to any more."""
-    database.execute(
-        "DELETE FROM run WHERE started < ? AND id NOT IN (SELECT (SELECT run.id FROM outcome JOIN run ON run.id = run"
-        " WHERE outcome.host = host.id ORDER BY started DESC LIMIT 1) FROM host WHERE host.id IN (SELECT host FROM outcome))",
-        (before,),
-    )
-    if database.execute("SELECT changes()").fetchone()[0]:
+def prune(database: sqlite3.Connection, before: float, reports_before: float) -> None:
+    """Runs that began before a time are gone, but for the newest of each host, and reports that began before another, but for
+    the newest report of each host; so are values that were last seen before it and are not the last; and what nothing refers
+    to any more."""
+    gone = 0
+    for command, time in (("%", before), (BY_THE_CLOCK, reports_before)):
+        database.execute(
+            "DELETE FROM run WHERE command LIKE ? AND started < ? AND id NOT IN (SELECT ifnull((SELECT run.id FROM outcome"
+            " JOIN run ON run.id = run WHERE outcome.host = host.id AND command LIKE ? ORDER BY started DESC LIMIT 1), '') FROM host)",
+            (command, time, command),
+        )
+        gone += int(database.execute("SELECT changes()").fetchone()[0])
+    if gone:
         database.execute("DELETE FROM saying WHERE id NOT IN (SELECT saying FROM finding)")
     database.execute(
         "DELETE FROM fact WHERE last_seen < ? AND id NOT IN (SELECT max(id) FROM fact GROUP BY host, name)", (before,)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rigwright.errors import HistoryError
+from rigwright.history import readings
 
 BUSY_S = 10.0
 APPLICATION = 0x72696777  # "rigw"; stands in the file's header
@@ -38,6 +39,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
            first_seen REAL NOT NULL, last_seen REAL NOT NULL, run TEXT NOT NULL)""",
         "CREATE INDEX fact_name ON fact (host, name, id)",
     ),
+    (readings.TABLE,),
 )
 """What takes the file from each version to the next, one transaction each. A `saying` is a finding as JSON, kept once
 however many runs say it, under a number made from its text; `outcome.steps` counts all steps, `step` holds those that were not simply as wanted."""
@@ -100,9 +102,11 @@ def connect(path: Path, write: bool) -> sqlite3.Connection:
             _made(path)
         elif not path.exists():
             raise HistoryError(str(path), "there is no history yet", "a run that it has recorded", "invoke verify")
-        database = _opened(path, "rw" if write or os.access(path, os.W_OK) else "ro")
+        mode = "rw" if write or os.access(path, os.W_OK) else "ro"
+        database = _opened(path, mode)
         try:
-            _migrate(database, path)
+            if mode == "rw" or not 0 < _version(database, path) < VERSION:  # an older file is read as it stands
+                _migrate(database, path)
             database.execute("PRAGMA foreign_keys = ON")
         except BaseException:
             database.close()

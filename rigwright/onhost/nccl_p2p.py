@@ -18,7 +18,7 @@ killed and becomes a result, and the rest goes on. Nothing of the caller's NCCL 
 Exit status: 0 all that was tried is right, 1 something is not (wrong data, a hang, an error), 2 it could not run (no
 library, no GPU, wrong usage). docs/nccl_p2p.md says what every key of the document means:
 
-    {"schema": 1, "quick", "outcome": "ok" | "failed" | "could not run", "started", "seconds",
+    {"schema": 1, "quick", "outcome": "ok" | "failed" | "could not run", "started", "seconds", "tiers_s",
      "versions": {"driver", "cuda_driver", "cuda_runtime", "nccl"}, "libraries": {name: path},
      "counts": {"nvml", "cuda"}, "gpus": [{"index", "cuda_device", "bus_id", "uuid", "name", "compute_capability",
      "compute_mode", "mig", "processes", "own": RESULT}],

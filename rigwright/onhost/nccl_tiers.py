@@ -26,6 +26,7 @@ class Examination:
             "outcome": "ok",
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seconds": None,
+            "tiers_s": {},
             "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
             "libraries": {},
             "counts": {"nvml": None, "cuda": None},
@@ -42,15 +43,23 @@ class Examination:
 
     def run(self):
         self.warn_of_leftovers()
-        if not self.look():
+        if not self.timed("grant", self.look):
             return
-        self.own_memory()
-        self.grant()
-        self.bytes()
+        self.timed("own", self.own_memory)
+        self.timed("grant", self.grant)
+        self.timed("bytes", self.bytes)
         if not self.options.no_collective:
-            self.collective()
+            self.timed("collective", self.collective)
             if not self.options.quick:
-                self.scaling()
+                self.timed("scaling", self.scaling)
+
+    def timed(self, tier, act):
+        """What `act` returns; how long it took is added to that tier's time."""
+        began, spent = time.monotonic(), self.document["tiers_s"]
+        try:
+            return act()
+        finally:
+            spent[tier] = round(spent.get(tier, 0) + time.monotonic() - began, 3)
 
     def finished(self, seconds):
         document = self.document

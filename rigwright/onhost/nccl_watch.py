@@ -17,6 +17,8 @@ import nccl_steps
 
 KILL_S = 20  # how long the kernel may take to end a killed process
 WARM_S = 5  # after so long without a word, say what is waited for
+HURRY_S = 2  # quick: once something hung, the others get no more; what works with 4 MiB needs some hundredths
+HANGS = 2  # quick: so many of a kind that hang say enough
 
 
 class Interrupted(Exception):
@@ -35,7 +37,7 @@ class Watch:
         self.deadline = time.monotonic() + options.timeout_s
         self.folder = tempfile.mkdtemp(prefix="nccl_p2p.")
         self.devices, self.lost, self.left_behind, self.notes = {}, {}, [], []
-        self.child, self.runs = None, 0
+        self.child, self.runs, self.hung = None, 0, False
 
     def close(self):
         """Nothing is left: no process, no file."""
@@ -52,7 +54,7 @@ class Watch:
     def run(self, steps, settings=None):
         answers, todo = {}, list(steps)
         while todo:
-            todo = self.possible(todo, answers)
+            todo = self.possible(self.hurried(todo, answers), answers)
             if not todo:
                 break
             done, failure = self.child_runs(todo, settings or {})
@@ -81,10 +83,25 @@ class Watch:
                 step["ranks"][:] = [gpu for gpu in step["ranks"] if gpu not in self.lost]
         return left
 
+    def hurried(self, todo, answers):
+        """Of a quick test in which something hung: what is still worth its time; the others get their answer."""
+        if not (self.options.quick and self.hung):
+            return todo
+        hangs = [kind(ident) for ident, answer in answers.items() if answer.get("outcome") == "hang"]
+        left = []
+        for one in todo:
+            if hangs.count(kind(one["id"])) >= HANGS:
+                answers[one["id"]] = not_run("%d others hang, and this is the quick test" % HANGS)
+            else:
+                short = one["do"] in ("copy", "send", "all_reduce")
+                left.append(dict(one, timeout_s=min(one["timeout_s"], HURRY_S)) if short else one)
+        return left
+
     def after(self, failure, todo, answers):
         """What is left to do after the first of these failed."""
         failed, connecting = todo[0], failure.pop("init", False)
-        self.progress("%s: %s" % (failed["title"], failure["error"]))
+        self.hung = self.hung or failure["outcome"] == "hang"
+        self.progress("%s: %s" % (failed["title"], failure["error"].replace(": " + failed["title"], "")))
         ranks = list(failed["ranks"] or [])
         if failure["outcome"] != "not run" and failed["do"] not in ("look", "nvml", "own"):
             self.look_for_lost(ranks if connecting else failed["gpus"] or ranks)
@@ -235,6 +252,11 @@ class Watch:
 
 def not_run(reason):
     return {"ok": None, "outcome": "not run", "error": reason}
+
+
+def kind(ident):
+    """What a step is one of: "bytes" of "bytes 0-1"."""
+    return ident.partition(" ")[0]
 
 
 def own_step(gpu, options):

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "kept": {name: plain(value) for name, value in report.kept.items()},
         "gpus": [plain(row) for row in report.rows],
         "machine": report.machine,
+        "fleet": report.fleet,
         "events": [_event(at, event) for at, event in report.events],
         "p2p": p2p(report),
         "ran": plain(report.ran),
@@ -165,6 +167,10 @@ def write(text: str, target: str) -> None:
     os.replace(file.name, path)
 
 
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What steers a terminal or a browser, turns the direction of writing, or is half a character."""
+
+
 def dumps(text: dict[str, Any]) -> str:
-    """The document as JSON text."""
-    return json.dumps(text, indent=2, ensure_ascii=False)
+    """The document as JSON text; what would steer a terminal that shows it stands as its number."""
+    return STEERING.sub(lambda one: f"\\u{ord(one[0]):04x}", json.dumps(text, indent=2, ensure_ascii=False))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +13,38 @@ from rigwright.report import document
 from rigwright.report.output import Output
 
 
-def can_be(option: str, file: str) -> None:
-    """Raises UsageError where that file cannot be written: before a run, not after its twenty minutes."""
+@dataclass(frozen=True)
+class Files:
+    """What is to be written where; "" for nothing. `reload`: after so many seconds a browser reads the page again, "" for never."""
+
+    json: str = ""
+    html: str = ""
+    prometheus: str = ""
+    reload: str = ""
+
+
+def can_be(option: str, file: str, ending: str = "") -> None:
+    """Raises UsageError where that file cannot be written, or has another ending: before a run, not after its twenty minutes."""
     folder = Path(file).parent
     if not file:
         return
+    if ending and not file.endswith(ending):
+        wanted = f"a file that ends in {ending}, or its reader passes it over"
+        raise UsageError(option, f"'{file}' does not end in {ending}", wanted, f"{option} {Path(file).stem}{ending}")
     if file == "-" or Path(file).is_dir():
         raise UsageError(option, f"'{file}' is no file", "a file in a directory that is there", f"{option} report.html")
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         said = "is not there" if not folder.exists() else "cannot be written to"
         raise UsageError(option, f"{file}: the directory {folder} {said}", "a file in a directory that is there")
+
+
+def seconds(option: str, word: str) -> int:
+    """So many; 0 for "". Raises UsageError for what is no time that a person could read a page in."""
+    if word and not (word.isdigit() and 10 <= int(word) <= 86400):
+        raise UsageError(
+            option, f"'{word}' is no number of seconds", "a whole number from 10 to 86400", f"{option} 300"
+        )
+    return int(word or 0)
 
 
 def remember(made: dict[str, Any], output: Output) -> None:
@@ -34,24 +58,45 @@ def remember(made: dict[str, Any], output: Output) -> None:
         output.text.unrecorded(error)
 
 
-def write(made: dict[str, Any], json: str, html: str, output: Output) -> int:
-    """The document stands in `json` (`-`: on stdout), its page in `html`; 1 when one cannot be, which a message says."""
+def write(made: dict[str, Any], files: Files, output: Output) -> int:
+    """The document stands in its file (`-`: on stdout), its page and its metrics in theirs; 1 when one cannot be, which a message says."""
     failed = 0
-    try:
-        if json:
-            deliver(made, json)
-    except UsageError as error:
-        output.text.error(error)
-        failed = 1
-    if html:
-        from rigwright.report.page import page
-
+    of_a_fleet = made["command"] == "fleet.report"
+    # Half a report helps less than the last whole one, and a page of no host helps nobody.
+    kept = not made["hosts"] or (of_a_fleet and made["exit_code"] == 130)
+    for file, put_there in (
+        (files.json, deliver),
+        ("" if kept else files.html, partial(_page, files.reload)),
+        ("" if kept else files.prometheus, _metrics),
+    ):
         try:
-            put("--html", page([made]), html)
+            if file:
+                put_there(made, file)
         except UsageError as error:
             output.text.error(error)
             failed = 1
+    if of_a_fleet and not failed and not kept:
+        written = [file for file in (files.html, files.prometheus, files.json) if file not in ("", "-")]
+        if written:
+            output.text.plain(f"written: {', '.join(written)}")
     return failed
+
+
+def _page(reload: str, made: dict[str, Any], file: str) -> None:
+    if made["command"] == "fleet.report":
+        from rigwright.report import overview
+
+        put("--html", overview.page(made, seconds("--reload", reload) if not made["error"] else 0), file)
+    else:
+        from rigwright.report.page import page
+
+        put("--html", page([made]), file)
+
+
+def _metrics(made: dict[str, Any], file: str) -> None:
+    from rigwright.report import prometheus
+
+    put("--prometheus", prometheus.text(made), file)
 
 
 def deliver(made: dict[str, Any], target: str) -> None:

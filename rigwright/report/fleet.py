@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ _KINDS = {
     "fleet.past": ("past", "from its past", "invoke history.diff {host}"),
     "fleet.gpus": ("GPUs", "of its GPUs", "invoke fleet.check --host {host} --json -"),
     "fleet.peers": ("peers", "from its peers", "invoke fleet.check --host {host} --json -"),
+    "checks": ("checks", "in its checks", "invoke verify --host {host}"),
 }
 
 
@@ -51,7 +53,8 @@ def _state(report: HostReport) -> str:
 
 def _host(console: Console, report: HostReport, wide: int) -> None:
     mark, colour, _ = _STATES[_state(report)]
-    count = Counter(one.check for one in report.findings)
+    told = [one for one in report.findings if one.verdict in ("fail", "unknown", "warn")]
+    count = Counter(_kind(one) for one in told)
     if report.error is not None:
         said = report.error.found
     elif count:
@@ -61,12 +64,42 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
     line = f"[{colour}]{mark}[/]  [bold]{_shown(report.host.name):{wide}}[/]  {_shown(said)}"
     console.print(line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), no_wrap=True, overflow="ellipsis")
     for kind, (title, _, todo) in _KINDS.items():
-        found = [one for one in report.findings if one.check == kind]
+        found = [one for one in told if _kind(one) == kind]
         for one in found[:SHOWN]:
             console.print(_finding(title, one), soft_wrap=True)
         if len(found) > SHOWN:
             more = todo.format(host=report.host.name)
             console.print(f"       [dim]{title:8}  and {len(found) - SHOWN} more: {_shown(more)}[/]", soft_wrap=True)
+
+
+def _kind(one: Finding) -> str:
+    return one.check if one.check in _KINDS else "checks"
+
+
+def over_time(console: Console, reports: Sequence[HostReport]) -> None:
+    """A line of what became different since the report before, and one for each thing that ended or soon will."""
+    known = [report.fleet for report in reports if report.fleet and report.fleet["since"]]
+    count = {key: sum(len(one[key]) for one in known) for key in ("became", "new", "gone")}
+    if known:
+        oldest = min(datetime.datetime.fromisoformat(one["since"]) for one in known).astimezone()
+        words = ", ".join(
+            (_count(count["became"], "change"), _count(count["new"], "new finding"), f"{count['gone']} gone")
+        )
+        console.print(f"since the report of {oldest:%Y-%m-%d %H:%M}: {words}", soft_wrap=True)
+    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+    for report in reports:
+        for end in (report.fleet or {}).get("ends", ()):
+            if end["state"] in ("ended", "soon"):
+                key = (end["date"], end["name"], end["state"], end["words"])
+                hosts.setdefault(key, []).append(report.host.name)
+    for (date, name, state, words), names in sorted(hosts.items()):
+        mark = "[yellow]ended[/] on" if state == "ended" else "[yellow]ends[/] on"
+        on = f"{len(names)} hosts" if len(names) > 1 else names[0]
+        console.print(f"{_shown(name)} {mark} {date} ({_shown(on)}): {_shown(words)}", soft_wrap=True)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _finding(title: str, one: Finding) -> Text:

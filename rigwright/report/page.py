@@ -6,7 +6,6 @@ turn the direction of writing is shown as a sign for it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import jinja2
 import jinja2.sandbox
 
 from rigwright.report import cards
+from rigwright.report.document import STEERING
 from rigwright.report.drawing import Drawing, drawn
 from rigwright.report.heat import Matrix, gb_s, matrices
 from rigwright.report.plot import Plot, plotted
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent.parent.parent / "templates" / "report"
 
 _HOST: dict[str, Any] = {
     "status": "", "error": None, "steps": [], "changes": [], "findings": [], "gpus": [], "events": [], "p2p": None,
-    "machine": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
+    "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
 }  # fmt: skip
 _FINDING = {"check": "", "subject": "", "seen": "", "wanted": "", "cause": "", "fix": "", "source": "", "symptom": ""}
 _MACHINE: dict[str, Any] = {
@@ -87,11 +87,11 @@ class HostView:
 def page(documents: Sequence[Mapping[str, Any]]) -> str:
     """The page of one or more documents, as `--json` writes them; several hosts have an index at its top."""
     hosts = [
-        _view(name, f"host-{number}", said, document)
+        view(name, f"host-{number}", said, document)
         for number, (name, said, document) in enumerate(_hosts(documents), 1)
     ]
     first: dict[str, Any] = dict(documents[0]) if documents else {"command": "", "run": "", "exit_code": 0}
-    return _environment().get_template("page.html.j2").render(
+    return environment().get_template("page.html.j2").render(
         hosts=hosts, command=first["command"], run=first["run"], begun=begun(first["run"]),
         exit_code=first["exit_code"], errors=[one["error"] for one in documents if one.get("error")],
         verdicts=VERDICTS, words=WORDS, signs=SIGNS, sources=SOURCES,
@@ -112,7 +112,8 @@ def begun(run: str) -> str:
         return ""
 
 
-def _view(name: str, anchor: str, given: Mapping[str, Any], document: Mapping[str, Any]) -> HostView:
+def view(name: str, anchor: str, given: Mapping[str, Any], document: Mapping[str, Any]) -> HostView:
+    """A host of a document, with all that its sections show."""
     said: dict[str, Any] = {**_HOST, **given, "command": document["command"]}
     machine: dict[str, Any] = {**_MACHINE, **(said["machine"] or {})}
     p2p: dict[str, Any] = said["p2p"] or {}
@@ -142,22 +143,20 @@ def _worst(gpu: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str
     return "fail" if gpu["lost"] else "unknown"
 
 
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def _shown(value: Any) -> Any:
+def shown(value: Any) -> Any:
     """What a template writes of a value: nothing for None, and text without what steers a terminal or turns its direction."""
     if value is None:
         return ""
     if isinstance(value, str) and not hasattr(value, "__html__"):  # a template's own text has it
-        return _STEERING.sub("�", value)
+        return STEERING.sub("�", value)
     return value
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """The templates of templates/report/, in which every value is only text."""
     made = jinja2.sandbox.SandboxedEnvironment(
-        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, autoescape=True, finalize=_shown,
+        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, autoescape=True, finalize=shown,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {"seconds": _duration, "gb_s": gb_s}

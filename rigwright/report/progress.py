@@ -27,7 +27,6 @@ class _Line:
     since: float = 0.0
     said: str = ""
     ended: str = ""
-    wrong: bool = False
 
 
 class Progress:
@@ -54,7 +53,7 @@ class Progress:
         elif isinstance(event, events.StepDone):
             self._does(line, "between steps")
         elif isinstance(event, events.Ended):
-            line.ended, line.wrong = event.status, event.wrong
+            line.ended = event.how
 
     def _does(self, line: _Line, doing: str) -> None:
         line.doing, line.since, line.said = doing, self._clock(), ""
@@ -77,7 +76,7 @@ class Progress:
     def _state(self, name: str) -> str:
         line = self._lines[name]
         if line.ended:
-            return "failed" if line.wrong else "not attempted" if line.ended == "not_attempted" else "done"
+            return line.ended
         return "running" if line.doing else "waiting"
 
     def _host(self, name: str, wide: int, width: int) -> Words:

@@ -144,7 +144,7 @@ class Text:
                 groups.setdefault(key, []).append(report)
         for same in groups.values():
             if self.many:
-                self.line(f"\n[bold]{', '.join(report.host.name for report in same)}[/]")
+                self.line(f"\n[bold]{escape(patterns.folded(report.host.name for report in same))}[/]")
             self._plan(same[0])
         self.line(_count(reports))
 
@@ -177,7 +177,7 @@ class Text:
             same = replace(one, check="", subject="") if one.verdict == "unknown" else one
             subjects.setdefault(same, []).append(one.subject)
         for one, named in subjects.items():
-            self.line(f"  {VERDICT[one.verdict]}  {escape(', '.join(named))}: {escape(one.seen)}")
+            self.line(f"  {VERDICT[one.verdict]}  {escape(', '.join(dict.fromkeys(named)))}: {escape(one.seen)}")
             if one.verdict not in ("pass",):
                 by = f" ({_SOURCE[one.source]})" if one.source else ""
                 rest = [("wanted", one.wanted and one.wanted + by), ("cause", one.cause), ("do", one.fix)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,6 +16,8 @@ from lab import commands, login, power
 
 Ssh = Callable[..., "subprocess.CompletedProcess[str]"]
 
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+"""Test files run side by side; hosts that more than one file uses have this in their names."""
 _numbers = itertools.count(1)
 
 
@@ -31,6 +35,31 @@ def reboot(name: str) -> None:
         assert time.monotonic() < ends, f"{name} did not reboot within 60 s"
         time.sleep(0.05)
     login.wait(one, 60)
+
+
+_TRAINS = """
+mv /dev/nvidia0 /dev/kept 2>/dev/null; : >/dev/nvidia0
+systemd-run -q --unit=training sh -c 'exec sleep 600 </dev/nvidia0'
+"""
+_ENDS = """
+systemctl stop training 2>/dev/null
+[ -c /dev/nvidia0 ] || rm -f /dev/nvidia0
+mv /dev/kept /dev/nvidia0 2>/dev/null; :
+"""
+
+
+@contextmanager
+def training(name: str) -> Iterator[None]:
+    """A process computes on GPU 0: NVML tells of it, and one has the device open (a file in its place: nothing opens the node)."""
+    ssh(name, f"sudo sh -c {shlex.quote(_TRAINS)}")
+    file = power.the(name).hw / "volatile" / "state"
+    with file.open("a") as out:
+        out.write("gpu0.procs=4242:1000:/usr/bin/python3 train.py\n")
+    try:
+        yield
+    finally:
+        file.write_text("".join(line for line in file.read_text().splitlines(True) if "procs" not in line))
+        ssh(name, f"sudo sh -c {shlex.quote(_ENDS)}")
 
 
 @pytest.fixture(name="ssh", scope="session")
@@ -57,7 +86,7 @@ def lab_root() -> None:
 @pytest.fixture(scope="session")
 def plain_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """The name of a host without GPUs, up for the whole test run; leave it as it was."""
-    name = "t-plain"
+    name = f"t-plain{WORKER}"
     commands.down(name=name, say=print)
     commands.up(name=name, say=print)
     yield name
@@ -67,7 +96,7 @@ def plain_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
 @pytest.fixture
 def spare_host(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """The name of a fresh host for one test, to break as it likes (up in about a second)."""
-    name = f"t-spare{next(_numbers)}"
+    name = f"t-spare{WORKER}{next(_numbers)}"
     commands.down(name=name, say=print)
     commands.up(name=name, say=print)
     yield name

@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from lab import commands, login, network, power
+from tests.lab.conftest import training
 from tests.lab.rw import CHECKOUT, INVENTORY, argv, document, invoke, not_as_wanted
 
 pytestmark = pytest.mark.lab
@@ -535,28 +536,10 @@ def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> N
     assert root("nvidia-smi --query-gpu=power.limit --format=csv,noheader").split("\n")[:4] == ["200.00 W"] * 4
 
 
-@contextmanager
-def training(bad: str, root: Root) -> Iterator[None]:
-    """A process computes on GPU 0: NVML tells of it, and one has the device open (a file in its place: nothing opens the node)."""
-    root(
-        "mv /dev/nvidia0 /dev/kept 2>/dev/null; : >/dev/nvidia0; systemd-run -q --unit=training sh -c 'exec sleep 600 </dev/nvidia0'"
-    )
-    file = power.the(bad).hw / "volatile" / "state"
-    with file.open("a") as out:
-        out.write("gpu0.procs=4242:1000:/usr/bin/python3 train.py\n")
-    try:
-        yield
-    finally:
-        file.write_text("".join(line for line in file.read_text().splitlines(True) if "procs" not in line))
-        root(
-            "systemctl stop training 2>/dev/null; [ -c /dev/nvidia0 ] || rm -f /dev/nvidia0; mv /dev/kept /dev/nvidia0 2>/dev/null; :"
-        )
-
-
 def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventory) -> None:
     boot = root("cat /proc/sys/kernel/random/boot_id")
     where = inventory(one={"kernel_cmdline": ["iommu=pt", "nohz=off"]})
-    with training(bad, root):
+    with training(bad):
         done = document("provision", "--inventory", where, "--yes")
     error = done["hosts"]["one"]["error"]
     assert done["exit_code"] == 2
@@ -568,7 +551,7 @@ def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventor
 def test_gpus_in_use_refuse_another_driver(bad: str, root: Root, inventory: Inventory) -> None:
     """Once its packages are exchanged nvidia-smi can no longer say who uses the GPUs."""
     boot = root("cat /proc/sys/kernel/random/boot_id")
-    with training(bad, root):
+    with training(bad):
         done = document("provision", "--inventory", inventory(one={"driver": {"branch": "535.183.01"}}), "--yes")
     assert root("cat /proc/sys/kernel/random/boot_id") == boot, "rebooted under a training that ran"
     assert done["exit_code"] == 2

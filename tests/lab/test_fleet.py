@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from lab.paths import KNOWN_HOSTS, SSH_KEY
 from tests.lab.conftest import Ssh
 from tests.lab.rw import document, invoke
 from tests.lab.test_rigs import Server
+from tests.test_prometheus import of, read
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 RIG = "rtx-4090"
@@ -120,3 +122,43 @@ def test_the_history_has_it(given: dict[str, str]) -> None:
     assert "t-away" in shown.stdout
     with sqlite3.connect(given["history"]) as database:
         assert "hunter2" not in "\n".join(database.iterdump())
+
+
+def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: Path) -> None:
+    """Twice, with another power limit between: the page, the metrics and the document have it; nothing on a host is changed."""
+    page, metrics = tmp_path / "fleet.html", tmp_path / "fleet.prom"
+    words = ("--inventory", given["inventory"], "--playbook", given["playbook"], "--html", str(page), "--prometheus", str(metrics))  # fmt: skip
+    history = {"RIGWRIGHT_HISTORY": given["history"]}
+    assert invoke("fleet.report", *words, **history).returncode == 3
+    servers["t-three"].does("sudo nvidia-smi -i 0 -pl 260")
+    found = document("fleet.report", *words, **history)
+    hosts = found["hosts"]
+    assert (found["exit_code"], hosts["t-away"]["status"], hosts["t-away"]["machine"]) == (3, "unreachable", None)
+    assert max(host["round_trips"] for host in hosts.values()) == 1
+    fleet = {name: host["fleet"] for name, host in hosts.items()}
+    became = [(one["subject"].split()[-3:], one["before"], one["after"]) for one in fleet["t-three"]["became"]]
+    assert became == [(["power", "limit", "w"], "250", "260")]
+    assert fleet["t-one"]["became"] == fleet["t-one"]["new"] == fleet["t-one"]["gone"] == []
+    assert fleet["t-away"]["was"] == "unreachable"
+    gpu = hosts["t-one"]["machine"]["gpus"][0]
+    readings = fleet["t-one"]["readings"][gpu["uuid"]]
+    assert [row[1:] for row in readings] == [[gpu["temperature_c"], pytest.approx(gpu["power_w"], abs=20)]] * 2
+    assert gpu["memory_used_mib"] is not None
+    assert gpu["utilization_percent"] is not None
+    assert "driver" in {end["kind"] for end in fleet["t-one"]["ends"]}
+    text = page.read_text()
+    for said in (
+        "4 machines",
+        "t-away",
+        "unreachable",
+        "SIMULATED",
+        "power limit, W</strong>: 250",
+        "→</span> 260",
+        "GeForce RTX 4090",
+    ):
+        assert said in text, said
+    samples = read(metrics.read_text())
+    assert of(samples, "host_up") == [0.0, 1.0, 1.0, 1.0]
+    assert of(samples, "gpu_power_limit_watts", host="t-three")[0] == 260.0
+    assert "hunter2" not in text + metrics.read_text() + str(found)
+    assert servers["t-three"].does("stat -c %a /srv").strip() == "700"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import commands, fault
-from tests.lab.conftest import Ssh, reboot
+from lab import commands, fault, power
+from lab.paths import write
+from tests.lab.conftest import Ssh, reboot, training
 from tests.lab.rw import CHECKOUT, INVENTORY, argv, document, invoke
 
 pytestmark = pytest.mark.lab
@@ -85,7 +88,7 @@ def test_second_run_changes_nothing(badge: str) -> None:
 # Peer-to-peer
 
 WHEELS = CHECKOUT / ".lab" / "cache" / "wheels"
-LEFT = "ls -d /run/rigwright-* 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p2p'; :"
+LEFT = "ls -d /run/rigwright-* 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p'; :"
 
 
 def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -101,6 +104,32 @@ def test_without_libraries_peers_are_not_tested(badge: str, ssh: Ssh) -> None:
     refused = invoke("verify", "--host", badge, "--tags", "p2p", "--wheels", "fetch")
     assert (refused.returncode, "cannot use NVIDIA's own libraries" in refused.stdout) == (2, True)
     assert ssh(badge, LEFT).stdout == "inactive\n"
+
+
+def test_programs_of_others(badge: str, ssh: Ssh) -> None:
+    """The lab's nccl-tests and a stand-in for torch, on a host whose loader finds no NCCL: both run as the user who logs in."""
+    root = power.the(badge).root
+    built, site = root / "opt/nccl-tests/build", root / "opt/t-torch"
+    built.mkdir(parents=True)
+    for name in ("all_reduce_perf", "sendrecv_perf"):
+        write(built / name, (CHECKOUT / "lab/cuda/nccl_tests.py").read_text(), 0o755)
+    for wheel in WHEELS.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            for path in archive.namelist():
+                (built / Path(path).name).write_bytes(archive.read(path))
+    shutil.copytree(CHECKOUT / "tests/stand_ins", site)
+    write(site / "python", '#!/bin/sh\nid -un >/tmp/t-ran-as; PYTHONPATH=/opt/t-torch exec python3 "$@"\n', 0o755)
+    words = ("--tags", "p2p", "--nccl-tests", "--python", "/opt/t-torch/python")
+    found = document("verify", "--host", badge, *words)["hosts"][badge]["findings"]
+    seen = {(one["check"], one["subject"]): (one["verdict"], one["seen"]) for one in found}
+    assert seen["p2p.ran", "peer-to-peer test"][0] == "info"
+    verdict, said = seen["programs.nccl_tests", "all_reduce_perf"]
+    assert (verdict, said[-55:]) == ("pass", "GB/s on the bus, up to 256 MiB, by P2P/direct pointer; data right"[-55:])
+    assert seen["programs.nccl_tests", "sendrecv_perf"][0] == "pass"
+    assert seen["programs.torch", "PyTorch"][1] == "torch 2.9.1+cu126 sees 2 of 4 GPUs"
+    assert ssh(badge, "cat /tmp/t-ran-as; id -un").stdout.split() == [ssh(badge, "id -un").stdout.strip()] * 2
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+    ssh(badge, "sudo rm -r /opt/nccl-tests /opt/t-torch /tmp/t-ran-as")
 
 
 def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
@@ -119,24 +148,21 @@ def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
     assert _peers(badge, "--quick")[1] == []
 
 
-def test_nobody_is_disturbed(badge: str, ssh: Ssh) -> None:
-    ssh(badge, "sudo systemd-run --quiet --unit=t-train sh -c 'exec 3</dev/nvidia0; sleep 300'")
-    try:
+def test_nobody_is_disturbed(badge: str) -> None:
+    with training(badge):
         host, found = _peers(badge)
         assert (host["status"], found) == ("ok", [("p2p.ran", "info")])
         asked, found = _peers(badge, "--tags", "p2p")
         assert (asked["status"], found) == ("failed", [("p2p.ran", "unknown")])
-        assert "the GPUs are in use by s" in asked["findings"][0]["seen"]
+        assert "the GPUs are in use by " in asked["findings"][0]["seen"]
         assert {verdict for _, verdict in _peers(badge, "--busy")[1]} == {"pass", "info"}
-    finally:
-        ssh(badge, "sudo systemctl stop t-train")
 
 
 @pytest.mark.parametrize(
     ("name", "gpu", "check", "subject", "words"),
     [
         ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
-        ("slow-link", "0", "p2p.copies", "SXM2-1 SXM2-2", "far too slow"),
+        ("peers-hang", "", "p2p.copies", "SXM2-1 to SXM2-2, SXM2-1 to SXM2-3", "a copy with peer access hangs"),
         ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
         ("nccl-irq-hang", "", "p2p.collective", "all-reduce over 4 GPUs", "hang; also with P2P off"),
     ],
@@ -146,7 +172,7 @@ def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, 
     try:
         began = time.monotonic()
         host, _ = _peers(badge)
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 30, "said within half a minute, also when every pair hangs"
         worst = next(one for one in host["findings"] if one["check"].startswith("p2p."))
         assert (host["status"], worst["verdict"], worst["check"]) == ("failed", "fail", check)
         assert subject in worst["subject"]
@@ -288,7 +314,7 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> No
     ssh(badge, "sudo touch -d '2001-01-01' /boot/initrd.img-$(uname -r)")
     found = document("plan", "--host", badge)["hosts"][badge]
     assert [change["subject"].split(" of ")[0] for change in found["changes"]] == ["initramfs"]
-    assert document("provision", "--host", badge, "--yes")["hosts"][badge]["status"] == "changed"
+    assert document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]["status"] == "changed"
 
 
 def test_another_version_of_the_driver(badge: str, ssh: Ssh) -> None:
@@ -296,10 +322,11 @@ def test_another_version_of_the_driver(badge: str, ssh: Ssh) -> None:
     reboot, because nobody uses the GPUs."""
     text = INVENTORY / "host_vars" / f"{badge}.yml"
     text.write_text(text.read_text().replace("branch: '535'", "branch: '535', version: '535.183.01'"))
-    found = document("provision", "--host", badge, "--yes")["hosts"][badge]
+    found = document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]
     assert (found["status"], found["rebooted"]) == ("changed", False)
     assert "535.183.01" in ssh(badge, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
     held = ssh(badge, "apt-mark showhold").stdout.split()
-    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {' '.join(held)}").stdout.split()
+    driver = " ".join(name for name in held if "nvidia" in name)
+    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
     assert {version.split("-")[0] for version in versions} == {"535.183.01"}
     assert document("provision", "--host", badge, "--yes")["hosts"][badge]["changes"] == []

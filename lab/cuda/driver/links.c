@@ -30,13 +30,23 @@ static double pair_number(const char *name, int a, int b, double absent)
     return number > 0 ? number : absent;
 }
 
+/* Whether FAULT@BRANCH is of the branch that is loaded; a fault without a branch is of each. */
+static int of_this_driver(const char *at)
+{
+    const char *loaded = conf_str("driver.loaded");
+    size_t length = *at ? strlen(at + 1) : 0;
+    return !*at || (*at == '@' && loaded && !strncmp(loaded, at + 1, length) && loaded[length] == '.');
+}
+
 enum pair_fault fault_of_pair(int a, int b)
 {
     static const char *const names[] = {"", "hang", "corrupt", "refuse"};
     const char *value = pair_key("fault.pair", a, b);
-    for (int fault = HANGS; value && fault <= REFUSED; fault++)
-        if (!strcmp(value, names[fault]))
+    for (int fault = HANGS; value && fault <= REFUSED; fault++) {
+        size_t length = strlen(names[fault]);
+        if (!strncmp(value, names[fault], length) && of_this_driver(value + length))
             return (enum pair_fault)fault;
+    }
     return NO_FAULT;
 }
 

@@ -1,0 +1,97 @@
+"""What NVIDIA's nccl-tests print: the table of sizes and speeds, and the count of wrong values, in every version's layout.
+
+The header names the columns, so a row is read by it from the right: `redop` and `root` are not in every version, and where
+they are they may be blank.
+
+    size count type redop time algbw busbw error time algbw busbw error              until 2021; error: the largest deviation
+    size count type redop root time algbw busbw #wrong time algbw busbw #wrong       since; #wrong: how many values
+    ... time algbw busbw #wrong i_min i_max i_p99 i_cv% ...                          with a report of every iteration
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_TIMES = ("time", "cputime")
+_GROUP = (*_TIMES, "algbw", "busbw", "error", "#wrong", "i_min", "i_max", "i_p99", "i_cv%")
+_LEADING = ("size", "count", "type", "redop", "root")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: values of both, None: not compared."""
+
+    size_bytes: int
+    busbw_gb_s: float
+    wrong: int | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A run's rows, and its own last word: `out_of_bounds`, how many values were wrong (None: it did not get that far)."""
+
+    rows: tuple[Row, ...]
+    out_of_bounds: int | None
+
+    @property
+    def wrong(self) -> int | None:
+        """How many values were wrong; None where nothing was compared."""
+        counted = [row.wrong for row in self.rows if row.wrong is not None]
+        if not counted and not self.out_of_bounds:
+            return None
+        return max(sum(counted), self.out_of_bounds or 0)
+
+
+def read(text: str) -> Table:
+    """The table that a text holds; no rows where the program did not get so far. Lines of other programs and of NCCL's log
+    are left out, and so is a last line that was cut off.
+
+    Raises ValueError: a row that is not as its header says, columns that are not known.
+    """
+    columns: list[str] = []
+    rows: list[Row] = []
+    bounds = None
+    whole = text if text.endswith("\n") else text.rpartition("\n")[0]
+    for line in whole.splitlines():
+        words = line.lstrip("# ").split() if not line.lstrip().startswith("#wrong") else line.split()
+        if words[:1] == ["size"] and "busbw" in words:
+            columns = _columns(words)
+        elif found := re.search(r"Out of bounds values *: *(\d+)", line):
+            bounds = int(found[1])
+        elif columns and words and re.fullmatch(r"\d[\d_]*", words[0]) and not line.lstrip().startswith("#"):
+            rows.append(_row(words, columns, line))
+    return Table(tuple(rows), bounds)
+
+
+def _columns(words: Sequence[str]) -> list[str]:
+    """The names of the columns from the first time on. Raises ValueError for one that is not known."""
+    odd = next((word for word in words if word not in (*_LEADING, *_GROUP)), None)
+    start = next((number for number, word in enumerate(words) if word in _TIMES), None)
+    if odd is not None or start is None:
+        raise ValueError(f"nccl-tests: a column {odd!r} that is not known in {' '.join(words)[:80]!r}")
+    return list(words[start:])
+
+
+def _row(words: Sequence[str], columns: Sequence[str], line: str) -> Row:
+    values = words[-len(columns) :]
+    if not len(columns) < len(words) <= len(columns) + len(_LEADING):
+        raise ValueError(f"nccl-tests: cannot read the row {line.strip()[:120]!r}")
+    try:
+        named = list(zip(columns, values, strict=True))
+        speeds = [float(value) for name, value in named if name == "busbw"]
+        counts = [int(float(value)) for name, value in named if name == "#wrong" and value != "N/A"]
+        for name, value in named:  # a deviation is no count, and a time no speed, but both have to be numbers
+            if (
+                (value != "N/A" or name not in ("error", "#wrong"))
+                and not 0 <= float(value) < math.inf
+                and name != "error"
+            ):
+                raise ValueError(value)
+        deviations = [value for name, value in named if name == "error" and value != "N/A"]
+        size = int(words[0].replace("_", ""))
+    except (ValueError, OverflowError):
+        raise ValueError(f"nccl-tests: cannot read the row {line.strip()[:120]!r}") from None
+    return Row(size, max(speeds), sum(counts) if counts else 0 if deviations else None)

@@ -1,0 +1,93 @@
+"""A stand-in for torch, so that what rigwright runs in an interpreter can be watched without a GPU. It is no torch.
+
+What it is to be stands in TORCH_STAND_IN as JSON: version, cuda, hip, flags, gpus ([[name, major, minor]]), nccl, error (of
+CUDA's start), import_error; rank (which rank misbehaves), stage, does ("hang", "wrong", "raise TEXT").
+"""
+
+import json
+import os
+import time
+from types import SimpleNamespace
+
+SAID = json.loads(os.environ.get("TORCH_STAND_IN", "{}"))
+if SAID.get("import_error"):
+    raise OSError(SAID["import_error"])
+__version__ = SAID.get("version", "2.9.1+cu126")
+version = SimpleNamespace(cuda=SAID.get("cuda", "12.6"), hip=SAID.get("hip"))
+int32 = "int32"
+_C = SimpleNamespace(_cuda_getArchFlags=lambda: SAID.get("flags", "sm_60 sm_70 sm_80 compute_90"))
+
+
+def misbehave(stage):
+    """What the rank that is named does at that stage: True when it is to get its data wrong."""
+    if str(SAID.get("rank")) != os.environ.get("RANK") or SAID.get("stage") != stage:
+        return False
+    does = SAID["does"]
+    if does == "hang":
+        time.sleep(600)
+    if does.startswith("raise "):
+        raise RuntimeError(does[6:])
+    return does == "wrong"
+
+
+class Tensor:
+    """Numbers of which only the factor before a pattern is known."""
+
+    def __init__(self, factor=1):
+        self.factor = factor
+
+    def __mod__(self, _):
+        return Tensor(self.factor)
+
+    __add__ = __mod__
+
+    def __mul__(self, by):
+        return Tensor(self.factor * by)
+
+
+def arange(_count, device, dtype):
+    assert (device, dtype) == ("cuda", int32)
+    misbehave("start")
+    return Tensor()
+
+
+def empty_like(_):
+    return Tensor(0)
+
+
+def equal(one, other):
+    return one.factor == other.factor
+
+
+def _init():
+    if SAID.get("error"):
+        raise RuntimeError(SAID["error"])
+
+
+class _Event:
+    def __init__(self, enable_timing):
+        self.timed = enable_timing
+
+    def record(self):
+        pass
+
+    synchronize = record
+
+    def elapsed_time(self, _end):
+        return 8.0
+
+
+_GPUS = SAID.get("gpus", [["Tesla V100-SXM2-16GB", 7, 0]] * 2)
+cuda = SimpleNamespace(
+    init=_init,
+    get_arch_list=lambda: SAID.get("flags", "").split(),
+    device_count=lambda: len(_GPUS),
+    get_device_name=lambda number: _GPUS[number][0],
+    get_device_capability=lambda number: tuple(_GPUS[number][1:]),
+    set_device=lambda number: _GPUS[number],
+    synchronize=lambda: None,
+    Event=_Event,
+    nccl=SimpleNamespace(version=lambda: tuple(SAID.get("nccl", (2, 27, 5)))),
+)
+
+from torch import distributed  # noqa: E402, F401

@@ -1,0 +1,115 @@
+"""The page of a fleet in a real browser: it fits a phone and a wall, it can be read, its choices work, it asks nobody for anything."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.report import overview
+from tests import fleet_documents as made
+from tests.chromium import Chromium
+from tests.test_page_browser import CONTRAST, OPEN_ALL, WIDER
+
+LONG = "a-host-with-quite-a-long-name.rack-7.example"
+UNNAMED = """
+[...document.querySelectorAll('a, input, [role=img], svg, article, section, table, fieldset')].filter(one => !(
+  one.getAttribute('aria-label') || one.getAttribute('aria-labelledby') || one.textContent.trim()
+  || one.closest('label')?.textContent.trim())).map(one => one.outerHTML.slice(0, 80))
+"""
+CHOSEN = "[...document.querySelectorAll('.cell .of')].filter(one => one.checkVisibility()).map(one => one.className.split(' ')[1])"
+
+
+def _worst() -> dict[str, Any]:
+    """Six machines, long names, and texts of a host that would steer or widen a page."""
+    fleet = made.a_fleet(6, 3)
+    host = made.hostile(fleet["hosts"].pop("node-03"), "\x1b[31m<b onclick=alert(1)>" + "wide" * 60)
+    return {**fleet, "hosts": {**fleet["hosts"], LONG: made.a_node(2), "poisoned": host}}
+
+
+PAGES = {"two": made.a_fleet(2, 0), "worst": _worst(), "forty": made.a_fleet(40, 3)}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    with Chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all of PAGES stand, as NAME.html."""
+    folder = tmp_path_factory.mktemp("fleet")
+    for name, document in PAGES.items():
+        (folder / f"{name}.html").write_text(overview.page(document), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(params=PAGES)
+def file(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """Each of them."""
+    return folder / f"{request.param}.html"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (1440, "light"), (1920, "dark")])
+def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
+    chromium.visit(file, width, scheme)
+    chromium.value(OPEN_ALL)
+    assert chromium.value("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
+    assert chromium.value(WIDER) == []
+    assert chromium.value(CONTRAST) == []
+    requests = [one["request"]["url"] for one in chromium.told("Network.requestWillBeSent")]
+    assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
+    assert chromium.told("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
+
+
+def test_everything_has_a_name(chromium: Chromium, file: Path) -> None:
+    chromium.visit(file, 1440, "light")
+    assert chromium.value(UNNAMED) == []
+    assert chromium.value("[...document.querySelectorAll('th')].filter(one => !one.scope).length") == 0
+    levels = chromium.value("[...document.querySelectorAll('h1, h2, h3, h4')].map(one => Number(one.tagName[1]))")
+    assert levels[0] == 1
+    assert all(below - above <= 1 for above, below in itertools.pairwise(levels))
+
+
+def test_what_the_colours_mean_can_be_chosen(chromium: Chromium, folder: Path) -> None:
+    chromium.visit(folder / "forty.html", 1440, "dark")
+    for name in ("temperature", "power", "work", "memory"):
+        chromium.value(f"document.getElementById('show-{name}').click()")
+        assert set(chromium.value(CHOSEN)) == {name}
+        assert chromium.value(CONTRAST) == []
+
+
+def test_hotter_is_warmer_in_colour(chromium: Chromium, tmp_path: Path) -> None:
+    host = made.a_node(3)
+    for gpu, celsius in zip(host["machine"]["gpus"], (30, 50, 70, 87), strict=True):
+        gpu["temperature_c"] = celsius
+    page = tmp_path / "heat.html"
+    page.write_text(overview.page(made.a_document(a=host)), encoding="utf-8")
+    chromium.visit(page, 1440, "light")
+    red = """(() => { const c = document.createElement('canvas').getContext('2d');
+      return [...document.querySelectorAll('.cell .temperature')].map(one => { c.fillStyle = getComputedStyle(one).backgroundColor;
+        c.fillRect(0, 0, 1, 1); const p = c.getImageData(0, 0, 1, 1).data; return p[0] - p[2]; }); })()"""
+    found = chromium.value(red)
+    assert len(found) == 4
+    assert found == sorted(set(found))
+
+
+def test_a_tile_leads_to_its_part(chromium: Chromium, folder: Path) -> None:
+    """Of a large fleet all tiles, what is wrong and the map are on a screen at once."""
+    chromium.visit(folder / "forty.html", 1920, "light")
+    for part in ("attention", "changes", "endings", "machines"):
+        assert chromium.value(f"document.querySelector('.tile a[href=\"#{part}\"]') !== null"), part
+        assert chromium.value(f"document.getElementById('{part}') !== null"), part
+    assert chromium.value("document.getElementById('map').getBoundingClientRect().bottom") < 1080
+
+
+def test_paper_is_black_on_white(chromium: Chromium, folder: Path) -> None:
+    chromium.visit(folder / "worst.html", 720, "dark", "print")
+    assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chromium.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert chromium.value(CONTRAST) == []
+    assert len(chromium.ask("Page.printToPDF")["data"]) > 20_000
