@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from invoke import Collection, Context, Exit, task
+
+# Invoke keeps Python from keeping what it compiled, and a third of a command's time went into compiling it again.
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+gc.set_threshold(100_000)  # what is loaded stays: looking through it for garbage again and again is 4 % of a command
 
 _HELP = {
     "host": "a host, a group or a pattern of the inventory (gpu:!old, v100*); `all` is every host",
@@ -16,6 +21,9 @@ _HELP = {
     "yes": "make the changes without asking",
     "json": "write one JSON document to FILE, or to stdout with -",
     "tags": "only the steps with one of these tags (a,b)",
+}
+_EXECUTOR = {
+    "executor": "who connects to the hosts: a Dask scheduler's workers, tcp://SCHEDULER:8786 (default: this machine)"
 }
 _HTML = {"html": "write the report page to FILE: one HTML file that needs nothing else"}
 
@@ -65,6 +73,7 @@ def _run(command: str, **words: object) -> None:
         **_HTML,
         "disrupt": "also what was not announced, or interrupts GPU work",
         "wheels": _WHEELS,
+        **_EXECUTOR,
         "serial": "in batches of so many hosts, or percents of them; the last size counts for the rest: 1,10%,100%",
         "max_fail": "stop when more hosts than this have failed, and leave the rest alone (in batches: 0)",
         "resume": "go on with the rollout that stopped last: its hosts, playbook and inventory",
@@ -86,17 +95,18 @@ def provision(
     max_fail: str = "",
     resume: bool = False,
     reboots: str = "",
+    executor: str = "",
 ) -> None:
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
     Many hosts in batches: --serial 1,10%,100% begins with one and stops when it fails; docs/rollouts.md.
     """
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots}
+    rollout = {"serial": serial, "max_fail": max_fail, "resume": resume, "reboots": reboots, "executor": executor}
     _run("provision", host=host, yes=yes, disrupt=disrupt, **words, **rollout)
 
 
-@task(positional=[], help=_HELP)
+@task(positional=[], help={**_HELP, **_EXECUTOR})
 def plan(
     c: Context,
     host: str | None = None,
@@ -105,9 +115,10 @@ def plan(
     yes: bool = False,
     json: str = "",
     tags: str = "",
+    executor: str = "",
 ) -> None:
     """Show what provision would change. Changes nothing; exit 2 when there is something."""
-    _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+    _run("plan", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, executor=executor)
 
 
 @task(
@@ -117,6 +128,7 @@ def plan(
         **_HELP,
         **_HTML,
         **_TEST,
+        **_EXECUTOR,
         **_PROGRAMS,
         "watch": "look again every few seconds, across power cycles, until Ctrl-C",
     },
@@ -134,6 +146,7 @@ def verify(
     busy: bool = False,
     wheels: str = "",
     watch: bool = False,
+    executor: str = "",
     nccl_tests: str = "",
     python: str = "",
 ) -> None:
@@ -147,7 +160,7 @@ def verify(
     """
     others = {"nccl_tests": "usual" if nccl_tests is True else nccl_tests, "python": python}
     words = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "tags": tags, "wheels": wheels}
-    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, **words, **others)
+    _run("verify", host=host, yes=yes, quick=quick, busy=busy, watch=watch, executor=executor, **words, **others)
 
 
 @task(

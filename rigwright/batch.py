@@ -2,7 +2,8 @@
 
 Answers are framed by length behind a nonce, so no output can forge a frame; they are collected in files on a tmpfs, so
 a full disk or a read-only root can still be read; commands run under `timeout`, and in a round nothing waits for a
-process that ignores KILL (nvidia-smi on a lost GPU): result files are polled against a deadline.
+process that ignores KILL (nvidia-smi on a lost GPU). Processes are what a round costs a host: there are few beside the
+commands' own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rigwright.errors import HostError
-from rigwright.shell import Command, Result, quote, with_stdin
+from rigwright.shell import Command, Result, in_shell, quote, with_stdin
 
 CUT_BYTES = 4 * 1024 * 1024
 NO_ROOM = "rigwright: no room"
@@ -18,21 +19,33 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def together(commands: Sequence[Command], nonce: str) -> str:
-    """A script that runs the commands side by side, each with an empty stdin, and frames every answer."""
-    lines = [_opening({})]
-    for number, cmd in enumerate(commands):
-        lines.append(
-            f"( {{ {_limited(cmd, 2)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o || rm -f {number}.c; : >{number}.r )"
-            " </dev/null >/dev/null 2>&1 &"
-        )
-    limits_s = " ".join(str(int(cmd.timeout_s) + 4) for cmd in commands)
-    lines.append(
-        "read up rest </proc/uptime; begun=${up%.*}\n"
-        f"while :; do read up rest </proc/uptime; i=0 open=; for limit in {limits_s}; do"
-        " [ -e $i.r ] || [ $((${up%.*} - begun)) -gt $limit ] || open=1; i=$((i+1)); done;"
-        ' [ "$open" ] || break; sleep 0.01; done'
-    )
-    return "\n".join([*lines, *_closing(len(commands), nonce)])
+    """A script that runs the commands side by side, each with an empty stdin, and frames every answer.
+
+    Those with one time limit run under one `timeout`, which ends them and all that they began. A pipe tells which are
+    done, with their exit codes; what is not told in time has none.
+    """
+    lines, groups = [_opening({})], []
+    for group, limit_s in enumerate(sorted({cmd.timeout_s for cmd in commands})):
+        own = [_one(number, cmd) for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
+        text = "\n".join(["trap : TERM", *own, "until wait; do :; done"])
+        lines.append(f'printf %s {quote([text])} >s{group} || {{ echo "{NO_ROOM}"; exit; }}')
+        groups.append(f"timeout -k 2 {limit_s:g} sh ./s{group} </dev/null 2>/dev/null &")
+    known = 'eval "c=\\${c$i:--1}"; [ $c != -1 ] || rm -f $i.o $i.e'
+    lines.append(f"{{ {' '.join(groups)} wait; }} | {{ while read i c; do eval c$i=$c; done")
+    return "\n".join([*lines, *_frames(len(commands), nonce, known), "}", *_END])
+
+
+def _one(number: int, cmd: Command) -> str:
+    """Shell text that runs a command in the background and tells its number and exit code once its answer is whole.
+
+    124 when it ended because it was told to; nothing when it had to be killed.
+    """
+    if cmd.reads:
+        run = f"ulimit -f {CUT_BYTES // 512 + 1}; {in_shell(cmd)} >{number}.o 2>{number}.e; c=$?"
+    else:
+        piped = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o"
+        run = f"{piped}; read c <{number}.c"
+    return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; echo {number} $c ) </dev/null &"
 
 
 def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
@@ -43,11 +56,8 @@ def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, 
         lines.append(with_stdin(limited, f">{number}.o 2>{number}.e"))
         lines.append(f"c=$?; echo $c >{number}.c; : >{number}.r; [ $c = 0 ] || break")
     lines.append("break; done")
-    return "\n".join([*lines, *_closing(len(commands), nonce)])
-
-
-def _limited(cmd: Command, kill_after_s: int) -> str:
-    return f"timeout -k {kill_after_s} {cmd.timeout_s:g} {quote(cmd.argv)}"
+    known = "c=-1; [ -e $i.r ] || rm -f $i.o $i.e $i.c; [ -s $i.c ] && read c <$i.c"
+    return "\n".join([*lines, *_frames(len(commands), nonce, known), *_END])
 
 
 def _opening(environment: Mapping[str, str]) -> str:
@@ -59,13 +69,15 @@ def _opening(environment: Mapping[str, str]) -> str:
     )
 
 
-def _closing(count: int, nonce: str) -> list[str]:
+_END = ("exit; }", "")
+
+
+def _frames(count: int, nonce: str, known: str) -> list[str]:
+    """Prints the answers; `known` sets `c` to the exit code of command `i`, and takes away an answer that is not whole."""
     numbers = " ".join(str(number) for number in range(count))
     return [
-        f'set --; for i in {numbers}; do c=-1; [ -e $i.r ] || rm -f $i.o $i.e $i.c; [ -s $i.c ] && read c <$i.c; set -- "$@" "$c"; done',
+        f'set --; for i in {numbers}; do {known}; set -- "$@" "$c"; done',
         f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e 2>/dev/null; echo "{nonce} data"; cat *.o *.e 2>/dev/null; echo; echo "{nonce} end"',
-        "exit; }",
-        "",
     ]
 
 

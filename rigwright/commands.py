@@ -7,12 +7,13 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rigwright import asking, binding, showing
+from rigwright import asking, binding, showing, workers
 from rigwright.errors import RigwrightError, Unreachable, UsageError
 from rigwright.report.output import Output
 from rigwright.showing import Said
@@ -54,9 +55,12 @@ def run(
         ending.seconds("--reload", said.reload)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
+        if said.watch and said.executor:
+            raise UsageError("--watch", "looks at hosts from this machine, and --executor from others", "one of them")
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
-        code = _run(said, run_id, reports, output, path, act, rolled)
+        with workers.given(said.executor) as executor:
+            code = _run(said, run_id, reports, output, path, act, rolled, executor)
     except RigwrightError as found:
         error, code = found, found.exit_code
         output.text.error(found)
@@ -103,7 +107,7 @@ def _password(output: Output, host: str) -> str:
 
 def _rollout(said: Said, run_id: str) -> tuple[Said, Any]:
     """The words as they count, and the rollout that they ask for, None for none. Raises UsageError."""
-    if said.command != "provision":
+    if said.command != "provision" or not (said.serial or said.max_fail or said.resume or said.reboots):
         return said, None
     from rigwright import rolling
 
@@ -132,11 +136,17 @@ def _refuse(said: Said) -> None:
 
 
 def _run(
-    said: Said, run_id: str, reports: list[Any], output: Output, path: Path | None, other: Act | None, rolled: Any
+    said: Said,
+    run_id: str,
+    reports: list[Any],
+    output: Output,
+    path: Path | None,
+    other: Act | None,
+    rolled: Any,
+    executor: Executor | None,
 ) -> int:
-    from rigwright import fleet, rolling, watch
+    from rigwright import fleet
     from rigwright.hostrun import Options
-    from rigwright.report import machine
 
     _refuse(said)
     found = read_inventory(said.inventory)
@@ -148,28 +158,40 @@ def _run(
     bound = rolled.to_do(bound) if rolled else bound
     output.inventory, output.many = _short(found.path), len(bound) > 1
     ask = partial(_password, output) if asking.on_terminal() and sys.stderr.isatty() else None
-    emit = (lambda event: output.unsaid(event)) if other else (lambda event: output.text.event(event))
+    emit = output.unsaid if other else output.event
     reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
     options = Options(run_id, said.disrupt, reboots=reboots, root=not said.as_user)
     stage = fleet.unseen if said.watch else output.stage
-    work = fleet.prepare(bound, options, emit, ask, stage=stage)
+    work = fleet.prepare(bound, options, emit, ask, executor, stage)
     reports.extend(one.report for one in work)
     for one in reports:
         one.error = refused.get(one.host.name)
         one.status = "failed" if one.error else one.status
     try:
-        fleet.run_hosts(work, fleet.connect, doing="connecting", meanwhile=lambda: output.text)
+        if executor is None:  # workers elsewhere connect for themselves
+            fleet.run_hosts(work, fleet.connect, doing="connecting", meanwhile=lambda: _loaded(output))
         text = output.text
         if said.watch:
+            from rigwright import watch
+
             watch.watch(work, text, output.stream.isatty())
-        (other or _ACTS.get(said.command) or partial(rolling.provision, rolling=rolled))(work, text, said)
+        (other or _ACTS.get(said.command) or partial(_provision, rolled=rolled))(work, text, said)
         if said.command in ("provision", "verify") and (said.json or said.html):
+            from rigwright.report import machine
+
             machine.describe([one for one in work if one.report.status != "not_attempted"])
     finally:
         fleet.close(work)
     wrong = [(one.host.name, one.error) for one in reports if one.error is not None]
     output.text.errors([(name, _with_lab_hint(error, name, found.path)) for name, error in wrong])
     return _exit_code([report.exit_code for report in reports])
+
+
+def _loaded(output: Output) -> None:
+    """What comes after the hosts' answers is loaded while they are waited for: rich, SQLite."""
+    from rigwright import history  # noqa: F401
+
+    output.text  # noqa: B018
 
 
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
@@ -187,6 +209,12 @@ def _named(address: str, inventory: str, describe: Callable[[str, str], str] | N
 
 def _exit_code(codes: Sequence[int]) -> int:
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)
+
+
+def _provision(work: list[Any], text: Any, said: Said, rolled: Any) -> None:
+    from rigwright import rolling
+
+    rolling.provision(work, text, said, rolled)
 
 
 def _plan(work: list[Any], text: Any, _said: Said) -> None:

@@ -117,7 +117,7 @@ def run_of(
 
 def guarded(one: Work, act: Act, doing: str = "") -> HostReport:
     """The host's report, after the act has run; or it says why not."""
-    report, started, before = one.report, time.monotonic(), one.run.transport.round_trips
+    report, started, before = one.report, time.monotonic(), (one.run.transport.round_trips, one.run.asking_s)
     one.tell(Begun(report.host.name, doing))
     try:
         act(one)
@@ -133,7 +133,8 @@ def guarded(one: Work, act: Act, doing: str = "") -> HostReport:
         report.status = "failed"
     finally:
         report.seconds += time.monotonic() - started
-        report.round_trips += one.run.transport.round_trips - before
+        report.round_trips += one.run.transport.round_trips - before[0]
+        report.asking_s += one.run.asking_s - before[1]
     return report
 
 

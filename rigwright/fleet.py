@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
-from rigwright import apply as applying
-from rigwright import p2p, programs, verify
 from rigwright.checks import Finding, ranked
 from rigwright.crew import Act, Work, active, close, guarded, keep, prepare, unseen
 from rigwright.events import Begun, Ended, Note
 from rigwright.facts import os as system
-from rigwright.facts import p2p as peers
 from rigwright.hostreport import HostReport, HostStatus
 from rigwright.orders import done, order, settle
+
+if TYPE_CHECKING:
+    from rigwright.p2p import Asked
+    from rigwright.programs import Programs
 
 WORKERS = 32
 
@@ -153,7 +156,9 @@ def _heard(act: Callable[[], None]) -> Iterator[None]:
 
 def connect(one: Work) -> None:
     """The host is connected to and has said whether it is simulated."""
+    began = time.monotonic()
     one.run.transport.connect()
+    one.report.connecting_s += time.monotonic() - began
 
 
 def look(one: Work) -> None:
@@ -176,6 +181,8 @@ def apply(one: Work) -> None:
     """What the plan wanted is so and proved. Raises what stopped it."""
     if one.report.status != "pending":
         return
+    from rigwright import apply as applying
+
     outcome = applying.apply(one.run, one.bound.steps, one.report.planned)
     one.report.outcome = outcome
     if outcome.error is not None:
@@ -183,16 +190,23 @@ def apply(one: Work) -> None:
     one.report.status = "changed"
 
 
-def make(one: Work, asked: p2p.Asked) -> None:
-    """What the plan wanted is so and proved, tested where the driver changed, and checked. Raises what stopped it."""
+def make(one: Work, wheels: str) -> None:
+    """What the plan wanted is so and proved, tested where the driver changed, and checked. Raises what stopped it.
+
+    `wheels` as in `test_after`.
+    """
     apply(one)
-    test_after(one, asked)
+    test_after(one, wheels)
     one.tell(Begun(one.report.host.name, "checking"))
     check(one)
 
 
 def check(one: Work) -> None:
     """The report holds the findings of the checks; one that fails or is unknown makes the status failed."""
+    if not one.checks and not one.report.not_tested:
+        return
+    from rigwright import verify
+
     one.report.findings = ranked(_found(one))
     if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
         one.report.status = "failed"
@@ -201,6 +215,8 @@ def check(one: Work) -> None:
 
 def check_all(one: Work) -> None:
     """As `check`, and every step that is not so is a finding that fails: what `verify` means."""
+    from rigwright import verify
+
     pending = verify.drift(one.report.planned)
     one.report.findings = ranked((*_found(one), *pending))
     bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
@@ -208,11 +224,13 @@ def check_all(one: Work) -> None:
     verify.remember(one.run, one.report.findings, accept=False)
 
 
-def prove(one: Work, asked: p2p.Asked | None, others: programs.Programs | None) -> None:
+def prove(one: Work, asked: Asked | None, others: Programs | None) -> None:
     """As `check_all`, after the peer-to-peer test and the programs beside it, where they are asked for."""
     name = one.report.host.name
     look(one)
     if asked is not None:
+        from rigwright import p2p
+
         one.tell(Begun(name, p2p.NAME))
         test(one, asked)
     if others is not None:
@@ -223,22 +241,29 @@ def prove(one: Work, asked: p2p.Asked | None, others: programs.Programs | None) 
 
 
 def _found(one: Work) -> tuple[Finding, ...]:
+    from rigwright import verify
+
     return (*verify.findings(one.run, one.checks), *one.report.not_tested)
 
 
-def test(one: Work, asked: p2p.Asked) -> None:
+def test(one: Work, asked: Asked) -> None:
     """The peer-to-peer test has run, where the playbook has a check of it; else the findings say why not."""
     if not any(active(check) for check in one.bound.checks):
         return
-    wheels = _wheels(one, asked)
+    from rigwright import p2p
+    from rigwright.facts import p2p as peers
+
+    wheels = _wheels(one, asked.wheels)
     asked = replace(asked, wheels="" if wheels == "none" else wheels)
     refused = p2p.test(one.run, asked)
     one.report.not_tested = (refused,) if refused else ()
     one.report.p2p = None if refused else one.run.store(peers.tested)
 
 
-def test_programs(one: Work, asked: programs.Programs) -> None:
+def test_programs(one: Work, asked: Programs) -> None:
     """The programs that were asked for have run; else the findings say why not."""
+    from rigwright import programs
+
     checks = frozenset(check.check for check in one.bound.checks)
     one.report.not_tested += programs.test(one.run, asked, checks)
 
@@ -247,18 +272,25 @@ DRIVING = ("driver.", "fabric.", "reboot.", "kernel.", "grub.")
 """Operations after which the GPUs may reach each other in another way than before."""
 
 
-def test_after(one: Work, asked: p2p.Asked) -> None:
+def test_after(one: Work, wheels: str) -> None:
     """As `test`, where this run changed the driver or what it stands on; a run that changed nothing tests nothing.
 
-    Nor does one that is to bring no libraries.
+    `wheels`: where its libraries come from, "" for what the inventory says. Nor does one that is to bring no libraries.
     """
     done = one.report.outcome.done if one.report.outcome else {}
     changed = {step.operation for step in one.bound.steps if step.key in done}
-    if any(operation.startswith(DRIVING) for operation in changed) and _wheels(one, asked) != "none":
+    if not any(operation.startswith(DRIVING) for operation in changed):
+        return
+    from rigwright import p2p
+
+    wheels = wheels or p2p.AS_THE_INVENTORY_SAYS
+    if _wheels(one, wheels) != "none":
         one.tell(Begun(one.report.host.name, p2p.NAME))
-        test(one, asked)
+        test(one, p2p.Asked(False, False, wheels))
 
 
-def _wheels(one: Work, asked: p2p.Asked) -> str:
+def _wheels(one: Work, asked: str) -> str:
+    from rigwright import p2p
+
     said = one.bound.host.variables.get("p2p_wheels") or "fetch"
-    return str(said) if asked.wheels == p2p.AS_THE_INVENTORY_SAYS else asked.wheels
+    return str(said) if asked == p2p.AS_THE_INVENTORY_SAYS else asked

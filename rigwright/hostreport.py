@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.events import Event
-from rigwright.facts.p2p import Document
 from rigwright.hostrun import Outcome
 from rigwright.hosts import Host
 from rigwright.plan import Planned
+
+if TYPE_CHECKING:
+    from rigwright.facts.p2p import Document
 
 HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 
@@ -48,6 +50,8 @@ class HostReport:
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0
+    connecting_s: float = 0.0
+    asking_s: float = 0.0
 
     @property
     def exit_code(self) -> int:

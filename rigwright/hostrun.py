@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from rigwright import events, plan
 from rigwright.change import Change
 from rigwright.errors import ConsentError, HostError, Interrupted, RigwrightError
-from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, gpu
+from rigwright.facts import Fact, FactStore, Unavailable, Unreadable
 from rigwright.facts import os as system
 from rigwright.hosts import Host
 from rigwright.playbook import Step
@@ -66,6 +67,7 @@ class HostRun:
         self.store = FactStore()
         self.also: tuple[Fact[Any], ...] = (system.boot_id, system.simulated)
         self.shared = shared
+        self.asking_s = 0.0
         self.announced = False
         self.doing = ""
         self.rebooting = False
@@ -100,7 +102,9 @@ class HostRun:
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """The facts are known, in one round trip; those of `also` with them."""
         asked = [*facts, *(fact for fact in self.also if fact not in self.store.known and fact not in facts)]
+        began = time.monotonic()
         answers = self.transport.run([fact.command for fact in asked], together=True)
+        self.asking_s += time.monotonic() - began
         self.store.learn(zip(asked, answers, strict=True))
         if not self.announced:
             self.announced = True
@@ -122,6 +126,8 @@ class HostRun:
 
     def busy(self) -> str:
         """Who has a GPU open, ours apart: `python3 (4711)`, or "". Raises ConsentError when the host cannot tell."""
+        from rigwright.facts import gpu
+
         found: dict[int, str] = {}
         for fact in (gpu.processes, gpu.holders):
             if fact not in self.store.known:

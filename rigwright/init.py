@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from rigwright import asking, catalogue, draft, editing, fleet, inventory, ssh
+from rigwright import asking, catalogue, draft, editing, fleet, hostkeys, inventory, ssh
 from rigwright.catalogue import Model, Rig
 from rigwright.choices import counted, counted_of, unknown_model
 from rigwright.errors import HostError, RigwrightError, UsageError
@@ -167,12 +167,12 @@ def _known(host: Host, asked: Asked, console: Console) -> None:
     name, key = ssh.offered_key(host, 20)
     if ssh.is_known(host, key):
         return
-    console.print(f"{escape(asked.address)} offers the host key {escape(ssh.fingerprint(key))}")
+    console.print(f"{escape(asked.address)} offers the host key {escape(hostkeys.fingerprint(key))}")
     console.print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
     if not asked.yes:
         todo = "the same command with --yes, once the key is compared"
         asking.insist("init", "Is it the same?", todo, "the host key is not known; nothing was written")
-    console.print(f"recorded in {escape(str(ssh.trust(name, key)))}")
+    console.print(f"recorded in {escape(str(hostkeys.trust(name, key)))}")
 
 
 def _look(host: Host, console: Console) -> Seen:

@@ -6,12 +6,10 @@ result file that it wrote is there, whatever the connection, the controller or t
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import socket
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,6 +177,9 @@ def take_lease(transport: Transport, host: str, run_id: str) -> None:
     A holder without a heartbeat for 10 minutes and without a job, or one that was a process of this machine that has
     ended, holds nothing.
     """
+    import getpass
+    import uuid
+
     machine = f"{socket.gethostname()}-{uuid.getnode():x}"
     mine = f"{run_id} {getpass.getuser()}@{machine} {os.getpid()} {_started(os.getpid())}"
     dead = ""

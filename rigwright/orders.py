@@ -13,7 +13,6 @@ from pathlib import Path
 from rigwright.crew import Act, Work, guarded, keep, run_of, unheard
 from rigwright.errors import HostError
 from rigwright.events import Connected
-from rigwright.facts import p2p
 from rigwright.hostreport import HostReport
 from rigwright.hostrun import Options, Shared
 from rigwright.hosts import Host
@@ -59,6 +58,8 @@ def done(order: Order) -> HostReport:
     run = run_of(report, order.options, unheard, Shared(threading.BoundedSemaphore()), _own_password(), since)
     run.announced = any(isinstance(event, Connected) for _, event in report.events)
     if report.p2p is not None:
+        from rigwright.facts import p2p
+
         run.store.known[p2p.tested] = report.p2p
     one = Work(order.bound, run, report, unheard, since)
     try:

@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -19,7 +20,7 @@ from rigwright.templates import FOLDER, Template, evaluate, fill, render, settle
 from rigwright.variables import of_host, parameter
 from rigwright.yamlfile import Mapping as YamlMapping
 from rigwright.yamlfile import Sequence as YamlSequence
-from rigwright.yamlfile import did_you_mean, load, only_keys
+from rigwright.yamlfile import did_you_mean, loads, only_keys, text
 
 _TASK_KEYS = ("name", "when", "loop", "tags", "vars")
 
@@ -64,9 +65,15 @@ class Bound:
 
 def read(path: Path) -> YamlSequence:
     """The plays of a playbook file, their keys checked. Raises InputError."""
-    plays = load(path)
+    return _plays(text(path, str(path)), str(path))
+
+
+@lru_cache(maxsize=8)
+def _plays(written: str, path: str) -> YamlSequence:
+    """Read once for all hosts, which share what it returns and change nothing of it."""
+    plays = loads(written, path)
     if not isinstance(plays, YamlSequence) or not plays:
-        raise InputError(str(path), "no list of plays", "- name: ...\n            hosts: ...\n            tasks: [...]")
+        raise InputError(path, "no list of plays", "- name: ...\n            hosts: ...\n            tasks: [...]")
     for number, play in enumerate(plays):
         if not isinstance(play, YamlMapping):
             raise InputError(plays.where(number), "a play that is no mapping", "name, hosts, tasks")
@@ -207,7 +214,7 @@ def _check_parameters(operation: str, function: Callable[..., Any], given: Any, 
     if isinstance(given, YamlMapping) and given:
         only_keys(
             given,
-            [name for name in inspect.signature(function).parameters if name not in GIVEN],
+            [name for name in _signature(function).parameters if name not in GIVEN],
             f"parameter of {operation}",
         )
 
@@ -222,8 +229,8 @@ def _parameters(
     rigs: Path,
 ) -> dict[str, Any]:
     given = YamlMapping() if given is None else given
-    hints = get_type_hints(function)
-    known = {name: item for name, item in inspect.signature(function).parameters.items() if name != "facts"}
+    hints = _hints(function)
+    known = {name: item for name, item in _signature(function).parameters.items() if name != "facts"}
     found: dict[str, Any] = {}
     for name, value in given.items():
         at = given.where(name) if isinstance(given, YamlMapping) else where
@@ -241,6 +248,10 @@ def _parameters(
     return found
 
 
+_hints = cache(get_type_hints)
+_signature = cache(inspect.signature)
+
+
 def _known(kind: str) -> dict[str, Callable[..., Any]]:
     """MODULE.FUNCTION of every operation (or check): a public function with `facts` first and keywords after."""
     package = importlib.import_module(f"rigwright.{kind}")
@@ -254,6 +265,7 @@ def _known(kind: str) -> dict[str, Callable[..., Any]]:
     return found
 
 
+@cache
 def _in_module(kind: str, module_name: str, name: str) -> Callable[..., Any] | None:
     """The operation (or check) of a module, or None when there is none of that name; other modules are not loaded."""
     if not module_name.isidentifier() or importlib.util.find_spec(f"rigwright.{kind}.{module_name}") is None:
@@ -262,6 +274,6 @@ def _in_module(kind: str, module_name: str, name: str) -> Callable[..., Any] | N
     function = getattr(module, name, None)
     if not inspect.isfunction(function) or function.__module__ != module.__name__ or name.startswith("_"):
         return None
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(_signature(function).parameters.values())
     fits = parameters and parameters[0].name == "facts" and all(p.kind is p.KEYWORD_ONLY for p in parameters[1:])
     return function if fits else None

@@ -15,7 +15,6 @@ from rich.markup import escape
 from rigwright import fleet, patterns, rollout, showing
 from rigwright.errors import UsageError
 from rigwright.fleet import HostReport, Work
-from rigwright.p2p import AS_THE_INVENTORY_SAYS, Asked
 from rigwright.plan import Planned
 from rigwright.playbook import Bound
 from rigwright.report import document
@@ -117,11 +116,10 @@ def provision(work: list[Work], text: Any, said: Said, rolling: Rolling | None =
     text.plans([one.report for one in alive])
     if any(one.report.status == "pending" for one in alive):
         showing.consent(said.yes)
-    asked = Asked(False, False, said.wheels or AS_THE_INVENTORY_SAYS)
     if rolling is None:
-        _batch(alive, text, asked, len(work) > MANY)
+        _batch(alive, text, said.wheels, len(work) > MANY)
     else:
-        _roll(work, text, asked, rolling)
+        _roll(work, text, said.wheels, rolling)
 
 
 def _introduce(rolling: Rolling, text: Any) -> None:
@@ -137,7 +135,7 @@ def _introduce(rolling: Rolling, text: Any) -> None:
     text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{host}{tags}")
 
 
-def _roll(work: list[Work], text: Any, asked: Asked, rolling: Rolling) -> None:
+def _roll(work: list[Work], text: Any, wheels: str, rolling: Rolling) -> None:
     """Batch after batch, until all are done or too many have failed; where it stands is kept for `--resume`."""
     todo = {one.report.host.name: one for one in work if one.report.error or one.report.status == "pending"}
     ready = [one for one in work if one.report.host.name not in todo]
@@ -145,7 +143,7 @@ def _roll(work: list[Work], text: Any, asked: Asked, rolling: Rolling) -> None:
     (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
     for one in todo.values():
         one.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    _batch(ready, text, asked, len(work) > MANY)
+    _batch(ready, text, wheels, len(work) > MANY)
     _note(rolling, ready)
     failed: list[Work] = []
 
@@ -158,7 +156,7 @@ def _roll(work: list[Work], text: Any, asked: Asked, rolling: Rolling) -> None:
         text.line(f"\n[bold]Batch {number} of {len(batches)}[/]: {count(len(names), 'host')}, {patterns.folded(names)}")
         failed += [one for one in members if one.report.error]
         if len(failed) <= rolling.state.max_fail:
-            _batch(members, text, asked, len(work) > MANY, enough)
+            _batch(members, text, wheels, len(work) > MANY, enough)
             _note(rolling, members)
         if len(failed) > rolling.state.max_fail:
             rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
@@ -205,11 +203,11 @@ def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[Work], text: 
 
 
 def _batch(
-    members: list[Work], text: Any, asked: Asked, short: bool, enough: Callable[[Work], bool] = lambda _one: False
+    members: list[Work], text: Any, wheels: str, short: bool, enough: Callable[[Work], bool] = lambda _one: False
 ) -> None:
     """What can be done of these hosts is done, and said; with `short` findings that pass are only counted."""
     for wave in _waves(members):
-        fleet.run_hosts(wave, partial(fleet.make, asked=asked), doing="beginning", enough=enough)
+        fleet.run_hosts(wave, partial(fleet.make, wheels=wheels), doing="beginning", enough=enough)
     for one in members:
         if one.report.error is None and one.report.status != "not_attempted":
             text.findings(one.report, only_bad=short)

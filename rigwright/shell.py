@@ -40,13 +40,15 @@ class Command:
     """One program with its arguments. Never a string for a shell to split.
 
     `stdin` is given to it (else /dev/null); `timeout_s` is a hard limit; a `long` command runs as a detached job
-    that survives the connection and the controller.
+    that survives the connection and the controller. One that `reads` writes no file anywhere, not even a cache: what
+    it prints is then limited as the size of a file, which costs the host two processes less than a pipe.
     """
 
     argv: tuple[str, ...]
     stdin: bytes = field(default=b"", repr=False)
     timeout_s: float = 120.0
     long: bool = False
+    reads: bool = False
 
     def __str__(self) -> str:
         return quote(self.argv)
@@ -72,14 +74,28 @@ class Result:
         return self.stderr.decode("utf-8", "replace").strip()
 
 
-def command(*argv: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False) -> Command:
+def command(
+    *argv: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False, reads: bool = False
+) -> Command:
     """A command from its words."""
-    return Command(tuple(argv), stdin, timeout_s, long)
+    return Command(tuple(argv), stdin, timeout_s, long, reads)
 
 
-def script(text: str, *args: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False) -> Command:
+def script(
+    text: str, *args: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False, reads: bool = False
+) -> Command:
     """A command that runs a fixed shell text; values reach it only as `$1`, `$2`, ... and are never parsed by a shell."""
-    return Command(("sh", "-c", text, "sh", *args), stdin, timeout_s, long)
+    return Command((*_SCRIPT, text, "sh", *args), stdin, timeout_s, long, reads)
+
+
+_SCRIPT = ("sh", "-c")
+
+
+def in_shell(cmd: Command) -> str:
+    """Shell text that runs the command; a script runs in a subshell of the shell that reads it, which is one program less."""
+    if cmd.argv[:2] == _SCRIPT and cmd.argv[3:4] == ("sh",):
+        return f"( set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])} )"
+    return quote(cmd.argv)
 
 
 def quote(argv: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ class Said:
     reboots: str = ""
     resume: bool = False
     as_user: bool = False
+    executor: str = ""
     prometheus: str = ""
     reload: str = ""
     nccl_tests: str = ""

@@ -15,8 +15,10 @@ from typing import Any
 
 import paramiko
 from fabric import Config, Connection
+from paramiko.common import cMSG_CHANNEL_REQUEST
 
-from rigwright.errors import Unreachable, UsageError
+from rigwright import hostkeys
+from rigwright.errors import Unreachable
 from rigwright.hosts import Host
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it would say reaches the user as Unreachable
@@ -31,8 +33,6 @@ _KEY_KINDS = (
     "ssh-rsa",
 )
 """The host keys that paramiko can ask for; of them, those that known_hosts has are asked for, as OpenSSH does."""
-
-OWN_KNOWN_HOSTS = Path("~/.config/rigwright/known_hosts")
 
 
 class Session:
@@ -57,6 +57,17 @@ class Session:
             yield channel
         finally:
             channel.close()
+
+    def ask_for(self, channel: paramiko.Channel, program: str) -> None:
+        """The far end is asked to run a program, and what is sent next reaches it: one round trip less than
+        `exec_command`, which waits for a yes. A no closes the channel."""
+        asked = paramiko.Message()
+        asked.add_byte(cMSG_CHANNEL_REQUEST)
+        asked.add_int(channel.remote_chanid)
+        asked.add_string("exec")
+        asked.add_boolean(True)
+        asked.add_string(program)
+        self.connection.client.get_transport()._send_user_message(asked)
 
     def _open(self, deadline: float) -> paramiko.Channel:
         transport = self.connection.client.get_transport()
@@ -140,9 +151,9 @@ def _unreachable(
             where, "the host key is not known", "a key that you have checked", f"invoke trust --host {host.name}"
         )
     if isinstance(error, paramiko.BadHostKeyException):
-        found = f"the host key has changed: it is now {fingerprint(error.key)}"
+        found = f"the host key has changed: it is now {hostkeys.fingerprint(error.key)}"
         todo = f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}"
-        return Unreachable(where, found, f"the recorded {fingerprint(error.expected_key)}", todo)
+        return Unreachable(where, found, f"the recorded {hostkeys.fingerprint(error.expected_key)}", todo)
     if isinstance(error, paramiko.PasswordRequiredException):
         key = host.variables.get("ansible_ssh_private_key_file", "the key")
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
@@ -175,7 +186,7 @@ def _connection(host: Host) -> Any:
     if "ansible_ssh_private_key_file" in variables:
         connect["key_filename"] = [os.path.expanduser(str(variables["ansible_ssh_private_key_file"]))]
         connect["look_for_keys"] = False
-    config = Config(overrides={"run": {"in_stream": False}})
+    config = Config(overrides={"run": {"in_stream": False}})  # one for each: Fabric writes into it
     return Connection(host.address, config=config, connect_kwargs=connect, **options)
 
 
@@ -218,13 +229,11 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
 def _known_hosts(connection: Any, extra: str) -> None:
     keys = connection.client.get_host_keys()
     named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
-    for name in [*named, "/etc/ssh/ssh_known_hosts", str(OWN_KNOWN_HOSTS), *([extra] if extra else [])]:
-        path = Path(name).expanduser()
-        if path.is_file():
-            with contextlib.suppress(OSError, paramiko.hostkeys.InvalidHostKey):
-                keys.load(str(path))
     name = _known_name(connection)
     alias = connection.ssh_config.get("hostkeyalias")
+    for file in [*named, "/etc/ssh/ssh_known_hosts", str(hostkeys.OWN), *([extra] if extra else [])]:
+        for known_as in [name, *([alias] if alias else [])]:
+            hostkeys.learn(keys, Path(file).expanduser(), known_as)
     if alias and keys.lookup(alias):
         for kind, key in keys.lookup(alias).items():
             keys.add(name, kind, key)
@@ -238,11 +247,6 @@ def _known_hosts(connection: Any, extra: str) -> None:
 def _known_name(connection: Any) -> str:
     """The name under which known_hosts holds a host."""
     return str(connection.host) if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-
-
-def fingerprint(key: paramiko.PKey) -> str:
-    """A key's type and SHA256 fingerprint, as ssh-keygen -l prints it."""
-    return f"{key.get_name()} {key.fingerprint}"
 
 
 def is_known(host: Host, key: paramiko.PKey) -> bool:
@@ -274,19 +278,3 @@ def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
     except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
         raise _unreachable(host, where, error, False, timeout_s, connection) from None
     return _known_name(connection), key
-
-
-def trust(name: str, key: paramiko.PKey) -> Path:
-    """The key stands in rigwright's own known_hosts afterwards; returns that file."""
-    path = OWN_KNOWN_HOSTS.expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        found = f"cannot be made: {error.strerror}"
-        raise UsageError(str(path.parent), found, "a place for known_hosts that you may write") from None
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    kept = [line for line in lines if line.split()[:2] != [name, key.get_name()]]
-    fresh = path.with_suffix(".new")
-    fresh.write_text("\n".join([*kept, f"{name} {key.get_name()} {key.get_base64()}"]) + "\n", encoding="utf-8")
-    fresh.replace(path)
-    return path

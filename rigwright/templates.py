@@ -46,8 +46,7 @@ def render_text(text: str, values: Mapping[str, Any], where: str) -> str:
 def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
     """The value of an expression (`when:`, or a value that is one `{{ }}`), with its own type. Raises InputError."""
     try:
-        template = environment().compile_expression(expression, undefined_to_none=False)
-        value = template(dict(values))
+        value = _expression(expression)(dict(values))
         if isinstance(value, jinja2.Undefined):
             value._fail_with_undefined_error()
     except jinja2.TemplateError as error:
@@ -57,9 +56,21 @@ def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
     return value
 
 
+@lru_cache(maxsize=4096)
+def _expression(text: str) -> Any:
+    """Compiled once, for all hosts."""
+    return environment().compile_expression(text, undefined_to_none=False)
+
+
+@lru_cache(maxsize=4096)
+def _template(text: str) -> jinja2.Template:
+    """Compiled once, for all hosts."""
+    return environment().from_string(text)
+
+
 def _guarded(text: str, values: Mapping[str, Any], where: str) -> str:
     try:
-        return environment().from_string(text).render(dict(values))
+        return _template(text).render(dict(values))
     except jinja2.TemplateSyntaxError as error:
         raise InputError(f"{where}:{error.lineno}", f"template error: {error.message}", "valid Jinja2") from None
     except jinja2.TemplateError as error:

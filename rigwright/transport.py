@@ -140,12 +140,11 @@ class Ssh:
     def _attempt(self, session: ssh.Session, script: bytes, nonce: str, deadline: float) -> bytes:
         with session.channel(deadline) as channel:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
-            if session.user == "root" or not self.root:
-                channel.exec_command("sh")
-            elif self._sudo_wants_password:
+            plain = session.user == "root" or not self.root
+            if self._sudo_wants_password and not plain:
                 self._sudo_with_password(channel, nonce, deadline)
             else:
-                channel.exec_command("sudo -n sh")
+                session.ask_for(channel, "sh" if plain else "sudo -n sh")
             answer, errors = _converse(channel, script, nonce, deadline, self.host)
         if batch.finished(answer, nonce):
             return answer
@@ -295,4 +294,6 @@ def to(
     """The transport for a host of the inventory (`ansible_connection: local` is this machine)."""
     if host.variables.get("ansible_connection") == "local":
         return Local(host, environment, root)
+    from rigwright import ssh  # noqa: F401  # loaded once and here: every worker would wait for the first one's import
+
     return Ssh(host, environment, ask_password, root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rigwright import asking, ssh
+from rigwright import asking, hostkeys, ssh
 from rigwright.commands import read_inventory
 from rigwright.errors import RigwrightError
 
@@ -21,11 +21,11 @@ def _trust(host: str | None, inventory: str, yes: bool) -> int:
     found = read_inventory(inventory)
     for one in [found.only()] if host is None else found.select(host):
         name, key = ssh.offered_key(one, 20)
-        print(f"{one.name} ({name}) offers {ssh.fingerprint(key)}")
+        print(f"{one.name} ({name}) offers {hostkeys.fingerprint(key)}")
         print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
         if not yes:
             asking.insist("trust", "Trust it?", _TODO, "the answer was no; nothing was recorded")
-        print(f"recorded in {ssh.trust(name, key)}")
+        print(f"recorded in {hostkeys.trust(name, key)}")
     return 0
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
-from rigwright import catalogue
 from rigwright.errors import InputError
 from rigwright.hosts import Host
 from rigwright.typed import convert
@@ -25,6 +24,8 @@ def of_host(host: Host, rigs: Path) -> dict[str, Any]:
         if name in variables:
             convert(variables[name], wanted, host.origin(name), name)
     if "rig" in variables:
+        from rigwright import catalogue
+
         rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs)
         variables["expected_gpus"] = len(rig.gpus)
         variables.setdefault("slots", rig.slots)
@@ -45,6 +46,8 @@ def of_host(host: Host, rigs: Path) -> dict[str, Any]:
 
 def _own_limits(variables: dict[str, Any], host: Host, rigs: Path) -> dict[str, Any]:
     """The limits of the host's rig, as YAML would give them. Raises InputError where there are none."""
+    from rigwright import catalogue
+
     rig = catalogue.rig(variables["rig"], host.origin("rig"), rigs) if "rig" in variables else None
     if rig is None or rig.limits is None:
         found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
@@ -54,8 +57,13 @@ def _own_limits(variables: dict[str, Any], host: Host, rigs: Path) -> dict[str, 
 
 def _check_exceptions(limits: Any, positions: Collection[str], where: str) -> None:
     """Raises InputError for a GPU of `limits.gpus` that is no model, position or UUID."""
+    gpus = (limits.get("gpus") or {}) if isinstance(limits, Mapping) else {}
+    if not gpus:
+        return
+    from rigwright import catalogue
+
     names = [*positions, *catalogue.gpu_keys()]
-    for name in (limits.get("gpus") or {}) if isinstance(limits, Mapping) else ():
+    for name in gpus:
         if name not in names and not re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(name)):
             hint = did_you_mean(str(name), names)
             places = ", ".join(positions) or "none is named: slots names them"
@@ -66,8 +74,13 @@ def _check_exceptions(limits: Any, positions: Collection[str], where: str) -> No
 
 def parameter(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
     """A value as the type that a parameter's annotation wants; a rig by its name, of `rigs` or the catalogue. Raises InputError."""
-    if catalogue.Rig in (hint, *get_args(hint)):
-        if value is None and hint is not catalogue.Rig:
+    kinds = (hint, *get_args(hint))
+    if any(
+        getattr(one, "__name__", "") == "Rig" for one in kinds
+    ):  # by name: a playbook without one needs no catalogue
+        from rigwright import catalogue
+
+        if value is None and len(kinds) > 1:
             return None
         return catalogue.rig(convert(value, str, where, name), where, rigs)
     return convert(value, hint, where, name)

@@ -46,11 +46,15 @@ def load(path: Path, shown: str | None = None) -> Any:
     Raises InputError: unreadable, not UTF-8, a tab, a syntax error, a key twice, a key that is no text, a tag.
     """
     name = shown or str(path)
+    return loads(text(path, name), name)
+
+
+def text(path: Path, shown: str) -> str:
+    """The text of a file that messages call `shown`. Raises InputError: unreadable, not UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(name, f"cannot be read: {error}", "a readable UTF-8 file") from None
-    return loads(text, name)
+        raise InputError(shown, f"cannot be read: {error}", "a readable UTF-8 file") from None
 
 
 def loads(text: str, name: str) -> Any:

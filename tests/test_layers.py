@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent / "rigwright"
 LAYERS = {
     "errors": 0,
     "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1,
-    "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "history": 2, "rollout": 2,
+    "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "history": 2, "hostkeys": 2, "rollout": 2,
     "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3,
     "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4, "remembered": 4,
     "compatibility": 5, "transport": 5, "families": 5,
@@ -25,7 +25,7 @@ LAYERS = {
     "crew": 14,
     "orders": 15,
     "fleet": 16,
-    "report": 17, "binding": 17,
+    "report": 17, "binding": 17, "workers": 17,
     "showing": 18, "watch": 18,
     "rolling": 19,
     "commands": 20,

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rigwright import catalogue
-
 Verdict = Literal["pass", "info", "warn", "fail", "unknown"]
 Source = Literal["", "rig", "inventory", "catalogue", "host", "peers", "past"]
 """Where the wanted came from: the machine's rig, the inventory, the catalogue's word on a model, another place of the same
@@ -53,6 +51,8 @@ def of_symptom(
 
     `names` fills what the fix calls by a word in capitals: {"INDEX": "2"}; `fix` takes its place, where rigwright does it.
     """
+    from rigwright import catalogue
+
     known = catalogue.symptoms()[key]
     fix = fix or known.fix
     for word, value in (names or {}).items():
@@ -62,6 +62,8 @@ def of_symptom(
 
 def unknown(check: str, subject: str, reason: str) -> Finding:
     """What the host cannot answer now; where the catalogue knows the words of its reason, with their cause and fix."""
+    from rigwright import catalogue
+
     known = next(iter(catalogue.symptoms_in(reason)), None)
     if known is None:
         return Finding(check, subject, "unknown", reason, fix="invoke provision")

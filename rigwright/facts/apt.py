@@ -36,7 +36,9 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
 
     form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
     asked = tuple(sorted(set(names)))
-    return Fact(f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, "--", *asked), parse)
+    return Fact(
+        f"apt.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, "--", *asked, reads=True), parse
+    )
 
 
 def matching(*globs: str) -> Fact[dict[str, Package]]:

@@ -253,5 +253,5 @@ def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
     return [{key: getattr(one, key) for key in _LASTING} for one in cards if not one.lost]
 
 
-cards = Fact("card.cards", script(_QUERY, timeout_s=60), _cards, kept=_lasting)
+cards = Fact("card.cards", script(_QUERY, timeout_s=60, reads=True), _cards, kept=_lasting)
 """Every card that the driver has, lost ones too; without the lists of supported clocks, which are nine tenths of it."""

@@ -18,7 +18,7 @@ def _loaded(result: Result) -> str:
 
 
 loaded_version = Fact(
-    "driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :"), _loaded, kept=whole
+    "driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :", reads=True), _loaded, kept=whole
 )
 
 _LIBRARY = """
@@ -34,12 +34,14 @@ def _library(result: Result) -> str:
     return version
 
 
-library_version = Fact("driver.library_version", script(_LIBRARY), _library, kept=whole)
+library_version = Fact("driver.library_version", script(_LIBRARY, reads=True), _library, kept=whole)
 
 _SECURE_BOOT = """
 for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An -t u1 -j 4 -N 1 "$file"; done; :
 """
-secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT), lambda result: result.text.strip() == "1", kept=whole)
+secure_boot = Fact(
+    "driver.secure_boot", script(_SECURE_BOOT, reads=True), lambda result: result.text.strip() == "1", kept=whole
+)
 """True when the firmware enforces Secure Boot; False without UEFI."""
 
 _RUNFILE = 'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && ! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | head -1 || :; echo found; exit; }; done; :'

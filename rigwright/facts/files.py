@@ -54,4 +54,4 @@ def _file(result: Result) -> File | None:
 
 def file(path: str) -> Fact[File | None]:
     """What stands at a path, or None when nothing does."""
-    return Fact(f"files.file({path})", script(_SCRIPT, path), _file)
+    return Fact(f"files.file({path})", script(_SCRIPT, path, reads=True), _file)

@@ -148,7 +148,7 @@ def _query(
     name: str, words: str, parse: Callable[[Result], Read], kept: Callable[[Read], object] | None = None
 ) -> Fact[Read]:
     """What nvidia-smi says to a query. Where a GPU is lost it answers for none, so each is asked alone."""
-    return Fact(name, script(_QUERY, words, timeout_s=60), parse, kept=kept)
+    return Fact(name, script(_QUERY, words, timeout_s=60, reads=True), parse, kept=kept)
 
 
 def _of_those_left(result: Result) -> list[str]:
@@ -205,7 +205,7 @@ def _holders(result: Result) -> tuple[Process, ...]:
     return tuple(Process(int(pid), name) for pid, _, name in rows)
 
 
-holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60), _holders)
+holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), _holders)
 """The processes that have a GPU's device open; also told when the library moved and nvidia-smi cannot answer."""
 
 _CONTAINERS = """
@@ -254,4 +254,4 @@ def _locked(result: Result) -> Locks:
     return found
 
 
-locked = Fact("gpu.locked", script(_LOCKED, LOCKED_FILE), _locked)
+locked = Fact("gpu.locked", script(_LOCKED, LOCKED_FILE, reads=True), _locked)

@@ -159,4 +159,4 @@ def _entry(node: _Node) -> Entry:
     return Entry(node.title, linux[0], initrd, " ".join(linux[1:]))
 
 
-grub = Fact("grub.grub", script(_SCRIPT), _grub)
+grub = Fact("grub.grub", script(_SCRIPT, reads=True), _grub)

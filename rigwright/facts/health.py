@@ -150,7 +150,7 @@ def _gpus(result: Result) -> tuple[Health, ...]:
     return found
 
 
-gpus = Fact("health.gpus", command("nvidia-smi", "-q", "-x", timeout_s=60), _gpus)
+gpus = Fact("health.gpus", command("nvidia-smi", "-q", "-x", timeout_s=60, reads=True), _gpus)
 """Every GPU that the driver has; Unavailable while one is lost, for nvidia-smi then tells nothing of the others."""
 
 
@@ -181,7 +181,7 @@ _NO_LINKS = re.compile(
     r"does not have or support Nvlink|all links are in ?active|No NVLink|not supported", re.IGNORECASE
 )
 
-nvlinks = Fact("health.nvlinks", command("nvidia-smi", "nvlink", "-s", timeout_s=60), _nvlinks)
+nvlinks = Fact("health.nvlinks", command("nvidia-smi", "nvlink", "-s", timeout_s=60, reads=True), _nvlinks)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,6 @@ def _domains(result: Result) -> tuple[str, ...]:
 
 _KNOWN = ("none", "identity", "DMA", "DMA-FQ", "unmanaged", "auto")
 
-domains = Fact("iommu.domains", script(_SCRIPT), _domains)
+domains = Fact("iommu.domains", script(_SCRIPT, reads=True), _domains)
 """The types of the GPUs' IOMMU groups, each once: identity (addresses pass), DMA or DMA-FQ (they are translated), unmanaged (a
 virtual machine's), none (no IOMMU, or off in the firmware, whatever the command line says)."""

@@ -20,7 +20,7 @@ def headers(kernel: str) -> Fact[bool]:
     """Whether a kernel's headers are there, so that a module can be built for it."""
     return Fact(
         f"kernel.headers({kernel})",
-        script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel),
+        script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel, reads=True),
         lambda result: bool(result.stdout),
     )
 
@@ -99,13 +99,13 @@ def newer(path: str, than: str) -> Fact[bool]:
     """Whether a file was written after another one; also when the other is not there."""
     return Fact(
         f"kernel.newer({path},{than})",
-        script('[ ! -e "$2" ] || [ "$1" -nt "$2" ] && echo yes; :', path, than),
+        script('[ ! -e "$2" ] || [ "$1" -nt "$2" ] && echo yes; :', path, than, reads=True),
         lambda result: bool(result.stdout),
     )
 
 
-loaded_modules = Fact("kernel.loaded_modules", command("lsmod"), _loaded)
-command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline"), said, kept=whole)
+loaded_modules = Fact("kernel.loaded_modules", command("lsmod", reads=True), _loaded)
+command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline", reads=True), said, kept=whole)
 
 _BUILD_LOG = """
 for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do tail -n 60 "$log"; exit; done; :

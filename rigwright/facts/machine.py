@@ -85,7 +85,7 @@ def _lasting(machine: Machine) -> dict[str, object]:
     return {"memory_gib": round(machine.memory_mib / 1024), **counted}
 
 
-machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60), _machine, kept=_lasting)
+machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True), _machine, kept=_lasting)
 
 
 @dataclass(frozen=True)

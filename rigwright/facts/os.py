@@ -41,12 +41,15 @@ def said(result: Result) -> str:
     return word
 
 
-os_release = Fact("os.release", command("cat", "/etc/os-release"), _os_release, durable=True, kept=whole)
-architecture = Fact("os.architecture", command("uname", "-m"), said, durable=True, kept=whole)
-running_kernel = Fact("os.running_kernel", command("uname", "-r"), said, kept=whole)
-boot_id = Fact("os.boot_id", command("cat", "/proc/sys/kernel/random/boot_id"), said)
+os_release = Fact("os.release", command("cat", "/etc/os-release", reads=True), _os_release, durable=True, kept=whole)
+architecture = Fact("os.architecture", command("uname", "-m", reads=True), said, durable=True, kept=whole)
+running_kernel = Fact("os.running_kernel", command("uname", "-r", reads=True), said, kept=whole)
+boot_id = Fact("os.boot_id", command("cat", "/proc/sys/kernel/random/boot_id", reads=True), said)
 simulated = Fact(
-    "os.simulated", script("cat /etc/rigwright-lab 2>/dev/null; :"), lambda result: result.text.strip(), durable=True
+    "os.simulated",
+    script("cat /etc/rigwright-lab 2>/dev/null; :", reads=True),
+    lambda result: result.text.strip(),
+    durable=True,
 )
 
 
@@ -57,7 +60,7 @@ def _free(result: Result) -> dict[str, int]:
     }
 
 
-free_mib = Fact("os.free_mib", command("df", "-Pm", "/", "/boot", "/var", "/usr"), _free)
+free_mib = Fact("os.free_mib", command("df", "-Pm", "/", "/boot", "/var", "/usr", reads=True), _free)
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,14 @@ def user(name: str) -> Fact[User | None]:
         words = fields.split(":")
         return User(words[0], words[5], words[6], tuple(sorted(groups.split())))
 
-    return Fact(f"os.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name), parse)
+    return Fact(f"os.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name, reads=True), parse)
 
 
 def _today(result: Result) -> datetime.date:
     return datetime.date.fromisoformat(said(result))
 
 
-today = Fact("os.today", command("date", "+%F"), _today)
+today = Fact("os.today", command("date", "+%F", reads=True), _today)
 """The date by the host's own clock, which may be wrong."""
 
 
@@ -123,7 +126,7 @@ def _board(result: Result) -> Board:
     return Board(*("" if line.lower() in _BLANKS else line for line in lines))
 
 
-board = Fact("os.board", script(_BOARD), _board, kept=whole)
+board = Fact("os.board", script(_BOARD, reads=True), _board, kept=whole)
 """The machine's names from DMI; what a maker left unfilled counts as empty."""
 
 
@@ -145,7 +148,7 @@ def _firmware(result: Result) -> Firmware:
     return Firmware(*_three(result.text))
 
 
-firmware = Fact("os.firmware", script(_FIRMWARE), _firmware, kept=whole)
+firmware = Fact("os.firmware", script(_FIRMWARE, reads=True), _firmware, kept=whole)
 
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 
@@ -159,7 +162,7 @@ def _cpu(result: Result) -> str:
     return f"{sockets} x {names[0]}" if sockets > 1 else names[0]
 
 
-cpu = Fact("os.cpu", script(_CPU), _cpu, kept=whole)
+cpu = Fact("os.cpu", script(_CPU, reads=True), _cpu, kept=whole)
 """The processors: `2 x Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz`."""
 
 _CLOUD_INIT = (

@@ -44,7 +44,7 @@ def no_gpu(where: str) -> HostError:
     return HostError(where, "no NVIDIA GPU is on the PCI bus", "a GPU that lspci shows", todo)
 
 
-gpus = Fact("pci.gpus", script(_SCRIPT), _gpus, kept=whole)
+gpus = Fact("pci.gpus", script(_SCRIPT, reads=True), _gpus, kept=whole)
 
 
 def _switches(result: Result) -> tuple[str, ...]:
@@ -52,5 +52,5 @@ def _switches(result: Result) -> tuple[str, ...]:
     return tuple(row[0] for row in rows if row[1].startswith("0x0680"))
 
 
-nvswitches = Fact("pci.nvswitches", script(_SCRIPT), _switches, kept=whole)
+nvswitches = Fact("pci.nvswitches", script(_SCRIPT, reads=True), _switches, kept=whole)
 """The bus ids of the NVSwitches, of every generation that shows itself as an NVIDIA bridge; B200's do not."""

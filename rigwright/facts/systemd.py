@@ -28,7 +28,7 @@ def unit(name: str) -> Fact[Unit]:
         return Unit(load, active, sub, values.get("UnitFileState", ""), values.get("NeedDaemonReload") == "yes")
 
     properties = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
-    return Fact(f"systemd.unit({name})", command("systemctl", "show", "-p", properties, "--", name), parse)
+    return Fact(f"systemd.unit({name})", command("systemctl", "show", "-p", properties, "--", name, reads=True), parse)
 
 
 @dataclass(frozen=True)
@@ -74,4 +74,4 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
             "deleted" in values,
         )
 
-    return Fact(f"systemd.running({name})", script(_RUNNING, name, *files), parse)
+    return Fact(f"systemd.running({name})", script(_RUNNING, name, *files, reads=True), parse)

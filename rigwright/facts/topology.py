@@ -53,7 +53,7 @@ def _places(result: Result) -> tuple[Place, ...]:
     return tuple(sorted(found, key=lambda one: one.bus_id))
 
 
-places = Fact("topology.places", script(_PLACES), _places)
+places = Fact("topology.places", script(_PLACES, reads=True), _places)
 """Every GPU and NVSwitch on the bus, with or without a driver; () where there is none."""
 
 
@@ -125,5 +125,5 @@ echo '--- peers'; each -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
 echo '--- errors'; each -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
 exit $code
 """
-nvlinks = Fact("topology.nvlinks", script(_LINKS, timeout_s=60), _nvlinks)
+nvlinks = Fact("topology.nvlinks", script(_LINKS, timeout_s=60, reads=True), _nvlinks)
 """Every end of every NVLink, those that are down too; () where the GPUs have none. Where a GPU is lost each is asked alone."""

@@ -97,6 +97,8 @@ def _host(report: HostReport) -> dict[str, Any]:
         "rebooted": bool(report.outcome and report.outcome.rebooted),
         "round_trips": report.round_trips,
         "seconds": round(report.seconds, 3),
+        "connecting_s": round(report.connecting_s, 3),
+        "asking_s": round(report.asking_s, 3),
     }
 
 

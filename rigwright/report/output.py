@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import IO, TYPE_CHECKING
 
-from rigwright.events import Event
+from rigwright.events import Begun, Ended, Event
 
 if TYPE_CHECKING:
     from rigwright.report.text import Text
@@ -32,6 +32,11 @@ class Output:
     def stage(self, hosts: Sequence[str]) -> AbstractContextManager[object]:
         """Shows several hosts at work, on a terminal; elsewhere it does not even load what would draw them."""
         return self.text.stage(hosts) if len(hosts) > 1 and self.stream.isatty() else contextlib.nullcontext()
+
+    def event(self, event: Event) -> None:
+        """Something happened on a host. What only a stage shows does not load what would draw it."""
+        if "text" in vars(self) or not isinstance(event, (Begun, Ended)):
+            self.text.event(event)
 
     def unsaid(self, event: Event) -> None:
         """An event that only who watches is told of."""
