@@ -456,7 +456,7 @@ def fleet_check(
 ) -> None:
     """Compare hosts with their playbook, their own past and their peers, and follow every GPU. Changes nothing.
 
-    Exit 2 when something differs, 3 when a host does not answer; the others are compared all the same.
+    GPUs that are too hot, slowed down, or whose memory or log has errors are named too. Exit 2 when something differs, 3 when a host does not answer; the others are compared all the same.
     """
     from rigwright import survey
 

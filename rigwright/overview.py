@@ -24,7 +24,7 @@ PAGE = "fleet.html"
 DAYS, SPANS = 7, 56
 """The plots show so many days at most, in so many spans: three hours each."""
 
-BAD = ("fail", "unknown", "warn")
+BAD = survey.BAD
 _TOLD_ANYWAY = ("fleet.past", "fleet.gpus")
 """Findings that say what became different, which a report says of itself."""
 

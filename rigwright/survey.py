@@ -32,6 +32,9 @@ FACTS: tuple[Fact[Any], ...] = (
     card.cards,
 )
 """What is asked of every host, in the same round trip as the first facts of its plan."""
+HEALTH = "health."
+"""Checks of the playbook that say how the GPUs are now: heat, what slows them, their memory, Xids."""
+BAD = ("fail", "unknown", "warn")
 
 
 def check(host: str, playbook: str, inventory: str, since: str, tags: str, json: str) -> int:
@@ -51,11 +54,12 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
 
 
 def _look(one: fleet.Work) -> None:
-    """The report holds the plan, what it wants as findings, and all facts that are compared."""
+    """The report holds the plan, what it wants as findings, what ails its GPUs now, and all facts that are compared."""
     one.run.also += FACTS
     fleet.look(one)
+    ill = verify.findings(one.run, [check for check in one.checks if check.check.startswith(HEALTH)])
     fleet.keep(one)
-    one.report.findings = verify.drift(one.report.planned)
+    one.report.findings = (*verify.drift(one.report.planned), *(found for found in ill if found.verdict in BAD))
 
 
 def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: Any) -> None:
