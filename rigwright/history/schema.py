@@ -179,15 +179,14 @@ def _to_wal(database: sqlite3.Connection) -> None:
 
 
 def _version(database: sqlite3.Connection, path: Path) -> int:
-    version = int(database.execute("PRAGMA user_version").fetchone()[0])
-    program = database.execute("PRAGMA application_id").fetchone()[0]
-    empty = not database.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+    at_once = "SELECT user_version, application_id, NOT EXISTS (SELECT 1 FROM sqlite_master) FROM pragma_user_version, pragma_application_id"
+    version, program, empty = database.execute(at_once).fetchone()  # one statement: another process may be making it
     if program != APPLICATION and not (empty and program == version == 0):
         raise HistoryError(str(path), "is another program's database", "rigwright's own history", _WRITABLE[1])
     if version > VERSION:
         found = f"is of a newer rigwright (version {version} of the file; this one knows {VERSION})"
         raise HistoryError(str(path), found, "the rigwright that wrote it", f"update this one; {_WRITABLE[1]}")
-    return version
+    return int(version)
 
 
 def set_aside(path: Path) -> Path:
