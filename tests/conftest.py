@@ -18,9 +18,10 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `network` are left out unless `-m` names them."""
-    if "network" in (config.getoption("markexpr") or ""):
-        return
-    left_out = [item for item in items if item.get_closest_marker("network")]
+    """Tests marked `network` or `rack` are left out unless `-m` names the mark."""
+    asked = config.getoption("markexpr") or ""
+    left_out = [
+        item for item in items for mark in ("network", "rack") if item.get_closest_marker(mark) and mark not in asked
+    ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
