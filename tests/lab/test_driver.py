@@ -19,12 +19,12 @@ import pytest
 
 from lab import commands, fault, login, power
 from rigwright import catalogue
+from rigwright.families import BESIDE
 from tests.lab.rw import document, inventory
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 DEADLINE_S = 800
-BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
-"""They work beside every driver."""
+
 
 Document = dict[str, Any]
 
