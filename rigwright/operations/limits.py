@@ -223,7 +223,9 @@ def boot(
     yield from changes
     yield from fresh
     if missing > 0:
-        yield Note(f"{UNIT} fails at every boot until the {missing} of {expected_gpus} GPUs are back", warn=True)
+        yield Note(
+            f"{UNIT} fails at every boot until all {expected_gpus} GPUs are there, {missing} more than now", warn=True
+        )
     yield from _started(facts, bool(changes or fresh) or not run.current, missing <= 0)
 
 

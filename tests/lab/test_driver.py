@@ -45,10 +45,10 @@ NO_CUDA = {"cuda": None}
 FLEET = {
     "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
     "t-switch": Box(
-        "h100-sxm", "ubuntu2404", {"driver": {"branch": "580", "flavour": "open"}},
+        "h100-sxm", "ubuntu2404", {"driver": {"branch": "580", "flavour": "open"}, "p2p_wheels": "none"},
         "580.178.04", "nvidia-headless-580-server-open", "Dual MIT/GPL",
     ),
-    "t-noble": Box("servbadge", "ubuntu2404", NO_CUDA, "535.161.08", "nvidia-headless-535-server"),
+    "t-noble": Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
     "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
 }  # fmt: skip
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
