@@ -52,7 +52,9 @@ FLEET = {
     "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
 }  # fmt: skip
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
-    FLEET |= {f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}) for rig in catalogue.rigs() if f"t-{rig}" not in FLEET}
+    FLEET |= {
+        f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}) for rig in catalogue.rigs() if f"t-{rig}" not in FLEET
+    }
 MIXED, TROUBLED = "t-mixed", "t-troubled"
 BARE = {"cuda": None, "kernel_cmdline": None, "limits": None, "p2p_wheels": "none"}
 """Nothing but the driver is wanted."""
