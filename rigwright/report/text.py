@@ -19,7 +19,6 @@ from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
-from rigwright.report import limitstable
 
 if TYPE_CHECKING:
     from rigwright.report.live import Region
@@ -196,6 +195,8 @@ class Text:
 
     def limits(self, report: HostReport) -> None:
         """The table of limits."""
+        from rigwright.report import limitstable
+
         with self._lock:
             limitstable.show(self.console, report.rows)
 
