@@ -158,6 +158,8 @@ def _roll(work: list[Work], text: Any, wheels: str, rolling: Rolling) -> None:
         if len(failed) <= rolling.state.max_fail:
             _batch(members, text, wheels, len(work) > MANY, enough)
             _note(rolling, members)
+            counted = {one.report.host.name for one in failed}  # what was under way as it was enough has ended since
+            failed += [one for one in members if one.report.bad and one.report.host.name not in counted]
         if len(failed) > rolling.state.max_fail:
             rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
             break
@@ -206,8 +208,19 @@ def _batch(
     members: list[Work], text: Any, wheels: str, short: bool, enough: Callable[[Work], bool] = lambda _one: False
 ) -> None:
     """What can be done of these hosts is done, and said; with `short` findings that pass are only counted."""
+    over = False
+
+    def seen(one: Work) -> bool:
+        nonlocal over
+        over = over or enough(one)
+        return over
+
     for wave in _waves(members):
-        fleet.run_hosts(wave, partial(fleet.make, wheels=wheels), doing="beginning", enough=enough)
+        if not over:
+            fleet.run_hosts(wave, partial(fleet.make, wheels=wheels), doing="beginning", enough=seen)
+            continue
+        for one in wave:
+            one.report.status = "not_attempted" if one.report.error is None else one.report.status
     for one in members:
         if one.report.error is None and one.report.status != "not_attempted":
             text.findings(one.report, only_bad=short)
