@@ -88,7 +88,7 @@ def _over_time(work: Sequence[fleet.Work], text: Any) -> None:
         with History.open() as past:
             _remember(work, past)
     except HistoryError as error:
-        text.line(f"[yellow]warn[/] nothing is known of the reports before: {error}")
+        text.warn(f"nothing is known of the reports before: {error}")
     for one in work:
         _now(one)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from rigwright import history
 from rigwright.errors import RigwrightError, UsageError
@@ -64,7 +65,8 @@ def set_aside() -> int:
     """Renames the history's file, so that the next run begins a new one; returns the exit code."""
 
     def act(console: Console) -> None:
-        console.print(f"It is now {history.set_aside(history.file())}; the next run begins a new one.", highlight=False)
+        aside = escape(str(history.set_aside(history.file())))
+        console.print(f"It is now {aside}; the next run begins a new one.", highlight=False)
 
     return guarded(act)
 

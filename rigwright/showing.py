@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rigwright import asking
-from rigwright.errors import HostError, RigwrightError
+from rigwright.errors import HostError, RigwrightError, printable
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ def peers(one: Any, text: Any) -> None:
 
 def facts(work: list[Any], text: Any, _said: Said) -> None:
     """Every host's own words are shown."""
+    from rich.markup import escape
     from rich.pretty import Pretty
 
     from rigwright import fleet
@@ -80,10 +81,9 @@ def facts(work: list[Any], text: Any, _said: Said) -> None:
     fleet.run_hosts(work, _read)
     for one in work:
         for name, value in one.report.facts.items():
+            why = f"[yellow]unavailable: {escape(printable(str(value)))}[/]"
             text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(
-                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
-            )
+            text.console.print(why if isinstance(value, Exception) else Pretty(value))
 
 
 def _read(one: Any) -> None:

@@ -70,7 +70,7 @@ def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: A
     try:
         before, known = _remembered(work, since)
     except HistoryError as error:
-        text.line(f"[yellow]warn[/] nothing is compared with its past: {error}")
+        text.warn(f"nothing is compared with its past: {error}")
         before, known = {}, {}
     _judge(work, before, known)
 

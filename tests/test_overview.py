@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright import overview
+from rigwright import overview, past, survey
 from rigwright.checks import Finding
 from rigwright.fleet import HostReport, Work
 from rigwright.history import History
@@ -38,6 +38,8 @@ class Quiet:
     def line(self, text: str) -> None:
         """One more."""
         self.lines.append(text)
+
+    warn = line
 
 
 def a_host(name: str, kernel: str = "5.15", uuid: str = UUID, *findings: Finding, **more: Any) -> Work:
@@ -142,6 +144,23 @@ def test_a_history_that_is_damaged_leaves_the_rest(history: Path) -> None:
     assert "is damaged" in text.lines[0]
     found = work.report.fleet or {}
     assert (found["since"], len(found["readings"]), len(found["ends"])) == (None, 1, 1)
+
+
+def test_a_history_in_a_folder_with_an_odd_name_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "[" / "red]" / "history.sqlite"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no database " * 100)
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+    text = Text(sys.stdout, "", True)
+    overview._over_time([a_host("a")], text)
+    survey.compare([a_host("a")], None, text)
+    past.set_aside()
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"warn nothing is known of the reports before: {path}: is damaged")
+    assert said[3].startswith(f"warn nothing is compared with its past: {path}: is damaged")
+    assert said[6].startswith(f"It is now {path}.aside-")
 
 
 # The command, at hosts that do not answer

@@ -96,6 +96,10 @@ class Text:
         """One line, as it is."""
         self.line(escape(text))
 
+    def warn(self, text: str) -> None:
+        """A warning, as it is: something is missing from the run, which is none the worse for it."""
+        self.line(f"{VERDICT['warn']} {escape(text)}")
+
     def heading(self, host: str, address: str, simulated: str) -> None:
         """The first line of a run: host, address, inventory, and SIMULATED where the host itself says so."""
         mark = f"  [bold magenta]SIMULATED[/] [dim]({escape(simulated)})[/]" if simulated else ""
@@ -201,7 +205,7 @@ class Text:
 
     def unrecorded(self, error: RigwrightError) -> None:
         """This run does not stand in the history, and why; it is a warning, for the run itself is none the worse."""
-        self.line(f"[yellow]warn[/] the history has not recorded this run: {escape(str(error))}")
+        self.warn(f"the history has not recorded this run: {error}")
 
     def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
         """The errors of hosts; what is said of three or more in the same words is said once."""
