@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.errors import InputError, UsageError
+from rigwright.figures import number
 from rigwright.shell import Secret
 from rigwright.templates import settled
 from rigwright.yamlfile import did_you_mean
@@ -185,6 +186,6 @@ def _ready(host: Host) -> Host:
             host.origin("ansible_ssh_private_key_file"), found, "a private key file", "ssh-keygen makes one"
         )
     port = variables.get("ansible_port", 22)
-    if not str(port).isdigit() or not 0 < int(port) < 65536:
+    if not 0 < (number(port) or 0) < 65536:
         raise InputError(host.origin("ansible_port"), f"ansible_port is {port!r}", "a number from 1 to 65535")
     return replace(host, variables=variables)

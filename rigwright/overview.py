@@ -64,7 +64,7 @@ def report(asked: Asked) -> int:
         COMMAND, asked.host or "all", asked.playbook, asked.inventory, json=asked.json, html=html,
         prometheus=asked.prometheus, reload=asked.reload,
     )  # fmt: skip
-    return commands.run(said, act=act)
+    return commands.run(said, act=act, before=lambda: asked.since and moment(asked.since))
 
 
 def _look(one: fleet.Work) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from rigwright import fleet, patterns, rollout, showing
+from rigwright import figures, fleet, patterns, rollout, showing
 from rigwright.errors import UsageError
 from rigwright.fleet import HostReport, Work
 from rigwright.plan import Planned
@@ -65,8 +65,8 @@ class Rolling:
 
 def asked(said: Said, run_id: str, inventory: Path, playbook: Path | None) -> tuple[Said, Rolling | None]:
     """The words as they count, and the rollout that they ask for, None for none. Raises UsageError."""
-    reboots = rollout.whole("--reboots", said.reboots, 1, "hosts") if said.reboots else 1
-    most = rollout.whole("--max-fail", said.max_fail, 0, "hosts") if said.max_fail else None
+    reboots = figures.whole("--reboots", said.reboots, 1, "hosts") if said.reboots else 1
+    most = figures.whole("--max-fail", said.max_fail, 0, "hosts") if said.max_fail else None
     if said.resume:
         return _resumed(said, most, reboots)
     if not said.serial and most is None:

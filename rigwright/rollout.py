@@ -55,13 +55,6 @@ def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], 
     return tuple(found)
 
 
-def whole(option: str, text: str, least: int, what: str) -> int:
-    """A whole number that was typed. Raises UsageError for anything else, and for less than `least`."""
-    if not re.fullmatch(r"\d{1,6}", text.strip()) or int(text) < least:
-        raise UsageError(option, f"'{text}' is no number of {what}", f"a whole number, {least} or more")
-    return int(text)
-
-
 @dataclass(frozen=True)
 class Rollout:
     """A rollout as it stands: of which files, which hosts in which batches, and which of them are done.

@@ -50,7 +50,7 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
         report.check(text.console, [one.report for one in work])
 
     said = Said("fleet.check", host or "all", playbook, inventory, tags=tags, json=json)
-    return commands.run(said, act=act)
+    return commands.run(said, act=act, before=lambda: since and moment(since))
 
 
 def _look(one: fleet.Work) -> None:

@@ -159,6 +159,7 @@ INVENTORY = [
     ("variables in a circle", "      a1: '{{ b1 }}'\n      b1: '{{ a1 }}'", 5, "never settles", "circle"),
     ("no name of a variable", "      my-var: 1", 5, "'my-var' is no name of a variable", "letters, digits and _"),
     ("no port", "      ansible_port: abc", 5, "'abc'", "1 to 65535"),
+    ("port that is a power", "      ansible_port: ²", 5, "'²'", "1 to 65535"),
     ("port out of range", "      ansible_port: 99999", 5, "99999", "1 to 65535"),
     ("no kernel parameter", "      kernel_cmdline: ['$(touch /tmp/rigwright-pwned)']", 5, "is no kernel parameter", "NAME=VALUE"),
     ("two lines in a parameter", '      kernel_cmdline: ["iommu=pt\\nreboot"]', 5, "is no kernel parameter", "NAME=VALUE"),

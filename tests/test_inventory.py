@@ -378,6 +378,8 @@ def test_a_file_that_ansible_encrypted(tmp_path: Path) -> None:
         ("[a:children]\na\n", 2, "the groups a > a hold each other", "without a circle"),
         ("[a:children]\nall\n[a]\nx\n", 2, "the group a holds `all`", "without a circle"),
         ("[a]\nx\n[a:vars]\nansible_group_priority=high\n", 4, "ansible_group_priority is 'high'", "a whole number"),
+        ("[a]\nx\n[a:vars]\nansible_group_priority=--5\n", 4, "ansible_group_priority is '--5'", "a whole number"),
+        ("[a]\nx\n[a:vars]\nansible_group_priority=²\n", 4, "ansible_group_priority is '²'", "a whole number"),
         ("---\n", 1, "'---', which begins YAML", "an INI inventory"),
     ],
 )  # fmt: skip

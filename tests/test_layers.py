@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "rigwright"
 LAYERS = {
     "errors": 0,
-    "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1,
+    "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1, "figures": 1,
     "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "history": 2, "hostkeys": 2, "rollout": 2,
     "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3,
     "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4, "remembered": 4,

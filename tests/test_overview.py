@@ -226,6 +226,8 @@ def test_the_page_is_fleet_html_unless_something_else_is_said(
         ({"html": "/not/there/fleet.html"}, "the directory /not/there is not there"),
         ({"reload": "soon"}, "--reload 300"),
         ({"reload": "3"}, "a whole number from 10 to 86400"),
+        ({"reload": "²"}, "--reload: '²' is no number of seconds"),
+        ({"since": "999999d"}, "--since: '999999d' is no time"),
         ({"host": "nobody"}, "nobody"),
     ],
 )

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rigwright import figures
 from rigwright.errors import RigwrightError, UsageError
 from rigwright.report import document
 from rigwright.report.output import Output
@@ -40,11 +41,7 @@ def can_be(option: str, file: str, ending: str = "") -> None:
 
 def seconds(option: str, word: str) -> int:
     """So many; 0 for "". Raises UsageError for what is no time that a person could read a page in."""
-    if word and not (word.isdigit() and 10 <= int(word) <= 86400):
-        raise UsageError(
-            option, f"'{word}' is no number of seconds", "a whole number from 10 to 86400", f"{option} 300"
-        )
-    return int(word or 0)
+    return figures.whole(option, word, 10, "seconds", most=86400, todo=f"{option} 300") if word else 0
 
 
 def remember(made: dict[str, Any], output: Output) -> None:
