@@ -31,7 +31,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_report_duration_seconds": ("gauge", "How long the report took."),
     "rigwright_report_exit_code": ("gauge", "0 as wanted, 1 error, 2 drift, 3 a host did not answer."),
     "rigwright_host_info": ("gauge", "What a host is; always 1."),
-    "rigwright_host_up": ("gauge", "1 when the host answered."),
+    "rigwright_host_up": ("gauge", "1 when the host was asked and answered."),
     "rigwright_host_drifting": ("gauge", "1 when something on the host is not as its playbook, its past or its peers have it, or a check failed."),
     "rigwright_host_findings": ("gauge", "Findings by verdict: fail, unknown, warn."),
     "rigwright_host_pending_changes": ("gauge", "Changes that provision would make."),
@@ -123,7 +123,8 @@ def _host(of: dict[str, Any], host: Mapping[str, Any]) -> Iterator[Sample]:
     told = {key: machine.get(key) or "" for key in ("board", "system", "kernel", "driver")}
     rig = (machine.get("rig") or {}).get("key", "")
     yield Sample("rigwright_host_info", {**of, "address": host["address"], **told, "rig": rig}, 1)
-    yield Sample("rigwright_host_up", of, host["status"] not in ("unreachable", "not_attempted"))
+    asked = host["round_trips"] > 0  # one with a mistake in the inventory is not
+    yield Sample("rigwright_host_up", of, asked and host["status"] not in ("unreachable", "not_attempted"))
     if host["error"] is None:
         yield Sample("rigwright_host_drifting", of, host["status"] == "failed")
         for verdict in _VERDICTS:
