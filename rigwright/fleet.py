@@ -227,6 +227,10 @@ def check_all(one: Work) -> None:
 def prove(one: Work, asked: Asked | None, others: Programs | None) -> None:
     """As `check_all`, after the peer-to-peer test and the programs beside it, where they are asked for."""
     name = one.report.host.name
+    if asked is None and others is None:
+        from rigwright import verify
+
+        one.run.also = tuple(dict.fromkeys((*one.run.also, *verify.wanted(one.run, one.checks))))
     look(one)
     if asked is not None:
         from rigwright import p2p

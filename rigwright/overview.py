@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rigwright import commands, drift, fleet, lifecycle, survey
+from rigwright import commands, drift, fleet, lifecycle, survey, verify
 from rigwright.checks import Finding
 from rigwright.drift import Machine, Place
 from rigwright.errors import HistoryError
@@ -69,7 +69,8 @@ def report(asked: Asked) -> int:
 
 def _look(one: fleet.Work) -> None:
     """The report holds the plan, the findings of the checks that only read, and all facts that are compared or shown."""
-    one.run.also = tuple(dict.fromkeys((*one.run.also, *survey.FACTS, *machine.FACTS)))
+    also = (*survey.FACTS, *machine.FACTS, *verify.wanted(one.run, one.checks))
+    one.run.also = tuple(dict.fromkeys((*one.run.also, *also)))
     fleet.look(one)
     fleet.check_all(one)
     fleet.keep(one)

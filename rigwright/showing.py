@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rigwright import asking
@@ -60,6 +61,12 @@ def consent(yes: bool) -> None:
 def count(number: int, word: str) -> str:
     """`1 check`, `4 checks`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def short(path: Path) -> str:
+    """A path as a person would type it here."""
+    full = path.resolve()
+    return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
 
 
 def peers(one: Any, text: Any) -> None:

@@ -136,7 +136,7 @@ def verified(host: Host, timeout_s: float, opening: Callable[[Callable[[], None]
 def _unreachable(
     host: Host, where: str, error: Exception, timed_out: bool, timeout_s: float, connection: Any = None
 ) -> Unreachable:
-    text = str(error)
+    text = (error.strerror if isinstance(error, OSError) else "") or str(error)
     unknown = re.search(r"Server '(.*)' not found in known_hosts", text)
     if unknown and connection is not None and unknown[1] != _known_name(connection):
         found = f"the host key of the gateway {unknown[1]} is not known"

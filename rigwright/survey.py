@@ -55,9 +55,10 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
 
 def _look(one: fleet.Work) -> None:
     """The report holds the plan, what it wants as findings, what ails its GPUs now, and all facts that are compared."""
-    one.run.also += FACTS
+    health = [check for check in one.checks if check.check.startswith(HEALTH)]
+    one.run.also = tuple(dict.fromkeys((*one.run.also, *FACTS, *verify.wanted(one.run, health))))
     fleet.look(one)
-    ill = verify.findings(one.run, [check for check in one.checks if check.check.startswith(HEALTH)])
+    ill = verify.findings(one.run, health)
     fleet.keep(one)
     one.report.findings = (*verify.drift(one.report.planned), *(found for found in ill if found.verdict in BAD))
 

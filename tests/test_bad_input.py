@@ -473,18 +473,3 @@ def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None
     assert process.returncode == 130, err
     assert json.loads(out)["exit_code"] == 130
     assert "Traceback" not in err
-
-
-def test_the_lab_hint_for_a_host_of_the_own_inventory(
-    files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    lab = tmp_path / ".lab" / "inventory"
-    lab.mkdir(parents=True)
-    (lab / "hosts.yml").write_text("gpu:\n  hosts:\n    one: {ansible_host: 10.99.0.10}\n")
-    monkeypatch.setattr(commands, "ROOT", tmp_path)
-    error = Unreachable("one (127.0.0.1:22)", "no login within 20 s", "a host that answers", "look")
-    hinted = commands._with_lab_hint(error, "one", files.inventory)
-    assert str(lab) in hinted.todo
-    assert "look" in hinted.todo
-    other = commands._with_lab_hint(Unreachable("two", "x"), "two", files.inventory)
-    assert "lab" not in other.todo

@@ -27,7 +27,7 @@ LAYERS = {
     "fleet": 16,
     "report": 17, "binding": 17, "workers": 17,
     "showing": 18, "watch": 18,
-    "rolling": 19,
+    "rolling": 19, "hints": 19,
     "commands": 20,
     "trust": 21, "knowledge": 21, "oneoff": 21,
     "init": 22, "past": 22,
