@@ -46,6 +46,7 @@ def run(
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     asked, rolled = document.Asked(), None
+    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
     reports: list[HostReport] = []
     error: RigwrightError | None = None
     output = Output(sys.stderr if said.json == "-" else sys.stdout)
@@ -56,9 +57,7 @@ def run(
         asked = replace(
             asked, playbook=showing.short(path) if path else "", inventory=showing.short(inventory_path(said.inventory))
         )
-        ending.can_be("--html", said.html)
-        ending.can_be("--prometheus", said.prometheus, ".prom")
-        ending.seconds("--reload", said.reload)
+        ending.insist(files)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.watch and said.executor:
@@ -78,7 +77,6 @@ def run(
         made["rollout"] = rolled.told()
     if reports:
         ending.remember(made, output)
-    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
     failed = ending.write(made, files, output)
     return code or failed
 

@@ -223,7 +223,7 @@ def test_workers_elsewhere_stop_as_soon(
 ) -> None:
     """They get the hosts that will reboot one after the other, so one that fails ends it."""
     with ThreadPoolExecutor(4) as elsewhere:
-        monkeypatch.setattr(workers, "given", lambda _address: contextlib.nullcontext(elsewhere))
+        monkeypatch.setattr(workers, "executor", lambda _address: contextlib.nullcontext(elsewhere))
         monkeypatch.setattr(rolling, "_reboots", lambda _planned: True)
         gpus.broken = {"gpu02"}
         code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786")
