@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rigwright import figures
+from rigwright import editing, figures
 from rigwright.errors import RigwrightError, UsageError
 from rigwright.report import document
 from rigwright.report.output import Output
@@ -40,6 +40,8 @@ def _can_be(option: str, file: str, example: str, ending: str = "") -> None:
         return
     if file == "-" or os.path.isdir(file):
         raise UsageError(option, f"'{file}' is no file", "a file in a directory that is there", f"{option} {example}")
+    if _passes_on(file):
+        return
     if ending and not file.endswith(ending):
         wanted = f"a file that ends in {ending}, or its reader passes it over"
         todo = f"{option} {Path(file).with_suffix(ending)}"
@@ -47,6 +49,11 @@ def _can_be(option: str, file: str, example: str, ending: str = "") -> None:
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         said = "cannot be written to" if os.path.exists(folder) else "is not there"
         raise UsageError(option, f"{file}: the directory {folder} {said}", "a file in a directory that is there")
+
+
+def _passes_on(file: str) -> bool:
+    """Whether it is a device or a pipe, which is written to and never replaced: /dev/null, /dev/stderr, >(jq)."""
+    return os.path.exists(file) and not os.path.isfile(file)
 
 
 def seconds(option: str, word: str) -> int:
@@ -116,9 +123,12 @@ def deliver(made: dict[str, Any], target: str) -> None:
 
 
 def put(option: str, text: str, file: str) -> None:
-    """The text stands in the file, whole. Raises UsageError when it cannot be written."""
+    """The text stands in the file, whole, or went to a device or a pipe. Raises UsageError when it cannot be written."""
     try:
-        document.write(text, file)
+        if _passes_on(file):
+            Path(file).write_text(text, encoding="utf-8")
+        else:
+            editing.replace(Path(file), text.encode("utf-8"))
     except OSError as failed:
         found = f"{file} cannot be written ({failed.strerror})"
         raise UsageError(option, found, "a file in a directory that is there") from None
