@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rigwright import asking, binding, showing
 from rigwright.errors import RigwrightError, UsageError
+from rigwright.figures import count
 from rigwright.report.output import Output
 from rigwright.showing import Said
 
@@ -253,11 +254,10 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
         if one.report.error is None:
             text.findings(one.report)
             showing.peers(one, text)
-            bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+            bad, good = one.report.wrong, one.report.passed
             steps = sum(step.status == "ok" for step in one.report.planned)
-            good = sum(finding.verdict == "pass" for finding in one.report.findings)
-            mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
-            hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
+            mark = f"[bold red]{count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{count(steps, 'step')} and {count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
 
 

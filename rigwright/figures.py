@@ -1,4 +1,4 @@
-"""Whole numbers as they are typed: on the command line, in the environment, in a file."""
+"""Whole numbers: as they are typed (on the command line, in the environment, in a file), and as they are told."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def whole(where: str, text: str, least: int, what: str, *, most: int = MOST, wan
         wanted = wanted or f"a whole number from {least} to {most}"
         raise UsageError(where, f"'{text}' is no number of {what}", wanted, todo)
     return found
+
+
+def count(number: int, word: str) -> str:
+    """`1 check`, `4 checks`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

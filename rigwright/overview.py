@@ -14,6 +14,7 @@ from rigwright.drift import Machine, Place
 from rigwright.errors import HistoryError
 from rigwright.facts import os as system
 from rigwright.history import History
+from rigwright.hostreport import BAD
 from rigwright.past import moment
 from rigwright.report import machine
 from rigwright.report.document import plain
@@ -24,7 +25,6 @@ PAGE = "fleet.html"
 DAYS, SPANS = 7, 56
 """The plots show so many days at most, in so many spans: three hours each."""
 
-BAD = survey.BAD
 _TOLD_ANYWAY = ("fleet.past", "fleet.gpus")
 """Findings that say what became different, which a report says of itself."""
 
@@ -120,12 +120,7 @@ def _remember(work: Sequence[fleet.Work], past: History) -> None:
             machines[name] = survey.machine_of(one, was)
             made |= turned(found["findings"], one.report.findings)
             made["became"] = list(_made(past, name, address, found["ended"]))
-    known = {
-        gpu["uuid"]: Place(host, gpu["bus_id"])
-        for host, seen in past.everywhere("gpu.gpus").items()
-        for gpu in seen.value
-        if gpu["uuid"]
-    }
+    known = survey.seen_last(past)
     for one in work:
         if one.report.fleet and (now := machines.get(one.bound.host.name)):
             one.report.fleet["became"] += became(now, list(machines.values()), known)

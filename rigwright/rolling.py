@@ -12,14 +12,15 @@ from typing import Any
 
 from rich.markup import escape
 
-from rigwright import figures, fleet, patterns, rollout, showing
+from rigwright import fleet, patterns, rollout, showing
 from rigwright.errors import UsageError
+from rigwright.figures import count, whole
 from rigwright.fleet import HostReport, Work
 from rigwright.plan import Planned
 from rigwright.playbook import Bound
 from rigwright.report import document
 from rigwright.rollout import Rollout, Size
-from rigwright.showing import Said, count
+from rigwright.showing import Said
 
 MANY = 4
 """With more hosts than this, findings that pass are counted and not shown one by one."""
@@ -65,8 +66,8 @@ class Rolling:
 
 def asked(said: Said, run_id: str, inventory: Path, playbook: Path | None) -> tuple[Said, Rolling | None]:
     """The words as they count, and the rollout that they ask for, None for none. Raises UsageError."""
-    reboots = figures.whole("--reboots", said.reboots, 1, "hosts") if said.reboots else 1
-    most = figures.whole("--max-fail", said.max_fail, 0, "hosts") if said.max_fail else None
+    reboots = whole("--reboots", said.reboots, 1, "hosts") if said.reboots else 1
+    most = whole("--max-fail", said.max_fail, 0, "hosts") if said.max_fail else None
     if said.resume:
         return _resumed(said, most, reboots)
     if not said.serial and most is None:
@@ -248,8 +249,7 @@ def _reboots(planned: Planned) -> bool:
 
 def closing(report: HostReport) -> str:
     """The last line of a host."""
-    bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
-    good = sum(finding.verdict == "pass" for finding in report.findings)
+    bad, good = report.wrong, report.passed
     changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
     proved = f"proved by {count(good, 'check')}" if good else "proved"
     mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]{proved}[/]"

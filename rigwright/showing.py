@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rigwright import asking
-from rigwright.errors import HostError, RigwrightError, printable
+from rigwright.errors import HostError, RigwrightError
+from rigwright.figures import count
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,6 @@ def consent(yes: bool) -> None:
     )
 
 
-def count(number: int, word: str) -> str:
-    """`1 check`, `4 checks`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def short(path: Path) -> str:
     """A path as a person would type it here."""
     full = path.resolve()
@@ -80,15 +76,15 @@ def peers(one: Any, text: Any) -> None:
 
 def facts(work: list[Any], text: Any, _said: Said) -> None:
     """Every host's own words are shown."""
-    from rich.markup import escape
     from rich.pretty import Pretty
 
     from rigwright import fleet
+    from rigwright.report.words import as_is
 
     fleet.run_hosts(work, _read)
     for one in work:
         for name, value in one.report.facts.items():
-            why = f"[yellow]unavailable: {escape(printable(str(value)))}[/]"
+            why = f"[yellow]unavailable: {as_is(str(value))}[/]"
             text.console.print(f"  [bold]{name}[/]", end=" ")
             text.console.print(why if isinstance(value, Exception) else Pretty(value))
 

@@ -12,6 +12,7 @@ from rigwright.errors import HistoryError
 from rigwright.facts import Fact, card, driver, gpu, machine, pci
 from rigwright.facts import os as system
 from rigwright.history import History
+from rigwright.hostreport import BAD
 from rigwright.past import moment
 from rigwright.report import document
 from rigwright.showing import Said
@@ -34,7 +35,6 @@ FACTS: tuple[Fact[Any], ...] = (
 """What is asked of every host, in the same round trip as the first facts of its plan."""
 HEALTH = "health."
 """Checks of the playbook that say how the GPUs are now: heat, what slows them, their memory, Xids."""
-BAD = ("fail", "unknown", "warn")
 
 
 def check(host: str, playbook: str, inventory: str, since: str, tags: str, json: str) -> int:
@@ -89,13 +89,17 @@ def _remembered(
             }
             for one in work
         }
-        known = {
-            gpu["uuid"]: Place(host, gpu["bus_id"])
-            for host, seen in past.everywhere("gpu.gpus").items()
-            for gpu in seen.value
-            if gpu["uuid"]
-        }
-    return before, known
+        return before, seen_last(past)
+
+
+def seen_last(past: History) -> dict[str, Place]:
+    """By UUID where any run saw a GPU last."""
+    return {
+        gpu["uuid"]: Place(host, gpu["bus_id"])
+        for host, seen in past.everywhere("gpu.gpus").items()
+        for gpu in seen.value
+        if gpu["uuid"]
+    }
 
 
 def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
@@ -105,8 +109,7 @@ def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known:
     for one, machine_ in zip(work, machines, strict=True):
         others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
         one.report.findings = (*one.report.findings, *others)
-        bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
-        one.report.status = "failed" if bad else "ok"
+        one.report.status = "failed" if one.report.wrong else "ok"
 
 
 def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:

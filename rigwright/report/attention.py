@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from rigwright.hostreport import BAD
 from rigwright.report.page import VERDICTS, HostView
 
-BAD = ("fail", "unknown", "warn")
 FOLDED = 4
 """So many differences of one host from its playbook stand one by one; more are one entry, and the host's card has them all."""
 

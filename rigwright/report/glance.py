@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.hostreport import FAILS
 from rigwright.positions import SHORT_UUID
 from rigwright.report.attention import of_fleet
 from rigwright.report.page import HostView
@@ -69,7 +70,7 @@ def state(host: HostView) -> tuple[str, str]:
         return "unknown", status.replace("_", " ")
     if host.said["error"]:
         return "fail", "in error"
-    bad = [one for one in host.findings if one["verdict"] in ("fail", "unknown")]
+    bad = [one for one in host.findings if one["verdict"] in FAILS]
     if bad:
         return "fail", "drifting" if any(one["check"] in _DRIFT for one in bad) else "failing"
     return ("warn", "with warnings") if host.counts["warn"] else ("pass", "as wanted")

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rigwright.hostreport import BAD
 from rigwright.report import attention, glance
 from rigwright.report.attention import Ending, Entry, Turn, of_fleet
 from rigwright.report.glance import Machine, when
-from rigwright.report.page import SIGNS, SOURCES, WORDS, environment, view
+from rigwright.report.page import SIGNS, WORDS, environment, view
 from rigwright.report.trend import Trend, spread, total
+from rigwright.report.words import SOURCES
 
 FIRST = 12
 """So many entries stand open; the rest is a click away."""
@@ -100,7 +102,7 @@ def tiles(
 
 
 def _worst(count: Mapping[str, int]) -> str:
-    return next((kind for kind in attention.BAD if count[kind]), "")
+    return next((kind for kind in BAD if count[kind]), "")
 
 
 def _of_gpus(machines: Sequence[Machine], times: tuple[float, float]) -> list[Tile]:

@@ -22,6 +22,7 @@ from rigwright.report.document import STEERING
 from rigwright.report.drawing import Drawing, drawn
 from rigwright.report.heat import Matrix, gb_s, matrices
 from rigwright.report.plot import Plot, plotted
+from rigwright.report.words import SOURCES
 
 FOLDER = Path(__file__).parent.parent.parent / "templates" / "report"
 
@@ -38,14 +39,6 @@ _MACHINE: dict[str, Any] = {
 VERDICTS = ("fail", "unknown", "warn", "info", "pass")
 WORDS = {"fail": "failed", "unknown": "unknown", "warn": "warning", "info": "information", "pass": "passed"}
 SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
-SOURCES = {
-    "rig": "by the rig",
-    "inventory": "by the inventory",
-    "catalogue": "by the catalogue",
-    "host": "by the host itself",
-    "peers": "by its peers",
-    "past": "by its last run",
-}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.hostreport import BAD
 from rigwright.report.page import shown
 
 Labels = tuple[tuple[str, str], ...]
@@ -73,8 +74,6 @@ _GPU = {
 }
 """By key of a card its family, and what one unit of it is in the family's."""
 
-_VERDICTS = ("fail", "unknown", "warn")
-
 
 def text(document: Mapping[str, Any]) -> str:
     """The metrics of a report's document; a value that a host or GPU does not tell has no line."""
@@ -127,7 +126,7 @@ def _host(of: dict[str, Any], host: Mapping[str, Any]) -> Iterator[Sample]:
     yield Sample("rigwright_host_up", of, asked and host["status"] not in ("unreachable", "not_attempted"))
     if host["error"] is None:
         yield Sample("rigwright_host_drifting", of, host["status"] == "failed")
-        for verdict in _VERDICTS:
+        for verdict in BAD:
             number = sum(one["verdict"] == verdict for one in host["findings"])
             yield Sample("rigwright_host_findings", {**of, "verdict": verdict}, number)
         yield Sample("rigwright_host_pending_changes", of, len(host["changes"]))

@@ -20,6 +20,7 @@ from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
 from rigwright.report import limitstable
+from rigwright.report.words import SOURCES
 
 if TYPE_CHECKING:
     from rigwright.report.live import Region
@@ -35,15 +36,6 @@ VERDICT = {
 
 FOLDED = 4
 """Up to so many steps of the plan that are not so are shown one by one, as findings; more are one entry."""
-
-_SOURCE = {
-    "rig": "by the rig",
-    "inventory": "by the inventory",
-    "catalogue": "by the catalogue",
-    "host": "by the host itself",
-    "peers": "by its peers",
-    "past": "by its last run",
-}
 
 
 class Text:
@@ -183,7 +175,7 @@ class Text:
         for one, named in subjects.items():
             self.line(f"  {VERDICT[one.verdict]}  {escape(', '.join(dict.fromkeys(named)))}: {escape(one.seen)}")
             if one.verdict not in ("pass",):
-                by = f" ({_SOURCE[one.source]})" if one.source else ""
+                by = f" ({SOURCES[one.source]})" if one.source else ""
                 rest = [("wanted", one.wanted and one.wanted + by), ("cause", one.cause), ("do", one.fix)]
                 for word, text in rest:
                     if text:
