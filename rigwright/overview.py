@@ -16,7 +16,7 @@ from rigwright.facts import os as system
 from rigwright.history import History
 from rigwright.hostreport import BAD
 from rigwright.past import moment
-from rigwright.report import machine
+from rigwright.report import document, machine
 from rigwright.report.document import plain
 from rigwright.showing import Said
 
@@ -81,10 +81,8 @@ def _over_time(work: Sequence[fleet.Work], text: Any) -> None:
     today = datetime.date.today()
     for one in work:
         ends = lifecycle.ends(plain(one.report.kept), today) if one.report.error is None else ()
-        one.report.fleet = {
-            "groups": list(one.bound.host.groups), "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [],
-            "ends": [plain(end) for end in ends], "readings": {},
-        }  # fmt: skip
+        told = {"groups": list(one.bound.host.groups), "ends": [plain(end) for end in ends]}
+        one.report.fleet = {**document.over_time(), **told}
     try:
         with History.open() as past:
             _remember(work, past)

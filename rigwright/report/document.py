@@ -99,6 +99,14 @@ def _host(report: HostReport) -> dict[str, Any]:
     }
 
 
+def over_time() -> dict[str, Any]:
+    """The key `fleet` of a host of whose past nothing is known."""
+    return {
+        "groups": [], "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [], "ends": [],
+        "readings": {},
+    }  # fmt: skip
+
+
 def p2p(report: HostReport) -> dict[str, Any] | None:
     """The document of the peer-to-peer test as the program has it, and `judged`: the findings that rest on it."""
     if report.p2p is None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rigwright.hostreport import BAD
 from rigwright.report import attention, glance
-from rigwright.report.attention import Ending, Entry, Turn, of_fleet
+from rigwright.report.attention import Ending, Entry, Turn
 from rigwright.report.glance import Machine, when
 from rigwright.report.page import SIGNS, WORDS, environment, view
 from rigwright.report.trend import Trend, spread, total
@@ -43,7 +43,7 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     begin, end = glance.times(hosts, ended)
     machines = together([glance.machine(host, begin, end) for host in hosts])
     entries, turns, endings = attention.entries(hosts), attention.turns(hosts), attention.endings(hosts)
-    since = sorted({said for host in hosts if (said := of_fleet(host)["since"])})
+    since = sorted({said for host in hosts if (said := host.said["fleet"]["since"])})
     return environment().get_template("fleet.html.j2").render(
         machines=machines, tiles=tiles(machines, entries, turns, endings, (begin, end)),
         entries=entries, turns=turns, endings=endings, first=FIRST, said=said_of(machines), since=when(since[0]) if since else "",

@@ -20,7 +20,7 @@ from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
 from rigwright.report import limitstable
-from rigwright.report.words import SOURCES
+from rigwright.report.words import FOLDED, SOURCES
 
 if TYPE_CHECKING:
     from rigwright.report.live import Region
@@ -33,9 +33,6 @@ VERDICT = {
     "fail": "[bold red]FAIL[/]",
     "unknown": "[bold yellow]????[/]",
 }
-
-FOLDED = 4
-"""Up to so many steps of the plan that are not so are shown one by one, as findings; more are one entry."""
 
 
 class Text:

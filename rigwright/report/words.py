@@ -6,6 +6,9 @@ from rich.markup import escape
 
 from rigwright.errors import printable
 
+FOLDED = 4
+"""Up to so many steps of a host's plan that are not so are told one by one, as findings; more are one entry."""
+
 SOURCES = {
     "rig": "by the rig",
     "inventory": "by the inventory",
