@@ -33,6 +33,7 @@ LAYERS = {
     "init": 22, "past": 22,
     "survey": 23,
     "overview": 24,
+    "cli": 25,
 }  # fmt: skip
 
 
