@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from rigwright import commands, drift, fleet, lifecycle, survey, verify
@@ -29,25 +29,11 @@ _TOLD_ANYWAY = ("fleet.past", "fleet.gpus")
 """Findings that say what became different, which a report says of itself."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The words of the command line; "" for what was not said."""
-
-    host: str = ""
-    playbook: str = ""
-    inventory: str = ""
-    since: str = ""
-    html: str = ""
-    json: str = ""
-    prometheus: str = ""
-    reload: str = ""
-
-
-def report(asked: Asked) -> int:
+def report(said: Said) -> int:
     """Writes the report of a fleet, and prints a line for each host; returns the exit code, 2 for drift, 3 where one did not answer."""
 
     def act(work: list[fleet.Work], text: Any, _said: Said) -> None:
-        begin = moment(asked.since) if asked.since else None
+        begin = moment(said.since) if said.since else None
         fleet.run_hosts(work, _look, doing="looking")
         answered = [one for one in work if one.report.error is None]
         survey.compare(answered, begin, text)
@@ -59,12 +45,8 @@ def report(asked: Asked) -> int:
         told.check(text.console, reports)
         told.over_time(text.console, reports)
 
-    html = asked.html or ("" if asked.json or asked.prometheus else PAGE)
-    said = Said(
-        COMMAND, asked.host or "all", asked.playbook, asked.inventory, json=asked.json, html=html,
-        prometheus=asked.prometheus, reload=asked.reload,
-    )  # fmt: skip
-    return commands.run(said, act=act, before=lambda: asked.since and moment(asked.since))
+    html = said.html or ("" if said.json or said.prometheus else PAGE)
+    return commands.run(replace(said, html=html), act=act, before=lambda: said.since and moment(said.since))
 
 
 def _look(one: fleet.Work) -> None:

@@ -43,6 +43,7 @@ class Said:
     reload: str = ""
     nccl_tests: str = ""
     python: str = ""
+    since: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:

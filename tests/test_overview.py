@@ -19,6 +19,7 @@ from rigwright.playbook import Bound
 from rigwright.report import document
 from rigwright.report import fleet as told
 from rigwright.report.text import Text
+from rigwright.showing import Said
 from tests.test_history import closed, play  # noqa: F401 (a fixture)
 
 UUID = "GPU-531aad71-f770-5c03-820a-409c03f38c12"
@@ -163,6 +164,11 @@ def test_a_history_in_a_folder_with_an_odd_name_is_a_warning(
     assert said[6].startswith(f"It is now {path}.aside-")
 
 
+def asked(**words: str) -> Said:
+    """The words of a command line."""
+    return Said("fleet.report", **{"host": "all", **words})  # type: ignore[arg-type]
+
+
 # The command, at hosts that do not answer
 
 
@@ -172,10 +178,10 @@ def test_the_files_of_hosts_that_do_not_answer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page, metrics, data = (tmp_path / name for name in ("f.html", "f.prom", "f.json"))
-    asked = overview.Asked(
+    said = asked(
         inventory=str(closed), playbook=str(play(closed)), html=str(page), prometheus=str(metrics), json=str(data), reload="60"
     )  # fmt: skip
-    assert overview.report(asked) == overview.report(asked) == 3
+    assert overview.report(said) == overview.report(said) == 3
     assert "2 machines: 2 unreachable" in page.read_text()
     assert 'rigwright_host_up{host="one"} 0\n' in metrics.read_text()
     made = json.loads(data.read_text())
@@ -196,7 +202,7 @@ def test_a_host_that_was_never_provisioned_is_looked_at_all_the_same(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "f.json"
-    assert overview.report(overview.Asked(inventory=str(closed), json=str(data))) == 3
+    assert overview.report(asked(inventory=str(closed), json=str(data))) == 3
     hosts = json.loads(data.read_text())["hosts"].values()
     assert {(host["status"], host["error"]["found"]) for host in hosts} == {
         ("unreachable", "the connection was refused")
@@ -212,9 +218,9 @@ def test_the_page_is_fleet_html_unless_something_else_is_said(
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     given = {"inventory": str(closed), "playbook": str(play(closed))}
-    assert overview.report(overview.Asked(**given, prometheus="a.prom")) == 3
+    assert overview.report(asked(**given, prometheus="a.prom")) == 3
     assert [one.name for one in Path().iterdir()] == ["a.prom"]
-    assert overview.report(overview.Asked(**given)) == 3
+    assert overview.report(asked(**given)) == 3
     assert sorted(one.name for one in Path().iterdir()) == ["a.prom", "fleet.html"]
 
 
@@ -244,7 +250,7 @@ def test_a_mistake_costs_no_file(
     for name in ("fleet.html", "fleet.prom"):
         (tmp_path / name).write_text("the last report")
     given = {"inventory": str(closed), "playbook": str(play(closed)), "html": "fleet.html", "prometheus": "fleet.prom"}
-    assert overview.report(overview.Asked(**{**given, **words})) == 1
+    assert overview.report(asked(**{**given, **words})) == 1
     assert said in capsys.readouterr().out
     assert {(tmp_path / name).read_text() for name in ("fleet.html", "fleet.prom")} == {"the last report"}
 
