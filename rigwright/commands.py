@@ -212,7 +212,7 @@ def _loaded(output: Output) -> None:
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
     """The name of the host at USER@ADDRESS. Raises UsageError that says how a new machine is described."""
     for name, one in read_inventory(inventory).hosts.items():
-        if address == f"{one.variables.get('ansible_user', '')}@{one.address}":
+        if address == one.login:
             return str(name)
     name = describe(address, inventory) if describe and asking.on_terminal() else ""
     if not name:

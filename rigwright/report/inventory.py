@@ -73,11 +73,7 @@ def table(console: Console, inventory: Inventory, hosts: Sequence[Host]) -> None
 
 def _address(host: Host) -> str:
     """USER@ADDRESS:PORT, as far as the inventory says it."""
-    given = {
-        name: host.variables.get(f"ansible_{name}", host.variables.get(f"ansible_ssh_{name}"))
-        for name in ("user", "port")
-    }
-    before = f"{given['user']}@" if given["user"] else ""
+    port = host.connection("ansible_port")
     if host.variables.get("ansible_connection") == "local":
         return "this machine"
-    return before + host.address + (f":{given['port']}" if given["port"] else "")
+    return host.login + (f":{port}" if port else "")
