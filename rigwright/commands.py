@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rigwright import asking, binding, showing
 from rigwright.errors import RigwrightError, UsageError
+from rigwright.figures import count
 from rigwright.report.output import Output
 from rigwright.showing import Said
 
@@ -46,6 +47,7 @@ def run(
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     asked, rolled = document.Asked(), None
+    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
     reports: list[HostReport] = []
     error: RigwrightError | None = None
     output = Output(sys.stderr if said.json == "-" else sys.stdout)
@@ -56,9 +58,7 @@ def run(
         asked = replace(
             asked, playbook=showing.short(path) if path else "", inventory=showing.short(inventory_path(said.inventory))
         )
-        ending.can_be("--html", said.html)
-        ending.can_be("--prometheus", said.prometheus, ".prom")
-        ending.seconds("--reload", said.reload)
+        ending.insist(files)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.watch and said.executor:
@@ -78,7 +78,6 @@ def run(
         made["rollout"] = rolled.told()
     if reports:
         ending.remember(made, output)
-    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
     failed = ending.write(made, files, output)
     return code or failed
 
@@ -215,7 +214,7 @@ def _loaded(output: Output) -> None:
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
     """The name of the host at USER@ADDRESS. Raises UsageError that says how a new machine is described."""
     for name, one in read_inventory(inventory).hosts.items():
-        if address == f"{one.variables.get('ansible_user', '')}@{one.address}":
+        if address == one.login:
             return str(name)
     name = describe(address, inventory) if describe and asking.on_terminal() else ""
     if not name:
@@ -257,11 +256,10 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
         if one.report.error is None:
             text.findings(one.report)
             showing.peers(one, text)
-            bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+            bad, good = one.report.wrong, one.report.passed
             steps = sum(step.status == "ok" for step in one.report.planned)
-            good = sum(finding.verdict == "pass" for finding in one.report.findings)
-            mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
-            hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
+            mark = f"[bold red]{count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{count(steps, 'step')} and {count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
 
 

@@ -13,6 +13,7 @@ from rigwright.errors import HistoryError
 from rigwright.facts import Fact, card, driver, gpu, machine, pci
 from rigwright.facts import os as system
 from rigwright.history import History
+from rigwright.hostreport import BAD
 from rigwright.past import moment
 from rigwright.plan import Planned
 from rigwright.report import document
@@ -37,7 +38,6 @@ FACTS: tuple[Fact[Any], ...] = (
 """What is asked of every host, in the same round trip as the first facts of its plan."""
 HEALTH = "health."
 """Checks of the playbook that say how the GPUs are now: heat, what slows them, their memory, Xids."""
-BAD = ("fail", "unknown", "warn")
 
 
 def check(host: str, playbook: str, inventory: str, since: str, tags: str, json: str) -> int:
@@ -53,7 +53,7 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
         report.check(text.console, [one.report for one in work])
 
     said = Said("fleet.check", host or "all", playbook, inventory, tags=tags, json=json)
-    return commands.run(said, act=act)
+    return commands.run(said, act=act, before=lambda: since and moment(since))
 
 
 def _look(one: fleet.Work) -> None:
@@ -74,7 +74,7 @@ def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: A
     try:
         before, known = _remembered(work, since)
     except HistoryError as error:
-        text.line(f"[yellow]warn[/] nothing is compared with its past: {error}")
+        text.warn(f"nothing is compared with its past: {error}")
         before, known = {}, {}
     _judge(work, before, known)
 
@@ -92,13 +92,17 @@ def _remembered(
             }
             for one in work
         }
-        known = {
-            gpu["uuid"]: Place(host, gpu["bus_id"])
-            for host, seen in past.everywhere("gpu.gpus").items()
-            for gpu in seen.value
-            if gpu["uuid"]
-        }
-    return before, known
+        return before, seen_last(past)
+
+
+def seen_last(past: History) -> dict[str, Place]:
+    """By UUID where any run saw a GPU last."""
+    return {
+        gpu["uuid"]: Place(host, gpu["bus_id"])
+        for host, seen in past.everywhere("gpu.gpus").items()
+        for gpu in seen.value
+        if gpu["uuid"]
+    }
 
 
 def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
@@ -108,8 +112,7 @@ def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known:
     for one, machine_ in zip(work, machines, strict=True):
         others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
         one.report.findings = (*one.report.findings, *others)
-        bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
-        one.report.status = "failed" if bad else "ok"
+        one.report.status = "failed" if one.report.wrong else "ok"
 
 
 def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:

@@ -96,6 +96,10 @@ def report(
     metrics: docs/fleet.md.
     """
     from rigwright import overview
+    from rigwright.showing import Said
 
-    asked = overview.Asked(host, playbook, inventory, since, html, json, prometheus, reload)
-    return overview.report(asked)
+    said = Said(
+        overview.COMMAND, host or "all", playbook, inventory, since=since, json=json, html=html, prometheus=prometheus,
+        reload=reload,
+    )  # fmt: skip
+    return overview.report(said)
