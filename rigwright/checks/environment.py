@@ -6,21 +6,20 @@ from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, environment, gpu, health
+from rigwright.facts import Facts, gpu, health, p2p
 
-_SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 _OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
 FULL_PERCENT = 80
 
 
 def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     """No file that programs read at their start (nccl.conf, environment, profile.d, ...) switches NCCL's ways off; others are told."""
-    found = facts(environment.nccl)
-    off = [one for one in found if one.name in _SWITCHES and one.value not in ("", "0")]
-    for one in off:
-        seen = f"{one.path} sets {one.name}={one.value}{_cost(rig)}"
-        yield of_symptom("nccl.p2p_disabled_by_hand", "environment.clean", one.name, seen, "not set", "catalogue")
-    rest = [f"{one.name}={one.value} ({one.path})" for one in found if one not in off]
+    found = facts(p2p.settings)
+    for one in found:
+        if one.switches_off:
+            seen = f"{one.where} sets {one.name}={one.value}{_cost(rig)}"
+            yield of_symptom("nccl.p2p_disabled_by_hand", "environment.clean", one.name, seen, "not set", "catalogue")
+    rest = [f"{one.name}={one.value} ({one.where})" for one in found if not one.switches_off]
     if rest:
         yield Finding("environment.clean", "NCCL's variables", "info", ", ".join(rest))
     if not found:
