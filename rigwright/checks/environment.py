@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, gpu, health, p2p
+from rigwright.facts import Facts, gpu, p2p, threads
 
 _OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
 FULL_PERCENT = 80
@@ -39,9 +39,9 @@ def _cost(rig: Rig | None) -> str:
 
 def not_stalled(facts: Facts) -> Iterator[Finding]:
     """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs hold the GPUs: NCCL stands still then."""
-    threads, holders = facts.all(health.busy, gpu.holders)
+    running, holders = facts.all(threads.busy, gpu.holders)
     working = [one for one in holders if one.name not in _OURS]
-    busy = [one for one in threads if one.percent >= FULL_PERCENT]
+    busy = [one for one in running if one.percent >= FULL_PERCENT]
     for one in busy:
         names = ", ".join(sorted({holder.name for holder in working})) or "no program"
         seen = f"{one.name} uses {one.percent} % of a CPU, {names} on the GPUs"

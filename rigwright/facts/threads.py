@@ -1,44 +1,12 @@
-"""NVLinks, and what the driver's own threads do."""
+"""What the driver's own threads do."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rigwright.facts import Fact
-from rigwright.facts.gpu import answered
-from rigwright.shell import Result, command, script
-
-
-@dataclass(frozen=True)
-class NvLinks:
-    """The NVLinks of one GPU, by its index: up or not, each; () where it has none, None where it does not tell (MIG)."""
-
-    index: int
-    up: tuple[bool, ...] | None
-
-
-def _nvlinks(result: Result) -> tuple[NvLinks, ...]:
-    found: list[tuple[int, list[bool] | None]] = []
-    for line in answered(result).splitlines():
-        head, link = re.match(r"GPU (\d+): ", line), re.match(r"\s+Link \d+: (<inactive>|[\d.]+ GB/s)", line)
-        if head:
-            found.append((int(head[1]), []))
-        elif link and found and found[-1][1] is not None:
-            found[-1][1].append(link[1] != "<inactive>")
-        elif "not supported for Devices in MIG mode" in line and found:
-            found[-1] = (found[-1][0], None)
-        elif line.strip() and not _NO_LINKS.search(line):
-            raise ValueError(f"nvidia-smi nvlink -s: {line.strip()[:80]!r}")
-    return tuple(NvLinks(index, None if up is None else tuple(up)) for index, up in found)
-
-
-_NO_LINKS = re.compile(
-    r"does not have or support Nvlink|all links are in ?active|No NVLink|not supported", re.IGNORECASE
-)
-
-nvlinks = Fact("health.nvlinks", command("nvidia-smi", "nvlink", "-s", timeout_s=60, reads=True), _nvlinks)
+from rigwright.shell import Result, script
 
 
 @dataclass(frozen=True)
@@ -80,5 +48,5 @@ def _threads(text: str) -> Iterator[tuple[int, int, str]]:
         yield int(pid), int(ticks), name
 
 
-busy = Fact("health.busy", script(_BUSY), _busy)
+busy = Fact("threads.busy", script(_BUSY), _busy)
 """The driver's kernel threads (nv_queue, irq/N-nvidia) and what they use; () where there are none."""
