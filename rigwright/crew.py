@@ -21,6 +21,9 @@ from rigwright.transport import to
 PROGRAMS = "programs."
 """Checks of what programs said that are not ours. Each is named as its fact."""
 
+MEASURED = {"environment.clean": "p2p.settings"}
+"""Checks of what can be read at any time, and those that say the same once the peer-to-peer test has measured what it costs."""
+
 Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """Shows, as long as it is open, what becomes of hosts with these names."""
 
@@ -53,10 +56,14 @@ class Work:
 
     @property
     def checks(self) -> list[Check]:
-        """The checks that can be answered: those of the peer-to-peer test, and of other programs, only once they have run."""
+        """The checks that can be answered: those of the peer-to-peer test, and of other programs, only once they have run.
+        What the test tells with its measured cost is not told without it as well."""
         ran = {fact.name for fact in self.run.store.known}
-        known = (one for one in self.bound.checks if not one.check.startswith(PROGRAMS) or one.check in ran)
-        return [one for one in known if self.report.p2p is not None or not active(one)]
+        known = [one for one in self.bound.checks if not one.check.startswith(PROGRAMS) or one.check in ran]
+        if self.report.p2p is None:
+            return [one for one in known if not active(one)]
+        names = {one.check for one in known}
+        return [one for one in known if MEASURED.get(one.check) not in names]
 
 
 Act = Callable[[Work], None]

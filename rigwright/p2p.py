@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +56,12 @@ def test(run: HostRun, asked: Asked) -> Finding | None:
             asked, f"the GPUs are in use by {users}", "end them, then invoke verify --tags p2p; or add --busy"
         )
     try:
-        document = _once(run, asked, "")
+        document = _once(run, asked, ())
         if not _lacks_library(document):
             return None
-        folder = _libraries(run, asked)
-        if folder:
-            _once(run, asked, folder)
+        folders = _libraries(run, asked)
+        if folders:
+            _once(run, asked, folders)
             return None
     except wheels.NoWheels as error:
         return _not_run(asked, str(error), error.todo)
@@ -84,8 +84,8 @@ def _lacks_library(document: Document) -> bool:
     )
 
 
-def _libraries(run: HostRun, asked: Asked) -> str:
-    """The folder on the host that has what the test needs: kept from an earlier run, or brought now; "" when nothing is
+def _libraries(run: HostRun, asked: Asked) -> list[str]:
+    """The folders on the host that have what the test needs: kept from an earlier run, or brought now; [] when nothing is
     to be brought. Raises NoWheels."""
     bus, loaded, machine = run.value(pci.gpus), run.value(driver.loaded_version), run.value(system.architecture)
     models = [catalogue.model_of(one.device_id) for one in bus]
@@ -98,31 +98,30 @@ def _libraries(run: HostRun, asked: Asked) -> str:
         )
     needed = found[1].needed(asked.quick)
     say = _sayer(run)
-    if asked.wheels in ("", "fetch"):
-        pinned = asked.wheels == "fetch"
-        names = [one.sha256 if pinned else f"{name}-{one.version}" for name, one in needed.items()]
-        there, _ = wheels.kept(run.transport, names)
-        if there == set(names):
-            return wheels.together(run.transport, [f"{wheels.KEPT}/{name}" for name in names])
-        if not asked.wheels:
-            return ""
+    if asked.wheels not in ("", "fetch"):
+        local = wheels.given(Path(asked.wheels).expanduser(), needed, say)
+        return wheels.brought(run.transport, local, say)
+    names = {name: one.sha256 if asked.wheels else f"{name}-{one.version}" for name, one in needed.items()}
+    there, free_bytes = wheels.kept(run.transport, list(names.values()))
+    missing = {name: one for name, one in needed.items() if names[name] not in there}
+    if missing and not asked.wheels:
+        return []
+    if missing:
         if run.value(system.simulated):
             raise wheels.NoWheels("a simulated host cannot use NVIDIA's own libraries", f"--wheels {LAB_WHEELS}")
-        local = wheels.fetched(needed, say)
-    else:
-        local = wheels.given(Path(asked.wheels).expanduser(), needed, say)
-    return wheels.together(run.transport, wheels.copy(run.transport, local, say))
+        wheels.copy(run.transport, wheels.fetched(missing, say), free_bytes, say)
+    return [f"{wheels.KEPT}/{name}" for name in names.values()]
 
 
-def _once(run: HostRun, asked: Asked, libraries: str) -> Document:
+def _once(run: HostRun, asked: Asked, folders: Sequence[str]) -> Document:
     """One run of the program. Its document stays a fact; its files and processes do not stay on the host.
 
     Raises HostError, Unreachable, Unreadable.
     """
     limit_s = QUICK_LIMIT_S if asked.quick else LIMIT_S
     words = ["--timeout-s", str(limit_s), *(["--quick"] if asked.quick else [])]
-    words += ["--libraries", libraries] if libraries else []
-    order = Errand("nccl_p2p.py", words, limit_s, NAME, wheels.TOGETHER)
+    words += ["--libraries", errand.LIBRARIES] if folders else []
+    order = Errand("nccl_p2p.py", words, limit_s, NAME, folders)
     with run.uncut(NAME), errand.run(run.transport, order, _sayer(run), run.go_on):
         run.store.known.pop(p2p.tested, None)
         run.read((p2p.tested,))

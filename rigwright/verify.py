@@ -11,7 +11,7 @@ from rigwright import remembered
 from rigwright.checks import Finding, machine, unknown
 from rigwright.checks.health import loaded_c as loaded
 from rigwright.errors import HostError
-from rigwright.facts import Fact, Missing, Unavailable, Unreadable, health
+from rigwright.facts import Fact, Missing, Unavailable, Unreadable, card
 from rigwright.hostrun import HostRun
 from rigwright.plan import MAX_ROUNDS, Planned
 from rigwright.playbook import Check
@@ -62,7 +62,7 @@ def remember(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> None
     except (Missing, Unavailable, Unreadable):
         return  # no check asked, or the host did not say
     before = remembered.last(run.name, run.address)
-    samples = run.store.known.get(health.gpus)
+    samples = run.store.known.get(card.cards)
     hot = any(one.symptom == "thermal.one_hotter" for one in findings)
     loaded_c = loaded(samples) if isinstance(samples, tuple) and not hot else {}
     past = dict((before.loaded_c if before else None) or {})

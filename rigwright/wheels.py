@@ -12,7 +12,8 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 from rigwright.catalogue.nccl import Wheel
 from rigwright.errors import HostError
@@ -23,7 +24,7 @@ KEPT = "/var/lib/rigwright/libraries"
 CHUNK_BYTES = 8 << 20
 FETCH_S = 1800
 PLATFORMS = ("manylinux1_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_27_x86_64")
-_FETCHING = threading.Lock()
+_FETCHING, _HASHING = threading.Lock(), threading.Lock()
 
 
 class NoWheels(Exception):
@@ -60,14 +61,17 @@ def given(directory: Path, wanted: Mapping[str, Wheel], say: Callable[[str], Non
     found = []
     for name, wheel in wanted.items():
         stem = name.replace("-", "_")
-        paths = sorted(directory.glob(f"{stem}-*.whl"))
-        pinned = [path for path in paths if path.name.startswith(f"{stem}-{wheel.version}-")]
+        paths = sorted(
+            directory.glob(f"{stem}-*.whl"), key=lambda path: [int(n) for n in re.findall(r"\d+", _version(path))]
+        )
+        pinned = [path for path in paths if _version(path) == wheel.version]
         if not paths:
             lacks = f"{directory} has no {stem}-*.whl"
             raise NoWheels(
                 lacks, f"pip download --no-deps --dest {directory} {name}=={wheel.version}, where there is a way out"
             )
-        one = _local(name, wheel, (pinned or paths)[-1])
+        path = (pinned or paths)[-1]
+        one = _local(name, path)
         if one.sha256 != wheel.sha256:
             say(f"{one.path.name} is not the pinned {name} {wheel.version}")
         found.append(one)
@@ -80,14 +84,15 @@ def fetched(wanted: Mapping[str, Wheel], say: Callable[[str], None], folder: Pat
     with _FETCHING:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            paths = {name: _cached(folder, name, wheel) for name, wheel in wanted.items()}
             for name, wheel in wanted.items():
-                if not _cached(folder, name, wheel):
+                if paths[name] is None:
                     say(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
-                    _fetch(folder, name, wheel, _todo(wanted))
+                    paths[name] = _fetch(folder, name, wheel, _todo(wanted))
         except OSError as error:
             todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
             raise NoWheels(f"wheels cannot be kept here: {error}", todo) from None
-        return [_local(name, wheel, path) for name, wheel in wanted.items() if (path := _cached(folder, name, wheel))]
+    return [_local(name, path, wanted[name].sha256) for name, path in paths.items() if path]
 
 
 def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
@@ -95,7 +100,8 @@ def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
     return next((path for path in paths if _sha256(path) == wheel.sha256), None)
 
 
-def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> None:
+def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
+    """The wheel in that folder, whose hash pip has checked. Raises NoWheels."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
         wanted = Path(work) / "wanted.txt"
         wanted.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
@@ -131,7 +137,7 @@ def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> None:
         made = next(Path(work).glob("*.whl"), None)
         if done.returncode or made is None:
             raise NoWheels(f"{name} cannot be fetched: {unreached(done.stderr) or failed.strip()[:200]}", todo)
-        made.replace(folder / made.name)
+        return made.replace(folder / made.name)
 
 
 def unreached(said: str) -> str:
@@ -155,7 +161,20 @@ def _names(wanted: Mapping[str, Wheel]) -> str:
     return ", ".join(f"{name} {one.version}" for name, one in wanted.items())
 
 
+def _version(path: Path) -> str:
+    """The version that a wheel's file name says: NAME-VERSION-..."""
+    return path.name.split("-")[1]
+
+
 def _sha256(path: Path) -> str:
+    about = path.stat()
+    with _HASHING:
+        return _hashed(path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001
+    """The sha256 of a file of that size and time: read once, however many hosts get it."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -163,20 +182,22 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _local(name: str, wheel: Wheel, path: Path) -> Local:
+def _local(name: str, path: Path, sha256: str = "") -> Local:
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(one.file_size for one in archive.infolist() if ".so" in one.filename)
+            files = ((PurePosixPath(one.filename).name, one.file_size) for one in archive.infolist())
+            size = sum(size for file, size in files if ".so" in file)
     except (zipfile.BadZipFile, OSError) as error:
         raise NoWheels(f"{path} is no wheel ({error})", "fetch it again") from None
     if not size:
         raise NoWheels(f"{path} holds no library", "the wheel for Linux")
-    return Local(name, wheel.version, path, _sha256(path), size)
+    return Local(name, _version(path), path, sha256 or _sha256(path), size)
 
 
 _LOOK = """
-for name; do [ -e "/var/lib/rigwright/libraries/$name/.whole" ] && echo "$name"; done
-mkdir -p -m 755 /var/lib/rigwright && df -Pk /var/lib/rigwright | awk 'END {print "free", $4}'
+folder=$1; shift
+for name; do [ -e "$folder/$name/.whole" ] && echo "$name"; done
+mkdir -p -m 755 -- "${folder%/*}" && df -Pk -- "${folder%/*}" | awk 'END {print "free", $4}'
 """
 _APPEND = 'mkdir -p -m 755 "$1" && if [ "$3" = 0 ]; then cat >"$1/$2"; else cat >>"$1/$2"; fi'
 _UNPACK = """
@@ -210,30 +231,34 @@ os.replace(link + ".new", link)
 
 def kept(transport: Transport, names: list[str]) -> tuple[set[str], int]:
     """Which of these (a sha256, or NAME-VERSION) a host has whole, and how many bytes are free there."""
-    answer = transport.run([script(_LOOK, *names, timeout_s=30)])[0]
+    answer = transport.run([script(_LOOK, KEPT, *names, timeout_s=30)])[0]
     lines = answer.text.split("\n")
     free = next((int(line.split()[1]) for line in lines if line.startswith("free ")), 0)
     return {line for line in lines if line in names}, free * 1024
 
 
-def copy(transport: Transport, local: list[Local], say: Callable[[str], None]) -> list[str]:
+def brought(transport: Transport, local: list[Local], say: Callable[[str], None]) -> list[str]:
     """The host has the libraries of these wheels, each in a folder of its own, whose paths are returned.
 
     Raises NoWheels (no room), HostError, Unreachable.
     """
-    there, free = kept(transport, [one.sha256 for one in local])
-    missing = [one for one in local if one.sha256 not in there]
-    needed = sum(one.path.stat().st_size + one.unpacked_bytes for one in missing) + (200 << 20)
-    if missing and needed > free:
-        why = f"/var/lib has {free >> 20} MiB free, and the libraries want {needed >> 20} for a moment"
+    there, free_bytes = kept(transport, [one.sha256 for one in local])
+    copy(transport, [one for one in local if one.sha256 not in there], free_bytes, say)
+    return [f"{KEPT}/{one.sha256}" for one in local]
+
+
+def copy(transport: Transport, local: list[Local], free_bytes: int, say: Callable[[str], None]) -> None:
+    """The host has the libraries of these wheels, which it had not. Raises NoWheels (no room), HostError, Unreachable."""
+    needed = sum(one.path.stat().st_size + one.unpacked_bytes for one in local) + (200 << 20)
+    if local and needed > free_bytes:
+        why = f"/var/lib has {free_bytes >> 20} MiB free, and the libraries want {needed >> 20} for a moment"
         raise NoWheels(why, "sudo apt-get clean; df -h /var")
-    for one in missing:
+    for one in local:
         try:
             _copy_one(transport, one, say)
         except HostError:  # a disk that filled up meanwhile, say: half a wheel would keep it full
             transport.run([script('rm -rf -- "$1/$2.whl" "$1/$2.new"', KEPT, one.sha256, timeout_s=60)])
             raise
-    return [f"{KEPT}/{one.sha256}" for one in local]
 
 
 def _copy_one(transport: Transport, one: Local, say: Callable[[str], None]) -> None:
@@ -258,18 +283,3 @@ def _must(transport: Transport, cmd: Command, one: Local) -> None:
     if answer.code != 0:
         said = answer.error_text.splitlines()[-1:] or ["no word"]
         raise HostError(one.path.name, f"it cannot be put on the host: {said[0]}", "room, and python3", "df -h /var")
-
-
-_TOGETHER = """
-set -e; dir=$1; shift; rm -rf -- "$dir"; mkdir -p -m 755 -- "$dir"
-for folder; do for file in "$folder"/*.so*; do ln -s -- "$file" "$dir/"; done; done
-"""
-TOGETHER = "/run/rigwright-libraries"
-
-
-def together(transport: Transport, folders: list[str]) -> str:
-    """One folder on the host with links to all libraries of these: NVIDIA's find each other beside themselves."""
-    answer = transport.run([script(_TOGETHER, TOGETHER, *folders, timeout_s=30)])[0]
-    if answer.code != 0:
-        raise HostError("libraries", answer.error_text, "room in /run", "df -h /run")
-    return TOGETHER

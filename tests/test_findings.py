@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import io
+import threading
+from pathlib import Path
 
 from rigwright import catalogue
 from rigwright.checks import Finding, of_symptom, ranked, unknown
+from rigwright.crew import Work
+from rigwright.facts import p2p
 from rigwright.fleet import HostReport
+from rigwright.hostrun import HostRun, Options, Shared
 from rigwright.hosts import Host
+from rigwright.playbook import Bound, Check
+from rigwright.recorded import Recorded
 from rigwright.report.text import Text
 
 
@@ -44,3 +51,17 @@ def test_what_cannot_be_judged_for_one_reason_is_one_entry() -> None:
     assert "????  Links, Heat: no answer" in text
     assert "PCIE-1 [x]: x1" in text
     assert "wanted: x16 (by the host itself)" in text
+
+
+def test_what_the_peer_to_peer_test_has_measured_is_told_once() -> None:
+    """NCCL's settings, with what they cost; without the test as they stand in files."""
+    host = Host("h", (), {})
+    names = ("environment.clean", "environment.not_stalled", "p2p.ran", "p2p.settings", "programs.torch")
+    checks = tuple(Check(name, name, lambda _: iter(()), {}, "") for name in names)
+    run = HostRun(host, Recorded({}), Options("1"), lambda _: None, Shared(threading.Semaphore()))
+    work = Work(Bound(host, (), checks), run, HostReport(host))
+    assert [one.check for one in work.checks] == ["environment.clean", "environment.not_stalled"]
+    work.report.p2p = p2p.read((Path(__file__).parent / "cases/p2p/pair.json").read_text(encoding="utf-8"))
+    assert [one.check for one in work.checks] == ["environment.not_stalled", "p2p.ran", "p2p.settings"]
+    work.bound = Bound(host, (), checks[:3])
+    assert [one.check for one in work.checks] == ["environment.clean", "environment.not_stalled", "p2p.ran"]

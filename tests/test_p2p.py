@@ -207,6 +207,9 @@ def test_wheels_of_a_folder(tmp_path: Path) -> None:
     assert (found[0].path, found[0].unpacked_bytes, said) == (path, 3, [])
     wheels.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, said.append)
     assert said == [f"{path.name} is not the pinned nvidia-x 1.2.3"]
+    newer = [wheel(tmp_path, "nvidia-x", version) for version in ("1.9.0", "1.10.0")]
+    (other,) = wheels.given(tmp_path, {"nvidia-x": Wheel("1.1.0", 1, "0" * 64)}, said.append)
+    assert (other.version, other.path) == ("1.10.0", newer[1])
     with pytest.raises(wheels.NoWheels, match=r"has no nvidia_y-\*\.whl") as caught:
         wheels.given(tmp_path, {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
     assert "nvidia-y==2.0" in caught.value.todo
@@ -267,7 +270,7 @@ def test_wheels_by_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "no way to the package index ([Errno 111] Connection refused)",
         ),
         (
-            "WARNING: Could not fetch URL https://pypi.invalid/x/: connection error: [Errno -2] Name or service not known",
+            "WARNING: Could not fetch URL https://wheels.example/x/: connection error: [Errno -2] Name or service not known",
             "no way to the package index ([Errno -2] Name or service not known)",
         ),
         (
@@ -313,7 +316,7 @@ def test_libraries_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = wheel(tmp_path, "nvidia-x", "1.2.3", content)
     monkeypatch.setattr(wheels, "CHUNK_BYTES", 7000)
     local = wheels.given(tmp_path, {"nvidia-x": wanted(path)}, said.append)
-    (folder,) = wheels.copy(host, local, said.append)  # type: ignore[arg-type]
+    (folder,) = wheels.brought(host, local, said.append)  # type: ignore[arg-type]
     kept = tmp_path / "host/libraries" / local[0].sha256
     assert folder == f"{wheels.KEPT}/{local[0].sha256}"
     assert sorted(one.name for one in kept.iterdir()) == [".whole", "libx.so.1"]
@@ -321,8 +324,35 @@ def test_libraries_are_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (kept.parent / "nvidia-x-1.2.3").resolve() == kept
     assert not list(kept.parent.glob("*.whl"))
     before = len(host.commands)
-    assert wheels.copy(host, local, said.append) == [folder]  # type: ignore[arg-type]
+    assert wheels.brought(host, local, said.append) == [folder]  # type: ignore[arg-type]
     assert len(host.commands) == before + 1
+
+
+def test_another_version_is_kept_as_what_it_is(tmp_path: Path) -> None:
+    """Or the next test would take it for the pinned one, without a word."""
+    host, path = Host(tmp_path / "host"), wheel(tmp_path, "nvidia-x", "9.9.9")
+    local = wheels.given(tmp_path, {"nvidia-x": Wheel("1.2.3", 1, "0" * 64)}, lambda _: None)
+    wheels.brought(host, local, lambda _: None)  # type: ignore[arg-type]
+    names = ["nvidia-x-1.2.3", "nvidia-x-9.9.9", wanted(path).sha256]
+    assert wheels.kept(host, names)[0] == set(names[1:])  # type: ignore[arg-type]
+
+
+def test_a_wheel_is_read_once_for_all_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, read = hashlib.sha256, 0
+
+    def counted() -> Any:
+        nonlocal read
+        read += 1
+        return digest()
+
+    path = wheel(tmp_path, "nvidia-x", "1.2.3")
+    pinned = {"nvidia-x": wanted(path)}
+    monkeypatch.setattr(hashlib, "sha256", counted)
+    for _ in range(3):
+        assert wheels.given(tmp_path, pinned, print) == wheels.fetched(pinned, print, tmp_path)
+    assert read == 1
+    wheel(tmp_path, "nvidia-x", "1.2.3", b"another one")
+    assert wheels.given(tmp_path, pinned, lambda _: None)[0].sha256 != pinned["nvidia-x"].sha256
 
 
 def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
@@ -334,7 +364,7 @@ def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
             return [Result(0, b"free 1024\n")]
 
     with pytest.raises(wheels.NoWheels, match="/var/lib has 1 MiB free"):
-        wheels.copy(Full(tmp_path), local, print)  # type: ignore[arg-type]
+        wheels.brought(Full(tmp_path), local, print)  # type: ignore[arg-type]
 
     class Broken(Host):
         def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
@@ -342,7 +372,7 @@ def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
             return super().run(cut, together=together)
 
     with pytest.raises(Exception, match="what came is not what was sent"):
-        wheels.copy(Broken(tmp_path / "host"), local, print)  # type: ignore[arg-type]
+        wheels.brought(Broken(tmp_path / "host"), local, print)  # type: ignore[arg-type]
     assert not list((tmp_path / "host/libraries").glob("*.whl"))
 
     class Filling(Host):
@@ -352,5 +382,5 @@ def test_no_room_and_a_broken_copy(tmp_path: Path) -> None:
             return [Result(1, b"", b"cat: write error: No space left on device")] if full else done
 
     with pytest.raises(HostError, match="No space left on device"):
-        wheels.copy(Filling(tmp_path / "full"), local, print)  # type: ignore[arg-type]
+        wheels.brought(Filling(tmp_path / "full"), local, print)  # type: ignore[arg-type]
     assert not list((tmp_path / "full/libraries").iterdir())

@@ -12,8 +12,9 @@ from rigwright.facts.card import Card
 from rigwright.positions import called
 from rigwright.typed import BusId
 
-MOST_RETIRED = 60
-"""Retired pages at which a card is to be returned: there is room for 64 (NVIDIA's page retirement; symptom ecc.page_pending)."""
+WORN_OUT = 60
+"""Retired pages from which a card is worn out, and to be returned: there is room for 64 (NVIDIA's page retirement; owners
+return them from there on, azurehpc 752)."""
 
 
 def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -29,7 +30,7 @@ def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Itera
 
 
 def _memory(at: str, one: Card) -> Finding:
-    retired = (one.retired_single_bit or 0) + (one.retired_double_bit or 0)
+    retired = one.retired_pages or 0
     rows = (one.remapped_corrected or 0) + (one.remapped_uncorrected or 0)
     waits = bool(one.retirement_pending or one.remap_pending)
     counted = one.ecc_ever.uncorrected
@@ -45,7 +46,7 @@ def _memory(at: str, one: Card) -> Finding:
         return Finding("card.memory_worn", at, "unknown" if one.ecc else "info", seen, "", "", "nvidia-smi -q -d ECC")
     if not said:
         return Finding("card.memory_worn", at, "pass", "no uncorrected errors, nothing taken out of use")
-    over = one.remap_failed or retired > MOST_RETIRED
+    over = one.remap_failed or retired >= WORN_OUT
     verdict: Verdict = "fail" if over or waits else "warn"
     fix = "sudo reboot, then ask again: the count must not grow within a day of load" if not over else "return it"
     return Finding("card.memory_worn", at, verdict, ", ".join(said), "none in its life", "worn or damaged memory", fix)

@@ -6,21 +6,20 @@ from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, environment, gpu, health
+from rigwright.facts import Facts, gpu, p2p, threads
 
-_SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 _OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
 FULL_PERCENT = 80
 
 
 def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     """No file that programs read at their start (nccl.conf, environment, profile.d, ...) switches NCCL's ways off; others are told."""
-    found = facts(environment.nccl)
-    off = [one for one in found if one.name in _SWITCHES and one.value not in ("", "0")]
-    for one in off:
-        seen = f"{one.path} sets {one.name}={one.value}{_cost(rig)}"
-        yield of_symptom("nccl.p2p_disabled_by_hand", "environment.clean", one.name, seen, "not set", "catalogue")
-    rest = [f"{one.name}={one.value} ({one.path})" for one in found if one not in off]
+    found = facts(p2p.settings)
+    for one in found:
+        if one.switches_off:
+            seen = f"{one.where} sets {one.name}={one.value}{_cost(rig)}"
+            yield of_symptom("nccl.p2p_disabled_by_hand", "environment.clean", one.name, seen, "not set", "catalogue")
+    rest = [f"{one.name}={one.value} ({one.where})" for one in found if not one.switches_off]
     if rest:
         yield Finding("environment.clean", "NCCL's variables", "info", ", ".join(rest))
     if not found:
@@ -40,9 +39,9 @@ def _cost(rig: Rig | None) -> str:
 
 def not_stalled(facts: Facts) -> Iterator[Finding]:
     """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs hold the GPUs: NCCL stands still then."""
-    threads, holders = facts.all(health.busy, gpu.holders)
+    running, holders = facts.all(threads.busy, gpu.holders)
     working = [one for one in holders if one.name not in _OURS]
-    busy = [one for one in threads if one.percent >= FULL_PERCENT]
+    busy = [one for one in running if one.percent >= FULL_PERCENT]
     for one in busy:
         names = ", ".join(sorted({holder.name for holder in working})) or "no program"
         seen = f"{one.name} uses {one.percent} % of a CPU, {names} on the GPUs"

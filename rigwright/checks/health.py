@@ -7,8 +7,9 @@ from statistics import median
 
 from rigwright import catalogue
 from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, health, log, pci
-from rigwright.facts.health import Health
+from rigwright.checks.card import WORN_OUT
+from rigwright.facts import Facts, Unavailable, card, log, pci
+from rigwright.facts.card import Card
 from rigwright.facts.machine import Past
 from rigwright.positions import place
 from rigwright.typed import BusId
@@ -16,58 +17,70 @@ from rigwright.typed import BusId
 Slots = dict[BusId, str]
 CORRECTED = 1000
 """Corrected memory errors since the driver was loaded from which a GPU's memory is looked at (assumed)."""
-RETIRED = 60
-"""Retired pages from which a GPU is worn out: it has room for 64 (NVIDIA), and its owners return it above 60 (azurehpc 752)."""
+
+
+def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
+    """The cards that answer, were it only that they want a reset, and a word on the others, which gpu.answering tells.
+
+    Raises Unavailable when none does.
+    """
+    there = [one for one in cards if not one.lost or one.reset_required]
+    if not there:
+        raise Unavailable(cards[0].lost if cards else "nvidia-smi tells of no GPU")
+    lost = len(cards) - len(there)
+    return there, f"; {lost} {'does' if lost == 1 else 'do'} not answer" if lost else ""
 
 
 def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """No GPU has memory errors that were not corrected, nothing waits to be taken out of use, every sensor can be read."""
-    gpus = facts(health.gpus)
+    gpus, silent = _answering(facts(card.cards))
     bad = [(one, key, seen) for one in gpus for key, seen in _ailments(one)]
     for one, key, seen in bad:
         at, names = place(one.bus_id, slots), {"INDEX": one.bus_id}
         yield of_symptom(key, "health.memory", at, seen, "none", "host", names=names)
     for one in gpus:
-        if one.uncorrected_ever and not one.uncorrected:
-            seen = f"{one.uncorrected_ever} uncorrectable errors in its life, none since the driver was loaded"
+        if one.ecc_ever.uncorrected and not one.ecc_since_load.uncorrected:
+            seen = f"{one.ecc_ever.uncorrected} uncorrectable errors in its life, none since the driver was loaded"
             yield Finding("health.memory", place(one.bus_id, slots), "info", seen)
     if not bad:
-        counting = sum(one.uncorrected is not None for one in gpus)
+        counting = sum(one.ecc_since_load.uncorrected is not None for one in gpus)
         seen = f"no errors on {counting} GPUs" if counting else "these GPUs do not count (no ECC)"
-        yield Finding("health.memory", "memory of the GPUs", "pass", seen)
+        yield Finding("health.memory", "memory of the GPUs", "pass", f"{seen}{silent}")
 
 
-def _ailments(one: Health) -> Iterator[tuple[str, str]]:
+def _ailments(one: Card) -> Iterator[tuple[str, str]]:
     """The symptoms that a GPU shows, the worst first, each with what is seen."""
+    errors, corrected = one.ecc_since_load, one.ecc_since_load.corrected or 0
     if one.reset_required:
         yield "gpu.reset_required", "asks for a reset"
     if one.remap_failed:
         yield "ecc.remap_failed", "a bad row could not be replaced"
-    if one.uncorrected:
-        yield "ecc.uncorrectable", f"{one.uncorrected} uncorrectable and {one.corrected or 0} corrected errors"
-    if one.pending:
-        key = "ecc.retirement_pending" if one.pending == "page" else "ecc.remap_pending"
-        yield key, f"a bad {one.pending} waits for a reset to be taken out of use"
-    if (one.retired_pages or 0) >= RETIRED:
+    if errors.uncorrected:
+        yield "ecc.uncorrectable", f"{errors.uncorrected} uncorrectable and {corrected} corrected errors"
+    if one.retirement_pending:
+        yield "ecc.retirement_pending", "a bad page waits for a reset to be taken out of use"
+    elif one.remap_pending:
+        yield "ecc.remap_pending", "a bad row waits for a reset to be taken out of use"
+    if (one.retired_pages or 0) >= WORN_OUT:
         yield "ecc.worn_out", f"{one.retired_pages} retired pages"
-    if (one.corrected or 0) >= CORRECTED and not one.uncorrected:
-        yield "ecc.corrected_many", f"{one.corrected} corrected errors since the driver was loaded"
-    if one.broken:
-        yield "gpu.sensor_error", ", ".join(one.broken[:4])
+    if corrected >= CORRECTED and not errors.uncorrected:
+        yield "ecc.corrected_many", f"{corrected} corrected errors since the driver was loaded"
+    if one.unread:
+        yield "gpu.sensor_error", ", ".join(one.unread[:4])
 
 
 def unhindered(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """Nothing but its limits and idleness holds a GPU's clocks back: no power brake, no heat."""
-    gpus = facts(health.gpus)
+    gpus, silent = _answering(facts(card.cards))
     for one in gpus:
         if one.brakes:
             key, seen = _brake(one)
             yield of_symptom(key, "health.unhindered", place(one.bus_id, slots), seen, "full clocks", "host")
     if not any(one.brakes for one in gpus):
-        yield Finding("health.unhindered", "clocks", "pass", f"nothing slows {len(gpus)} GPUs")
+        yield Finding("health.unhindered", "clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
 
 
-def _brake(one: Health) -> tuple[str, str]:
+def _brake(one: Card) -> tuple[str, str]:
     """What slows a GPU; drivers that give no reason are judged by its temperature."""
     warmth = f" at {one.temperature_c} C" if one.temperature_c is not None else ""
     if "hw_power_brake_slowdown" in one.brakes:
@@ -87,7 +100,8 @@ HOTTER_C = 12
 
 def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = None) -> Iterator[Finding]:
     """Under load no GPU is much hotter than it was in its last run, nor than its peers. Of idle GPUs nothing is said."""
-    gpus, bus = facts.all(health.gpus, pci.gpus)
+    cards, bus = facts.all(card.cards, pci.gpus)
+    gpus, _ = _answering(cards)
     loaded = [one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.temperature_c is not None]
     if not loaded:
         seen = "not judged: no GPU is under load"
@@ -112,7 +126,7 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
         )
 
 
-def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
+def _hotter(one: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
     at = place(one.bus_id, slots)
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its past", f"about {past:g} C"
@@ -120,12 +134,13 @@ def _hotter(one: Health, now: int, past: float | None, peers: list[int], slots: 
     elif peers and now >= median(peers) + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
         yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
-    if one.memory_c is not None and one.memory_most_c is not None and one.memory_c >= one.memory_most_c:
-        wanted = f"below {one.memory_most_c} C"
-        yield of_symptom("thermal.memory", "health.heat", at, f"its memory is at {one.memory_c} C", wanted, "host")
+    memory, most = one.memory_temperature_c, one.memory_most_c
+    if memory is not None and most is not None and memory >= most:
+        seen, wanted = f"its memory is at {memory} C", f"below {most} C"
+        yield of_symptom("thermal.memory", "health.heat", at, seen, wanted, "host")
 
 
-def loaded_c(gpus: tuple[Health, ...]) -> dict[str, float]:
+def loaded_c(gpus: tuple[Card, ...]) -> dict[str, float]:
     """The temperature of each GPU that is under load, by UUID: what is remembered of it."""
     loaded = (one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.uuid)
     return {one.uuid: float(one.temperature_c) for one in loaded if one.temperature_c is not None}

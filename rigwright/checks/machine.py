@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -39,22 +40,37 @@ def unchanged(
     if earlier is None:
         yield Finding(UNCHANGED, "machine", "info", f"{seen}; remembered for the next run")
         return
-    gone = list((Counter(earlier.modules) - Counter(here.modules)).elements()) if here.modules else []
-    if here.memory_mib < earlier.memory_mib * (1 - ROUNDING):
+    lost = [*_sizes_lost(here, earlier), *_gpus_lost(here, earlier, (slots or rig.slots) if rig else {}, slots)]
+    yield from lost
+    if not lost and len(here.gpus) >= len(earlier.gpus):
+        yield Finding(UNCHANGED, "machine", "pass", seen)
+
+
+def _sizes_lost(here: Past, earlier: Past) -> Iterator[Finding]:
+    """Less memory; fewer modules, or less in them, which the rounding of a large memory hides; fewer processors."""
+    gone = sorted((Counter(earlier.modules) - Counter(here.modules)).elements()) if here.modules else []
+    (modules, mib), (modules_then, mib_then) = _counted(here), _counted(earlier)
+    less = here.memory_mib < earlier.memory_mib * (1 - ROUNDING)
+    if less or (gone and (modules < modules_then or mib < mib_then)):
         slot = f"; missing: {', '.join(gone)}" if gone else ""
         yield _lost("machine.memory_lost", "memory", f"{_memory(here)}{slot}", _memory(earlier))
-    if (here.sockets, here.threads) < (earlier.sockets, earlier.threads):
+    if here.sockets < earlier.sockets or here.threads < earlier.threads:
         yield _lost("machine.processor_lost", "processors", _processors(here), _processors(earlier))
+
+
+def _counted(one: Past) -> tuple[int, int]:
+    """The memory modules, and the MiB in all of them."""
+    sizes = [int(found[1]) for module in one.modules if (found := re.search(r" (\d+) MiB$", module))]
+    return len(one.modules), sum(sizes)
+
+
+def _gpus_lost(here: Past, earlier: Past, named: Collection[str], slots: dict[BusId, str] | None) -> Iterator[Finding]:
+    """The GPUs that are gone from where nobody has named a position."""
     there = [one.split()[0] for one in here.gpus]
-    named = (slots or rig.slots) if rig else {}
-    lost = [one.split() for one in earlier.gpus if one.split()[0] not in there and one.split()[0] not in named]
-    for bus_id, device_id in lost:
-        model = catalogue.model_of(device_id)
-        at = place(bus_id, slots)
-        yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
-    same = here.memory_mib >= earlier.memory_mib * (1 - ROUNDING) and here.threads >= earlier.threads
-    if same and not lost and len(here.gpus) >= len(earlier.gpus):
-        yield Finding(UNCHANGED, "machine", "pass", seen)
+    for bus_id, device_id in (one.split() for one in earlier.gpus):
+        if bus_id not in there and bus_id not in named:
+            model, at = catalogue.model_of(device_id), place(bus_id, slots)
+            yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
 
 
 def _lost(key: str, subject: str, seen: str, wanted: str) -> Finding:

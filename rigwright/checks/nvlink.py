@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, gpu, health, pci
+from rigwright.facts import Facts, card, topology
 from rigwright.positions import place
 from rigwright.typed import BusId
 
@@ -16,39 +16,39 @@ from rigwright.typed import BusId
 def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """As many NVLinks of every GPU are up as the rig gives its position; without a rig, all of a GPU's or none (no bridge).
 
-    Links to a position whose GPU is not there are left to gpu.present.
+    Links to a position whose GPU is not there are left to gpu.present, to one that does not answer to gpu.answering.
     """
-    links, seen, bus = facts.all(health.nvlinks, gpu.gpus, pci.gpus)
-    ids = {one.bus_id: one.device_id for one in bus}
-    where = {one.index: one.bus_id for one in seen}
+    links, cards = facts.all(topology.nvlinks, card.cards)
+    there = [one for one in cards if not one.lost]
+    positions = {(slots or {}).get(one.bus_id, "") for one in there}
     fine: Counter[int] = Counter()
     wrong = False
-    there = {(slots or {}).get(one.bus_id, "") for one in bus}
-    for one in links:
-        bus_id = where.get(one.index, "")
-        if one.up is None:
-            yield Finding("nvlink.up", place(bus_id, slots), "info", "MIG is on, and then no NVLink is told")
+    for one in there:
+        at, own = place(one.bus_id, slots), [link for link in links if link.uuid == one.uuid]
+        if one.mig:
+            yield Finding("nvlink.up", at, "info", "MIG is on, and then no NVLink is told")
             continue
-        most = _wanted(rig, (slots or {}).get(BusId(bus_id), ""), ids.get(bus_id, ""), there)
-        least = most if most is not None else len(one.up) if any(one.up) else 0
-        if sum(one.up) < least:
+        down = ", ".join(str(link.number) for link in own if link.gb_s is None)
+        number = sum(link.gb_s is not None for link in own)
+        most = _wanted(rig, (slots or {}).get(one.bus_id, ""), one.device_id, positions)
+        least = most if most is not None else len(own) if number and len(there) == len(cards) else 0
+        if number < least:
             wrong = True
-            down = ", ".join(str(number) for number, is_up in enumerate(one.up) if not is_up)
             yield of_symptom(
                 "nvlink.inactive",
                 "nvlink.up",
-                place(bus_id, slots),
-                f"{sum(one.up)} links up{f'; down: {down}' if down else ''}",
+                at,
+                f"{number} links up{f'; down: {down}' if down else ''}",
                 f"{least} links",
                 "host" if most is None else "rig",
                 verdict="warn" if most is None else "fail",
             )
         else:
-            fine[sum(one.up)] += 1
+            fine[number] += 1
     if fine and not wrong:
         text = ", ".join(f"{number} x {up or 'no'} links" for up, number in fine.items())
         yield Finding("nvlink.up", "NVLinks", "pass", text)
-    elif not links:
+    elif not cards:
         yield Finding("nvlink.up", "NVLinks", "pass", "none")
 
 

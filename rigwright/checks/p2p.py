@@ -195,8 +195,8 @@ def settings(facts: Facts) -> Iterator[Finding]:
     own = [one for one in document.leftovers if one not in found and one.where != "environment"]
     for one in [*found, *own]:
         what = f"{one.name}={one.value} in {one.where}"
-        if one.name == "NCCL_P2P_DISABLE" and one.value not in ("", "0"):
-            cost = _cost(document)
+        if one.switches_off:
+            cost = _cost(document) if one.name == "NCCL_P2P_DISABLE" else ""
             seen = f"{what}{': ' + cost if cost else ''}"
             yield of_symptom(
                 "nccl.p2p_disabled_by_hand", "p2p.settings", "NCCL's settings", seen, "unset", verdict="warn"

@@ -26,6 +26,7 @@ class Card:
     `lost`: the driver's words about a GPU that it cannot reach any more. `unread`: fields in which it gave an error in
     place of a value. `generation_host`: of the port above it, at most. `ecc_since_load` counts since the driver was
     loaded, `ecc_ever` in the card's life. Retired pages are those of GPUs before Ampere, remapped rows of later ones.
+    `brakes`: what slows its clocks now, besides being idle or a limit. `memory_most_c`: up to which its memory may work.
     """
 
     bus_id: str
@@ -49,6 +50,7 @@ class Card:
     temperature_c: int | None = None
     slowdown_c: int | None = None
     memory_temperature_c: int | None = None
+    memory_most_c: int | None = None
     fan_percent: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
@@ -73,13 +75,22 @@ class Card:
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     reset_required: bool | None = None
+    brakes: tuple[str, ...] = ()
     lost: str = ""
     unread: tuple[str, ...] = ()
+
+    @property
+    def retired_pages(self) -> int | None:
+        """All pages that were retired."""
+        return _sum([self.retired_single_bit, self.retired_double_bit])
 
 
 _NONE = ("", "N/A", "None", "Not Found", "Function Not Found", "Requested functionality has been deprecated")
 _BRACKETS = re.compile(r"[\[\]]")
 _LOST = ("GPU is lost", "GPU requires reset")
+_UNREAD = ("Unknown Error", "ERR!", "Insufficient Permissions", "Uninitialized", "GPU access blocked", *_LOST)
+_STATES = {"Yes": True, "Enabled": True, "Active": True, "No": False, "Disabled": False, "Not Active": False}
+_BRAKES = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 
 
 class _Reading:
@@ -96,9 +107,10 @@ class _Reading:
             word = _BRACKETS.sub("", (self.gpu.findtext(path) or "").strip())
             if word in _NONE or word.startswith("Not Supported"):
                 continue
-            if word in ("Unknown Error", "ERR!", "Insufficient Permissions", "Uninitialized", *_LOST):
-                self.unread.append(f"{path.rpartition('/')[2]}: {word}")
-                self.lost = self.lost or (word if word in _LOST else "")
+            said = word.removesuffix(".")
+            if said in _UNREAD:
+                self.unread.append(f"{path.rpartition('/')[2]}: {said}")
+                self.lost = self.lost or (said if said in _LOST else "")
                 continue
             return word
         return None
@@ -121,13 +133,16 @@ class _Reading:
         return None if value is None else int(value)
 
     def yes(self, *paths: str) -> bool | None:
-        """Yes or Enabled; No or Disabled. Raises ValueError for another word."""
+        """Yes, Enabled or Active; or their opposite. Raises ValueError for another word."""
         word = self.text(*paths)
-        if word is None:
-            return None
-        if word not in ("Yes", "No", "Enabled", "Disabled"):
+        if word is not None and word not in _STATES:
             raise ValueError(f"{paths[0]}: {word}")
-        return word in ("Yes", "Enabled")
+        return None if word is None else _STATES[word]
+
+    def brakes(self) -> tuple[str, ...]:
+        """Which brakes are on; older drivers have another word for the reasons."""
+        of = ("clocks_event_reason", "clocks_throttle_reason")
+        return tuple(name for name in _BRAKES if self.yes(*(f"{one}s/{one}_{name}" for one in of)))
 
     def errors(self, path: str) -> Errors:
         """Corrected and uncorrected: totals of single and double bits before Ampere, SRAM and DRAM after."""
@@ -175,6 +190,7 @@ def _card(gpu: ElementTree.Element) -> Card:
         temperature_c=one.whole("temperature/gpu_temp"),
         slowdown_c=one.whole("temperature/gpu_temp_slow_threshold"),
         memory_temperature_c=one.whole("temperature/memory_temp"),
+        memory_most_c=one.whole("temperature/gpu_temp_max_mem_threshold"),
         fan_percent=one.whole("fan_speed"),
         power_w=one.number(*(f"{power}/{key}power_draw" for key in ("", "instant_", "average_"))),
         power_limit_w=one.number(*(f"{power}/{key}power_limit" for key in ("current_", "enforced_", ""))),
@@ -199,6 +215,7 @@ def _card(gpu: ElementTree.Element) -> Card:
         remap_pending=one.yes(f"{_ROWS}/remapped_row_pending"),
         remap_failed=one.yes(f"{_ROWS}/remapped_row_failure"),
         reset_required=one.yes("gpu_reset_status/reset_required"),
+        brakes=one.brakes(),
     )
     return _told(found, one)
 

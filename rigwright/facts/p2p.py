@@ -141,12 +141,20 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Setting:
-    """A variable of NCCL's or CUDA's that somebody left: in a file, or in the environment."""
+    """A variable of NCCL's or CUDA's that somebody left: in a file, or in the environment.
+
+    `in_force`, as the test knows: it may have stayed so while the test ran. It is no part of what the setting is.
+    """
 
     name: str
     value: str
     where: str
-    in_force: bool = False
+    in_force: bool = field(default=False, compare=False)
+
+    @property
+    def switches_off(self) -> bool:
+        """Whether it keeps NCCL from a way between GPUs."""
+        return self.name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") and self.value not in ("", "0")
 
 
 @dataclass(frozen=True)
@@ -249,9 +257,10 @@ tested = Fact("p2p.tested", script('cat "$1/document" 2>/dev/null', FOLDER), _te
 """The document of the test, while it stands on the host: read once, right after the test."""
 
 _SETTINGS = """
+home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)
 for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/zsh/zshrc /etc/security/pam_env.conf \\
   /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf /etc/nccl.conf \\
-  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile \\
+  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" "$home/.bashrc" \\
   /home/*/.nccl.conf /home/*/.profile /home/*/.bashrc /home/*/.bash_profile /home/*/.zshrc /home/*/.config/environment.d/*.conf; do
   [ -f "$file" ] && head -c 262144 "$file" 2>/dev/null | grep -aE '(^|[^A-Za-z0-9_#])NCCL_[A-Z0-9_]+ *=' | head -n 20 | while IFS= read -r line; do
     printf '%s\\t%s\\n' "$file" "$line"; done
@@ -263,11 +272,10 @@ def _settings(result: Result) -> tuple[Setting, ...]:
     found = []
     for line in result.text.splitlines():
         path, _, text = line.partition("\t")
-        if text.lstrip().startswith("#"):
-            continue
-        for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", text):
+        said = re.split(r"(?:^|\s)#", text)[0]
+        for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", said):
             found.append(Setting(name, harmless(value), harmless(path)))
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 settings = Fact("p2p.settings", script(_SETTINGS), _settings)

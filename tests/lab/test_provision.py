@@ -151,7 +151,7 @@ def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
     assert "nvidia-nccl-cu12-2.21.5" in libraries
     again, found = _peers(badge)  # kept there, so a plain verify tests too
     assert {verdict for _, verdict in found} == {"pass", "info"}
-    assert again["p2p"]["libraries"]["libnccl.so.2"] == "/run/rigwright-libraries/libnccl.so.2"
+    assert again["p2p"]["libraries"]["libnccl.so.2"] == "/run/rigwright-p2p/libraries/libnccl.so.2"
     assert _peers(badge, "--quick")[1] == []
 
 
