@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -41,9 +42,8 @@ def check(console: Console, reports: Sequence[HostReport]) -> None:
     console.print(f"\n[bold]{figures.count(len(reports), 'host')}[/]: {', '.join(words)}")
     other = [one.host.name for one in reports if any(found.check in _OF_THE_PAST for found in one.findings)]
     if other:
-        console.print(
-            f"what is right as it is becomes the past by: invoke verify --host {folded(other)}", soft_wrap=True
-        )
+        hosts = as_is(shlex.quote(folded(other).replace(", ", ",")))
+        console.print(f"what is right as it is becomes the past by: invoke verify --host {hosts}", soft_wrap=True)
 
 
 _STATES = {
