@@ -159,7 +159,7 @@ def _run(
     rolled: Any,
     executor: Executor | None,
 ) -> int:
-    from rigwright import fleet, hints
+    from rigwright import fleet
     from rigwright.hostrun import Options
 
     _refuse(said)
@@ -196,9 +196,11 @@ def _run(
             machine.describe([one for one in work if one.report.status != "not_attempted"])
     finally:
         fleet.close(work)
-    wrong = [(one.host, one.error) for one in reports if one.error is not None]
-    lab = ROOT / ".lab" / "inventory"
-    output.text.errors([(host.name, hints.hinted(error, host, found.path, lab)) for host, error in wrong])
+    if wrong := [(one.host, one.error) for one in reports if one.error is not None]:
+        from rigwright import hints
+
+        lab = ROOT / ".lab" / "inventory"
+        output.text.errors([(host.name, hints.hinted(error, host, found.path, lab)) for host, error in wrong])
     return _exit_code([report.exit_code for report in reports])
 
 

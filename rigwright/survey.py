@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +15,10 @@ from rigwright.facts import os as system
 from rigwright.history import History
 from rigwright.hostreport import BAD
 from rigwright.past import moment
+from rigwright.plan import Planned
 from rigwright.report import document
 from rigwright.showing import Said
+from rigwright.wanted import GpuLimits
 
 FACTS: tuple[Fact[Any], ...] = (
     system.os_release,
@@ -114,4 +117,17 @@ def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known:
 
 def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:
     """What is compared of a host that answered, with what it said before."""
-    return Machine(one.bound.host.name, one.bound.host.groups, document.plain(one.report.kept), before)
+    host, kept = one.bound.host, document.plain(one.report.kept)
+    return Machine(host.name, host.groups, kept, before, held(one.report.planned))
+
+
+def held(planned: Sequence[Planned]) -> frozenset[str]:
+    """What the plan says that GPUs are held to, where it is so, as gpu.gpus names it."""
+    limits = [one.step.parameters["limits"] for one in planned if _is_limits(one)]
+    each = [part for one in limits for part in (one, *one.gpus.values())]
+    names = [field.name for field in dataclasses.fields(GpuLimits)]
+    return frozenset(name for name in names if any(getattr(one, name) is not None for one in each))
+
+
+def _is_limits(one: Planned) -> bool:
+    return one.step.operation == "limits.applied" and one.status == "ok"

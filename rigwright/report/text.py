@@ -19,7 +19,6 @@ from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
-from rigwright.report import limitstable
 from rigwright.report.words import FOLDED, SOURCES
 
 if TYPE_CHECKING:
@@ -189,6 +188,8 @@ class Text:
 
     def limits(self, report: HostReport) -> None:
         """The table of limits."""
+        from rigwright.report import limitstable
+
         with self._lock:
             limitstable.show(self.console, report.rows)
 
