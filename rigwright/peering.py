@@ -16,7 +16,7 @@ from rigwright.catalogue.gpus import Model, NvLink
 from rigwright.catalogue.rigs import Kind
 from rigwright.facts.p2p import Document, Gpu, Pair
 from rigwright.positions import place
-from rigwright.typed import BusId
+from rigwright.typed import BusId, bus_id
 
 Source = Literal["", "rig", "catalogue", "peers"]
 
@@ -95,7 +95,7 @@ def machine(
 
 def short(gpu: Gpu) -> str:
     """The GPU's bus id as sysfs writes it; "" when it does not say."""
-    return (gpu.bus_id or "").lower()[-12:]
+    return bus_id(gpu.bus_id or "")
 
 
 def place_of(gpu: Gpu, slots: Mapping[BusId, str] | None) -> str:

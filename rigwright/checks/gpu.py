@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rigwright import catalogue
+from rigwright import catalogue, typed
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, Verdict, of_symptom
 from rigwright.choices import counted, counted_of, unknown_model
@@ -71,8 +71,8 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
     if not found:
         yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
-        bus_id, uuid = (one["pci_bus_id"] or "").lower()[-12:], one["uuid"] or ""
-        bus_id = bus_id or str(one.get("place") or "").rpartition(" ")[2]
+        uuid = one["uuid"] or ""
+        bus_id = typed.bus_id(one["pci_bus_id"] or str(one.get("place") or "").rpartition(" ")[2])
         subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, which does not say where it is"
         if one["errors"].get("gpu"):
             fix = "reboot; if it comes back so, power off and reseat it"
