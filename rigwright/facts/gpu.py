@@ -173,12 +173,21 @@ supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
 """Per UUID the pairs that `-ac` takes; a lost GPU is not among them."""
 
 
+OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
+"""The driver's own programs, and its monitoring's, as /proc/PID/comm cuts their names."""
+
+
 @dataclass(frozen=True)
 class Process:
-    """A process that holds GPU memory."""
+    """A process that has a GPU."""
 
     pid: int
     name: str
+
+    @property
+    def works(self) -> bool:
+        """Whether it is somebody's work: the driver's own programs, which are stopped and started again, are none."""
+        return not self.name.rpartition("/")[2].startswith(OWN)
 
 
 def _processes(result: Result) -> tuple[Process, ...]:
