@@ -29,6 +29,13 @@ def counted(cards: Iterable[Card | None]) -> str:
     return ", ".join(f"{number} x {name}" for name, number in sorted(names.items())) or "no GPU"
 
 
+def counted_ids(device_ids: Iterable[str]) -> str:
+    """As `counted`, of GPUs by their PCI ids and in the order of these; one that nobody knows is called by it. "" for none."""
+    ids = Counter(device_ids)
+    labels = {one: model.label if (model := catalogue.model_of(one)) else f"10de:{one}" for one in ids}
+    return ", ".join(f"{number} x {labels[one]}" for one, number in sorted(ids.items()))
+
+
 def counted_of(rig: Rig) -> str:
     """The GPUs of a rig, as `counted` says them."""
     return counted(catalogue.model(key) for key in rig.models)

@@ -7,16 +7,21 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rigwright import asking, binding, showing, workers
-from rigwright.errors import RigwrightError, Unreachable, UsageError
+from rigwright import asking, binding, showing
+from rigwright.errors import RigwrightError, UsageError
+from rigwright.figures import count
 from rigwright.report.output import Output
 from rigwright.showing import Said
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
 
 Act = Callable[[list[Any], Any, Said], None]
 """What a command does with its hosts: the work of each, the writer of text, and the words of the command line."""
@@ -42,6 +47,7 @@ def run(
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     asked, rolled = document.Asked(), None
+    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
     reports: list[HostReport] = []
     error: RigwrightError | None = None
     output = Output(sys.stderr if said.json == "-" else sys.stdout)
@@ -49,17 +55,17 @@ def run(
         before()
         said, rolled = _rollout(said, run_id)
         path = binding.playbook(said.command, said.playbook, said.reset)
-        asked = replace(asked, playbook=_short(path) if path else "", inventory=_short(inventory_path(said.inventory)))
-        ending.can_be("--html", said.html)
-        ending.can_be("--prometheus", said.prometheus, ".prom")
-        ending.seconds("--reload", said.reload)
+        asked = replace(
+            asked, playbook=showing.short(path) if path else "", inventory=showing.short(inventory_path(said.inventory))
+        )
+        ending.insist(files)
         if said.watch and (said.json or said.html):
             raise UsageError("--watch", "a watch has no end, and --json and --html write what was found", "one of them")
         if said.watch and said.executor:
             raise UsageError("--watch", "looks at hosts from this machine, and --executor from others", "one of them")
         if said.host and "@" in said.host:
             said = replace(said, host=_named(said.host, said.inventory, describe))
-        with workers.given(said.executor) as executor:
+        with _workers(said.executor) as executor:
             code = _run(said, run_id, reports, output, path, act, rolled, executor)
     except RigwrightError as found:
         error, code = found, found.exit_code
@@ -72,7 +78,6 @@ def run(
         made["rollout"] = rolled.told()
     if reports:
         ending.remember(made, output)
-    files = ending.Files(said.json, said.html, said.prometheus, said.reload)
     failed = ending.write(made, files, output)
     return code or failed
 
@@ -98,6 +103,15 @@ def _interrupted(command: str, reports: Sequence[Any], rollout: bool, text: Any)
     for words in told:
         text.plain(f"  {words}")
     text.line(f"  do: {'invoke provision --resume' if rollout else 'the same command goes on from there'}")
+
+
+def _workers(address: str) -> AbstractContextManager[Executor | None]:
+    """Who connects to the hosts: workers elsewhere, or None for threads of this process. Raises as workers.executor."""
+    if not address:
+        return nullcontext()
+    from rigwright import workers
+
+    return workers.executor(address)
 
 
 def _password(output: Output, host: str) -> str:
@@ -156,7 +170,7 @@ def _run(
     looked_at = frozenset(one.name for one in hosts if _only_looked_at(one, said))
     bound, refused = binding.bind(path, found, hosts, said.tagged, bool(other), looked_at)
     bound = rolled.to_do(bound) if rolled else bound
-    output.inventory, output.many = _short(found.path), len(bound) > 1
+    output.inventory, output.many = showing.short(found.path), len(bound) > 1
     ask = partial(_password, output) if asking.on_terminal() and sys.stderr.isatty() else None
     emit = output.unsaid if other else output.event
     reboots = rolled.state.reboots if rolled else int(said.reboots or 1)
@@ -182,8 +196,11 @@ def _run(
             machine.describe([one for one in work if one.report.status != "not_attempted"])
     finally:
         fleet.close(work)
-    wrong = [(one.host.name, one.error) for one in reports if one.error is not None]
-    output.text.errors([(name, _with_lab_hint(error, name, found.path)) for name, error in wrong])
+    if wrong := [(one.host, one.error) for one in reports if one.error is not None]:
+        from rigwright import hints
+
+        lab = ROOT / ".lab" / "inventory"
+        output.text.errors([(host.name, hints.hinted(error, host, found.path, lab)) for host, error in wrong])
     return _exit_code([report.exit_code for report in reports])
 
 
@@ -197,7 +214,7 @@ def _loaded(output: Output) -> None:
 def _named(address: str, inventory: str, describe: Callable[[str, str], str] | None) -> str:
     """The name of the host at USER@ADDRESS. Raises UsageError that says how a new machine is described."""
     for name, one in read_inventory(inventory).hosts.items():
-        if address == f"{one.variables.get('ansible_user', '')}@{one.address}":
+        if address == one.login:
             return str(name)
     name = describe(address, inventory) if describe and asking.on_terminal() else ""
     if not name:
@@ -239,11 +256,10 @@ def _verify(work: list[Any], text: Any, said: Said) -> None:
         if one.report.error is None:
             text.findings(one.report)
             showing.peers(one, text)
-            bad = sum(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
+            bad, good = one.report.wrong, one.report.passed
             steps = sum(step.status == "ok" for step in one.report.planned)
-            good = sum(finding.verdict == "pass" for finding in one.report.findings)
-            mark = f"[bold red]{showing.count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
-            hold = f"{showing.count(steps, 'step')} and {showing.count(good, 'check')} hold"
+            mark = f"[bold red]{count(bad, 'finding')}[/]" if bad else "[bold green]as wanted[/]"
+            hold = f"{count(steps, 'step')} and {count(good, 'check')} hold"
             text.line(f"[bold]{one.report.host.name}[/]: {mark}; {hold}")
 
 
@@ -275,21 +291,3 @@ def read_inventory(given: str) -> Any:
 def inventory_path(given: str) -> Path:
     """What --inventory, RIGWRIGHT_INVENTORY or ./inventory names."""
     return Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
-
-
-def _short(path: Path) -> str:
-    full = path.resolve()
-    return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
-
-
-def _with_lab_hint(error: RigwrightError, host: str, path: Path) -> RigwrightError:
-    lab = ROOT / ".lab" / "inventory"
-    if not isinstance(error, Unreachable) or path.resolve() == lab.resolve() or not (lab / "hosts.yml").is_file():
-        return error
-    from rigwright import inventory
-
-    if host not in inventory.read(lab).hosts:
-        return error
-    hint = f"the lab has a host of that name: add --inventory {_short(lab)}"
-    error.todo = f"{error.todo}; {hint}" if error.todo else hint
-    return error

@@ -1,4 +1,4 @@
-"""Files of the user's own, changed whole or not at all: mode, owner, links and line ends stay as they were."""
+"""Files changed whole or not at all: mode, owner, links and line ends stay as they were."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
     before = {path: path.read_bytes() if path.exists() else None for path in texts}
     try:
         for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             replace(path, text.encode("utf-8"))
         proof()
     except BaseException as error:
@@ -54,21 +55,24 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
         raise
 
 
-def replace(path: Path, content: bytes) -> None:
-    """The file has this content, whole or not at all; a link leads where it led, mode and owner stay. Raises OSError."""
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as fresh:
+def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool = True) -> None:
+    """The file has this content, whole or not at all; a link leads where it led, mode and owner stay. Raises OSError.
+
+    A new file is `private` to its owner, or as the umask has it. `lasting`: it is on the disk, and not only soon.
+    """
+    target = Path(os.path.realpath(path))
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:200]}.", delete=False) as fresh:
         try:
             fresh.write(content)
             fresh.flush()
-            os.fsync(fresh.fileno())
+            if lasting:
+                os.fsync(fresh.fileno())
             if target.exists():
                 was = target.stat()
                 os.fchmod(fresh.fileno(), was.st_mode & 0o7777)
                 with contextlib.suppress(PermissionError):
                     os.fchown(fresh.fileno(), was.st_uid, was.st_gid)
-            else:
+            elif not private:
                 mask = os.umask(0)
                 os.umask(mask)
                 os.fchmod(fresh.fileno(), 0o666 & ~mask)

@@ -208,7 +208,7 @@ def check(one: Work) -> None:
     from rigwright import verify
 
     one.report.findings = ranked(_found(one))
-    if any(finding.verdict in ("fail", "unknown") for finding in one.report.findings):
+    if one.report.wrong:
         one.report.status = "failed"
     verify.remember(one.run, one.report.findings, accept=True)
 
@@ -219,14 +219,17 @@ def check_all(one: Work) -> None:
 
     pending = verify.drift(one.report.planned)
     one.report.findings = ranked((*_found(one), *pending))
-    bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
-    one.report.status = "failed" if bad else "ok"
+    one.report.status = "failed" if one.report.wrong else "ok"
     verify.remember(one.run, one.report.findings, accept=False)
 
 
 def prove(one: Work, asked: Asked | None, others: Programs | None) -> None:
     """As `check_all`, after the peer-to-peer test and the programs beside it, where they are asked for."""
     name = one.report.host.name
+    if asked is None and others is None:
+        from rigwright import verify
+
+        one.run.also = tuple(dict.fromkeys((*one.run.also, *verify.wanted(one.run, one.checks))))
     look(one)
     if asked is not None:
         from rigwright import p2p

@@ -11,6 +11,7 @@ from pathlib import Path
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
+from rigwright import editing
 from rigwright.errors import UsageError
 
 OWN = Path("~/.config/rigwright/known_hosts")
@@ -85,16 +86,15 @@ def fingerprint(key: paramiko.PKey) -> str:
 
 
 def trust(name: str, key: paramiko.PKey) -> Path:
-    """The key stands in rigwright's own known_hosts afterwards; returns that file."""
+    """The key stands in rigwright's own known_hosts afterwards; returns that file. Raises UsageError where it cannot be written."""
     path = OWN.expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        kept = [line for line in lines if line.split()[:2] != [name.encode(), key.get_name().encode()]]
+        added = f"{name} {key.get_name()} {key.get_base64()}\n".encode()
+        editing.replace(path, b"\n".join([*kept, added]))
     except OSError as error:
-        found = f"cannot be made: {error.strerror}"
-        raise UsageError(str(path.parent), found, "a place for known_hosts that you may write") from None
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    kept = [line for line in lines if line.split()[:2] != [name, key.get_name()]]
-    fresh = path.with_suffix(".new")
-    fresh.write_text("\n".join([*kept, f"{name} {key.get_name()} {key.get_base64()}"]) + "\n", encoding="utf-8")
-    fresh.replace(path)
+        found = f"cannot be written: {error.strerror}"
+        raise UsageError(str(path), found, "a place for known_hosts that you may write") from None
     return path

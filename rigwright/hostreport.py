@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rigwright.checks import Finding
+from rigwright.checks import Finding, Verdict
 from rigwright.errors import RigwrightError
 from rigwright.events import Event
 from rigwright.hostrun import Outcome
@@ -14,6 +14,12 @@ from rigwright.plan import Planned
 
 if TYPE_CHECKING:
     from rigwright.facts.p2p import Document
+
+FAILS: tuple[Verdict, ...] = ("fail", "unknown")
+"""Verdicts that make a host one that failed."""
+
+BAD: tuple[Verdict, ...] = (*FAILS, "warn")
+"""Verdicts that somebody should look at, the worst first."""
 
 HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
 
@@ -61,6 +67,16 @@ class HostReport:
         if self.ran is not None:
             return 0 if self.ran.code == 0 else 1
         return 2 if self.status in ("pending", "failed") else 0
+
+    @property
+    def wrong(self) -> int:
+        """How many findings make it a host that failed."""
+        return sum(finding.verdict in FAILS for finding in self.findings)
+
+    @property
+    def passed(self) -> int:
+        """How many findings are as wanted."""
+        return sum(finding.verdict == "pass" for finding in self.findings)
 
     @property
     def bad(self) -> bool:

@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.errors import InputError, UsageError
+from rigwright.figures import number
 from rigwright.shell import Secret
 from rigwright.templates import settled
 from rigwright.yamlfile import did_you_mean
 
 NO_MATCH = "matches no host"
+
+_ALIASES = {
+    "ansible_host": "ansible_ssh_host",
+    "ansible_port": "ansible_ssh_port",
+    "ansible_user": "ansible_ssh_user",
+    "ansible_ssh_private_key_file": "ansible_private_key_file",
+}
+"""The other names that Ansible has for a variable; the first counts where both are given."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +38,27 @@ class Host:
 
     def origin(self, variable: str) -> str:
         """Where a variable was given its value (FILE:LINE)."""
-        return self.origins.get(variable, self.where)
+        return self.origins.get(self._called(variable), self.where)
+
+    def connection(self, variable: str) -> Any:
+        """What is said of the connection, by the variable's name or the other one that Ansible has for it; None for nothing."""
+        return self.variables.get(self._called(variable))
+
+    def _called(self, variable: str) -> str:
+        """By which of its names a variable was given."""
+        other = _ALIASES.get(variable, variable)
+        return other if variable not in self.variables and other in self.variables else variable
 
     @property
     def address(self) -> str:
         """The name or address that is connected to."""
-        return str(self.variables.get("ansible_host", self.variables.get("ansible_ssh_host", self.name)))
+        return str(self.connection("ansible_host") or self.name)
+
+    @property
+    def login(self) -> str:
+        """USER@ADDRESS, as far as the inventory says it."""
+        user = self.connection("ansible_user")
+        return f"{user}@{self.address}" if user else self.address
 
 
 @dataclass(frozen=True)
@@ -152,21 +176,10 @@ _REFUSED = (
 )
 
 
-_ALIASES = {
-    "ansible_host": "ansible_ssh_host",
-    "ansible_port": "ansible_ssh_port",
-    "ansible_user": "ansible_ssh_user",
-    "ansible_ssh_private_key_file": "ansible_private_key_file",
-}
-"""The other names that Ansible has for a variable; the first counts where both are given."""
-
-
 def _ready(host: Host) -> Host:
     """The host with its templates filled in, the connection checked, passwords as secrets. Raises InputError."""
     variables = settled(dict(host.variables), host.where, host.origins)
-    for name, old in _ALIASES.items():
-        if old in variables:
-            variables.setdefault(name, variables[old])
+    host = replace(host, variables=variables)
     for name in _REFUSED:
         if name in variables:
             found = f"{name}, which rigwright does not use"
@@ -178,13 +191,13 @@ def _ready(host: Host) -> Host:
             if not isinstance(variables[name], str) or re.search(r"[\r\n\0]", variables[name]):
                 raise InputError(host.origin(name), f"{name} is no text of one line", "the password, in quotes")
             variables["ansible_become_password"] = variables[name] = Secret(variables[name])
-    key = variables.get("ansible_ssh_private_key_file")
+    key = host.connection("ansible_ssh_private_key_file")
     if key is not None and not Path(str(key)).expanduser().is_file():
         found = f"the ssh key {key} is not there"
         raise InputError(
             host.origin("ansible_ssh_private_key_file"), found, "a private key file", "ssh-keygen makes one"
         )
-    port = variables.get("ansible_port", 22)
-    if not str(port).isdigit() or not 0 < int(port) < 65536:
+    port = host.connection("ansible_port")
+    if port is not None and not 0 < (number(port) or 0) < 65536:
         raise InputError(host.origin("ansible_port"), f"ansible_port is {port!r}", "a number from 1 to 65535")
-    return replace(host, variables=variables)
+    return host

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from rigwright import catalogue
 from rigwright.commands import read_inventory
-from rigwright.errors import InputError, RigwrightError, UsageError, printable
+from rigwright.errors import InputError, RigwrightError, UsageError
+from rigwright.report.words import as_is
 from rigwright.wanted import Limits
 
 
@@ -97,7 +97,7 @@ def inventory_list(pattern: str, inventory: str, graph: bool, json: str) -> int:
             ending.deliver(document.plain(report.listing(found, frozenset(names))), json)
         if json != "-" and graph:
             for line in report.graph(found, frozenset(names)):
-                console.print(escape(printable(line)), highlight=False)
+                console.print(as_is(line), highlight=False)
         elif json != "-":
             report.table(console, found, [found.hosts[name] for name in names])
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from rigwright import commands, drift, fleet, lifecycle, survey
+from rigwright import commands, drift, fleet, lifecycle, survey, verify
 from rigwright.checks import Finding
 from rigwright.drift import Machine, Place
 from rigwright.errors import HistoryError
 from rigwright.facts import os as system
 from rigwright.history import History
+from rigwright.hostreport import BAD
 from rigwright.past import moment
-from rigwright.report import machine
+from rigwright.report import document, machine
 from rigwright.report.document import plain
 from rigwright.showing import Said
 
@@ -24,30 +25,15 @@ PAGE = "fleet.html"
 DAYS, SPANS = 7, 56
 """The plots show so many days at most, in so many spans: three hours each."""
 
-BAD = survey.BAD
 _TOLD_ANYWAY = ("fleet.past", "fleet.gpus")
 """Findings that say what became different, which a report says of itself."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The words of the command line; "" for what was not said."""
-
-    host: str = ""
-    playbook: str = ""
-    inventory: str = ""
-    since: str = ""
-    html: str = ""
-    json: str = ""
-    prometheus: str = ""
-    reload: str = ""
-
-
-def report(asked: Asked) -> int:
+def report(said: Said) -> int:
     """Writes the report of a fleet, and prints a line for each host; returns the exit code, 2 for drift, 3 where one did not answer."""
 
     def act(work: list[fleet.Work], text: Any, _said: Said) -> None:
-        begin = moment(asked.since) if asked.since else None
+        begin = moment(said.since) if said.since else None
         fleet.run_hosts(work, _look, doing="looking")
         answered = [one for one in work if one.report.error is None]
         survey.compare(answered, begin, text)
@@ -59,17 +45,14 @@ def report(asked: Asked) -> int:
         told.check(text.console, reports)
         told.over_time(text.console, reports)
 
-    html = asked.html or ("" if asked.json or asked.prometheus else PAGE)
-    said = Said(
-        COMMAND, asked.host or "all", asked.playbook, asked.inventory, json=asked.json, html=html,
-        prometheus=asked.prometheus, reload=asked.reload,
-    )  # fmt: skip
-    return commands.run(said, act=act)
+    html = said.html or ("" if said.json or said.prometheus else PAGE)
+    return commands.run(replace(said, html=html), act=act, before=lambda: said.since and moment(said.since))
 
 
 def _look(one: fleet.Work) -> None:
     """The report holds the plan, the findings of the checks that only read, and all facts that are compared or shown."""
-    one.run.also = tuple(dict.fromkeys((*one.run.also, *survey.FACTS, *machine.FACTS)))
+    also = (*survey.FACTS, *machine.FACTS, *verify.wanted(one.run, one.checks))
+    one.run.also = tuple(dict.fromkeys((*one.run.also, *also)))
     fleet.look(one)
     fleet.check_all(one)
     fleet.keep(one)
@@ -80,15 +63,13 @@ def _over_time(work: Sequence[fleet.Work], text: Any) -> None:
     today = datetime.date.today()
     for one in work:
         ends = lifecycle.ends(plain(one.report.kept), today) if one.report.error is None else ()
-        one.report.fleet = {
-            "groups": list(one.bound.host.groups), "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [],
-            "ends": [plain(end) for end in ends], "readings": {},
-        }  # fmt: skip
+        told = {"groups": list(one.bound.host.groups), "ends": [plain(end) for end in ends]}
+        one.report.fleet = {**document.over_time(), **told}
     try:
         with History.open() as past:
             _remember(work, past)
     except HistoryError as error:
-        text.line(f"[yellow]warn[/] nothing is known of the reports before: {error}")
+        text.warn(f"nothing is known of the reports before: {error}")
     for one in work:
         _now(one)
 
@@ -119,12 +100,7 @@ def _remember(work: Sequence[fleet.Work], past: History) -> None:
             machines[name] = survey.machine_of(one, was)
             made |= turned(found["findings"], one.report.findings)
             made["became"] = list(_made(past, name, address, found["ended"]))
-    known = {
-        gpu["uuid"]: Place(host, gpu["bus_id"])
-        for host, seen in past.everywhere("gpu.gpus").items()
-        for gpu in seen.value
-        if gpu["uuid"]
-    }
+    known = survey.seen_last(past)
     for one in work:
         if one.report.fleet and (now := machines.get(one.bound.host.name)):
             one.report.fleet["became"] += became(now, list(machines.values()), known)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from rigwright import history
+from rigwright import figures, history
 from rigwright.errors import RigwrightError, UsageError
 from rigwright.history import History
 from rigwright.knowledge import guarded
@@ -25,9 +26,8 @@ def list_runs(host: str, limit: str, json: str) -> int:
     def act(past: History) -> Answer:
         from rigwright.report import history as report
 
-        if not limit.isdigit():
-            raise UsageError("--limit", f"'{limit}' is no number of runs", "a whole number; 0 for all of them")
-        runs = past.runs(int(limit) or -1, host)
+        most = figures.whole("--limit", limit, 0, "runs", wanted="a whole number; 0 for all of them")
+        runs = past.runs(most or -1, host)
         if not runs and host:
             past.diff(host, datetime.datetime.now(datetime.timezone.utc))  # says which hosts there are
         return {"runs": [_plain(run) for run in runs]}, lambda console: report.runs(console, runs)
@@ -64,7 +64,8 @@ def set_aside() -> int:
     """Renames the history's file, so that the next run begins a new one; returns the exit code."""
 
     def act(console: Console) -> None:
-        console.print(f"It is now {history.set_aside(history.file())}; the next run begins a new one.", highlight=False)
+        aside = escape(str(history.set_aside(history.file())))
+        console.print(f"It is now {aside}; the next run begins a new one.", highlight=False)
 
     return guarded(act)
 
@@ -76,9 +77,9 @@ def moment(text: str, now: datetime.datetime | None = None) -> datetime.datetime
     """The time that `7d`, `12h`, a date or a date with a time means; by this machine's clock. Raises UsageError."""
     now = now or datetime.datetime.now().astimezone()
     span = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    if span:
-        return now - datetime.timedelta(**{_UNITS[span[2]]: int(span[1])})
     try:
+        if span:
+            return now - datetime.timedelta(**{_UNITS[span[2]]: int(span[1])})
         return datetime.datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
         raise UsageError("--since", f"'{text}' is no time", "7d, 12h, 30m, 4w, or a date such as 2026-11-14") from None

@@ -1,15 +1,14 @@
-"""What the controller remembers of each host between runs: $XDG_STATE_HOME/rigwright/hosts/HOST.json, nothing of it on the host."""
+"""What the machine that connects to a host (this one, or an executor's worker) remembers of it between runs; nothing of it on the host."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rigwright import state
 from rigwright.facts.machine import Past
 
 
@@ -29,17 +28,12 @@ def last(host: str, address: str) -> Past | None:
 
 def remember(host: str, address: str, past: Past) -> None:
     """It is what `last` says from now on; on a disk that cannot be written nothing is remembered."""
-    path = _file(host)
     text = json.dumps({"address": address, **dataclasses.asdict(past)}, indent=1)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False, encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.replace(file.name, path)
+        state.write(_file(host), text + "\n", lasting=False)  # one that is lost is made anew
     except OSError:
         return
 
 
 def _file(host: str) -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "rigwright" / "hosts" / f"{quote(host, safe='')}.json"
+    return state.place("hosts", f"{quote(host, safe='')}.json")

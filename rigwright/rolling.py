@@ -14,12 +14,13 @@ from rich.markup import escape
 
 from rigwright import fleet, patterns, rollout, showing
 from rigwright.errors import UsageError
+from rigwright.figures import count, whole
 from rigwright.fleet import HostReport, Work
 from rigwright.plan import Planned
 from rigwright.playbook import Bound
 from rigwright.report import document
 from rigwright.rollout import Rollout, Size
-from rigwright.showing import Said, count
+from rigwright.showing import Said
 
 MANY = 4
 """With more hosts than this, findings that pass are counted and not shown one by one."""
@@ -65,8 +66,8 @@ class Rolling:
 
 def asked(said: Said, run_id: str, inventory: Path, playbook: Path | None) -> tuple[Said, Rolling | None]:
     """The words as they count, and the rollout that they ask for, None for none. Raises UsageError."""
-    reboots = rollout.whole("--reboots", said.reboots, 1, "hosts") if said.reboots else 1
-    most = rollout.whole("--max-fail", said.max_fail, 0, "hosts") if said.max_fail else None
+    reboots = whole("--reboots", said.reboots, 1, "hosts") if said.reboots else 1
+    most = whole("--max-fail", said.max_fail, 0, "hosts") if said.max_fail else None
     if said.resume:
         return _resumed(said, most, reboots)
     if not said.serial and most is None:
@@ -158,6 +159,8 @@ def _roll(work: list[Work], text: Any, wheels: str, rolling: Rolling) -> None:
         if len(failed) <= rolling.state.max_fail:
             _batch(members, text, wheels, len(work) > MANY, enough)
             _note(rolling, members)
+            counted = {one.report.host.name for one in failed}  # what was under way as it was enough has ended since
+            failed += [one for one in members if one.report.bad and one.report.host.name not in counted]
         if len(failed) > rolling.state.max_fail:
             rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
             break
@@ -206,8 +209,19 @@ def _batch(
     members: list[Work], text: Any, wheels: str, short: bool, enough: Callable[[Work], bool] = lambda _one: False
 ) -> None:
     """What can be done of these hosts is done, and said; with `short` findings that pass are only counted."""
+    over = False
+
+    def seen(one: Work) -> bool:
+        nonlocal over
+        over = over or enough(one)
+        return over
+
     for wave in _waves(members):
-        fleet.run_hosts(wave, partial(fleet.make, wheels=wheels), doing="beginning", enough=enough)
+        if not over:
+            fleet.run_hosts(wave, partial(fleet.make, wheels=wheels), doing="beginning", enough=seen)
+            continue
+        for one in wave:
+            one.report.status = "not_attempted" if one.report.error is None else one.report.status
     for one in members:
         if one.report.error is None and one.report.status != "not_attempted":
             text.findings(one.report, only_bad=short)
@@ -235,8 +249,7 @@ def _reboots(planned: Planned) -> bool:
 
 def closing(report: HostReport) -> str:
     """The last line of a host."""
-    bad = sum(finding.verdict in ("fail", "unknown") for finding in report.findings)
-    good = sum(finding.verdict == "pass" for finding in report.findings)
+    bad, good = report.wrong, report.passed
     changes = sum(len(changes) for changes in report.outcome.done.values()) if report.outcome else 0
     proved = f"proved by {count(good, 'check')}" if good else "proved"
     mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]{proved}[/]"

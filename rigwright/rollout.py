@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rigwright import state
 from rigwright.errors import UsageError
 
 SCHEMA = 1
+FOLDER = "rollouts"
 _SIZES = "numbers of hosts, or percents of them, such as 1,10%,100%"
 
 
@@ -55,13 +55,6 @@ def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], 
     return tuple(found)
 
 
-def whole(option: str, text: str, least: int, what: str) -> int:
-    """A whole number that was typed. Raises UsageError for anything else, and for less than `least`."""
-    if not re.fullmatch(r"\d{1,6}", text.strip()) or int(text) < least:
-        raise UsageError(option, f"'{text}' is no number of {what}", f"a whole number, {least} or more")
-    return int(text)
-
-
 @dataclass(frozen=True)
 class Rollout:
     """A rollout as it stands: of which files, which hosts in which batches, and which of them are done.
@@ -89,12 +82,9 @@ class Rollout:
 
 def save(rollout: Rollout) -> None:
     """It can be gone on with. Raises UsageError where the state cannot be written: better before the first host than after it."""
-    path = _folder() / f"{rollout.run}.json"
+    path = _file(rollout)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False, encoding="utf-8") as file:
-            json.dump(dataclasses.asdict(rollout), file, indent=1)
-        os.replace(file.name, path)
+        state.write(path, json.dumps(dataclasses.asdict(rollout), indent=1), lasting=True)
     except OSError as error:
         found = f"cannot be written ({error.strerror}), so a rollout that stops could not be gone on with"
         raise UsageError(str(path.parent), found, "a folder that you may write", "set XDG_STATE_HOME") from None
@@ -115,7 +105,7 @@ def _of(rollout: Rollout) -> tuple[str, ...]:
 def end(rollout: Rollout) -> None:
     """Nothing is left to go on with."""
     with contextlib.suppress(OSError):
-        (_folder() / f"{rollout.run}.json").unlink()
+        _file(rollout).unlink()
 
 
 def stopped() -> Rollout:
@@ -129,7 +119,7 @@ def stopped() -> Rollout:
 
 def _kept() -> Iterator[Rollout]:
     """All that can be gone on with, the newest first; what is not ours, or of another version, is passed by."""
-    for path in sorted(_folder().glob("*.json"), reverse=True):
+    for path in sorted(state.place(FOLDER).glob("*.json"), reverse=True):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             yield _read(json.loads(path.read_text(encoding="utf-8")))
 
@@ -142,6 +132,5 @@ def _read(found: dict[str, Any]) -> Rollout:
     return Rollout(**{**found, **lists})
 
 
-def _folder() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "rigwright" / "rollouts"
+def _file(rollout: Rollout) -> Path:
+    return state.place(FOLDER, f"{rollout.run}.json")

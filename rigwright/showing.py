@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rigwright import asking
 from rigwright.errors import HostError, RigwrightError
+from rigwright.figures import count
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Said:
     reload: str = ""
     nccl_tests: str = ""
     python: str = ""
+    since: str = ""
 
     @property
     def tagged(self) -> frozenset[str]:
@@ -57,9 +60,10 @@ def consent(yes: bool) -> None:
     )
 
 
-def count(number: int, word: str) -> str:
-    """`1 check`, `4 checks`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def short(path: Path) -> str:
+    """A path as a person would type it here."""
+    full = path.resolve()
+    return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
 
 
 def peers(one: Any, text: Any) -> None:
@@ -76,14 +80,14 @@ def facts(work: list[Any], text: Any, _said: Said) -> None:
     from rich.pretty import Pretty
 
     from rigwright import fleet
+    from rigwright.report.words import as_is
 
     fleet.run_hosts(work, _read)
     for one in work:
         for name, value in one.report.facts.items():
+            why = f"[yellow]unavailable: {as_is(str(value))}[/]"
             text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(
-                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
-            )
+            text.console.print(why if isinstance(value, Exception) else Pretty(value))
 
 
 def _read(one: Any) -> None:

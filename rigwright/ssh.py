@@ -136,7 +136,7 @@ def verified(host: Host, timeout_s: float, opening: Callable[[Callable[[], None]
 def _unreachable(
     host: Host, where: str, error: Exception, timed_out: bool, timeout_s: float, connection: Any = None
 ) -> Unreachable:
-    text = str(error)
+    text = (error.strerror if isinstance(error, OSError) else "") or str(error)
     unknown = re.search(r"Server '(.*)' not found in known_hosts", text)
     if unknown and connection is not None and unknown[1] != _known_name(connection):
         found = f"the host key of the gateway {unknown[1]} is not known"
@@ -155,7 +155,7 @@ def _unreachable(
         todo = f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}"
         return Unreachable(where, found, f"the recorded {hostkeys.fingerprint(error.expected_key)}", todo)
     if isinstance(error, paramiko.PasswordRequiredException):
-        key = host.variables.get("ansible_ssh_private_key_file", "the key")
+        key = host.connection("ansible_ssh_private_key_file") or "the key"
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
     if isinstance(error, paramiko.AuthenticationException):
         user = connection.user if connection is not None else "USER"
@@ -176,15 +176,14 @@ def _unreachable(
 
 
 def _connection(host: Host) -> Any:
-    variables = host.variables
     options: dict[str, Any] = {}
-    if "ansible_user" in variables:
-        options["user"] = str(variables["ansible_user"])
-    if "ansible_port" in variables:
-        options["port"] = int(variables["ansible_port"])
+    if (user := host.connection("ansible_user")) is not None:
+        options["user"] = str(user)
+    if (port := host.connection("ansible_port")) is not None:
+        options["port"] = int(port)
     connect: dict[str, Any] = {}
-    if "ansible_ssh_private_key_file" in variables:
-        connect["key_filename"] = [os.path.expanduser(str(variables["ansible_ssh_private_key_file"]))]
+    if (key := host.connection("ansible_ssh_private_key_file")) is not None:
+        connect["key_filename"] = [os.path.expanduser(str(key))]
         connect["look_for_keys"] = False
     config = Config(overrides={"run": {"in_stream": False}})  # one for each: Fabric writes into it
     return Connection(host.address, config=config, connect_kwargs=connect, **options)

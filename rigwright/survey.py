@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +13,12 @@ from rigwright.errors import HistoryError
 from rigwright.facts import Fact, card, driver, gpu, machine, pci
 from rigwright.facts import os as system
 from rigwright.history import History
+from rigwright.hostreport import BAD
 from rigwright.past import moment
+from rigwright.plan import Planned
 from rigwright.report import document
 from rigwright.showing import Said
+from rigwright.wanted import GpuLimits
 
 FACTS: tuple[Fact[Any], ...] = (
     system.os_release,
@@ -34,7 +38,6 @@ FACTS: tuple[Fact[Any], ...] = (
 """What is asked of every host, in the same round trip as the first facts of its plan."""
 HEALTH = "health."
 """Checks of the playbook that say how the GPUs are now: heat, what slows them, their memory, Xids."""
-BAD = ("fail", "unknown", "warn")
 
 
 def check(host: str, playbook: str, inventory: str, since: str, tags: str, json: str) -> int:
@@ -50,14 +53,15 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
         report.check(text.console, [one.report for one in work])
 
     said = Said("fleet.check", host or "all", playbook, inventory, tags=tags, json=json)
-    return commands.run(said, act=act)
+    return commands.run(said, act=act, before=lambda: since and moment(since))
 
 
 def _look(one: fleet.Work) -> None:
     """The report holds the plan, what it wants as findings, what ails its GPUs now, and all facts that are compared."""
-    one.run.also += FACTS
+    health = [check for check in one.checks if check.check.startswith(HEALTH)]
+    one.run.also = tuple(dict.fromkeys((*one.run.also, *FACTS, *verify.wanted(one.run, health))))
     fleet.look(one)
-    ill = verify.findings(one.run, [check for check in one.checks if check.check.startswith(HEALTH)])
+    ill = verify.findings(one.run, health)
     fleet.keep(one)
     one.report.findings = (*verify.drift(one.report.planned), *(found for found in ill if found.verdict in BAD))
 
@@ -70,7 +74,7 @@ def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: A
     try:
         before, known = _remembered(work, since)
     except HistoryError as error:
-        text.line(f"[yellow]warn[/] nothing is compared with its past: {error}")
+        text.warn(f"nothing is compared with its past: {error}")
         before, known = {}, {}
     _judge(work, before, known)
 
@@ -88,13 +92,17 @@ def _remembered(
             }
             for one in work
         }
-        known = {
-            gpu["uuid"]: Place(host, gpu["bus_id"])
-            for host, seen in past.everywhere("gpu.gpus").items()
-            for gpu in seen.value
-            if gpu["uuid"]
-        }
-    return before, known
+        return before, seen_last(past)
+
+
+def seen_last(past: History) -> dict[str, Place]:
+    """By UUID where any run saw a GPU last."""
+    return {
+        gpu["uuid"]: Place(host, gpu["bus_id"])
+        for host, seen in past.everywhere("gpu.gpus").items()
+        for gpu in seen.value
+        if gpu["uuid"]
+    }
 
 
 def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
@@ -104,10 +112,22 @@ def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known:
     for one, machine_ in zip(work, machines, strict=True):
         others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
         one.report.findings = (*one.report.findings, *others)
-        bad = any(finding.verdict in ("fail", "unknown") for finding in one.report.findings)
-        one.report.status = "failed" if bad else "ok"
+        one.report.status = "failed" if one.report.wrong else "ok"
 
 
 def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:
     """What is compared of a host that answered, with what it said before."""
-    return Machine(one.bound.host.name, one.bound.host.groups, document.plain(one.report.kept), before)
+    host, kept = one.bound.host, document.plain(one.report.kept)
+    return Machine(host.name, host.groups, kept, before, held(one.report.planned))
+
+
+def held(planned: Sequence[Planned]) -> frozenset[str]:
+    """What the plan says that GPUs are held to, where it is so, as gpu.gpus names it."""
+    limits = [one.step.parameters["limits"] for one in planned if _is_limits(one)]
+    each = [part for one in limits for part in (one, *one.gpus.values())]
+    names = [field.name for field in dataclasses.fields(GpuLimits)]
+    return frozenset(name for name in names if any(getattr(one, name) is not None for one in each))
+
+
+def _is_limits(one: Planned) -> bool:
+    return one.step.operation == "limits.applied" and one.status == "ok"

@@ -180,7 +180,7 @@ class Ssh:
                     self.host.name,
                     "sudo asks for a password, and none was given",
                     "sudo without a password, or a terminal to type it at",
-                    f"run it in a terminal, or on the host: echo '{self.host.variables.get('ansible_user', 'USER')} ALL=(ALL) NOPASSWD: ALL' "
+                    f"run it in a terminal, or on the host: echo '{self.host.connection('ansible_user') or 'USER'} ALL=(ALL) NOPASSWD: ALL' "
                     "| sudo tee /etc/sudoers.d/rigwright",
                 )
             self._sudo = Secret(self._ask(self.host.name))

@@ -11,7 +11,7 @@ from rigwright import remembered
 from rigwright.checks import Finding, machine, unknown
 from rigwright.checks.health import loaded_c as loaded
 from rigwright.errors import HostError
-from rigwright.facts import Missing, Unavailable, Unreadable, card
+from rigwright.facts import Fact, Missing, Unavailable, Unreadable, card
 from rigwright.hostrun import HostRun
 from rigwright.plan import MAX_ROUNDS, Planned
 from rigwright.playbook import Check
@@ -20,19 +20,30 @@ from rigwright.playbook import Check
 def findings(run: HostRun, checks: Sequence[Check]) -> tuple[Finding, ...]:
     """What the checks found; one that the host cannot answer now is `unknown`, with the reason."""
     for _ in range(MAX_ROUNDS + 1):
-        found: list[Finding] = []
-        missing: dict[object, None] = {}
-        for check in checks:
-            try:
-                found += list(check.function(run.store, **check.parameters, **_remembered(run, check)))
-            except Missing as wanted:
-                missing.update(dict.fromkeys(wanted.facts))
-            except (Unavailable, Unreadable, HostError) as reason:
-                found.append(unknown(check.check, check.name, str(reason).splitlines()[0]))
+        found, missing = _asked(run, checks)
         if not missing:
             return tuple(found)
-        run.read(tuple(missing))  # type: ignore[arg-type]
+        run.read(missing)
     raise RuntimeError("checks whose facts never settle")
+
+
+def wanted(run: HostRun, checks: Sequence[Check]) -> tuple[Fact[Any], ...]:
+    """The facts that the checks ask for next, so that they can be read together with others."""
+    return _asked(run, checks)[1]
+
+
+def _asked(run: HostRun, checks: Sequence[Check]) -> tuple[list[Finding], tuple[Fact[Any], ...]]:
+    """What the checks find in what is known, and the facts that are missing for the rest."""
+    found: list[Finding] = []
+    missing: dict[Fact[Any], None] = {}
+    for check in checks:
+        try:
+            found += list(check.function(run.store, **check.parameters, **_remembered(run, check)))
+        except Missing as asked:
+            missing.update(dict.fromkeys(asked.facts))
+        except (Unavailable, Unreadable, HostError) as reason:
+            found.append(unknown(check.check, check.name, str(reason).splitlines()[0]))
+    return found, tuple(missing)
 
 
 def _remembered(run: HostRun, check: Check) -> dict[str, Any]:

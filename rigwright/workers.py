@@ -27,16 +27,6 @@ def check(address: str) -> None:
 
 
 @contextmanager
-def given(address: str) -> Iterator[Executor | None]:
-    """As `executor`; None, which is threads of this process, for no address."""
-    if not address:
-        yield None
-        return
-    with executor(address) as found:
-        yield found
-
-
-@contextmanager
 def executor(address: str) -> Iterator[Executor]:
     """What gives work to the workers of that scheduler, which stays as it was afterwards.
 

@@ -159,6 +159,7 @@ INVENTORY = [
     ("variables in a circle", "      a1: '{{ b1 }}'\n      b1: '{{ a1 }}'", 5, "never settles", "circle"),
     ("no name of a variable", "      my-var: 1", 5, "'my-var' is no name of a variable", "letters, digits and _"),
     ("no port", "      ansible_port: abc", 5, "'abc'", "1 to 65535"),
+    ("port that is a power", "      ansible_port: ²", 5, "'²'", "1 to 65535"),
     ("port out of range", "      ansible_port: 99999", 5, "99999", "1 to 65535"),
     ("no kernel parameter", "      kernel_cmdline: ['$(touch /tmp/rigwright-pwned)']", 5, "is no kernel parameter", "NAME=VALUE"),
     ("two lines in a parameter", '      kernel_cmdline: ["iommu=pt\\nreboot"]', 5, "is no kernel parameter", "NAME=VALUE"),
@@ -292,24 +293,34 @@ def test_playbook_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("file", "words"),
-    [("/no/such/folder/x.html", "the directory /no/such/folder is not there"), ("-", "'-' is no file"), ("/tmp", "'/tmp' is no file")],
+    ("option", "file", "words", "todo"),
+    [
+        ("html", "/no/such/folder/x.html", "the directory /no/such/folder is not there", ""),
+        ("html", "-", "'-' is no file", "--html report.html"),
+        ("html", "/tmp", "'/tmp' is no file", "--html report.html"),
+        ("json", "/no/such/folder/x.json", "the directory /no/such/folder is not there", ""),
+        ("json", "/tmp", "'/tmp' is no file", "--json run.json"),
+        ("json", "/etc/hostname/x.json", "the directory /etc/hostname cannot be written to", ""),
+        ("prometheus", "/tmp", "'/tmp' is no file", "--prometheus fleet.prom"),
+        ("prometheus", "/srv/metrics/rig.txt", "'/srv/metrics/rig.txt' does not end in .prom", "--prometheus /srv/metrics/rig.prom"),
+    ],
 )  # fmt: skip
-def test_html_that_cannot_be_written_is_told_before_the_run(
-    files: Files, capsys: pytest.CaptureFixture[str], connections: list[str], file: str, words: str
+def test_a_file_that_cannot_be_written_is_told_before_the_run(
+    files: Files,
+    capsys: pytest.CaptureFixture[str],
+    connections: list[str],
+    option: str,
+    file: str,
+    words: str,
+    todo: str,
 ) -> None:
-    assert commands.run(commands.Said("verify", host="one", inventory=str(files.inventory), html=file)) == 1
-    assert words in capsys.readouterr().out
+    assert commands.run(commands.Said("verify", host="one", inventory=str(files.inventory), **{option: file})) == 1
+    out = capsys.readouterr().out
+    assert words in out
+    assert out.count("error") == 1
+    assert ("do: " in out) == bool(todo)
+    assert todo in out
     assert connections == []
-    assert not Path(file).is_file()
-
-
-def test_json_to_a_folder_that_is_not_there(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        commands.run(commands.Said("plan", host="nope", inventory=str(files.inventory), json="/no/such/folder/x.json"))
-        == 1
-    )
-    assert "/no/such/folder/x.json cannot be written" in capsys.readouterr().out
 
 
 # --- the command itself
@@ -472,18 +483,3 @@ def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None
     assert process.returncode == 130, err
     assert json.loads(out)["exit_code"] == 130
     assert "Traceback" not in err
-
-
-def test_the_lab_hint_for_a_host_of_the_own_inventory(
-    files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    lab = tmp_path / ".lab" / "inventory"
-    lab.mkdir(parents=True)
-    (lab / "hosts.yml").write_text("gpu:\n  hosts:\n    one: {ansible_host: 10.99.0.10}\n")
-    monkeypatch.setattr(commands, "ROOT", tmp_path)
-    error = Unreachable("one (127.0.0.1:22)", "no login within 20 s", "a host that answers", "look")
-    hinted = commands._with_lab_hint(error, "one", files.inventory)
-    assert str(lab) in hinted.todo
-    assert "look" in hinted.todo
-    other = commands._with_lab_hint(Unreachable("two", "x"), "two", files.inventory)
-    assert "lab" not in other.todo

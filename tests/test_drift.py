@@ -18,7 +18,7 @@ def test_drift(path: Path) -> None:
     """Each finding has what the case says of it; no machine has another one."""
     case: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     machines = [
-        Machine(name, tuple(one["groups"]), one["facts"], one.get("before", {}))
+        Machine(name, tuple(one["groups"]), one["facts"], one.get("before", {}), frozenset(one.get("held", ())))
         for name, one in case["machines"].items()
     ]
     known = {uuid: Place(*where.split()) for uuid, where in case.get("known", {}).items()}

@@ -44,6 +44,15 @@ def test_forty_machines() -> None:
     assert len([one for one in found.values("class") if one.startswith("machine-card")]) == 40
 
 
+def test_a_host_of_whose_past_nothing_is_known() -> None:
+    document = made.a_fleet(6)
+    for name in ("node-02", "node-05"):
+        document["hosts"][name]["fleet"] = None
+    found = parsed(document)
+    assert "6 machines: 3 as wanted" in found.text
+    assert "Last answered" not in found.text
+
+
 def test_equal_findings_stand_once_with_all_their_hosts() -> None:
     entries = attention.entries(views(made.a_fleet(40)))
     assert [(one.of, one.title, [where.name for where in one.hosts]) for one in entries] == [

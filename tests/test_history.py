@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rigwright import commands
+from rigwright import commands, past
 from rigwright.errors import HistoryError, UsageError
 from rigwright.history import History, file, schema, set_aside
 
@@ -195,12 +195,30 @@ def test_room_is_given_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert path.stat().st_size < full / 2
 
 
-@pytest.mark.parametrize("given", ["x", "0", "-1", "1.5"])
+@pytest.mark.parametrize("given", ["x", "0", "-1", "1.5", "²", "9" * 20])
 def test_days_that_are_none(history: History, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", given)
     with pytest.raises(UsageError, match=given):
         history.record(run_of(0))
     assert history.runs() == []
+
+
+@pytest.mark.parametrize("given", ["999999d", "999999w", "0001-01-01", "²d", "soon", ""])
+def test_times_that_are_none(given: str) -> None:
+    with pytest.raises(UsageError, match=f"--since: '{given}' is no time") as caught:
+        past.moment(given)
+    assert "7d, 12h" in caught.value.wanted
+
+
+@pytest.mark.parametrize("given", ["all", "-1", "²", "9" * 20])
+def test_numbers_of_runs_that_are_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+    with History.open(path) as history:
+        history.record(run_of(0))
+    assert past.list_runs("", given, "") == 1
+    assert f"--limit: '{given}' is no number of runs\n  wanted: a whole number; 0 for all" in capsys.readouterr().err
 
 
 # --- the file

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright import commands
 from rigwright.errors import InputError, UsageError
 from rigwright.inventory import Inventory, read
 from rigwright.report import inventory as report
@@ -378,6 +379,8 @@ def test_a_file_that_ansible_encrypted(tmp_path: Path) -> None:
         ("[a:children]\na\n", 2, "the groups a > a hold each other", "without a circle"),
         ("[a:children]\nall\n[a]\nx\n", 2, "the group a holds `all`", "without a circle"),
         ("[a]\nx\n[a:vars]\nansible_group_priority=high\n", 4, "ansible_group_priority is 'high'", "a whole number"),
+        ("[a]\nx\n[a:vars]\nansible_group_priority=--5\n", 4, "ansible_group_priority is '--5'", "a whole number"),
+        ("[a]\nx\n[a:vars]\nansible_group_priority=²\n", 4, "ansible_group_priority is '²'", "a whole number"),
         ("---\n", 1, "'---', which begins YAML", "an INI inventory"),
     ],
 )  # fmt: skip
@@ -450,7 +453,21 @@ def test_the_other_names_of_connection_variables(tmp_path: Path) -> None:
     (host,) = read(written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")).select("x")
     assert host.address == "192.0.2.9"
     wanted = {"ansible_port": 2222, "ansible_user": "u", "ansible_ssh_private_key_file": str(key)}
-    assert {name: host.variables[name] for name in wanted} == wanted
+    assert {name: host.connection(name) for name in wanted} == wanted
+    assert host.login == "u@192.0.2.9"
+
+
+def test_a_host_is_found_by_the_other_names_too(tmp_path: Path) -> None:
+    given = "{ansible_ssh_host: 192.0.2.9, ansible_ssh_user: u}"
+    path = written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")
+    assert commands._named("u@192.0.2.9", str(path), None) == "x"
+
+
+def test_a_wrong_port_by_its_other_name_is_named_where_it_stands(tmp_path: Path) -> None:
+    text = "gpu:\n  vars:\n    ansible_ssh_port: 99999\n  hosts:\n    x:\n"
+    with pytest.raises(InputError) as caught:
+        read(written(tmp_path, hosts=text)).select("x")
+    assert (caught.value.where, caught.value.found) == (f"{tmp_path}/hosts.yml:3", "ansible_port is 99999")
 
 
 def test_a_subscript_past_the_end(fleet: Inventory) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "rigwright"
 LAYERS = {
     "errors": 0,
-    "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1,
-    "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "history": 2, "hostkeys": 2, "rollout": 2,
-    "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3,
+    "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1, "figures": 1,
+    "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "hostkeys": 2, "state": 2,
+    "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3, "history": 3, "rollout": 3,
     "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4, "remembered": 4,
     "compatibility": 5, "transport": 5, "families": 5,
     "choices": 6, "draft": 6, "limitable": 6, "recorded": 6, "offers": 6,
@@ -27,12 +27,13 @@ LAYERS = {
     "fleet": 16,
     "report": 17, "binding": 17, "workers": 17,
     "showing": 18, "watch": 18,
-    "rolling": 19,
+    "rolling": 19, "hints": 19,
     "commands": 20,
     "trust": 21, "knowledge": 21, "oneoff": 21,
     "init": 22, "past": 22,
     "survey": 23,
     "overview": 24,
+    "cli": 25,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rigwright import overview
+from rigwright import overview, past, survey
 from rigwright.checks import Finding
 from rigwright.fleet import HostReport, Work
 from rigwright.history import History
@@ -19,6 +19,7 @@ from rigwright.playbook import Bound
 from rigwright.report import document
 from rigwright.report import fleet as told
 from rigwright.report.text import Text
+from rigwright.showing import Said
 from tests.test_history import closed, play  # noqa: F401 (a fixture)
 
 UUID = "GPU-531aad71-f770-5c03-820a-409c03f38c12"
@@ -38,6 +39,8 @@ class Quiet:
     def line(self, text: str) -> None:
         """One more."""
         self.lines.append(text)
+
+    warn = line
 
 
 def a_host(name: str, kernel: str = "5.15", uuid: str = UUID, *findings: Finding, **more: Any) -> Work:
@@ -144,6 +147,28 @@ def test_a_history_that_is_damaged_leaves_the_rest(history: Path) -> None:
     assert (found["since"], len(found["readings"]), len(found["ends"])) == (None, 1, 1)
 
 
+def test_a_history_in_a_folder_with_an_odd_name_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "[" / "red]" / "history.sqlite"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no database " * 100)
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+    text = Text(sys.stdout, "", True)
+    overview._over_time([a_host("a")], text)
+    survey.compare([a_host("a")], None, text)
+    past.set_aside()
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"warn nothing is known of the reports before: {path}: is damaged")
+    assert said[3].startswith(f"warn nothing is compared with its past: {path}: is damaged")
+    assert said[6].startswith(f"It is now {path}.aside-")
+
+
+def asked(**words: str) -> Said:
+    """The words of a command line."""
+    return Said("fleet.report", **{"host": "all", **words})  # type: ignore[arg-type]
+
+
 # The command, at hosts that do not answer
 
 
@@ -153,10 +178,10 @@ def test_the_files_of_hosts_that_do_not_answer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page, metrics, data = (tmp_path / name for name in ("f.html", "f.prom", "f.json"))
-    asked = overview.Asked(
+    said = asked(
         inventory=str(closed), playbook=str(play(closed)), html=str(page), prometheus=str(metrics), json=str(data), reload="60"
     )  # fmt: skip
-    assert overview.report(asked) == overview.report(asked) == 3
+    assert overview.report(said) == overview.report(said) == 3
     assert "2 machines: 2 unreachable" in page.read_text()
     assert 'rigwright_host_up{host="one"} 0\n' in metrics.read_text()
     made = json.loads(data.read_text())
@@ -177,7 +202,7 @@ def test_a_host_that_was_never_provisioned_is_looked_at_all_the_same(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "f.json"
-    assert overview.report(overview.Asked(inventory=str(closed), json=str(data))) == 3
+    assert overview.report(asked(inventory=str(closed), json=str(data))) == 3
     hosts = json.loads(data.read_text())["hosts"].values()
     assert {(host["status"], host["error"]["found"]) for host in hosts} == {
         ("unreachable", "the connection was refused")
@@ -193,9 +218,9 @@ def test_the_page_is_fleet_html_unless_something_else_is_said(
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     given = {"inventory": str(closed), "playbook": str(play(closed))}
-    assert overview.report(overview.Asked(**given, prometheus="a.prom")) == 3
+    assert overview.report(asked(**given, prometheus="a.prom")) == 3
     assert [one.name for one in Path().iterdir()] == ["a.prom"]
-    assert overview.report(overview.Asked(**given)) == 3
+    assert overview.report(asked(**given)) == 3
     assert sorted(one.name for one in Path().iterdir()) == ["a.prom", "fleet.html"]
 
 
@@ -207,6 +232,8 @@ def test_the_page_is_fleet_html_unless_something_else_is_said(
         ({"html": "/not/there/fleet.html"}, "the directory /not/there is not there"),
         ({"reload": "soon"}, "--reload 300"),
         ({"reload": "3"}, "a whole number from 10 to 86400"),
+        ({"reload": "²"}, "--reload: '²' is no number of seconds"),
+        ({"since": "999999d"}, "--since: '999999d' is no time"),
         ({"host": "nobody"}, "nobody"),
     ],
 )
@@ -223,7 +250,7 @@ def test_a_mistake_costs_no_file(
     for name in ("fleet.html", "fleet.prom"):
         (tmp_path / name).write_text("the last report")
     given = {"inventory": str(closed), "playbook": str(play(closed)), "html": "fleet.html", "prometheus": "fleet.prom"}
-    assert overview.report(overview.Asked(**{**given, **words})) == 1
+    assert overview.report(asked(**{**given, **words})) == 1
     assert said in capsys.readouterr().out
     assert {(tmp_path / name).read_text() for name in ("fleet.html", "fleet.prom")} == {"the last report"}
 

@@ -142,6 +142,24 @@ def test_numbers(value: float, text: str) -> None:
     assert prometheus._number(value) == text
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "round_trips", "up"),
+    [
+        ("ok", False, 2, 1.0),
+        ("failed", False, 2, 1.0),
+        ("failed", True, 1, 1.0),  # sudo refused
+        ("failed", True, 0, 0.0),  # the inventory names a rig that there is not
+        ("unreachable", True, 1, 0.0),  # lost in the middle of an answer
+        ("not_attempted", False, 0, 0.0),
+    ],
+)
+def test_a_host_is_up_that_was_asked_and_answered(status: str, error: bool, round_trips: int, up: float) -> None:
+    document = made.a_fleet(2)
+    said = {"where": "", "found": "", "wanted": "", "todo": ""} if error else None
+    document["hosts"]["node-01"] |= {"status": status, "error": said, "round_trips": round_trips}
+    assert of(read(prometheus.text(document)), "host_up", host="node-01") == [up]
+
+
 def test_no_hosts() -> None:
     found = read(prometheus.text(made.a_document(1)))
     assert of(found, "report_exit_code") == [1.0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright import commands, patterns, rollout
+from rigwright import commands, patterns, rolling, rollout, workers
 from rigwright.errors import UsageError
 from rigwright.showing import Said
 from tests import fake_fleet
@@ -203,6 +206,32 @@ def test_the_stop_rule_counts_within_a_batch(
     assert 2 <= len(failed) <= 4  # the two that failed, and what the two workers had in hand by then
     assert sum(host["status"] == "not_attempted" for host in made["hosts"].values()) == 20 - len(failed)
     assert "Stopped: " in text
+
+
+def test_what_was_under_way_as_it_was_enough_is_no_host_that_was_not_attempted(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = threading.Barrier(20)
+    gpus.broken, gpus.before = set(HOSTS), lambda _name: begun.wait(10)
+    _, text, made = provision(gpus, capsys, max_fail="0")
+    assert {host["status"] for host in made["hosts"].values()} == {"failed"}
+    assert "Stopped: 20 of 20 hosts failed (gpu[01:20]), more than --max-fail 0\n" in text
+
+
+def test_workers_elsewhere_stop_as_soon(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They get the hosts that will reboot one after the other, so one that fails ends it."""
+    with ThreadPoolExecutor(4) as elsewhere:
+        monkeypatch.setattr(workers, "executor", lambda _address: contextlib.nullcontext(elsewhere))
+        monkeypatch.setattr(rolling, "_reboots", lambda _planned: True)
+        gpus.broken = {"gpu02"}
+        code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786")
+    assert code == 1
+    assert gpus.made == ["gpu01"]
+    assert {name for name, host in made["hosts"].items() if host["status"] == "not_attempted"} == set(HOSTS[2:])
+    assert "Stopped: 1 of 20 hosts failed (gpu02), more than --max-fail 0; not attempted: gpu[03:20]\n" in text
+    assert "gpu03: 0 changes" not in text
 
 
 def test_hosts_that_are_as_wanted_are_in_no_batch(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

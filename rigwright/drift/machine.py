@@ -16,13 +16,15 @@ Findings = dict[str, list[Finding]]
 class Machine:
     """One machine that answered: its facts by name as JSON types, and those of a run before ({} when no run saw it).
 
-    `groups`: of the inventory, the nearest last.
+    `groups`: of the inventory, the nearest last. `held`: what its playbook holds its GPUs to, where it is so: another value
+    before was the drift, and has been mended.
     """
 
     name: str
     groups: tuple[str, ...]
     facts: Mapping[str, Any]
     before: Mapping[str, Any] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
 
 
 def finding(kind: Literal["past", "peers", "gpus"], subject: str, seen: str, wanted: str, cause: str = "") -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rigwright.checks import Finding
@@ -38,17 +38,19 @@ def past(machine: Machine) -> list[Finding]:
         if name in machine.facts and name in machine.before:
             sides = machine.before[name], machine.facts[name]
             if name in ("gpu.gpus", "card.cards"):
-                sides = _both(*sides), _both(*reversed(sides))
+                before, now = sides
+                sides = _both(before, now, machine.held), _both(now, before, machine.held)
             for path, before, after in compared(*sides):
                 subject = f"{title} {_SEPARATORS.sub(' ', path)}".strip()
                 found.append(finding("past", subject, after, before))
     return list(dict.fromkeys(found))
 
 
-def _both(gpus: Gpus, others: Gpus) -> dict[str, dict[str, Any]]:
-    """The GPUs that are in both, by their short UUID, without what is of the moment."""
+def _both(gpus: Gpus, others: Gpus, held: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The GPUs that are in both, by their short UUID, without what is of the moment and what the playbook holds."""
     there = {one["uuid"] for one in others}
     kept = [one for one in gpus if one["uuid"] in there and one["uuid"]]
     return {
-        one["uuid"][:SHORT_UUID]: {key: one[key] for key in one if key not in (*_MOMENTARY, "uuid")} for one in kept
+        one["uuid"][:SHORT_UUID]: {key: one[key] for key in one if key not in (*_MOMENTARY, "uuid", *held)}
+        for one in kept
     }

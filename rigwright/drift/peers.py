@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rigwright import catalogue
 from rigwright.checks import Finding
+from rigwright.choices import counted_ids
 from rigwright.drift.machine import Findings, Machine, finding
 from rigwright.positions import SHORT_UUID
 
@@ -81,9 +81,7 @@ def _models(machine: Machine) -> Hashable:
 
 
 def _gpus(machine: Machine) -> str | None:
-    count = Counter(one["device_id"] for one in machine.facts.get("pci.gpus") or ())
-    labels = {device: model.label if (model := catalogue.model_of(device)) else f"10de:{device}" for device in count}
-    return ", ".join(f"{number} x {labels[device]}" for device, number in sorted(count.items())) or None
+    return counted_ids(one["device_id"] for one in machine.facts.get("pci.gpus") or ()) or None
 
 
 def _board(machine: Machine) -> Hashable:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from rigwright.errors import UsageError
+from rigwright import figures
 from rigwright.history import readings
 
 KEPT_DAYS = 400
@@ -28,9 +28,7 @@ def kept_days() -> float:
     given = os.environ.get("RIGWRIGHT_HISTORY_DAYS", "")
     if not given:
         return KEPT_DAYS
-    if not given.isdigit() or int(given) < 1:
-        raise UsageError("RIGWRIGHT_HISTORY_DAYS", f"'{given}'", "a whole number of days, 1 or more")
-    return int(given)
+    return figures.whole("RIGWRIGHT_HISTORY_DAYS", given, 1, "days")
 
 
 def epoch(text: object, otherwise: float) -> float:

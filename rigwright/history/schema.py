@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rigwright import state
 from rigwright.errors import HistoryError
 from rigwright.history import readings
 
@@ -48,24 +48,10 @@ VERSION = len(MIGRATIONS)
 
 
 def file() -> Path:
-    """RIGWRIGHT_HISTORY, or rigwright/history.sqlite under XDG_STATE_HOME, or under ~/.local/state of who called sudo."""
+    """RIGWRIGHT_HISTORY, or history.sqlite beside what else runs leave."""
     if given := os.environ.get("RIGWRIGHT_HISTORY"):
         return Path(given).expanduser()
-    if state := os.environ.get("XDG_STATE_HOME"):
-        return Path(state) / "rigwright" / "history.sqlite"
-    owner = _caller()
-    home = Path(owner.pw_dir) if owner else Path.home()
-    return home / ".local" / "state" / "rigwright" / "history.sqlite"
-
-
-def _caller() -> pwd.struct_passwd | None:
-    """The person behind sudo; None without one."""
-    name = os.environ.get("SUDO_USER", "")
-    if os.geteuid() != 0 or name in ("", "root"):
-        return None
-    with contextlib.suppress(KeyError):
-        return pwd.getpwnam(name)
-    return None
+    return state.place("history.sqlite")
 
 
 @contextlib.contextmanager
@@ -131,16 +117,12 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
 
 def _made(path: Path) -> None:
     """The file and its folders are there, only for their owner to read; what is made under sudo belongs to the caller."""
-    owner = _caller() if not os.environ.get("RIGWRIGHT_HISTORY") else None
-    fresh = [folder for folder in path.parents if not folder.exists()]
-    for folder in reversed(fresh):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    fresh = state.made(path.parent)
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         fresh.append(path)
-    if owner:
-        for one in fresh:
-            os.chown(one, owner.pw_uid, owner.pw_gid)
+    if not os.environ.get("RIGWRIGHT_HISTORY"):
+        state.give(*fresh)
 
 
 def _migrate(database: sqlite3.Connection, path: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rigwright.errors import InputError
+from rigwright.figures import number
 
 Given = dict[str, tuple[Any, str]]
 """Variables with where each was given (FILE:LINE)."""
@@ -53,10 +54,10 @@ class Declared:
         for name, (value, where) in variables.items():
             if name != PRIORITY:
                 self.group(group).variables[name] = (value, where)
-            elif isinstance(value, bool) or not str(value).lstrip("-").isdigit():
+            elif (priority := number(value)) is None:
                 raise InputError(where, f"{PRIORITY} is {value!r}", "a whole number")
             else:
-                self.group(group).priority = int(value)
+                self.group(group).priority = priority
 
     def child(self, parent: str, child: str, where: str) -> None:
         """One group holds another. Raises InputError where that closes a circle."""

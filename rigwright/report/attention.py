@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from rigwright.hostreport import BAD
 from rigwright.report.page import VERDICTS, HostView
+from rigwright.report.words import FOLDED
 
-BAD = ("fail", "unknown", "warn")
-FOLDED = 4
-"""So many differences of one host from its playbook stand one by one; more are one entry, and the host's card has them all."""
+DRIFT = {"plan": "playbook", "fleet.past": "its past", "fleet.peers": "its peers", "fleet.gpus": "GPUs"}
+"""By check of what is compared: with what."""
 
-_OF = {"plan": "playbook", "fleet.past": "its past", "fleet.peers": "its peers", "fleet.gpus": "GPUs"}
 _PLACE = re.compile(
     r"\b[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b|\bGPU-[0-9a-f]{8}[0-9a-f-]*(?: \(serial [^)]*\))?"
 )
@@ -74,25 +74,10 @@ class Ending:
 Told = TypeVar("Told", Entry, Turn, Ending)
 
 
-def of_fleet(host: HostView) -> Mapping[str, Any]:
-    """What a report knows of a host over time; nothing for one that has no such thing."""
-    empty: dict[str, Any] = {
-        "groups": [],
-        "since": None,
-        "was": "",
-        "became": [],
-        "new": [],
-        "gone": [],
-        "ends": [],
-        "readings": {},
-    }
-    return {**empty, **(host.said["fleet"] or {})}
-
-
 def entries(hosts: Sequence[HostView]) -> list[Entry]:
     """The worst first, and of those what most hosts have."""
     found = _together(hosts, _wrong)
-    return sorted(found, key=lambda one: (VERDICTS.index(one.verdict), one.of in _OF.values(), -len(one.hosts)))
+    return sorted(found, key=lambda one: (VERDICTS.index(one.verdict), one.of in DRIFT.values(), -len(one.hosts)))
 
 
 def _together(hosts: Sequence[HostView], told: Callable[[HostView], Iterable[tuple[Told, str]]]) -> list[Told]:
@@ -120,12 +105,12 @@ def _wrong(host: HostView) -> Iterator[tuple[Entry, str]]:
     if len(plan) > FOLDED:
         seen = ", ".join(dict.fromkeys(one["subject"].partition(":")[0] for one in plan))
         title = f"{len(plan)} things are not as the playbook has them"
-        yield Entry("fail", _OF["plan"], title, seen, "", "", "", "invoke plan, then invoke provision"), ""
+        yield Entry("fail", DRIFT["plan"], title, seen, "", "", "", "invoke plan, then invoke provision"), ""
     for one in host.findings:
         if one["verdict"] in BAD and not (one["check"] == "plan" and len(plan) > FOLDED):
             title, place = split(one["subject"], positions(host))
             words = (one[key] for key in ("seen", "wanted", "source", "cause", "fix"))
-            yield Entry(one["verdict"], _OF.get(one["check"], one["check"]), title, *words), place
+            yield Entry(one["verdict"], DRIFT.get(one["check"], one["check"]), title, *words), place
 
 
 def positions(host: HostView) -> set[str]:
@@ -149,7 +134,7 @@ def turns(hosts: Sequence[HostView]) -> list[Turn]:
 
 
 def _turned(host: HostView) -> Iterator[tuple[Turn, str]]:
-    past, names = of_fleet(host), positions(host)
+    past, names = host.said["fleet"], positions(host)
     away, was_away = host.said["status"] == "unreachable", past["was"] == "unreachable"
     if past["since"] and away != was_away:
         yield (Turn("worse", "no longer answers") if away else Turn("better", "answers again")), ""
@@ -170,7 +155,7 @@ def endings(hosts: Sequence[HostView]) -> list[Ending]:
 
 
 def _ends(host: HostView) -> Iterator[tuple[Ending, str]]:
-    for end in of_fleet(host)["ends"]:
+    for end in host.said["fleet"]["ends"]:
         verdict = {"ended": "fail", "soon": "warn"}.get(end["state"], "info")
         yield Ending(verdict, end["name"], end["date"] or "", left(end["days"]), end["words"], end["source"]), ""
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rigwright.change import Change
@@ -102,6 +99,14 @@ def _host(report: HostReport) -> dict[str, Any]:
     }
 
 
+def over_time() -> dict[str, Any]:
+    """The key `fleet` of a host of whose past nothing is known."""
+    return {
+        "groups": [], "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [], "ends": [],
+        "readings": {},
+    }  # fmt: skip
+
+
 def p2p(report: HostReport) -> dict[str, Any] | None:
     """The document of the peer-to-peer test as the program has it, and `judged`: the findings that rest on it."""
     if report.p2p is None:
@@ -154,17 +159,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date):
         return value.isoformat()
     return value
-
-
-def write(text: str, target: str) -> None:
-    """The text stands in a file, whole or not at all. Raises OSError."""
-    path = Path(target)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
 
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rigwright import editing, figures
 from rigwright.errors import RigwrightError, UsageError
 from rigwright.report import document
 from rigwright.report.output import Output
@@ -23,28 +24,41 @@ class Files:
     reload: str = ""
 
 
-def can_be(option: str, file: str, ending: str = "") -> None:
-    """Raises UsageError where that file cannot be written, or has another ending: before a run, not after its twenty minutes."""
-    folder = Path(file).parent
+def insist(files: Files) -> None:
+    """Raises UsageError where one of them cannot be written: before a run, not after its twenty minutes."""
+    if files.json != "-":
+        _can_be("--json", files.json, "run.json")
+    _can_be("--html", files.html, "report.html")
+    _can_be("--prometheus", files.prometheus, "fleet.prom", ".prom")
+    seconds("--reload", files.reload)
+
+
+def _can_be(option: str, file: str, example: str, ending: str = "") -> None:
+    """Raises UsageError where that file cannot be written, or has another ending."""
+    folder = os.path.dirname(os.path.realpath(file))
     if not file:
+        return
+    if file == "-" or os.path.isdir(file):
+        raise UsageError(option, f"'{file}' is no file", "a file in a directory that is there", f"{option} {example}")
+    if _passes_on(file):
         return
     if ending and not file.endswith(ending):
         wanted = f"a file that ends in {ending}, or its reader passes it over"
-        raise UsageError(option, f"'{file}' does not end in {ending}", wanted, f"{option} {Path(file).stem}{ending}")
-    if file == "-" or Path(file).is_dir():
-        raise UsageError(option, f"'{file}' is no file", "a file in a directory that is there", f"{option} report.html")
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        said = "is not there" if not folder.exists() else "cannot be written to"
+        todo = f"{option} {Path(file).with_suffix(ending)}"
+        raise UsageError(option, f"'{file}' does not end in {ending}", wanted, todo)
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        said = "cannot be written to" if os.path.exists(folder) else "is not there"
         raise UsageError(option, f"{file}: the directory {folder} {said}", "a file in a directory that is there")
+
+
+def _passes_on(file: str) -> bool:
+    """Whether it is a device or a pipe, which is written to and never replaced: /dev/null, /dev/stderr, >(jq)."""
+    return os.path.exists(file) and not os.path.isfile(file)
 
 
 def seconds(option: str, word: str) -> int:
     """So many; 0 for "". Raises UsageError for what is no time that a person could read a page in."""
-    if word and not (word.isdigit() and 10 <= int(word) <= 86400):
-        raise UsageError(
-            option, f"'{word}' is no number of seconds", "a whole number from 10 to 86400", f"{option} 300"
-        )
-    return int(word or 0)
+    return figures.whole(option, word, 10, "seconds", most=86400, todo=f"{option} 300") if word else 0
 
 
 def remember(made: dict[str, Any], output: Output) -> None:
@@ -64,8 +78,9 @@ def write(made: dict[str, Any], files: Files, output: Output) -> int:
     of_a_fleet = made["command"] == "fleet.report"
     # Half a report helps less than the last whole one, and a page of no host helps nobody.
     kept = not made["hosts"] or (of_a_fleet and made["exit_code"] == 130)
+    refused = (made["error"] or {}).get("where") == "--json"  # which was said
     for file, put_there in (
-        (files.json, deliver),
+        ("" if refused else files.json, deliver),
         ("" if kept else files.html, partial(_page, files.reload)),
         ("" if kept else files.prometheus, _metrics),
     ):
@@ -108,9 +123,12 @@ def deliver(made: dict[str, Any], target: str) -> None:
 
 
 def put(option: str, text: str, file: str) -> None:
-    """The text stands in the file, whole. Raises UsageError when it cannot be written."""
+    """The text stands in the file, whole, or went to a device or a pipe. Raises UsageError when it cannot be written."""
     try:
-        document.write(text, file)
+        if _passes_on(file):
+            Path(file).write_text(text, encoding="utf-8")
+        else:
+            editing.replace(Path(file), text.encode("utf-8"))
     except OSError as failed:
         found = f"{file} cannot be written ({failed.strerror})"
         raise UsageError(option, found, "a file in a directory that is there") from None

@@ -26,24 +26,3 @@ SHOWN: tuple[Fact[Any], ...] = (
     gpu.gpus,
     gpu.processes,
 )
-
-
-def show(work: list[Any], text: Any, _yes: bool, _show: bool) -> None:
-    """Reads the facts of every host and shows them."""
-    from rich.pretty import Pretty
-
-    from rigwright import fleet
-
-    def read(one: Any) -> None:
-        one.run.read(SHOWN)
-        one.report.facts = {fact.name: one.run.store.known[fact] for fact in SHOWN}
-        one.report.simulated = str(one.report.facts.get("os.simulated", ""))
-        one.report.status = "ok"
-
-    fleet.run_hosts(work, read)
-    for one in work:
-        for name, value in one.report.facts.items():
-            text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(
-                Pretty(value) if not isinstance(value, Exception) else f"[yellow]unavailable: {value}[/]"
-            )

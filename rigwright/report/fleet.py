@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.text import Text
 
-from rigwright import catalogue
+from rigwright import figures
 from rigwright.checks import Finding
-from rigwright.errors import printable
-from rigwright.fleet import HostReport
+from rigwright.choices import counted_ids
+from rigwright.hostreport import BAD, HostReport
+from rigwright.report.words import as_is
 
 SHOWN = 8
 """So many findings of a kind and host are shown; plan, verify and --json have all."""
@@ -34,7 +34,7 @@ def check(console: Console, reports: Sequence[HostReport]) -> None:
         _host(console, report, wide)
     states = Counter(_state(report) for report in reports)
     words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
-    console.print(f"\n[bold]{len(reports)} host{'' if len(reports) == 1 else 's'}[/]: {', '.join(words)}")
+    console.print(f"\n[bold]{figures.count(len(reports), 'host')}[/]: {', '.join(words)}")
 
 
 _STATES = {
@@ -53,7 +53,7 @@ def _state(report: HostReport) -> str:
 
 def _host(console: Console, report: HostReport, wide: int) -> None:
     mark, colour, _ = _STATES[_state(report)]
-    told = [one for one in report.findings if one.verdict in ("fail", "unknown", "warn")]
+    told = [one for one in report.findings if one.verdict in BAD]
     count = Counter(_kind(one) for one in told)
     if report.error is not None:
         said = report.error.found
@@ -61,7 +61,7 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
         said = ", ".join(f"{count[kind]} {_KINDS[kind][1]}" for kind in _KINDS if count[kind])
     else:
         said = _summary(report)
-    line = f"[{colour}]{mark}[/]  [bold]{_shown(report.host.name):{wide}}[/]  {_shown(said)}"
+    line = f"[{colour}]{mark}[/]  [bold]{as_is(report.host.name):{wide}}[/]  {as_is(said)}"
     console.print(line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), no_wrap=True, overflow="ellipsis")
     for kind, (title, _, todo) in _KINDS.items():
         found = [one for one in told if _kind(one) == kind]
@@ -69,7 +69,7 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
             console.print(_finding(title, one), soft_wrap=True)
         if len(found) > SHOWN:
             more = todo.format(host=report.host.name)
-            console.print(f"       [dim]{title:8}  and {len(found) - SHOWN} more: {_shown(more)}[/]", soft_wrap=True)
+            console.print(f"       [dim]{title:8}  and {len(found) - SHOWN} more: {as_is(more)}[/]", soft_wrap=True)
 
 
 def _kind(one: Finding) -> str:
@@ -83,7 +83,11 @@ def over_time(console: Console, reports: Sequence[HostReport]) -> None:
     if known:
         oldest = min(datetime.datetime.fromisoformat(one["since"]) for one in known).astimezone()
         words = ", ".join(
-            (_count(count["became"], "change"), _count(count["new"], "new finding"), f"{count['gone']} gone")
+            (
+                figures.count(count["became"], "change"),
+                figures.count(count["new"], "new finding"),
+                f"{count['gone']} gone",
+            )
         )
         console.print(f"since the report of {oldest:%Y-%m-%d %H:%M}: {words}", soft_wrap=True)
     hosts: dict[tuple[str, str, str, str], list[str]] = {}
@@ -95,32 +99,23 @@ def over_time(console: Console, reports: Sequence[HostReport]) -> None:
     for (date, name, state, words), names in sorted(hosts.items()):
         mark = "[yellow]ended[/] on" if state == "ended" else "[yellow]ends[/] on"
         on = f"{len(names)} hosts" if len(names) > 1 else names[0]
-        console.print(f"{_shown(name)} {mark} {date} ({_shown(on)}): {_shown(words)}", soft_wrap=True)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+        console.print(f"{as_is(name)} {mark} {date} ({as_is(on)}): {as_is(words)}", soft_wrap=True)
 
 
 def _finding(title: str, one: Finding) -> Text:
     wanted = f", not {_short(one.wanted)}" if one.wanted and one.check in ("plan", "fleet.peers", "fleet.past") else ""
-    cause = f"  [dim]({_shown(one.cause)})[/]" if one.cause else ""
-    return Text.from_markup(f"       [dim]{title:8}[/]  {_shown(one.subject)}: {_short(one.seen)}{wanted}{cause}")
+    cause = f"  [dim]({as_is(one.cause)})[/]" if one.cause else ""
+    return Text.from_markup(f"       [dim]{title:8}[/]  {as_is(one.subject)}: {_short(one.seen)}{wanted}{cause}")
 
 
 def _summary(report: HostReport) -> str:
     """What the machine is: GPUs, driver, kernel, as far as it says."""
-    count = Counter(one.device_id for one in report.kept.get("pci.gpus", ()))
-    labels = {device: model.label if (model := catalogue.model_of(device)) else f"10de:{device}" for device in count}
-    words = [f"{number} x {labels[device]}" for device, number in sorted(count.items())]
+    gpus = counted_ids(one.device_id for one in report.kept.get("pci.gpus", ()))
+    words = [gpus] if gpus else []
     words += [f"driver {driver}"] if (driver := report.kept.get("driver.loaded_version")) else []
     words += [f"kernel {kernel}"] if (kernel := report.kept.get("os.running_kernel")) else []
     return ", ".join(words)
 
 
 def _short(text: str) -> str:
-    return _shown(" ".join(text.split())[:100])
-
-
-def _shown(text: str) -> str:
-    return escape(printable(text))
+    return as_is(" ".join(text.split())[:100])

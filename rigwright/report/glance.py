@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.hostreport import FAILS
 from rigwright.positions import SHORT_UUID
-from rigwright.report.attention import of_fleet
+from rigwright.report.attention import DRIFT
 from rigwright.report.page import HostView
 from rigwright.report.trend import Series, Trend, spread, total
 
@@ -59,8 +60,6 @@ class Machine:
 SHOWN = {"temperature": "°C", "power": "W", "work": "% busy", "memory": "% mem"}
 """What the map of heat can show, with its unit."""
 
-_DRIFT = ("plan", "fleet.past", "fleet.gpus", "fleet.peers")
-
 
 def state(host: HostView) -> tuple[str, str]:
     """A verdict and a word or two for a whole host."""
@@ -69,16 +68,16 @@ def state(host: HostView) -> tuple[str, str]:
         return "unknown", status.replace("_", " ")
     if host.said["error"]:
         return "fail", "in error"
-    bad = [one for one in host.findings if one["verdict"] in ("fail", "unknown")]
+    bad = [one for one in host.findings if one["verdict"] in FAILS]
     if bad:
-        return "fail", "drifting" if any(one["check"] in _DRIFT for one in bad) else "failing"
+        return "fail", "drifting" if any(one["check"] in DRIFT for one in bad) else "failing"
     return ("warn", "with warnings") if host.counts["warn"] else ("pass", "as wanted")
 
 
 def machine(host: HostView, begin: float, end: float) -> Machine:
     """One machine, with its plots between two times."""
     gpus = host.said["machine"]["gpus"]
-    groups = [group for group in of_fleet(host)["groups"] if group not in ("all", "ungrouped")]
+    groups = [group for group in host.said["fleet"]["groups"] if group not in ("all", "ungrouped")]
     temperatures, powers = series([host])
     limit = sum(gpu["power_limit_w"] or 0.0 for gpu in gpus) or None
     slowdown = min((gpu["slowdown_c"] for gpu in gpus if gpu["slowdown_c"]), default=None)
@@ -86,7 +85,7 @@ def machine(host: HostView, begin: float, end: float) -> Machine:
         host, groups[-1] if groups else "", *state(host), models(gpus),
         tuple(_gpu(number, gpu, card.worst) for number, (gpu, card) in enumerate(zip(gpus, host.cards, strict=True))),
         spread(temperatures, begin, end, slowdown), total(powers, begin, end, limit),
-        when(answered) if host.said["status"] == "unreachable" and (answered := of_fleet(host)["answered"]) else "",
+        when(answered) if host.said["status"] == "unreachable" and (answered := host.said["fleet"]["answered"]) else "",
     )  # fmt: skip
 
 
@@ -103,7 +102,7 @@ def models(gpus: Sequence[Mapping[str, Any]]) -> str:
 
 def series(hosts: Sequence[HostView]) -> tuple[list[list[Series]], list[list[Series]]]:
     """The temperatures and the powers over time, by machine and GPU."""
-    readings = [list(of_fleet(host)["readings"].values()) for host in hosts]
+    readings = [list(host.said["fleet"]["readings"].values()) for host in hosts]
     temperatures: list[list[Series]] = [
         [[(row[0], row[1]) for row in rows if row[1] is not None] for rows in gpus] for gpus in readings
     ]
@@ -115,7 +114,7 @@ def series(hosts: Sequence[HostView]) -> tuple[list[list[Series]], list[list[Ser
 
 def times(hosts: Sequence[HostView], ended: datetime.datetime) -> tuple[float, float]:
     """From the first reading of all hosts to the report."""
-    first = [rows[0][0] for host in hosts for rows in of_fleet(host)["readings"].values() if rows]
+    first = [rows[0][0] for host in hosts for rows in host.said["fleet"]["readings"].values() if rows]
     end = ended.timestamp()
     return min(first, default=end), max(end, max(first, default=end))
 

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from rigwright.errors import printable
 from rigwright.hosts import Host, Inventory
+from rigwright.report.words import as_is
 
 _OURS = ("inventory_hostname", "inventory_hostname_short", "group_names")
 _SECRET = re.compile(r"(^|_)(pass|password|passwd|passphrase|secret|token)$", re.IGNORECASE)
@@ -68,17 +67,13 @@ def table(console: Console, inventory: Inventory, hosts: Sequence[Host]) -> None
             branch,
             host.where.removeprefix(f"{folder}/"),
         )
-        rows.add_row(*(escape(printable(str(cell))) for cell in cells))
+        rows.add_row(*(as_is(str(cell)) for cell in cells))
     console.print(rows)
 
 
 def _address(host: Host) -> str:
     """USER@ADDRESS:PORT, as far as the inventory says it."""
-    given = {
-        name: host.variables.get(f"ansible_{name}", host.variables.get(f"ansible_ssh_{name}"))
-        for name in ("user", "port")
-    }
-    before = f"{given['user']}@" if given["user"] else ""
+    port = host.connection("ansible_port")
     if host.variables.get("ansible_connection") == "local":
         return "this machine"
-    return before + host.address + (f":{given['port']}" if given["port"] else "")
+    return host.login + (f":{port}" if port else "")

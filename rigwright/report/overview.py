@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rigwright.hostreport import BAD
 from rigwright.report import attention, glance
-from rigwright.report.attention import Ending, Entry, Turn, of_fleet
+from rigwright.report.attention import Ending, Entry, Turn
 from rigwright.report.glance import Machine, when
-from rigwright.report.page import SIGNS, SOURCES, WORDS, environment, view
+from rigwright.report.page import SIGNS, WORDS, environment, view
 from rigwright.report.trend import Trend, spread, total
+from rigwright.report.words import SOURCES
 
 FIRST = 12
 """So many entries stand open; the rest is a click away."""
@@ -41,7 +43,7 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     begin, end = glance.times(hosts, ended)
     machines = together([glance.machine(host, begin, end) for host in hosts])
     entries, turns, endings = attention.entries(hosts), attention.turns(hosts), attention.endings(hosts)
-    since = sorted({said for host in hosts if (said := of_fleet(host)["since"])})
+    since = sorted({said for host in hosts if (said := host.said["fleet"]["since"])})
     return environment().get_template("fleet.html.j2").render(
         machines=machines, tiles=tiles(machines, entries, turns, endings, (begin, end)),
         entries=entries, turns=turns, endings=endings, first=FIRST, said=said_of(machines), since=when(since[0]) if since else "",
@@ -100,7 +102,7 @@ def tiles(
 
 
 def _worst(count: Mapping[str, int]) -> str:
-    return next((kind for kind in attention.BAD if count[kind]), "")
+    return next((kind for kind in BAD if count[kind]), "")
 
 
 def _of_gpus(machines: Sequence[Machine], times: tuple[float, float]) -> list[Tile]:

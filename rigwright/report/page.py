@@ -18,10 +18,11 @@ import jinja2
 import jinja2.sandbox
 
 from rigwright.report import cards
-from rigwright.report.document import STEERING
+from rigwright.report.document import STEERING, over_time
 from rigwright.report.drawing import Drawing, drawn
 from rigwright.report.heat import Matrix, gb_s, matrices
 from rigwright.report.plot import Plot, plotted
+from rigwright.report.words import SOURCES
 
 FOLDER = Path(__file__).parent.parent.parent / "templates" / "report"
 
@@ -38,14 +39,6 @@ _MACHINE: dict[str, Any] = {
 VERDICTS = ("fail", "unknown", "warn", "info", "pass")
 WORDS = {"fail": "failed", "unknown": "unknown", "warn": "warning", "info": "information", "pass": "passed"}
 SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
-SOURCES = {
-    "rig": "by the rig",
-    "inventory": "by the inventory",
-    "catalogue": "by the catalogue",
-    "host": "by the host itself",
-    "peers": "by its peers",
-    "past": "by its last run",
-}
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ def view(name: str, anchor: str, given: Mapping[str, Any], document: Mapping[str
     said: dict[str, Any] = {**_HOST, **given, "command": document["command"]}
     machine: dict[str, Any] = {**_MACHINE, **(said["machine"] or {})}
     p2p: dict[str, Any] = said["p2p"] or {}
-    said |= {"machine": machine, "p2p": p2p}
+    said |= {"machine": machine, "p2p": p2p, "fleet": {**over_time(), **(said["fleet"] or {})}}
     findings = [{**_FINDING, **one} for one in said["findings"]]
     known = {(one["subject"], one["seen"]) for one in findings}
     judged = ({**_FINDING, **one} for one in p2p.get("judged") or [])

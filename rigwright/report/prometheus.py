@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.hostreport import BAD
 from rigwright.report.page import shown
 
 Labels = tuple[tuple[str, str], ...]
@@ -31,7 +32,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_report_duration_seconds": ("gauge", "How long the report took."),
     "rigwright_report_exit_code": ("gauge", "0 as wanted, 1 error, 2 drift, 3 a host did not answer."),
     "rigwright_host_info": ("gauge", "What a host is; always 1."),
-    "rigwright_host_up": ("gauge", "1 when the host answered."),
+    "rigwright_host_up": ("gauge", "1 when the host was asked and answered."),
     "rigwright_host_drifting": ("gauge", "1 when something on the host is not as its playbook, its past or its peers have it, or a check failed."),
     "rigwright_host_findings": ("gauge", "Findings by verdict: fail, unknown, warn."),
     "rigwright_host_pending_changes": ("gauge", "Changes that provision would make."),
@@ -72,8 +73,6 @@ _GPU = {
     "width_max": ("pcie_width_max_lanes", 1.0),
 }
 """By key of a card its family, and what one unit of it is in the family's."""
-
-_VERDICTS = ("fail", "unknown", "warn")
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -123,10 +122,11 @@ def _host(of: dict[str, Any], host: Mapping[str, Any]) -> Iterator[Sample]:
     told = {key: machine.get(key) or "" for key in ("board", "system", "kernel", "driver")}
     rig = (machine.get("rig") or {}).get("key", "")
     yield Sample("rigwright_host_info", {**of, "address": host["address"], **told, "rig": rig}, 1)
-    yield Sample("rigwright_host_up", of, host["status"] not in ("unreachable", "not_attempted"))
+    asked = host["round_trips"] > 0  # one with a mistake in the inventory is not
+    yield Sample("rigwright_host_up", of, asked and host["status"] not in ("unreachable", "not_attempted"))
     if host["error"] is None:
         yield Sample("rigwright_host_drifting", of, host["status"] == "failed")
-        for verdict in _VERDICTS:
+        for verdict in BAD:
             number = sum(one["verdict"] == verdict for one in host["findings"])
             yield Sample("rigwright_host_findings", {**of, "verdict": verdict}, number)
         yield Sample("rigwright_host_pending_changes", of, len(host["changes"]))

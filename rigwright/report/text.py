@@ -19,7 +19,7 @@ from rigwright.change import Change
 from rigwright.checks import Finding
 from rigwright.errors import RigwrightError
 from rigwright.fleet import HostReport
-from rigwright.report import limitstable
+from rigwright.report.words import FOLDED, SOURCES
 
 if TYPE_CHECKING:
     from rigwright.report.live import Region
@@ -31,18 +31,6 @@ VERDICT = {
     "warn": "[yellow]warn[/]",
     "fail": "[bold red]FAIL[/]",
     "unknown": "[bold yellow]????[/]",
-}
-
-FOLDED = 4
-"""Up to so many steps of the plan that are not so are shown one by one, as findings; more are one entry."""
-
-_SOURCE = {
-    "rig": "by the rig",
-    "inventory": "by the inventory",
-    "catalogue": "by the catalogue",
-    "host": "by the host itself",
-    "peers": "by its peers",
-    "past": "by its last run",
 }
 
 
@@ -95,6 +83,10 @@ class Text:
     def plain(self, text: str) -> None:
         """One line, as it is."""
         self.line(escape(text))
+
+    def warn(self, text: str) -> None:
+        """A warning, as it is: something is missing from the run, which is none the worse for it."""
+        self.line(f"{VERDICT['warn']} {escape(text)}")
 
     def heading(self, host: str, address: str, simulated: str) -> None:
         """The first line of a run: host, address, inventory, and SIMULATED where the host itself says so."""
@@ -179,7 +171,7 @@ class Text:
         for one, named in subjects.items():
             self.line(f"  {VERDICT[one.verdict]}  {escape(', '.join(dict.fromkeys(named)))}: {escape(one.seen)}")
             if one.verdict not in ("pass",):
-                by = f" ({_SOURCE[one.source]})" if one.source else ""
+                by = f" ({SOURCES[one.source]})" if one.source else ""
                 rest = [("wanted", one.wanted and one.wanted + by), ("cause", one.cause), ("do", one.fix)]
                 for word, text in rest:
                     if text:
@@ -196,12 +188,14 @@ class Text:
 
     def limits(self, report: HostReport) -> None:
         """The table of limits."""
+        from rigwright.report import limitstable
+
         with self._lock:
             limitstable.show(self.console, report.rows)
 
     def unrecorded(self, error: RigwrightError) -> None:
         """This run does not stand in the history, and why; it is a warning, for the run itself is none the worse."""
-        self.line(f"[yellow]warn[/] the history has not recorded this run: {escape(str(error))}")
+        self.warn(f"the history has not recorded this run: {error}")
 
     def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
         """The errors of hosts; what is said of three or more in the same words is said once."""
