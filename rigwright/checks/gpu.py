@@ -28,9 +28,8 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
     else:
         other = f"the rig of this machine is another than {rig.key}: invoke explain {rig.key}"
         yield Finding(name, "GPUs", "fail", there, by, "", other, "rig")
-    named = slots or rig.slots
-    for bus_id, position in named.items():
-        at = place(bus_id, named)
+    for bus_id, position in (slots or {}).items():
+        at = place(bus_id, slots)
         model, label = models.get(bus_id), catalogue.model(rig.gpus[position]).label
         if bus_id not in models:
             yield of_symptom("gpu.missing", name, at, "not on the PCI bus", label, "rig")
@@ -38,7 +37,7 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
             yield Finding(name, at, "warn", model.label, label, "another card is in this position", source="rig")
     for one in bus:
         if models[one.bus_id] is None:
-            at, found = place(one.bus_id, named), unknown_model(one.device_id)
+            at, found = place(one.bus_id, slots), unknown_model(one.device_id)
             yield Finding(name, at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 

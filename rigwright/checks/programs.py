@@ -147,8 +147,7 @@ def _linked(rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequenc
     """The pairs of ranks that NVLinks or an NVSwitch join; ranks count the GPUs by their place on the bus."""
     if rig is None or len(rig.gpus) != len(bus_ids):
         return frozenset()
-    named = dict(slots or rig.slots)
-    known = [named.get(BusId(bus), "") for bus in sorted(bus_ids)]
+    known = [(slots or {}).get(BusId(bus), "") for bus in sorted(bus_ids)]
     order = known if all(known) else list(rig.gpus)
     numbers = range(len(order))
     if rig.nvswitches:
