@@ -125,10 +125,10 @@ class HostRun:
             raise HostError(self.name, str(reason), "an answer") from None
 
     def busy(self) -> str:
-        """Who has a GPU open, ours apart: `python3 (4711)`, or "". Raises ConsentError when the host cannot tell."""
+        """Who works on a GPU, the driver's own programs apart: `python3 (4711)`, or "". Raises ConsentError when the host cannot tell."""
         from rigwright.facts import gpu
 
-        found: dict[int, str] = {}
+        found: dict[int, gpu.Process] = {}
         for fact in (gpu.processes, gpu.holders):
             if fact not in self.store.known:
                 self.read((gpu.processes, gpu.holders))
@@ -137,8 +137,5 @@ class HostRun:
                 raise ConsentError(
                     self.name, f"who uses the GPUs cannot be told ({value})", "idle GPUs", "add --disrupt"
                 )
-            found.update({one.pid: one.name for one in (value if isinstance(value, tuple) else ())})
-        own = ("nvidia-persiste", "nv-fabricmanage")  # as /proc/PID/comm cuts them
-        return ", ".join(
-            f"{name} ({pid})" for pid, name in found.items() if not name.rsplit("/", 1)[-1].startswith(own)
-        )
+            found.update({one.pid: one for one in (value if isinstance(value, tuple) else ())})
+        return ", ".join(f"{one.name} ({one.pid})" for one in found.values() if one.works)

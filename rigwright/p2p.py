@@ -96,7 +96,7 @@ def _libraries(run: HostRun, asked: Asked) -> list[str]:
         raise wheels.NoWheels(
             why, "install NCCL and the CUDA runtime of that driver on the host (libnccl2, cuda-cudart)"
         )
-    needed = found[1].needed(asked.quick)
+    needed = found.needed(asked.quick)
     say = _sayer(run)
     if asked.wheels not in ("", "fetch"):
         local = wheels.given(Path(asked.wheels).expanduser(), needed, say)

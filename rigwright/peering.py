@@ -16,7 +16,7 @@ from rigwright.catalogue.gpus import Model, NvLink
 from rigwright.catalogue.rigs import Kind
 from rigwright.facts.p2p import Document, Gpu, Pair
 from rigwright.positions import place
-from rigwright.typed import BusId
+from rigwright.typed import BusId, bus_id
 
 Source = Literal["", "rig", "catalogue", "peers"]
 
@@ -80,12 +80,11 @@ class Machine:
 def machine(
     document: Document, rig: Rig | None, slots: Mapping[BusId, str] | None, device_ids: Mapping[str, str]
 ) -> Machine:
-    """The machine of a document; `slots` name its positions by bus id, else the rig's own do, else the order of the GPUs.
+    """The machine of a document; `slots` name its positions by bus id (those of a rig that has some, where the host names none), else the order of the GPUs.
 
     `device_ids`: PCI device ids by bus id.
     """
-    named = dict(slots or (rig.slots if rig else {}))
-    positions = {gpu.index: named.get(BusId(short(gpu)), "") for gpu in document.gpus}
+    positions = {gpu.index: (slots or {}).get(short(gpu), "") for gpu in document.gpus}
     if rig and not any(positions.values()) and len(document.gpus) == len(rig.gpus):
         positions = dict(zip(sorted(positions), rig.gpus, strict=True))
     models = {gpu.index: catalogue.model_of(device_ids.get(short(gpu), "none")) for gpu in document.gpus}
@@ -93,9 +92,9 @@ def machine(
     return Machine(rig, positions, models, names)
 
 
-def short(gpu: Gpu) -> str:
+def short(gpu: Gpu) -> BusId:
     """The GPU's bus id as sysfs writes it; "" when it does not say."""
-    return (gpu.bus_id or "").lower()[-12:]
+    return bus_id(gpu.bus_id or "")
 
 
 def place_of(gpu: Gpu, slots: Mapping[BusId, str] | None) -> str:

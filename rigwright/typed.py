@@ -53,6 +53,11 @@ _FORMS: dict[object, tuple[str, str, str]] = {
 }
 
 
+def bus_id(text: str) -> BusId:
+    """0000:06:00.0 of every form that nvidia-smi, NVML and the kernel have: 00000000:06:00.0, 0000:06:00.0, 06:00.0; "" of ""."""
+    return BusId(f"0000:{text.lower()}"[-12:] if text else "")
+
+
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """A value from YAML as the type that a parameter's annotation wants.
 

@@ -33,7 +33,6 @@ class Libraries:
     drivers_from: int
     capabilities: tuple[Release, ...]
     wheels: dict[str, Wheel]
-    key: str = ""
 
     def needed(self, quick: bool) -> Mapping[str, Wheel]:
         """What that test needs of them."""
@@ -64,6 +63,6 @@ def sets() -> Mapping[str, Libraries]:
     return made.sets
 
 
-def libraries_for(driver: int, capabilities: Sequence[str]) -> tuple[str, Libraries] | None:
-    """The first set that a driver branch and all GPUs can run, with its name; None: there is none."""
-    return next(((key, one) for key, one in sets().items() if one.serves(driver, capabilities)), None)
+def libraries_for(driver: int, capabilities: Sequence[str]) -> Libraries | None:
+    """The first set that a driver branch and all GPUs can run; None: there is none."""
+    return next((one for one in sets().values() if one.serves(driver, capabilities)), None)

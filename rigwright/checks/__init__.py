@@ -14,6 +14,9 @@ host (the port above a GPU, the other three version numbers), the GPUs beside it
 GIVEN = ("facts", "earlier")
 """Parameters of a check that verify gives, not a playbook: what the host says, and what was remembered of its last run."""
 
+AGAIN = "mend what is named above, then again"
+"""The fix of what could not be judged because something else was wrong."""
+
 _ORDER: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 
 

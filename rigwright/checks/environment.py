@@ -8,7 +8,6 @@ from rigwright.catalogue import Rig
 from rigwright.checks import Finding, of_symptom
 from rigwright.facts import Facts, gpu, p2p, threads
 
-_OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
 FULL_PERCENT = 80
 
 
@@ -40,7 +39,7 @@ def _cost(rig: Rig | None) -> str:
 def not_stalled(facts: Facts) -> Iterator[Finding]:
     """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs hold the GPUs: NCCL stands still then."""
     running, holders = facts.all(threads.busy, gpu.holders)
-    working = [one for one in holders if one.name not in _OURS]
+    working = [one for one in holders if one.works]
     busy = [one for one in running if one.percent >= FULL_PERCENT]
     for one in busy:
         names = ", ".join(sorted({holder.name for holder in working})) or "no program"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rigwright import catalogue
+from rigwright import catalogue, typed
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, Verdict, of_symptom
 from rigwright.choices import counted, counted_of, unknown_model
@@ -28,9 +28,8 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
     else:
         other = f"the rig of this machine is another than {rig.key}: invoke explain {rig.key}"
         yield Finding(name, "GPUs", "fail", there, by, "", other, "rig")
-    named = slots or rig.slots
-    for bus_id, position in named.items():
-        at = place(bus_id, named)
+    for bus_id, position in (slots or {}).items():
+        at = place(bus_id, slots)
         model, label = models.get(bus_id), catalogue.model(rig.gpus[position]).label
         if bus_id not in models:
             yield of_symptom("gpu.missing", name, at, "not on the PCI bus", label, "rig")
@@ -38,7 +37,7 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
             yield Finding(name, at, "warn", model.label, label, "another card is in this position", source="rig")
     for one in bus:
         if models[one.bus_id] is None:
-            at, found = place(one.bus_id, named), unknown_model(one.device_id)
+            at, found = place(one.bus_id, slots), unknown_model(one.device_id)
             yield Finding(name, at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 
@@ -71,8 +70,8 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
     if not found:
         yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
-        bus_id, uuid = (one["pci_bus_id"] or "").lower()[-12:], one["uuid"] or ""
-        bus_id = bus_id or str(one.get("place") or "").rpartition(" ")[2]
+        uuid = one["uuid"] or ""
+        bus_id = typed.bus_id(one["pci_bus_id"] or str(one.get("place") or "").rpartition(" ")[2])
         subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, which does not say where it is"
         if one["errors"].get("gpu"):
             fix = "reboot; if it comes back so, power off and reseat it"

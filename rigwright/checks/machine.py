@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -40,7 +40,7 @@ def unchanged(
     if earlier is None:
         yield Finding(UNCHANGED, "machine", "info", f"{seen}; remembered for the next run")
         return
-    lost = [*_sizes_lost(here, earlier), *_gpus_lost(here, earlier, (slots or rig.slots) if rig else {}, slots)]
+    lost = [*_sizes_lost(here, earlier), *_gpus_lost(here, earlier, rig, slots or {})]
     yield from lost
     if not lost and len(here.gpus) >= len(earlier.gpus):
         yield Finding(UNCHANGED, "machine", "pass", seen)
@@ -64,11 +64,11 @@ def _counted(one: Past) -> tuple[int, int]:
     return len(one.modules), sum(sizes)
 
 
-def _gpus_lost(here: Past, earlier: Past, named: Collection[str], slots: dict[BusId, str] | None) -> Iterator[Finding]:
-    """The GPUs that are gone from where nobody has named a position."""
+def _gpus_lost(here: Past, earlier: Past, rig: Rig | None, slots: Mapping[BusId, str]) -> Iterator[Finding]:
+    """The GPUs that are gone from where the rig has no position."""
     there = [one.split()[0] for one in here.gpus]
     for bus_id, device_id in (one.split() for one in earlier.gpus):
-        if bus_id not in there and bus_id not in named:
+        if bus_id not in there and not (rig and bus_id in slots):
             model, at = catalogue.model_of(device_id), place(bus_id, slots)
             yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
 

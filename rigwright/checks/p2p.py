@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, Verdict, of_symptom
-from rigwright.checks.pairs import copied, grouped, sent
+from rigwright.checks import AGAIN, Finding, Verdict, of_symptom
+from rigwright.checks.pairs import FAR, blamed, copied, grouped, sent
 from rigwright.facts import Facts, p2p, pci
 from rigwright.facts.p2p import Document
 from rigwright.peering import Machine, machine, on_the_box, per_link, place_of
@@ -139,15 +139,17 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
             else "not known with P2P off"
         )
         key = "nccl.timeout" if total.outcome == "hang" else "nccl.wrong_data"
-        branch = (document.versions.driver or "").startswith("545.")
-        symptom = (
-            "branch.peer_to_peer_545" if branch else "nccl.stalled_queue" if alone and total.outcome == "hang" else key
+        key = "nccl.stalled_queue" if alone and total.outcome == "hang" else key
+        yield of_symptom(
+            blamed(document.versions.driver, key),
+            name,
+            subject,
+            f"{total.outcome}; {also}",
+            "right data, in time",
+            verdict="fail",
         )
-        yield of_symptom(symptom, name, subject, f"{total.outcome}; {also}", "right data, in time", verdict="fail")
     elif total.ok is None:
-        yield Finding(
-            name, subject, "unknown", f"not run: {total.error}", "a sum", "", "mend what is named above, then again"
-        )
+        yield Finding(name, subject, "unknown", f"not run: {total.error}", "a sum", "", AGAIN)
     elif total.ok is False and (known := next(iter(catalogue.symptoms_in(total.error or "")), None)):
         yield of_symptom(known.key, name, subject, "NCCL refuses", "a sum", verdict="fail")
     elif total.ok is False:
@@ -155,7 +157,7 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
     elif total.busbw_gb_s is not None:
         wanted = rig.all_reduce_gb_s if rig and len(total.gpus) == len(rig.gpus) else None
         off = f", {without.busbw_gb_s:.3g} with P2P off" if without and without.busbw_gb_s else ""
-        far = wanted is not None and not document.quick and total.busbw_gb_s < 0.65 * wanted
+        far = wanted is not None and not document.quick and total.busbw_gb_s < FAR * wanted
         fix = "the pairs above say where; else NCCL_DEBUG=INFO, and the limits in force" if far else ""
         yield Finding(
             name, subject, "warn" if far else "pass", f"{total.busbw_gb_s:.3g} GB/s on the bus{off}",
@@ -169,8 +171,7 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     rows = [row for row in document.scaling if row.speed_up]
     for row in document.scaling:
         if row.error:
-            fix = "mend what is named above, then again"
-            yield Finding("p2p.scaling", f"scaling over {row.gpus} GPUs", "unknown", row.error, "a step", "", fix)
+            yield Finding("p2p.scaling", f"scaling over {row.gpus} GPUs", "unknown", row.error, "a step", "", AGAIN)
     if len(rows) < 2:
         return
     last = rows[-1]

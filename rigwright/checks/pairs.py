@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
-from rigwright.checks import Finding, Source, Verdict
+from rigwright.checks import AGAIN, Finding, Source, Verdict
 from rigwright.facts.p2p import Document, Pair, Sent
 from rigwright.peering import Expected, Machine
 
 FAR = 0.65
-"""Below this share of its figure a pair is broken: one of two NVLinks down leaves a half; good machines are within a fifth."""
+"""Below this share of its figure a pair, or an all-reduce, is broken: one of two NVLinks down leaves a half; good machines are
+within a fifth."""
 FAR_THROUGH_HOST = 0.5
 """A copy through the host passes its memory, and not every driver lets the two halves overlap."""
 FAR_QUICK = 0.4
@@ -47,7 +48,7 @@ def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
         if one and one.outcome == "wrong data":
             return _symptom("nccl.wrong_data", "fail", f"wrong data {name}", "the bytes that were sent")
         if one and one.outcome == "hang":
-            key = "branch.peer_to_peer_545" if _is_545(document) else "nccl.timeout"
+            key = blamed(document.versions.driver, "nccl.timeout")
             return _symptom(key, "fail", f"a copy {name} hangs", expected.words)
         if one and one.outcome == "error":
             return Judged(
@@ -55,7 +56,7 @@ def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
             )
     if copy is None or copy.outcome == "not run" or (staged and staged.outcome == "not run"):
         said = next((one.error for one in (copy, staged) if one and one.outcome == "not run"), "")
-        return Judged("unknown", f"not run: {said}", "", "", "mend what is named above, then again")
+        return Judged("unknown", f"not run: {said}", "", "", AGAIN)
     host = staged.gb_s if staged else None
     if copy.outcome == "refused":
         return _refused(pair, expected, host)
@@ -111,8 +112,9 @@ def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
     return Judged("info", why, "", cause, "", "rig", "p2p.not_offered", None, host, "through the host")
 
 
-def _is_545(document: Document) -> bool:
-    return (document.versions.driver or "").startswith("545.")
+def blamed(driver: str | None, key: str) -> str:
+    """The symptom of GPUs that hang or get wrong data: that of the driver's branch where it is known for both, else `key`."""
+    return "branch.peer_to_peer_545" if (driver or "").startswith("545.") else key
 
 
 def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
@@ -124,7 +126,7 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
         cost = f" at {off.gb_s:.3g} GB/s" if off and off.gb_s else ""
         helps = f"right with NCCL_P2P_DISABLE=1{cost}" if off and off.ok else "no better with NCCL_P2P_DISABLE=1"
         key = "nccl.timeout" if found.outcome == "hang" else "nccl.wrong_data"
-        key = "branch.peer_to_peer_545" if _is_545(document) else key
+        key = blamed(document.versions.driver, key)
         return _symptom(key, "fail", f"{found.outcome}{_by(found)}; {helps}", "right data, in time")
     if found.outcome == "error":
         shm = "/dev/shm" in (found.error or "")
@@ -138,7 +140,7 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
         )
         return Judged("fail", f"NCCL fails: {found.error}", "a message", "", fix)
     if not found.ok:
-        return Judged("unknown", f"not run: {found.error}", "", "", "mend what is named above, then again")
+        return Judged("unknown", f"not run: {found.error}", "", "", AGAIN)
     slower = off.gb_s if off and off.ok else None
     slow = expected.gb_s is not None and found.gb_s is not None and found.gb_s < _slow_message(expected.gb_s, document)
     if found.kind == "P2P" and slow:

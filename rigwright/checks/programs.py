@@ -10,18 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, Source, of_symptom
+from rigwright.checks import AGAIN, Finding, Source, of_symptom
 from rigwright.checks.builds import built
+from rigwright.checks.pairs import FAR, blamed
 from rigwright.facts import Facts, driver, nccl_table, pci, programs
 from rigwright.facts.programs import Rank, Run
 from rigwright.typed import BusId
 
-FAR = 0.65
-"""Below this share of the rig's all-reduce something is wrong, as in p2p.collective."""
 FAR_64_MIB = 0.5
 """With 64 MiB and one process per GPU an all-reduce has not reached its full speed."""
 NCCL_TESTS, TORCH = "programs.nccl_tests", "programs.torch"
-AGAIN = "mend what is named above, then again"
 
 
 def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -91,7 +89,7 @@ def _failed(run: Run, check: str, subject: str, loaded: str | None, still: Rank 
     if run.outcome == "hang":
         at = f"; rank {still.rank} at: {still.stage}" if still else _reached(run)
         seen = f"{run.error or 'no end'}{at}{_by(run)}; killed"
-        key = "branch.peer_to_peer_545" if (loaded or "").startswith("545.") else "nccl.timeout"
+        key = blamed(loaded, "nccl.timeout")
         return of_symptom(key, check, subject, seen, "an end", verdict="fail")
     if run.outcome == "not run":
         return Finding(check, subject, "unknown", f"not run: {run.error}", "a run", "", AGAIN)
@@ -149,8 +147,7 @@ def _linked(rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequenc
     """The pairs of ranks that NVLinks or an NVSwitch join; ranks count the GPUs by their place on the bus."""
     if rig is None or len(rig.gpus) != len(bus_ids):
         return frozenset()
-    named = dict(slots or rig.slots)
-    known = [named.get(BusId(bus), "") for bus in sorted(bus_ids)]
+    known = [(slots or {}).get(BusId(bus), "") for bus in sorted(bus_ids)]
     order = known if all(known) else list(rig.gpus)
     numbers = range(len(order))
     if rig.nvswitches:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu import answered, number
+from rigwright.facts.gpu import ASK, answered, lost, number
 from rigwright.shell import Result, script
+from rigwright.typed import bus_id
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _card(gpu: ElementTree.Element) -> Card:
     watts = {key: one.number(f"{power}/{key}_power_limit") for key in ("default", "min", "max")}
     identity = one.text("uuid") or "", one.text("product_name") or ""
     found = Card(
-        gpu.attrib["id"].lower()[-12:],
+        bus_id(gpu.attrib["id"]),
         *identity,
         serial=one.text("serial"),
         vbios=one.text("vbios_version"),
@@ -225,12 +226,9 @@ def _told(card: Card, reading: _Reading) -> Card:
     return replace(card, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
 
 
-_ALONE = re.compile(r"Unable to determine the device handle for GPU ?\d*:? ?([0-9A-Fa-f:.]{7,16}): (.+)")
-
-
 def _cards(result: Result) -> tuple[Card, ...]:
     text = result.text
-    gone = {("0000:" + match[1].lower())[-12:]: match[2].split(".")[0] for match in _ALONE.finditer(text)}
+    gone = lost(text)
     if "<!ENTITY" in text:
         raise ValueError("an entity in its XML")
     parts = re.findall(r"<nvidia_smi_log>.*?</nvidia_smi_log>", text, re.DOTALL)
@@ -245,21 +243,12 @@ def _cards(result: Result) -> tuple[Card, ...]:
         raise ValueError(f"XML that cannot be read ({error})") from None
     if len(found) != text.count("<gpu id="):
         raise ValueError("XML that ends in the middle")
-    found += [Card(bus_id, "", "", lost=said) for bus_id, said in gone.items()]
+    found += [Card(at, "", "", lost=said) for at, said in gone.items()]
     return tuple(sorted(found, key=lambda one: one.bus_id))
 
 
 _QUERY = """
-ask() { nvidia-smi "$@" 2>&1; }
 out=$(ask -q -x); code=$?
-case $out in *"Unable to determine the device handle"*)
-  for device in /sys/bus/pci/drivers/nvidia/????:*; do
-    one=$(ask -i "${device##*/}" -q -x)
-    case $one in *"<gpu id"*) ;; *) one="Unable to determine the device handle for GPU ${device##*/}: ${one##*: }";; esac
-    out2="${out2-}
-$one"
-  done; out=$out2;;
-esac
 printf '%s\\n' "$out" | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; exit $code
 """
 _LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
@@ -270,5 +259,5 @@ def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
     return [{key: getattr(one, key) for key in _LASTING} for one in cards if not one.lost]
 
 
-cards = Fact("card.cards", script(_QUERY, timeout_s=60, reads=True), _cards, kept=_lasting)
+cards = Fact("card.cards", script(ASK + _QUERY, timeout_s=60, reads=True), _cards, kept=_lasting)
 """Every card that the driver has, lost ones too; without the lists of supported clocks, which are nine tenths of it."""

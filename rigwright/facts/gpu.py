@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rigwright.facts import Fact, Unavailable, whole
-from rigwright.shell import Result, command, script
-
-Read = TypeVar("Read")
+from rigwright.shell import Command, Result, command, script
+from rigwright.typed import BusId, bus_id
 
 
 @dataclass(frozen=True)
@@ -94,103 +92,112 @@ def _pair(memory: str, graphics: str) -> ClockPair | None:
     return None if first is None or second is None else ClockPair(int(first), int(second))
 
 
-_LOST = re.compile(r"Unable to determine the device handle for GPU ?\d*:? ?([0-9A-Fa-f:.]{7,16}): (.+)")
+LOST = "Unable to determine the device handle"
+"""How nvidia-smi begins when a GPU is lost; it says nothing of the others then."""
+_LOST = re.compile(rf"{LOST} for GPU ?\d*:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
+
+
+def lost(text: str) -> dict[BusId, str]:
+    """The GPUs that nvidia-smi cannot reach, by bus id, with its words."""
+    return {bus_id(match[1]): match[2].split(".")[0].strip() or "lost" for match in _LOST.finditer(text)}
 
 
 def _gpus(result: Result) -> tuple[Gpu, ...]:
-    lost = {match[1]: match[2] for line in result.text.splitlines() if (match := _LOST.match(line.strip()))}
-    rows = _of_those_left(result)
-    found = [_lost(_bus_id(bus_id), said) for bus_id, said in lost.items()]
+    rows = of_those_left(result)
+    found = [_lost(at, said) for at, said in lost(result.text).items()]
     for row in csv.reader(rows, skipinitialspace=True):
         if len(row) != 13:
             raise ValueError(f"{len(row)} columns, not 13")
         broken = next((cell for cell in row if cell in _BROKEN), "")
         if broken:
             names = ("" if cell in _BROKEN else cell for cell in (row[1], row[3]))
-            found.append(_lost(_bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
+            found.append(_lost(bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
         else:
             found.append(_gpu(row))
     return tuple(sorted(found, key=lambda one: one.bus_id))
 
 
-def _bus_id(text: str) -> str:
-    """0000:06:00.0 of every form that nvidia-smi has: 00000000:06:00.0, 0000:06:00.0, 06:00.0."""
-    return ("0000:" + text.lower().rpartition(":0000:")[2])[-12:] if len(text) < 12 else text.lower()[-12:]
-
-
-def _lost(bus_id: str, said: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
-    words = said.split(".")[0].strip() or "lost"
-    return Gpu(index, uuid, bus_id, name, None, None, None, None, None, None, None, words)
+def _lost(at: str, said: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
+    return Gpu(index, uuid, at, name, None, None, None, None, None, None, None, said)
 
 
 def _gpu(row: list[str]) -> Gpu:
     state = None if row[4] in _NONE else {"Enabled": True, "Disabled": False}[row[4]]
     now, least, most, default = (_number(word) for word in row[5:9])
     clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
-    return Gpu(int(row[0]), row[1], _bus_id(row[2]), row[3], state, now, least, most, default, *clocks)
+    return Gpu(int(row[0]), row[1], bus_id(row[2]), row[3], state, now, least, most, default, *clocks)
 
 
-_QUERY = """
-ask() { nvidia-smi "$@" --format=csv,noheader,nounits; }
-lost="Unable to determine the device handle"
-out=$(ask "$1" 2>&1); code=$?
-case $out in *"$lost"*)
+ASK = f"""
+ask() {{
+  out=$(nvidia-smi "$@" 2>&1); code=$?
+  case $out in *"{LOST}"*) ;; *) printf '%s\\n' "$out"; return $code;; esac
   for device in /sys/bus/pci/drivers/nvidia/????:*; do
-    one=$(ask -i "${device##*/}" "$1" 2>&1)
-    case $one in *"$lost"*) echo "$lost for GPU ${device##*/}: ${one##*: }";; ?*) echo "$one";; esac
-  done; exit $code;;
-esac
-echo "$out"; exit $code
+    one=$(nvidia-smi "$@" -i "${{device##*/}}" 2>&1)
+    case $? in 0|14) ;; *) one="{LOST} for GPU ${{device##*/}}: ${{one##*: }}";; esac
+    [ -z "$one" ] || printf '%s\\n' "$one"
+  done
+  return $code
+}}
 """
+"""A function of the shell, with nvidia-smi's words: where a GPU is lost it answers for none, so each is asked alone."""
 
 
-def _query(
-    name: str, words: str, parse: Callable[[Result], Read], kept: Callable[[Read], object] | None = None
-) -> Fact[Read]:
-    """What nvidia-smi says to a query. Where a GPU is lost it answers for none, so each is asked alone."""
-    return Fact(name, script(_QUERY, words, timeout_s=60, reads=True), parse, kept=kept)
+def query(words: str) -> Command:
+    """A query of nvidia-smi's, answered by each GPU that answers; `of_those_left` has the rows."""
+    return script(ASK + 'ask "$1" --format=csv,noheader,nounits', words, timeout_s=60, reads=True)
 
 
-def _of_those_left(result: Result) -> list[str]:
+def of_those_left(result: Result) -> list[str]:
     """The rows of the GPUs that answer. Raises Unavailable when none does."""
     rows = [line for line in result.text.splitlines() if line.strip()]
     left = [line for line in rows if not _LOST.match(line.strip())]
     return left if 0 < len(left) < len(rows) else answered(result).splitlines()
 
 
-gpus = _query("gpu.gpus", f"--query-gpu={QUERY}", _gpus, kept=whole)
+gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
 """Every GPU that the driver has, lost ones too."""
 
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
     found: dict[str, list[ClockPair]] = {}
-    for row in csv.reader(_of_those_left(result), skipinitialspace=True):
-        pair = _pair(row[1], row[2])
+    for row in csv.reader(of_those_left(result), skipinitialspace=True):
+        pair = None if any(cell in _BROKEN for cell in row) else _pair(row[1], row[2])
         if pair:
             found.setdefault(row[0], []).append(pair)
     return {uuid: tuple(pairs) for uuid, pairs in found.items()}
 
 
-supported_clocks = _query("gpu.supported_clocks", "--query-supported-clocks=gpu_uuid,memory,graphics", _supported)
+_SUPPORTED = "--query-supported-clocks=gpu_uuid,memory,graphics"
+supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
 """Per UUID the pairs that `-ac` takes; a lost GPU is not among them."""
+
+
+OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
+"""The driver's own programs, and its monitoring's, as /proc/PID/comm cuts their names."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process that holds GPU memory."""
+    """A process that has a GPU."""
 
     pid: int
     name: str
+
+    @property
+    def works(self) -> bool:
+        """Whether it is somebody's work: the driver's own programs, which are stopped and started again, are none."""
+        return not self.name.rpartition("/")[2].startswith(OWN)
 
 
 def _processes(result: Result) -> tuple[Process, ...]:
     if result.code in (9, 127):
         return ()  # no driver is loaded, so nothing can hold a GPU through it
-    rows = (line.partition(", ") for line in _of_those_left(result) if line.strip())
+    rows = (line.partition(", ") for line in of_those_left(result) if line.strip())
     return tuple(Process(int(pid), name) for pid, _, name in rows)
 
 
-processes = _query("gpu.processes", "--query-compute-apps=pid,process_name", _processes)
+processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name"), _processes)
 """The processes that compute on a GPU which still answers."""
 
 _HOLDERS = """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.facts import Fact, Unavailable
 from rigwright.shell import Result, script
+from rigwright.typed import bus_id
 
 _SCRIPT = """
 if journalctl -k -b -q --no-pager -n 1 2>/dev/null | grep -q .; then journalctl -k -b -q --no-pager -o short-iso
@@ -48,7 +49,7 @@ def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The Xids among the kernel's lines, in order; switches' SXids are none."""
     found = ((_XID.search(line), line) for line in lines)
     return tuple(
-        XidLine(f"{match[1].lower()[-10:]}.{match[2] or 0}", int(match[3]), line[match.start() :])
+        XidLine(bus_id(f"{match[1]}.{match[2] or 0}"), int(match[3]), line[match.start() :])
         for match, line in found
         if match
     )
@@ -57,6 +58,4 @@ def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
 def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The fatal errors of NVSwitches among the kernel's lines, in order."""
     found = ((_FATAL_SXID.search(line), line) for line in lines)
-    return tuple(
-        XidLine(match[1].lower()[-12:], int(match[2]), line[match.start() :]) for match, line in found if match
-    )
+    return tuple(XidLine(bus_id(match[1]), int(match[2]), line[match.start() :]) for match, line in found if match)

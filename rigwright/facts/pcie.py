@@ -8,8 +8,10 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from rigwright.facts import Fact
-from rigwright.shell import Result, command, script
+from rigwright.facts import Fact, Unavailable
+from rigwright.facts.gpu import of_those_left, query
+from rigwright.shell import Result, script
+from rigwright.typed import bus_id
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of a link by its GT/s."""
@@ -142,14 +144,13 @@ functions = Fact("pcie.functions", script(_SCRIPT, timeout_s=60), _functions)
 
 
 def _states(result: Result) -> dict[str, int]:
-    rows = (line.split(", ") for line in result.text.splitlines() if line.count(", ") == 1)
-    return {row[0].lower()[-12:]: int(row[1][1:]) for row in rows if re.fullmatch(r"P\d+", row[1])}
+    try:
+        rows = [line.partition(", ") for line in of_those_left(result)]
+    except Unavailable:
+        return {}
+    return {bus_id(at): int(state[1:]) for at, _, state in rows if re.fullmatch(r"P\d+", state)}
 
 
-states = Fact(
-    "pcie.states",
-    command("nvidia-smi", "--query-gpu=pci.bus_id,pstate", "--format=csv,noheader", timeout_s=60),
-    _states,
-)
+states = Fact("pcie.states", query("--query-gpu=pci.bus_id,pstate"), _states)
 """The performance state of each GPU that the driver can ask, by bus id: 0 at work, 8 or more asleep, when its link slows down
 too; {} without a driver, and then nobody knows."""

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu import answered
+from rigwright.facts.gpu import ASK, LOST, answered
 from rigwright.shell import Result, script
+from rigwright.typed import bus_id
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class NvLink:
 _GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LINK_LINE = re.compile(r"Link (\d+): (.+)")
 _QUIET = (
+    LOST,
     "Device does not have",
     "Nvlink queries are not supported",
     "Unable to retrieve NVLink information",
@@ -84,7 +86,7 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
     peers, _, counters = rest.partition("--- errors\n")
     if not _GPU_LINE.search(status) and (result.code != 0 or status.startswith("No devices")):
         raise Unavailable(f"nvidia-smi says: {(answered(result).splitlines() or ['nothing'])[0]}")
-    to = {key: value.lower()[-12:] for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
+    to = {key: bus_id(value) for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
     errors: dict[tuple[str, int], int] = {}
     for key, value in _rows(counters):
         if match := _COUNTER.fullmatch(f"{key[1]}: {value}"):
@@ -113,17 +115,10 @@ def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
 
 
 _LINKS = """
-each() {
-  out=$(nvidia-smi nvlink "$1" 2>&1); code=$?
-  case $out in *"Unable to determine the device handle"*) ;; *) printf '%s\\n' "$out"; return $code;; esac
-  for device in /sys/bus/pci/drivers/nvidia/????:*; do
-    one=$(nvidia-smi nvlink "$1" -i "${device##*/}" 2>/dev/null) && printf '%s\\n' "$one"
-  done; :
-}
-each -s; code=$?
-echo '--- peers'; each -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
-echo '--- errors'; each -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
+ask nvlink -s; code=$?
+echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
+echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
 exit $code
 """
-nvlinks = Fact("topology.nvlinks", script(_LINKS, timeout_s=60, reads=True), _nvlinks)
+nvlinks = Fact("topology.nvlinks", script(ASK + _LINKS, timeout_s=60, reads=True), _nvlinks)
 """Every end of every NVLink, those that are down too; () where the GPUs have none. Where a GPU is lost each is asked alone."""

@@ -210,15 +210,11 @@ def reloaded(
     if driver and resolved(facts, driver, cuda_repository).version != built:
         yield Note(f"{loaded} is loaded, the packages are at {built}{why}", warn=True)
         return
-    if [one for one in users if not one.name.startswith(_OURS)]:
+    if any(one.works for one in users):
         return
     yield Change(
         "run", "driver module", f"{loaded} loaded{why}", f"{built} loaded", (script(_RELOAD, timeout_s=300, long=True),)
     )
-
-
-_OURS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
-"""Programs that hold the GPUs for the driver itself, as /proc/PID/comm cuts their names; they are stopped and started."""
 
 
 def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from lab.nvml.bare import CACHE, Bare, bare
 from lab.nvml.real_smi import nvidia_smi
 from lab.rigfile import describe
+from rigwright.facts import Fact, card, gpu, parsed, pcie, topology
+from rigwright.shell import Result
 
+Value = TypeVar("Value")
 pytestmark = pytest.mark.lab
 QUERY = (
     "--query-gpu=index,uuid,pci.bus_id,name,persistence_mode,power.limit,power.min_limit,power.max_limit,"
@@ -28,7 +33,7 @@ class Smi:
     """One nvidia-smi and the hardware that it sees."""
 
     def __init__(self, version: str, rig: str, folder: Path) -> None:
-        self.version = version
+        self.version, self.rig = version, rig
         self.driver: Bare = bare(rig, version, folder / rig)
         self._binary = nvidia_smi(version, CACHE)
 
@@ -40,6 +45,19 @@ class Smi:
         done = self.run(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def asked(self, fact: Fact[Value], folder: Path) -> Value:
+        """A fact of a host with these GPUs, whose buses and programs are in the folder."""
+        for one in describe(self.rig)["gpus"]:
+            (folder / "nvidia" / one["bus_id"]).mkdir(parents=True, exist_ok=True)
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin" / "nvidia-smi").unlink(missing_ok=True)
+        (folder / "bin" / "nvidia-smi").symlink_to(self._binary)
+        env = {**self.driver.env(), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        argv = [word.replace("/sys/bus/pci/drivers", str(folder)) for word in fact.command.argv]
+        done = subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False)
+        value: Value = parsed(fact, Result(done.returncode, done.stdout, done.stderr))
+        return value
 
     def query(self, fields: str) -> list[list[str]]:
         return [line.split(", ") for line in self(f"--query-gpu={fields}", NOUNITS).splitlines()]
@@ -185,6 +203,22 @@ def test_a_lost_gpu_before_and_during_a_command(servbadge: Smi) -> None:
     servbadge.driver.put(gpu2__fault__open="", gpu2__fault=15)
     assert "ERR!" in servbadge()
     assert servbadge.query("index,power.limit")[2] == ["2", "[GPU is lost]"]
+
+
+@pytest.mark.parametrize("key", ["gpu2.fault.open", "gpu2.fault"])
+def test_the_facts_of_the_others_when_one_is_lost(servbadge: Smi, key: str, tmp_path: Path) -> None:
+    """It cannot be opened, and then nvidia-smi tells of none; or it answers with words."""
+    servbadge.driver.put(**{key: 15})
+    left = ["0000:06:00.0", "0000:07:00.0", "0000:0b:00.0"]
+    gpus, cards = servbadge.asked(gpu.gpus, tmp_path), servbadge.asked(card.cards, tmp_path)
+    assert {one.bus_id: one.lost for one in gpus} == {one.bus_id: one.lost for one in cards}
+    assert [one.bus_id for one in cards if not one.lost] == left
+    assert {one.lost for one in cards} == {"", "GPU is lost"}
+    uuids = {one.uuid for one in cards if not one.lost}
+    assert {one.temperature_c for one in cards if not one.lost} == {33}
+    assert {link.uuid for link in servbadge.asked(topology.nvlinks, tmp_path)} == uuids
+    assert servbadge.asked(gpu.supported_clocks, tmp_path).keys() == uuids
+    assert sorted(servbadge.asked(pcie.states, tmp_path)) == left
 
 
 def test_a_3090_refuses_application_clocks_and_exits_0(rig_3090: Smi) -> None:

@@ -1,0 +1,37 @@
+"""Who works on a host's GPUs, which decides what may be done to them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rigwright.errors import ConsentError
+from rigwright.facts import Unavailable, Unreadable, gpu
+from rigwright.facts.gpu import Process
+from rigwright.hostrun import HostRun, Options, Shared
+from rigwright.hosts import Host
+from rigwright.recorded import Recorded
+
+OWN = (Process(1, "nvidia-persiste"), Process(2, "nv-fabricmanage"), Process(3, "nv-hostengine"))
+
+
+def busy(processes: object, holders: object) -> str:
+    """Who works there, where the two facts are so."""
+    run = HostRun(Host("h", (), {}), Recorded({}), Options("1"), lambda _: None, Shared(threading.Semaphore()))
+    run.store.known.update({gpu.processes: processes, gpu.holders: holders})
+    return run.busy()
+
+
+def test_the_drivers_own_programs_are_nobodys_work() -> None:
+    assert busy((), OWN) == ""
+    assert busy(
+        (Process(3, "/usr/bin/nv-hostengine"), Process(4, "/opt/nv/python3")), (*OWN, Process(5, "ollama"))
+    ) == ("/opt/nv/python3 (4), ollama (5)")
+    assert busy((Process(1, "[Not Found]"),), OWN) == ""
+
+
+def test_without_a_driver_the_open_devices_tell() -> None:
+    assert busy(Unavailable("no driver"), (Process(5, "python3"),)) == "python3 (5)"
+    with pytest.raises(ConsentError, match="cannot be told"):
+        busy((), Unreadable("cut"))
