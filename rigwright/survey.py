@@ -135,12 +135,8 @@ def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:
 
 
 def held(planned: Sequence[Planned]) -> frozenset[str]:
-    """What the plan says that GPUs are held to, where it is so, as gpu.gpus names it."""
-    limits = [one.step.parameters["limits"] for one in planned if _is_limits(one)]
+    """What the plan holds GPUs to, as gpu.gpus names it."""
+    limits = [one.step.parameters["limits"] for one in planned if one.step.operation == "limits.applied"]
     each = [part for one in limits for part in (one, *one.gpus.values())]
     names = [field.name for field in dataclasses.fields(GpuLimits)]
     return frozenset(name for name in names if any(getattr(one, name) is not None for one in each))
-
-
-def _is_limits(one: Planned) -> bool:
-    return one.step.operation == "limits.applied" and one.status == "ok"

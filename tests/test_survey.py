@@ -24,8 +24,7 @@ def planned(operation: str, status: Status, **parameters: object) -> Planned:
         ("ok", Limits(persistence=True, power_limit_w=200), {"persistence", "power_limit_w"}),
         ("ok", Limits(persistence=False, gpus=ONE), {"persistence", "power_limit_w"}),
         ("ok", Limits(), set()),
-        ("pending", Limits(persistence=True), set()),
-        ("unknown", Limits(persistence=True), set()),
+        ("pending", Limits(persistence=True), {"persistence"}),
     ],
 )
 def test_held(status: Status, wanted: Limits, names: set[str]) -> None:

@@ -16,8 +16,8 @@ Findings = dict[str, list[Finding]]
 class Machine:
     """One machine that answered: its facts by name as JSON types, and those of a run before ({} when no run saw it).
 
-    `groups`: of the inventory, the nearest last. `held`: what its playbook holds its GPUs to, where it is so: another value
-    before was the drift, and has been mended.
+    `groups`: of the inventory, the nearest last. `held`: what its playbook holds its GPUs to. Whether that is so is the plan's to
+    say, and not once more for its past and for its peers, which may be held to something else.
     """
 
     name: str

@@ -106,13 +106,14 @@ _TRAITS: tuple[tuple[str, Callable[[Machine], Hashable], Callable[[Machine], str
 
 
 def _odd_gpus(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Finding]]:
-    """Each GPU whose limits or VBIOS are not those of most GPUs of its model (a VBIOS: of its maker, too) in the group."""
+    """Each GPU whose limits, where no playbook holds them, or VBIOS are not those of most GPUs of its model (a VBIOS: of its
+    maker, too) in the group."""
     for trait, fact, alike in _GPU_TRAITS:
         sorts: dict[Hashable, dict[str, str]] = defaultdict(dict)
         where: dict[str, str] = {}
         for machine in members:
             for one in machine.facts.get(fact) or ():
-                if one["uuid"] and one.get(trait) is not None:
+                if one["uuid"] and one.get(trait) is not None and trait not in machine.held:
                     sorts[tuple(one[key] for key in alike)][one["uuid"]] = _words(one[trait])
                     where[one["uuid"]] = f"{one['bus_id']} {one['uuid'][:SHORT_UUID]}"
         owners = {one["uuid"]: machine.name for machine in members for one in machine.facts.get(fact) or ()}
