@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from rigwright.errors import HostError, Interrupted, RigwrightError, Unreachable
@@ -143,6 +143,20 @@ def guarded(one: Work, act: Act, doing: str = "") -> HostReport:
         report.round_trips += one.run.transport.round_trips - before[0]
         report.asking_s += one.run.asking_s - before[1]
     return report
+
+
+@contextmanager
+def despite_errors(work: Sequence[Work]) -> Iterator[None]:
+    """Hosts that answered and then failed count as the others do, as long as it is open; afterwards their errors are theirs
+    again, and what else became of them is told nowhere."""
+    failed = [(one, one.report.status, one.report.error) for one in work if isinstance(one.report.error, HostError)]
+    for one, _, _ in failed:
+        one.report.error = None
+    try:
+        yield
+    finally:
+        for one, status, error in failed:
+            one.report.status, one.report.error = status, error
 
 
 def _stopped(one: Work) -> None:

@@ -92,12 +92,7 @@ def _remember(work: Sequence[fleet.Work], past: History) -> None:
         if found := before.get(name):
             made |= {"since": found["ended"].isoformat(), "run": found["run"], "was": found["status"]}
         if found and one.report.error is None:
-            was = {
-                fact: seen.value
-                for fact in one.report.kept
-                if (seen := past.last(name, fact, address, found["ended"])) is not None
-            }
-            machines[name] = survey.machine_of(one, was)
+            machines[name] = survey.machine_of(one, survey.as_of(past, one, found["ended"]))
             made |= turned(found["findings"], one.report.findings)
             made["became"] = list(_made(past, name, address, found["ended"]))
     known = survey.seen_last(past)

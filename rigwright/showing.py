@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rigwright import asking
-from rigwright.errors import HostError, RigwrightError
 from rigwright.figures import count
 
 
@@ -102,6 +100,7 @@ def _read(one: Any) -> None:
 def limits(work: list[Any], text: Any, said: Said) -> None:
     """The limits are in force (or only shown), and stand in a table."""
     from rigwright import fleet
+    from rigwright.crew import despite_errors
 
     fleet.run_hosts(work, fleet.plan, doing="planning")
     if not said.show:
@@ -111,11 +110,9 @@ def limits(work: list[Any], text: Any, said: Said) -> None:
             consent(said.yes)  # a playbook of the user's own, that does more than limits
         fleet.run_hosts(work, fleet.apply, doing="applying")
 
-    fleet.run_hosts(work, _table)
+    with despite_errors(work):  # one GPU that refuses is no reason not to show the others
+        fleet.run_hosts(work, _table)
     for one in work:
-        if isinstance(one.report.error, HostError):
-            with contextlib.suppress(RigwrightError):
-                _table(one)  # one GPU that refuses is no reason not to show the others
         if one.report.rows:
             text.limits(one.report)
         if one.report.error is None:
@@ -139,11 +136,8 @@ def accept(work: list[Any], text: Any, said: Said) -> None:
     from rigwright.p2p import Asked
     from rigwright.report import accepting, machine
 
-    fleet.run_hosts(work, fleet.look, doing="looking at the steps")
-    if not said.quick:
-        asked = Asked(False, said.busy, said.wheels)
-        fleet.run_hosts(work, partial(fleet.test, asked=asked), doing="testing peer-to-peer")
-    fleet.run_hosts(work, fleet.check_all, doing="checking")
+    asked = None if said.quick else Asked(False, said.busy, said.wheels)
+    fleet.run_hosts(work, partial(fleet.prove, asked=asked, others=None), doing="looking at the steps")
     machine.describe(work)
     for one in work:
         if one.report.error is None:

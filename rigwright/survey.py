@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rigwright import commands, drift, fleet, verify
@@ -67,7 +67,7 @@ def _look(one: fleet.Work) -> None:
 
 
 def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: Any) -> None:
-    """The findings of every report end in what differs from its past (then, or in its last run) and from its peers.
+    """The findings of every report end in what differs from its past (then, or when it was last as it should be) and from its peers.
 
     Without a history a line says so, and peers are compared all the same.
     """
@@ -82,32 +82,45 @@ def compare(work: Sequence[fleet.Work], since: datetime.datetime | None, text: A
 def _remembered(
     work: Sequence[fleet.Work], at: datetime.datetime | None
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Place]]:
-    """By host what it said in a run before (until a time, where one is given), and by UUID where any run saw a GPU last."""
+    """By host what it said when it was last as it should be (or at a time, where one is given), and by UUID where each GPU was then.
+
+    A difference is told until somebody proves or provisions the host again, and not only by the first run that sees it.
+    """
     with History.open() as past:
-        before = {
-            one.bound.host.name: {
-                name: seen.value
-                for name in one.report.kept
-                if (seen := past.last(one.bound.host.name, name, one.bound.host.address, at))
-            }
-            for one in work
-        }
-        return before, seen_last(past)
+        before = {}
+        for one in work:
+            name, address = one.bound.host.name, one.bound.host.address
+            before[name] = as_of(past, one, at or past.sound(name, address))
+        known = seen_last(past)
+    then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}
+    return before, {**{uuid: place for uuid, place in known.items() if place.host not in before}, **then}
+
+
+def as_of(past: History, one: fleet.Work, at: datetime.datetime | None) -> dict[str, Any]:
+    """What a host said by a time, None for its last word, of the facts that it has told now."""
+    host = one.bound.host
+    seen = {name: past.last(host.name, name, host.address, at) for name in one.report.kept}
+    return {name: found.value for name, found in seen.items() if found is not None}
 
 
 def seen_last(past: History) -> dict[str, Place]:
     """By UUID where any run saw a GPU last."""
+    seen = past.everywhere("gpu.gpus")
     return {
-        gpu["uuid"]: Place(host, gpu["bus_id"])
-        for host, seen in past.everywhere("gpu.gpus").items()
-        for gpu in seen.value
-        if gpu["uuid"]
+        gpu["uuid"]: Place(host, gpu["bus_id"]) for host, one in seen.items() for gpu in _gpus({"gpu.gpus": one.value})
     }
+
+
+def _gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [gpu for gpu in facts.get("gpu.gpus") or () if gpu["uuid"]]
 
 
 def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
     """Every report holds its findings and what they make of its status."""
-    machines = [machine_of(one, before.get(one.bound.host.name, {})) for one in work]
+    machines = [
+        dataclasses.replace(machine_of(one, before.get(one.bound.host.name, {})), held=held(one.report.planned))
+        for one in work
+    ]
     of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
     for one, machine_ in zip(work, machines, strict=True):
         others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
@@ -118,7 +131,7 @@ def _judge(work: Sequence[fleet.Work], before: dict[str, dict[str, Any]], known:
 def machine_of(one: fleet.Work, before: dict[str, Any]) -> Machine:
     """What is compared of a host that answered, with what it said before."""
     host, kept = one.bound.host, document.plain(one.report.kept)
-    return Machine(host.name, host.groups, kept, before, held(one.report.planned))
+    return Machine(host.name, host.groups, kept, before)
 
 
 def held(planned: Sequence[Planned]) -> frozenset[str]:

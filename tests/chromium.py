@@ -26,6 +26,45 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 """Becomes the browser, whose ends of the pipes have to be 3 and 4."""
 
+CONTRAST = """
+(() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = color => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = color => rgba(color).slice(0, 3).map(c => c / 255)
+    .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = element => {
+    if (element.ownerSVGElement && element.closest('.box')) return getComputedStyle(element.closest('.box').querySelector('rect')).fill;
+    for (let e = element; e; e = e.parentElement) {
+      const color = getComputedStyle(e).backgroundColor;
+      if (rgba(color)[3] === 255) return color;
+    }
+    return 'white';
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll('body *')) {
+    const text = [...element.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join('');
+    if (!text || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(element.ownerSVGElement ? style.fill : style.color), light(ground(element))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(1)} ${element.tagName}.${element.getAttribute('class')}: ${text.slice(0, 40)}`);
+  }
+  return poor;
+})()
+"""
+"""Texts that are too pale on what is behind them: less than 4.5 to 1."""
+
+_OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
+_WIDER = """
+[...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > innerWidth + 1
+  && !one.closest('.scroll')).map(one => one.tagName + '.' + one.className).slice(0, 5)
+"""
+"""What is cut off at the right."""
+
 
 class Chromium:
     """One browser with one page; `events` is what it told since the last visit."""
@@ -97,6 +136,21 @@ class Chromium:
         self.ask("Page.navigate", url=page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
+
+    def hard_to_read(self, page: Path, width: int, scheme: str) -> list[Any]:
+        """What is wrong with a page that is shown with all its details open: it is wider than the screen, too pale, asks
+        somebody for something, or the browser complains of it."""
+        self.visit(page, width, scheme)
+        self.value(_OPEN_ALL)
+        widths = self.value("[innerWidth, document.documentElement.scrollWidth]")
+        asked = [one["request"]["url"] for one in self.told("Network.requestWillBeSent")]
+        return [
+            *([f"{widths} pixels wide, not {width}"] if widths != [width, width] else []),
+            *self.value(_WIDER),
+            *self.value(CONTRAST),
+            *(url for url in asked if not url.startswith("data:") and url != page.as_uri()),
+            *self.told("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"),
+        ]
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression is in the page."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.chromium import Chromium
+
 
 @pytest.fixture(scope="session", autouse=True)
 def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -15,6 +17,13 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.delenv("RIGWRIGHT_HISTORY_DAYS", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    """A browser, the same for all tests."""
+    with Chromium() as browser:
+        yield browser
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pytest
 
 from rigwright.report import overview
 from tests import fleet_documents as made
-from tests.chromium import Chromium
-from tests.test_page_browser import CONTRAST, OPEN_ALL, WIDER
+from tests.chromium import CONTRAST, Chromium
 
 LONG = "a-host-with-quite-a-long-name.rack-7.example"
 UNNAMED = """
@@ -34,12 +32,6 @@ PAGES = {"two": made.a_fleet(2, 0), "worst": _worst(), "forty": made.a_fleet(40,
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
-    with Chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where all of PAGES stand, as NAME.html."""
     folder = tmp_path_factory.mktemp("fleet")
@@ -56,14 +48,7 @@ def file(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (1440, "light"), (1920, "dark")])
 def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
-    chromium.visit(file, width, scheme)
-    chromium.value(OPEN_ALL)
-    assert chromium.value("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
-    assert chromium.value(WIDER) == []
-    assert chromium.value(CONTRAST) == []
-    requests = [one["request"]["url"] for one in chromium.told("Network.requestWillBeSent")]
-    assert [url for url in requests if not url.startswith("data:")] == [file.as_uri()]
-    assert chromium.told("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
+    assert chromium.hard_to_read(file, width, scheme) == []
 
 
 def test_everything_has_a_name(chromium: Chromium, file: Path) -> None:

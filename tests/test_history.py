@@ -143,6 +143,29 @@ def test_a_name_at_another_address_is_another_machine(history: History) -> None:
         assert seen.value == value
 
 
+def test_when_a_host_was_last_as_it_should_be(history: History) -> None:
+    """A run that finds a fault, or judges nothing, is not it; a provision is, unless it was stopped."""
+    runs: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("fleet.check", "failed", {}),
+        ("verify", "ok", {}),
+        ("fleet.check", "failed", {}),
+        ("facts", "ok", {}),
+        ("plan", "ok", {}),
+        ("verify", "unreachable", {"error": {"found": "away"}}),
+        ("provision", "failed", {"findings": [FINDING]}),
+        ("provision", "failed", {"error": {"found": "no room"}}),
+        ("verify", "ok", {"address": "10.99.1.10"}),
+        ("provision", "changed", {}),
+    )
+    seen = []
+    for number, (command, status, more) in enumerate(runs):
+        history.record({**run_of(number, {"os.cpu": str(number)}, status=status, **more), "command": command})
+        at = history.sound("servbadge", "192.0.2.10")
+        seen.append((at - NOON).total_seconds() // 3600 if at else None)
+    assert seen == [None, 1, 1, 1, 1, 1, 6, 6, 6, 9]
+    assert history.sound("another", "192.0.2.10") is None
+
+
 def test_what_changed_since(history: History) -> None:
     gpus = [{"uuid": "GPU-a", "power_limit_w": 300.0}, {"uuid": "GPU-b", "power_limit_w": 300.0}]
     history.record(run_of(0, {"gpu.gpus": gpus, "os.running_kernel": "6.1"}))

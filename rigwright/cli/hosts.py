@@ -114,7 +114,11 @@ def verify(
 
 
 @command(
-    help={key: text for key, text in {**words.HELP, **words.HTML, **words.TEST}.items() if key not in ("yes", "tags")}
+    help={
+        key: text
+        for key, text in {**words.HELP, **words.HTML, **words.TEST, **words.EXECUTOR}.items()
+        if key not in ("yes", "tags")
+    }
 )
 def accept(
     host: str | None = None,
@@ -125,17 +129,25 @@ def accept(
     quick: bool = False,
     busy: bool = False,
     wheels: str = "",
+    executor: str = "",
 ) -> int:
     """Show what second-hand hardware is worth: serials, memory errors ever, links, speeds. Changes nothing; exit 2 on a flaw.
 
     Peer-to-peer is tested in full, where the GPUs are idle and the host has the libraries, or --wheels says where they come
     from. With --html a sheet to print and sign.
     """
-    said = {"playbook": playbook, "inventory": inventory, "json": json, "html": html, "wheels": wheels}
+    said = {
+        "playbook": playbook,
+        "inventory": inventory,
+        "json": json,
+        "html": html,
+        "wheels": wheels,
+        "executor": executor,
+    }
     return run("accept", host=host, quick=quick, busy=busy, **said)
 
 
-@command(help=words.HELP)
+@command(help={**words.HELP, **words.EXECUTOR})
 def facts(
     host: str | None = None,
     playbook: str = "",
@@ -143,14 +155,18 @@ def facts(
     yes: bool = False,
     json: str = "",
     tags: str = "",
+    executor: str = "",
 ) -> int:
     """Show what a host says of itself: system, kernel, GRUB, driver, GPUs."""
-    return run("facts", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags)
+    return run(
+        "facts", host=host, playbook=playbook, inventory=inventory, yes=yes, json=json, tags=tags, executor=executor
+    )
 
 
 @command(
     help={
         **words.HELP,
+        **words.EXECUTOR,
         "show": "only show; exit 2 on drift",
         "reset": "back to the GPUs' own defaults, until the next limits or boot",
     },
@@ -164,6 +180,7 @@ def limits(
     tags: str = "",
     show: bool = False,
     reset: bool = False,
+    executor: str = "",
 ) -> int:
     """Put persistence, power limits and clocks in force on the GPUs that differ, and show them all."""
     return run(
@@ -176,4 +193,5 @@ def limits(
         tags=tags,
         show=show,
         reset=reset,
+        executor=executor,
     )

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.errors import HistoryError, UsageError
-from rigwright.history import readings, recording, schema
-from rigwright.history.differences import compared
+from rigwright.history import changes, readings, recording, schema
+from rigwright.history.changes import Changed, utc
 from rigwright.history.readings import Reading
 from rigwright.history.schema import file, set_aside
 
@@ -57,18 +57,6 @@ class RunSummary:
     inventory: str
     exit_code: int
     hosts: tuple[HostSummary, ...]
-
-
-@dataclass(frozen=True)
-class Changed:
-    """Something of a host that became another: a fact's leaf (`kind` fact) or a change that a run made (`kind` change)."""
-
-    at: datetime.datetime
-    kind: str
-    subject: str
-    before: str
-    after: str
-    run: str
 
 
 class History:
@@ -124,7 +112,7 @@ class History:
                 " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, -fact.id LIMIT 1",
                 (host, address, address, name, until, until, until),
             ).fetchone()
-        return Seen(json.loads(row[0]), _time(row[1]), _time(row[2]), row[3]) if row else None
+        return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), row[3]) if row else None
 
     def everywhere(self, name: str) -> dict[str, Seen]:
         """What a fact was when it was last seen, of every machine that a run saw, by its name; the machine seen last wins."""
@@ -134,7 +122,7 @@ class History:
                 " (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
                 (name,),
             ).fetchall()
-        return {row[0]: Seen(json.loads(row[1]), _time(row[2]), _time(row[3]), row[4]) for row in rows}
+        return {row[0]: Seen(json.loads(row[1]), utc(row[2]), utc(row[3]), row[4]) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
         """The runs, newest first; of one host where it is named."""
@@ -146,7 +134,7 @@ class History:
                 (host, host, limit),
             ).fetchall()
             return [
-                RunSummary(id, command, _time(began), ended - began, playbook, inventory, code, self._outcomes(id))
+                RunSummary(id, command, utc(began), ended - began, playbook, inventory, code, self._outcomes(id))
                 for id, command, began, ended, playbook, inventory, code in rows
             ]
 
@@ -171,7 +159,21 @@ class History:
                 " WHERE command = ? AND exit_code != 130 AND name = ? AND address = ? ORDER BY started DESC, run.id DESC LIMIT 1",
                 (command, host, address),
             ).fetchone()
-            return {**self._outcome(row[0], row[2]), "run": row[0], "ended": _time(row[1])} if row else None
+            return {**self._outcome(row[0], row[2]), "run": row[0], "ended": utc(row[1])} if row else None
+
+    def sound(self, host: str, address: str) -> datetime.datetime | None:
+        """When the newest run ended that left or found a host as it should be (UTC); None where there is none.
+
+        What a provision leaves is somebody's wish, findings or not; plans and facts judge nothing.
+        """
+        with schema.named(self.path):
+            row = self._database.execute(
+                "SELECT max(ended) FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host WHERE name = ? AND address = ?"
+                " AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
+                " OR command = 'provision' AND status = 'failed' AND coalesce(outcome.error, 'null') = 'null')",
+                (host, address),
+            ).fetchone()
+        return utc(row[0]) if row[0] else None
 
     def readings(self, days: float, spans: int) -> dict[tuple[str, str], dict[str, list[Reading]]]:
         """By (name, address) of the host and UUID of the GPU how warm it was and what it drew of late; see readings.since."""
@@ -191,7 +193,7 @@ class History:
             )
             head["run"] = head.pop("id")
             head["error"] = json.loads(head["error"] or "null")
-            head["started"], head["ended"] = (_time(head[key]).isoformat() for key in ("started", "ended"))
+            head["started"], head["ended"] = (utc(head[key]).isoformat() for key in ("started", "ended"))
             ids = self._database.execute(
                 "SELECT host.id, name FROM outcome JOIN host ON host.id = host WHERE run = ? ORDER BY name, address",
                 (run,),
@@ -240,31 +242,7 @@ class History:
                 known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
                 todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
                 raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
-            return sorted(
-                [*self._facts_since(one[0], since.timestamp()), *self._made_since(one[0], since.timestamp())],
-                key=lambda change: change.at,
-            )
-
-    def _facts_since(self, host: int, since: float) -> Iterator[Changed]:
-        rows = self._database.execute(
-            "SELECT now.name, was.value, now.value, now.first_seen, now.run FROM fact AS now JOIN fact AS was ON was.id ="
-            " (SELECT max(id) FROM fact WHERE host = now.host AND name = now.name AND id < now.id)"
-            " WHERE now.host = ? AND now.first_seen >= ? ORDER BY now.id",
-            (host, since),
-        )
-        for name, was, now, at, run in rows:
-            for path, before, after in compared(json.loads(was), json.loads(now)):
-                joined = path if path.startswith("[") or not path else f".{path}"
-                yield Changed(_time(at), "fact", name + joined, before, after, run)
-
-    def _made_since(self, host: int, since: float) -> Iterator[Changed]:
-        rows = self._database.execute(
-            "SELECT ended, subject, before, after, run FROM change JOIN run ON run.id = run"
-            " WHERE host = ? AND ended >= ? AND done ORDER BY ended, position",
-            (host, since),
-        )
-        for at, subject, before, after, run in rows:
-            yield Changed(_time(at), "change", subject, before, after, run)
+            return changes.since(self._database, one[0], since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)
@@ -286,7 +264,3 @@ class History:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
-
-
-def _time(epoch: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)

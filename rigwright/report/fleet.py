@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from rigwright import figures
 from rigwright.checks import Finding
 from rigwright.choices import counted_ids
 from rigwright.hostreport import BAD, HostReport
+from rigwright.patterns import folded
 from rigwright.report.words import as_is
 
 SHOWN = 8
@@ -27,6 +29,9 @@ _KINDS = {
 }
 
 
+_OF_THE_PAST = ("fleet.past", "fleet.gpus")
+
+
 def check(console: Console, reports: Sequence[HostReport]) -> None:
     """Every host with what it is, or how much differs and what; a line that counts the hosts."""
     wide = max((len(report.host.name) for report in reports), default=0)
@@ -35,6 +40,10 @@ def check(console: Console, reports: Sequence[HostReport]) -> None:
     states = Counter(_state(report) for report in reports)
     words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
     console.print(f"\n[bold]{figures.count(len(reports), 'host')}[/]: {', '.join(words)}")
+    other = [one.host.name for one in reports if any(found.check in _OF_THE_PAST for found in one.findings)]
+    if other:
+        hosts = as_is(shlex.quote(folded(other).replace(", ", ",")))
+        console.print(f"what is right as it is becomes the past by: invoke verify --host {hosts}", soft_wrap=True)
 
 
 _STATES = {

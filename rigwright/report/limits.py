@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rigwright import catalogue
-from rigwright.facts import gpu, pci
+from rigwright.facts import Fact, gpu, pci
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
 from rigwright.hostrun import HostRun
 from rigwright.operations.limits import wanted_of
@@ -13,13 +13,18 @@ from rigwright.playbook import Bound
 from rigwright.typed import BusId
 from rigwright.wanted import GpuLimits, Limits
 
+FACTS: tuple[Fact[Any], ...] = (pci.gpus, gpu.gpus, gpu.locked)
+
 
 def rows(run: HostRun, bound: Bound) -> list[dict[str, Any]]:
-    """One row per GPU, with one entry per limit. Raises HostError when no GPU can be read."""
+    """One row per GPU, with one entry per limit; one round trip at most. Raises HostError when no GPU can be read."""
     limits = next((step.parameters["limits"] for step in bound.steps if "limits" in step.parameters), Limits())
     slots: dict[BusId, str] = next(
         (step.parameters["slots"] for step in bound.steps if step.parameters.get("slots")), {}
     )
+    missing = [fact for fact in FACTS if fact not in run.store.known]
+    if missing:
+        run.read(missing)
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in run.value(pci.gpus)}
     locks = run.value(gpu.locked)
     return [

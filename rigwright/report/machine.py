@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rigwright import catalogue, fleet
 from rigwright.catalogue import Rig
-from rigwright.errors import HostError, RigwrightError
+from rigwright.crew import Work, despite_errors
 from rigwright.facts import Fact, card, driver, topology
 from rigwright.facts import os as system
 from rigwright.facts.card import Card
 from rigwright.facts.topology import NvLink, Place
-from rigwright.fleet import Work
 from rigwright.hostrun import HostRun
 from rigwright.playbook import Bound
 from rigwright.report.document import plain
@@ -32,11 +30,8 @@ FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), card.cards, topology.places, to
 
 def describe(work: Sequence[Work]) -> None:
     """Every report has what is known of its machine; so have those of hosts that failed, as far as they still answer."""
-    fleet.run_hosts(work, _look)
-    for one in work:
-        if isinstance(one.report.error, HostError):
-            with contextlib.suppress(RigwrightError):
-                _look(one)
+    with despite_errors(work):
+        fleet.run_hosts(work, _look)
 
 
 def _look(one: Work) -> None:

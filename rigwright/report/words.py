@@ -15,7 +15,7 @@ SOURCES = {
     "catalogue": "by the catalogue",
     "host": "by the host itself",
     "peers": "by its peers",
-    "past": "by its last run",
+    "past": "by its past",
 }
 """By the source of a finding."""
 

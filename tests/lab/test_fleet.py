@@ -86,7 +86,7 @@ def test_machines_that_are_alike(given: dict[str, str]) -> None:
 
 
 def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dict[str, Named]) -> None:
-    """A card of t-two is another one, t-three has another power limit and a play's folder closed; then nothing is new."""
+    """A card of t-two is another one, t-three has another power limit and a play's folder closed; told again as long as it is so."""
     board = power.the("t-two").hw / "board.conf"
     old = servers["t-two"].does("nvidia-smi --query-gpu=uuid --format=csv,noheader").split()[0]
     new = "GPU-0badcafe" + old[12:]
@@ -102,12 +102,13 @@ def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dic
     assert sorted(told["t-two"]) == [("fleet.gpus", f"{at} {new[:12]}"), ("fleet.gpus", f"{at} {old[:12]}")]
     assert {check for check, _ in told["t-three"]} == {"plan", "fleet.past", "fleet.peers"}
     text = invoke(
-        "fleet.check", "--inventory", given["inventory"], "--playbook", given["playbook"], "--since", "2020-01-01",
-        RIGWRIGHT_HISTORY=given["history"],
+        "fleet.check", "--inventory", given["inventory"], "--playbook", given["playbook"], RIGWRIGHT_HISTORY=given["history"]
     )  # fmt: skip
     assert text.returncode == 3
     assert "DRIFT  t-three" in text.stdout
+    assert "DRIFT  t-two" in text.stdout, "it is told until somebody proves the machine"
     assert "away   t-away" in text.stdout
+    assert "invoke verify --host t-three,t-two" in text.stdout
     assert "4 hosts" in text.stdout
 
 

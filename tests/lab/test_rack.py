@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lab import commands, fault, hwstate, power
+from tests.chromium import Chromium
 from tests.lab.conftest import Ssh
 from tests.lab.rw import document, inventory, invoke
 
@@ -43,7 +44,7 @@ def told(found: dict[str, Any]) -> dict[str, list[tuple[str, str, str]]]:
     }
 
 
-def test_who_differs_is_named_and_nobody_else(rack: list[str], ssh: Ssh, tmp_path: Path) -> None:
+def test_who_differs_is_named_and_nobody_else(rack: list[str], ssh: Ssh, chromium: Chromium, tmp_path: Path) -> None:
     where = inventory(tmp_path / "rack", **dict.fromkeys(rack, WANTED))
     words = ("--inventory", where, "--host", "all")
     done = document("provision", *words, "--yes", "--reboots", "8", deadline=LONG_S)
@@ -77,3 +78,13 @@ def test_who_differs_is_named_and_nobody_else(rack: list[str], ssh: Ssh, tmp_pat
     text = invoke("fleet.check", *words, deadline=LONG_S, COLUMNS="80")
     print(text.stdout)
     assert text.returncode == 3
+    assert {line.split()[1] for line in text.stdout.splitlines() if line.startswith("DRIFT")} == set(named), "still"
+
+    page, picture = tmp_path / "rack.html", tmp_path / "rack.png"
+    assert invoke("fleet.report", *words, "--html", str(page), deadline=LONG_S).returncode == 3
+    assert chromium.hard_to_read(page, 1440, "light") == []
+    attention = chromium.value("document.querySelector('#attention').textContent")
+    assert all(name in attention for name in (*named, AWAY))
+    assert not [name for name in rack if name not in (*named, AWAY) and name in attention]
+    chromium.picture(picture)
+    print(f"looked at: {page}, {picture}")
