@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from rigwright import catalogue
 from rigwright.compatibility import card_of, flavour_of, needs_fabric_manager
@@ -16,6 +17,7 @@ from rigwright.facts.os import OsRelease
 from rigwright.families import (
     BESIDE,
     BLOCK,
+    KERNELS,
     UNBRANCHED,
     branch_of,
     families,
@@ -119,7 +121,7 @@ def pinned(facts: Facts, driver: Driver) -> Resolution | None:
 
 def moves_it(move: Move, found: Resolution) -> bool:
     """Whether a step of an upgrade would move what a pin is to keep: the driver, another one, CUDA, or a held kernel."""
-    if found.kernel and re.match(r"linux-(image|headers|modules|generic|virtual|lowlatency)", move.name):
+    if found.kernel and any(fnmatchcase(move.name, glob) for glob in KERNELS):
         return True
     if move.name in found.closure or re.match(r"cuda-(?!keyring|.*config-common)", move.name):
         return True

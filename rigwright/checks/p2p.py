@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, of_symptom
-from rigwright.checks.pairs import FAR, blamed, copied, grouped, sent
+from rigwright.checks.pairs import FAR, MORE_SHM, blamed, copied, grouped, sent
 from rigwright.facts import Facts, p2p, pci
 from rigwright.facts.p2p import Document
 from rigwright.peering import Machine, machine, on_the_box, per_link, place_of
@@ -41,41 +41,37 @@ def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Find
                 *_why_not(error.what),
             )
         return
-    wrong = False
-    for gpu in document.gpus:
-        if gpu.own and gpu.own.ok is False:
-            wrong, what = True, f"its own memory: {gpu.own.outcome}, {gpu.own.error}"
-            fix = "sudo dmesg | grep -e NVRM -e Xid; reboot; when it comes back, power off and reseat it"
-            yield Finding("p2p.ran", place_of(gpu, slots), "fail", what, "right data", "the GPU or its seat", fix)
-        elif gpu.cuda_device is None:
-            wrong = True
-            fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'; then a reboot"
-            yield Finding(
-                "p2p.ran",
-                place_of(gpu, slots),
-                "fail",
-                "CUDA does not see it",
-                "a device",
-                "lost, or in a bad state",
-                fix,
-            )
-    lost = [error for error in document.errors if error.where.startswith("GPU ") and not wrong]
-    for error in lost:
-        fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'; then a reboot"
-        yield Finding("p2p.ran", error.where, "fail", error.what, "a GPU that works to the end", "", fix)
+    ill = list(_ill(document, slots))
+    yield from ill
     shm = document.shared_memory
     if shm and not shm.enough:
-        seen = f"{shm.free_mib} of {shm.size_mib} MiB free"
-        fix = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
-        yield Finding(
-            "p2p.ran", "/dev/shm", "warn", seen, "room for NCCL", "NCCL fails where it goes through it", fix, "host"
-        )
-    if not (wrong or lost or document.left_behind):
+        seen, cause = f"{shm.free_mib} of {shm.size_mib} MiB free", "NCCL fails where it goes through it"
+        yield Finding("p2p.ran", "/dev/shm", "warn", seen, "room for NCCL", cause, MORE_SHM, "host")
+    if not (ill or document.left_behind):
         versions = document.versions
         size = "quick" if document.quick else "whole"
         seen = f"{len(document.gpus)} GPUs, {size} test in {document.seconds or 0:.0f} s; CUDA {versions.cuda_runtime}, NCCL {versions.nccl}"
         verdict: Verdict = "pass" if document.gpus else "unknown"
         yield Finding("p2p.ran", "peer-to-peer test", verdict, seen)
+
+
+def _ill(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding]:
+    """GPUs whose own memory is wrong or that CUDA does not see; where there is none, what went wrong with a GPU later."""
+    look = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'; then a reboot"
+    wrong = False
+    for gpu in document.gpus:
+        at = place_of(gpu, slots)
+        if gpu.own and gpu.own.ok is False:
+            wrong, what = True, f"its own memory: {gpu.own.outcome}, {gpu.own.error}"
+            fix = "sudo dmesg | grep -e NVRM -e Xid; reboot; when it comes back, power off and reseat it"
+            yield Finding("p2p.ran", at, "fail", what, "right data", "the GPU or its seat", fix)
+        elif gpu.cuda_device is None:
+            wrong = True
+            seen, cause = "CUDA does not see it", "lost, or in a bad state"
+            yield Finding("p2p.ran", at, "fail", seen, "a device", cause, look)
+    for error in document.errors:
+        if error.where.startswith("GPU ") and not wrong:
+            yield Finding("p2p.ran", error.where, "fail", error.what, "a GPU that works to the end", "", look)
 
 
 def _why_not(what: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ FAR_THROUGH_HOST = 0.5
 FAR_QUICK = 0.4
 """With 4 MiB a fast pair spends much of its time on latency: 2 us of the 11 that an H100 needs."""
 FAST_GB_S = 100.0
+MORE_SHM = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,7 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
         known = next(iter(catalogue.symptoms_in(found.error or "")), None)
         if known and known.kind == "p2p":
             return _symptom(known.key, "fail", "NCCL refuses", "a message")
-        fix = (
-            "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)"
-            if shm
-            else "invoke explain 'ITS TEXT'"
-        )
+        fix = MORE_SHM if shm else "invoke explain 'ITS TEXT'"
         return Judged("fail", f"NCCL fails: {found.error}", "a message", "", fix)
     if not found.ok:
         return Judged("unknown", f"not run: {found.error}", "", "", AGAIN)

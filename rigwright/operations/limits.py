@@ -242,13 +242,11 @@ def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
         if state.enabled != "enabled":
             enable = (command("systemctl", "enable", name),)
             yield Change("change", name, state.enabled or "not there", "enabled at boot", enable)
-    if not can_succeed:
-        pass
-    elif now.active != "active":
+    if can_succeed and now.active != "active":
         again = (command("systemctl", "reset-failed", UNIT),) if now.active == "failed" else ()
         start = command("systemctl", "start", UNIT, timeout_s=450)
         yield Change("run", UNIT, now.active, "has set the limits of this boot", (*again, start))
-    elif stale:
+    elif can_succeed and stale:
         restart = command("systemctl", "restart", UNIT, timeout_s=450)
         yield Change("run", UNIT, "from older files", "run again", (restart,))
     current = facts(units.running(TIMER, (f"/etc/systemd/system/{TIMER}",))).current
