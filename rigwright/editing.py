@@ -58,16 +58,17 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
 def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool = True) -> None:
     """The file has this content, whole or not at all; a link leads where it led, mode and owner stay. Raises OSError.
 
-    A new file is `private` to its owner, or as the umask has it. `lasting`: it is on the disk, and not only soon.
+    A new file is as the umask has it. One that is `private` is only its owner's, and takes the place of a link: root may be
+    writing in somebody's folder. `lasting`: it is on the disk, and not only soon.
     """
-    target = Path(os.path.realpath(path))
+    target = path if private else Path(os.path.realpath(path))
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:200]}.", delete=False) as fresh:
         try:
             fresh.write(content)
             fresh.flush()
             if lasting:
                 os.fsync(fresh.fileno())
-            if target.exists():
+            if target.exists() and not target.is_symlink():
                 was = target.stat()
                 os.fchmod(fresh.fileno(), was.st_mode & 0o7777)
                 with contextlib.suppress(PermissionError):

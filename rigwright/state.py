@@ -31,7 +31,7 @@ def give(*paths: Path) -> None:
     """They belong to who called sudo. Raises OSError."""
     if owner := _caller():
         for one in paths:
-            os.chown(one, owner.pw_uid, owner.pw_gid)
+            os.chown(one, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
 
 
 def made(folder: Path) -> list[Path]:
@@ -44,6 +44,6 @@ def made(folder: Path) -> list[Path]:
 
 def write(path: Path, text: str, *, lasting: bool) -> None:
     """The file has this text, whole or not at all, and only its owner can read it; `lasting` as in `editing.replace`. Raises OSError."""
-    fresh = [*made(path.parent), *([] if path.exists() else [path])]
+    fresh = [*made(path.parent), *([path] if path.is_symlink() or not path.exists() else [])]
     editing.replace(path, text.encode("utf-8"), private=True, lasting=lasting)
     give(*fresh)

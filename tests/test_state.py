@@ -36,7 +36,7 @@ def anna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
     monkeypatch.setenv("HOME", "/root")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(pwd, "getpwnam", lambda _name: SimpleNamespace(pw_dir=str(tmp_path), pw_uid=1000, pw_gid=1000))
-    monkeypatch.setattr(os, "chown", lambda path, uid, _gid: given.update({Path(path): uid}))
+    monkeypatch.setattr(os, "chown", lambda path, uid, _gid, **_: given.update({Path(path): uid}))
     return given
 
 
@@ -84,6 +84,17 @@ def test_a_disk_that_is_full_leaves_nothing_half(
         leave()
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == was
+
+
+def test_a_link_in_the_callers_folder_leads_root_nowhere(tmp_path: Path, anna: dict[Path, int]) -> None:
+    other = tmp_path / "other"
+    other.write_text("not hers")
+    path = state.place("hosts", "a%2Fb.json")
+    state.made(path.parent)
+    path.symlink_to(other)
+    assert _remembered() == path
+    assert (other.read_text(), path.is_symlink(), path.stat().st_mode & 0o777) == ("not hers", False, 0o600)
+    assert set(anna) == {path}
 
 
 # Files that the user names
