@@ -24,7 +24,7 @@ exit "${code:-1}"
 ended by SIGPIPE, one that goes on for $3 seconds by TERM, then KILL."""
 
 
-def run(cmd: str, host: str, inventory: str, sudo: bool, timeout_s: str, json: str) -> int:
+def run(cmd: str, host: str, inventory: str, sudo: bool, timeout_s: str, json: str, executor: str = "") -> int:
     """Prints every host's answer, equal ones once; returns the exit code, 1 where the command failed, 3 where a host is away."""
 
     def check() -> None:
@@ -43,7 +43,7 @@ def run(cmd: str, host: str, inventory: str, sudo: bool, timeout_s: str, json: s
         answers = {one.report.host.name: one.report.ran for one in work if one.report.ran is not None}
         report.show(text.console, answers, limit_s)
 
-    said = Said("fleet.run", host or "all", inventory=inventory, json=json, as_user=not sudo)
+    said = Said("fleet.run", host or "all", inventory=inventory, json=json, as_user=not sudo, executor=executor)
     return commands.run(said, act=act, before=check)
 
 

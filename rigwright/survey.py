@@ -40,11 +40,11 @@ HEALTH = "health."
 """Checks of the playbook that say how the GPUs are now: heat, what slows them, their memory, Xids."""
 
 
-def check(host: str, playbook: str, inventory: str, since: str, tags: str, json: str) -> int:
+def check(said: Said) -> int:
     """Prints a line for each host and what differs on it; returns the exit code, 2 for drift, 3 where one did not answer."""
 
     def act(work: list[fleet.Work], text: Any, _said: Said) -> None:
-        begin = moment(since) if since else None
+        begin = moment(said.since) if said.since else None
         fleet.run_hosts(work, _look)
         answered = [one for one in work if one.report.error is None]
         compare(answered, begin, text)
@@ -52,8 +52,7 @@ def check(host: str, playbook: str, inventory: str, since: str, tags: str, json:
 
         report.check(text.console, [one.report for one in work])
 
-    said = Said("fleet.check", host or "all", playbook, inventory, tags=tags, json=json)
-    return commands.run(said, act=act, before=lambda: since and moment(since))
+    return commands.run(said, act=act, before=lambda: said.since and moment(said.since))
 
 
 def _look(one: fleet.Work) -> None:

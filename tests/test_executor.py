@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rigwright import commands, workers
+from rigwright import commands, oneoff, overview, survey, workers
 from rigwright.facts import gpu, pci
 from rigwright.shell import Command, Result
 from rigwright.showing import Said
@@ -22,7 +22,7 @@ from tests.fake_fleet import Answering, Fleet
 
 T = TypeVar("T")
 ADDRESS = "tcp://scheduler:8786"
-UUID = "GPU-5a1c0000-0001-4000-8000-0000000000a0"
+UUID = "GPU-5a1c00%s-0001-4000-8000-0000000000a0"
 PLAY = """- name: Limits
   hosts: all
   tasks:
@@ -72,7 +72,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
 
     def answer(name: str, cmd: Command) -> Result:
         watts = 200 if name in made.made else 300
-        row = f"0, {UUID}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
+        row = f"0, {UUID % name[-2:]}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
         said: dict[Command, str] = {
             gpu.gpus.command: row,
             pci.gpus.command: "0000:06:00.0 0x030200 1db1 nvidia\n",
@@ -103,7 +103,7 @@ def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[st
     code, hosts = run(gpus, "facts")
     out = capsys.readouterr().out
     assert (code, asked_by) == (0, {"elsewhere"})
-    assert out.count(f"uuid='{UUID}'") == 3
+    assert [f"uuid='{UUID % number}'" in out for number in ("01", "02", "03")] == [True] * 3
     assert [host["facts"]["pci.gpus"][0]["device_id"] for host in hosts.values()] == ["1db1"] * 3
 
 
@@ -141,3 +141,30 @@ def test_a_machine_that_failed_is_described_by_a_worker_too(gpus: Fleet, asked_b
     assert (code, asked_by) == (1, {"elsewhere"})
     assert hosts["gpu03"]["machine"] is not None
     assert "the power limit cannot be set" in hosts["gpu03"]["error"]["found"]
+
+
+def test_a_fleet_is_compared(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    gpus.made = ["gpu01", "gpu02"]
+    said = Said("fleet.check", "gpu", gpus.playbook, gpus.inventory, executor=ADDRESS)
+    assert (survey.check(said), asked_by) == (2, {"elsewhere"})
+    out = capsys.readouterr().out
+    assert "DRIFT  gpu03  1 from its playbook" in out
+    assert "playbook  Limits in force: 0000:06:00.0 GPU-5a1c0003 power limit: 300 W, not 200 W" in out
+    assert "3 hosts: 2 as usual, 1 drifting" in out
+
+
+def test_a_fleet_is_reported_on(gpus: Fleet, asked_by: set[str]) -> None:
+    gpus.made = ["gpu01", "gpu02"]
+    file = gpus.folder / "out.json"
+    said = Said("fleet.report", "gpu", gpus.playbook, gpus.inventory, json=str(file), executor=ADDRESS)
+    assert (overview.report(said), asked_by) == (2, {"elsewhere"})
+    hosts = json.loads(file.read_text())["hosts"]
+    assert [(host["status"], host["fleet"]["groups"]) for host in hosts.values()] == [
+        ("ok", ["all", "gpu"]), ("ok", ["all", "gpu"]), ("failed", ["all", "gpu"]),
+    ]  # fmt: skip
+    assert [host["machine"]["unknown"] != {} for host in hosts.values()] == [True] * 3
+
+
+def test_one_command_on_all(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert (oneoff.run("true", "gpu", gpus.inventory, False, "20", "", ADDRESS), asked_by) == (0, {"elsewhere"})
+    assert "3 of 3 hosts: exit 0" in capsys.readouterr().out

@@ -15,18 +15,27 @@ from rigwright.cli.command import command
         "since": "compare with the past until then: 7d, 12h, a date (default: when it was last as it should be)",
         "tags": words.HELP["tags"],
         "json": words.HELP["json"],
+        **words.EXECUTOR,
     },
 )
 def check(
-    host: str = "", playbook: str = "", inventory: str = "", since: str = "", tags: str = "", json: str = ""
+    host: str = "",
+    playbook: str = "",
+    inventory: str = "",
+    since: str = "",
+    tags: str = "",
+    json: str = "",
+    executor: str = "",
 ) -> int:
     """Compare hosts with their playbook, their own past and their peers, and follow every GPU. Changes nothing.
 
     GPUs that are too hot, slowed down, or whose memory or log has errors are named too. Exit 2 when something differs, 3 when a host does not answer; the others are compared all the same.
     """
     from rigwright import survey
+    from rigwright.showing import Said
 
-    return survey.check(host, playbook, inventory, since, tags, json)
+    said = Said("fleet.check", host or "all", playbook, inventory, since=since, tags=tags, json=json, executor=executor)
+    return survey.check(said)
 
 
 @command(
@@ -38,6 +47,7 @@ def check(
         "sudo": "as root (default: as the user that logs in)",
         "timeout_s": "seconds until it is ended (default: 60)",
         "json": words.HELP["json"],
+        **words.EXECUTOR,
     },
 )
 def run(
@@ -47,6 +57,7 @@ def run(
     sudo: bool = False,
     timeout_s: str = "60",
     json: str = "",
+    executor: str = "",
 ) -> int:
     """Run one command on many hosts at once, and show what they answer; equal answers are shown once.
 
@@ -54,7 +65,7 @@ def run(
     """
     from rigwright import oneoff
 
-    return oneoff.run(cmd, host, inventory, sudo, timeout_s, json)
+    return oneoff.run(cmd, host, inventory, sudo, timeout_s, json, executor)
 
 
 @command(
@@ -68,6 +79,7 @@ def run(
         "json": words.HELP["json"],
         "prometheus": "write metrics to FILE.prom, for node_exporter's textfile collector",
         "reload": "a browser that shows the page reads it again every so many seconds, such as 300",
+        **words.EXECUTOR,
     },
 )
 def report(
@@ -79,6 +91,7 @@ def report(
     json: str = "",
     prometheus: str = "",
     reload: str = "",
+    executor: str = "",
 ) -> int:
     """Write a fleet's page, to leave open on a screen; JSON, metrics. Changes nothing.
 
@@ -100,6 +113,6 @@ def report(
 
     said = Said(
         overview.COMMAND, host or "all", playbook, inventory, since=since, json=json, html=html, prometheus=prometheus,
-        reload=reload,
+        reload=reload, executor=executor,
     )  # fmt: skip
     return overview.report(said)
