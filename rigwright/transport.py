@@ -6,7 +6,6 @@ deadline that closes the socket: a login that hangs while a host resets cannot h
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
 import subprocess
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from rigwright import batch
+from rigwright import batch, exchange
 from rigwright.errors import HostError, Interrupted, Unreachable
 from rigwright.hosts import Host
 from rigwright.shell import Command, Result, Secret
@@ -145,7 +144,7 @@ class Ssh:
                 self._sudo_with_password(channel, nonce, deadline)
             else:
                 session.ask_for(channel, "sh" if plain else "sudo -n sh")
-            answer, errors = _converse(channel, script, nonce, deadline, self.host)
+            answer, errors = exchange.converse(channel, script, nonce, deadline, self.host)
         if batch.finished(answer, nonce):
             return answer
         if answer.startswith(batch.NO_ROOM.encode()):
@@ -186,11 +185,13 @@ class Ssh:
             self._sudo = Secret(self._ask(self.host.name))
         marker = f"rigwright-{nonce}-password"
         channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
-        _, errors = _until(channel, marker.encode(), deadline, errors=True)
+        _, errors = exchange.until(channel, marker.encode(), deadline, errors=True)
         if marker.encode() not in errors:
             raise HostError(self.host.name, f"sudo refused: {_last(errors)}", "that this user may use sudo", _ALLOW)
         channel.sendall(self._sudo.reveal().encode() + b"\n")
-        ready, errors = _until(channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode())
+        ready, errors = exchange.until(
+            channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode()
+        )
         if f"{nonce} ready".encode() not in ready:
             said = errors.replace(marker.encode(), b"")
             if b"sudoers" in said or b"not allowed" in said:
@@ -204,50 +205,6 @@ class Ssh:
 def _last(errors: bytes) -> str:
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else ""
-
-
-def _until(
-    channel: Channel, mark: bytes, deadline: float, *, errors: bool, give_up: bytes = b"\0\0"
-) -> tuple[bytes, bytes]:
-    """What a channel says on stdout and stderr until a mark comes on one, or on stderr one that ends the waiting."""
-    out, err = b"", b""
-    while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
-        moved = False
-        while channel.recv_ready():
-            out, moved = out + channel.recv(65536), True
-        while channel.recv_stderr_ready():
-            err, moved = err + channel.recv_stderr(65536), True
-        if not moved and (channel.exit_status_ready() or channel.closed):
-            break
-        if not moved:
-            time.sleep(0.005)
-    return out, err
-
-
-def _converse(channel: Channel, script: bytes, nonce: str, deadline: float, host: Host) -> tuple[bytes, bytes]:
-    """Sends a script and reads until its last frame, the end of the channel, or the deadline (Unreachable)."""
-    with contextlib.suppress(OSError):  # the far end may have ended already; its stderr, read below, says why
-        channel.sendall(script)
-    answer, errors = bytearray(), b""
-    try:
-        while not batch.finished(bytes(answer[-64:]), nonce):
-            channel.settimeout(max(0.1, deadline - time.monotonic()))
-            data = channel.recv(262144)
-            if not data:
-                break
-            answer += data
-        while channel.recv_stderr_ready() or (
-            not answer and not channel.exit_status_ready() and time.monotonic() < deadline
-        ):
-            errors += channel.recv_stderr(65536) if channel.recv_stderr_ready() else b""
-            time.sleep(0.002)
-        while channel.recv_stderr_ready():
-            errors += channel.recv_stderr(65536)
-    except (TimeoutError, OSError, EOFError) as error:
-        raise Unreachable(
-            host.name, f"the connection was lost ({error or 'no answer in time'})", "", "run the same command again"
-        ) from None
-    return bytes(answer), errors
 
 
 class Local:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -452,6 +452,24 @@ def test_a_host_that_never_speaks_ends_within_the_deadline(greeting: bytes) -> N
     assert "no login within 1.5 s" in caught.value.found
     assert caught.value.wanted
     assert "hosts.yml:3" in caught.value.todo
+
+
+def test_a_host_that_says_a_byte_a_second_ends_within_the_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            line, _ = server.accept()
+            with line, suppress(OSError):
+                for byte in b"SSH-2.0-OpenSSH_9.6\r\n" * 9:
+                    line.sendall(bytes([byte]))
+                    time.sleep(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        started = time.monotonic()
+        port = server.getsockname()[1]
+        with pytest.raises(Unreachable, match="no login within 2 s"):
+            VERIFIED(Host("one", (), {"ansible_host": "127.0.0.1", "ansible_port": port}, "x"), 2, lambda _: None)
+        assert time.monotonic() - started < 5
 
 
 def _connected(port: int) -> None:

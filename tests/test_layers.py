@@ -11,7 +11,7 @@ LAYERS = {
     "shell": 1, "yamlfile": 1, "patterns": 1, "versions": 1, "asking": 1, "editing": 1, "figures": 1,
     "typed": 2, "preferences": 2, "templates": 2, "batch": 2, "hostkeys": 2, "state": 2,
     "wanted": 3, "positions": 3, "hosts": 3, "facts": 3, "change": 3, "history": 3, "rollout": 3,
-    "catalogue": 4, "inventory": 4, "ssh": 4, "events": 4, "remembered": 4,
+    "catalogue": 4, "inventory": 4, "ssh": 4, "exchange": 4, "events": 4, "remembered": 4,
     "compatibility": 5, "transport": 5, "families": 5,
     "choices": 6, "draft": 6, "limitable": 6, "recorded": 6, "offers": 6,
     "peering": 6, "wheels": 12,

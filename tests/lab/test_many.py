@@ -73,6 +73,24 @@ def test_one_command_on_all(hosts: dict[str, str]) -> None:
     assert "rigwright.0" not in left.stdout
 
 
+def test_a_host_that_floods_is_named_and_the_others_are_complete(hosts: dict[str, str], ssh: Ssh) -> None:
+    flood = "printf '#!/bin/sh\\nexec yes flood\\n'"
+    ssh(
+        "t-many2",
+        f"sudo sh -c 'mv /usr/bin/sudo /usr/bin/sudo.real; {flood.replace(chr(39), chr(34))} >/usr/bin/sudo; chmod 755 /usr/bin/sudo'",
+    )
+    try:
+        found = document("fleet.check", "--playbook", play(hosts, "room"), **hosts)
+    finally:
+        ssh("t-many2", "sudo.real mv /usr/bin/sudo.real /usr/bin/sudo")
+    said = {name: (host["error"] or {"found": ""})["found"] for name, host in found["hosts"].items()}
+    assert found["exit_code"] == 1
+    assert said["t-many1"] == said["t-many3"] == ""
+    assert said["t-many2"] == "it says more than 32 MiB, and comes to no end"
+    assert "refused" in said["t-away"]
+    assert all(found["hosts"][name]["kept"]["os.running_kernel"] for name in ("t-many1", "t-many3"))
+
+
 def test_a_rollout_stops_and_goes_on(hosts: dict[str, str], ssh: Ssh) -> None:
     words = ["--playbook", play(hosts, "room"), "--yes"]
     ssh("t-many2", "echo in the way | sudo tee /srv/room")

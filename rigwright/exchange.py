@@ -1,0 +1,71 @@
+"""What goes over one channel of a connection: a script, and an answer that is bounded in time and in size."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from rigwright import batch
+from rigwright.errors import HostError, Unreachable
+from rigwright.hosts import Host
+
+if TYPE_CHECKING:
+    from paramiko import Channel
+
+MOST_BYTES = 32 << 20
+"""Of one answer: eight commands that say as much as one may. A host that says more is broken, and must not fill the memory."""
+
+
+def until(
+    channel: Channel, mark: bytes, deadline: float, *, errors: bool, give_up: bytes = b"\0\0"
+) -> tuple[bytes, bytes]:
+    """What a channel says on stdout and stderr until a mark comes on one, or on stderr one that ends the waiting."""
+    out, err = b"", b""
+    while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
+        moved = False
+        if len(out) + len(err) > MOST_BYTES:
+            break
+        while channel.recv_ready():
+            out, moved = out + channel.recv(65536), True
+        while channel.recv_stderr_ready():
+            err, moved = err + channel.recv_stderr(65536), True
+        if not moved and (channel.exit_status_ready() or channel.closed):
+            break
+        if not moved:
+            time.sleep(0.005)
+    return out, err
+
+
+def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host: Host) -> tuple[bytes, bytes]:
+    """Sends a script and reads until its last frame, the end of the channel, or the deadline (Unreachable).
+
+    Raises HostError for an answer that is too long to be one.
+    """
+    with contextlib.suppress(OSError):  # the far end may have ended already; its stderr, read below, says why
+        channel.sendall(script)
+    answer, errors = bytearray(), b""
+    try:
+        while not batch.finished(bytes(answer[-64:]), nonce):
+            channel.settimeout(max(0.1, deadline - time.monotonic()))
+            data = channel.recv(262144)
+            if not data:
+                break
+            answer += data
+            if len(answer) > MOST_BYTES:
+                found = f"it says more than {MOST_BYTES >> 20} MiB, and comes to no end"
+                raise HostError(
+                    host.name, found, "an answer", f"ssh {host.address} sudo -n true, and look at what it prints"
+                )
+        while channel.recv_stderr_ready() or (
+            not answer and not channel.exit_status_ready() and time.monotonic() < deadline
+        ):
+            errors += channel.recv_stderr(65536) if channel.recv_stderr_ready() else b""
+            time.sleep(0.002)
+        while channel.recv_stderr_ready():
+            errors += channel.recv_stderr(65536)
+    except (TimeoutError, OSError, EOFError) as error:
+        raise Unreachable(
+            host.name, f"the connection was lost ({error or 'no answer in time'})", "", "run the same command again"
+        ) from None
+    return bytes(answer), errors
