@@ -17,13 +17,13 @@ from rigwright.yamlfile import did_you_mean
 
 NO_MATCH = "matches no host"
 
-_ALIASES = {
-    "ansible_host": "ansible_ssh_host",
-    "ansible_port": "ansible_ssh_port",
-    "ansible_user": "ansible_ssh_user",
-    "ansible_ssh_private_key_file": "ansible_private_key_file",
+_NAMES = {
+    "ansible_host": ("ansible_ssh_host", "ansible_host"),
+    "ansible_port": ("ansible_ssh_port", "ansible_port"),
+    "ansible_user": ("ansible_ssh_user", "ansible_user"),
+    "ansible_ssh_private_key_file": ("ansible_ssh_private_key_file", "ansible_private_key_file"),
 }
-"""The other names that Ansible has for a variable; the first counts where both are given."""
+"""The names that Ansible has for a variable; of those that are given the first counts, as in Ansible's ssh connection plugin."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,15 @@ class Host:
 
     def origin(self, variable: str) -> str:
         """Where a variable was given its value (FILE:LINE)."""
-        return self.origins.get(self._called(variable), self.where)
+        return self.origins.get(self.called(variable), self.where)
 
     def connection(self, variable: str) -> Any:
         """What is said of the connection, by the variable's name or the other one that Ansible has for it; None for nothing."""
-        return self.variables.get(self._called(variable))
+        return self.variables.get(self.called(variable))
 
-    def _called(self, variable: str) -> str:
+    def called(self, variable: str) -> str:
         """By which of its names a variable was given."""
-        other = _ALIASES.get(variable, variable)
-        return other if variable not in self.variables and other in self.variables else variable
+        return next((name for name in _NAMES.get(variable, ()) if name in self.variables), variable)
 
     @property
     def address(self) -> str:
@@ -199,5 +198,7 @@ def _ready(host: Host) -> Host:
         )
     port = host.connection("ansible_port")
     if port is not None and not 0 < (number(port) or 0) < 65536:
-        raise InputError(host.origin("ansible_port"), f"ansible_port is {port!r}", "a number from 1 to 65535")
+        raise InputError(
+            host.origin("ansible_port"), f"{host.called('ansible_port')} is {port!r}", "a number from 1 to 65535"
+        )
     return host

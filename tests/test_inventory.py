@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-from rigwright import commands
+from rigwright import commands, hosts
 from rigwright.errors import InputError, UsageError
 from rigwright.inventory import Inventory, read
 from rigwright.report import inventory as report
@@ -457,6 +458,18 @@ def test_the_other_names_of_connection_variables(tmp_path: Path) -> None:
     assert host.login == "u@192.0.2.9"
 
 
+def test_of_two_names_the_one_counts_that_counts_in_ansible(tmp_path: Path) -> None:
+    """ansible-core's plugins take the last of the names that their documentation lists."""
+    plugins = Path(str(importlib.util.find_spec("ansible").submodule_search_locations[0])) / "plugins"  # type: ignore[union-attr,index]
+    said = (plugins / "connection" / "ssh.py").read_text(encoding="utf-8")
+    for names in hosts._NAMES.values():
+        assert said.index(f"name: {names[0]}\n") > said.index(f"name: {names[1]}\n")
+        (host,) = read(
+            written(tmp_path, hosts=f"gpu: {{hosts: {{x: {{{names[0]}: 1, {names[1]}: 2}}}}}}\n")
+        ).hosts.values()
+        assert str(host.connection(next(key for key, value in hosts._NAMES.items() if value == names))) == "1"
+
+
 def test_a_host_is_found_by_the_other_names_too(tmp_path: Path) -> None:
     given = "{ansible_ssh_host: 192.0.2.9, ansible_ssh_user: u}"
     path = written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")
@@ -467,7 +480,7 @@ def test_a_wrong_port_by_its_other_name_is_named_where_it_stands(tmp_path: Path)
     text = "gpu:\n  vars:\n    ansible_ssh_port: 99999\n  hosts:\n    x:\n"
     with pytest.raises(InputError) as caught:
         read(written(tmp_path, hosts=text)).select("x")
-    assert (caught.value.where, caught.value.found) == (f"{tmp_path}/hosts.yml:3", "ansible_port is 99999")
+    assert (caught.value.where, caught.value.found) == (f"{tmp_path}/hosts.yml:3", "ansible_ssh_port is 99999")
 
 
 def test_a_subscript_past_the_end(fleet: Inventory) -> None:
