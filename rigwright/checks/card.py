@@ -9,6 +9,7 @@ from rigwright import catalogue
 from rigwright.checks import Finding, Verdict
 from rigwright.facts import Facts, card
 from rigwright.facts.card import Card
+from rigwright.figures import count
 from rigwright.positions import called
 from rigwright.typed import BusId
 
@@ -35,9 +36,9 @@ def _memory(at: str, one: Card) -> Finding:
     waits = bool(one.retirement_pending or one.remap_pending)
     counted = one.ecc_ever.uncorrected
     said = [
-        *([_count(counted, "uncorrected error")] if counted else []),
-        *([_count(retired, "retired page")] if retired else []),
-        *([_count(rows, "remapped row")] if rows else []),
+        *([count(counted, "uncorrected error")] if counted else []),
+        *([count(retired, "retired page")] if retired else []),
+        *([count(rows, "remapped row")] if rows else []),
         *(["one waits to be taken out of use"] if waits else []),
         *(["no spare rows are left"] if one.remap_failed else []),
     ]
@@ -51,9 +52,6 @@ def _memory(at: str, one: Card) -> Finding:
     fix = "sudo reboot, then ask again: the count must not grow within a day of load" if not over else "return it"
     return Finding("card.memory_worn", at, verdict, ", ".join(said), "none in its life", "worn or damaged memory", fix)
 
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
@@ -87,8 +85,8 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
             ("memory MiB", one.memory_mib, [other.memory_mib for other in same]),
             ("power limit at most, W", one.power_max_w, [other.power_max_w for other in same]),
         ):
-            usual, count = Counter(values).most_common(1)[0]
-            if seen != usual and count > 1:
+            usual, number = Counter(values).most_common(1)[0]
+            if seen != usual and number > 1:
                 fix = "ask the seller; nvidia-smi -q shows all of it"
                 yield Finding("card.alike", at, "warn", f"{what} {seen}", f"{what} {usual}", "", fix, "peers")
         for what, seen, all_of_them in (

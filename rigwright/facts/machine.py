@@ -90,7 +90,7 @@ machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True), _ma
 
 @dataclass(frozen=True)
 class Past:
-    """What the controller remembers of a host: its memory, processors and GPUs, and how warm each GPU was under load.
+    """What is remembered of a host: its memory, processors and GPUs, and how warm each GPU was under load.
 
     `gpus`: BUS_ID DEVICE_ID of each. `loaded_c`: by UUID, the temperature of a sample under load.
     """
