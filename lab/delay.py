@@ -3,7 +3,8 @@
     python -m lab.delay RTT_MS ADDRESS:PORT ...      prints one local port per line and address, and serves until stdin ends
 
 What the client sends and what the host answers each arrive half a round trip later. The host hears of a connection one
-and a half round trips after it was asked for, as it would where the handshake itself has to travel.
+and a half round trips after it was asked for, as it would where the handshake itself has to travel; with it comes what the
+client sent before the handshake would have been through, which it would have sent then.
 """
 
 from __future__ import annotations
@@ -14,42 +15,45 @@ import os
 import sys
 from functools import partial
 
+Queue = asyncio.Queue[tuple[float, bytes]]
+"""What was read, and when it is due at the other end (the loop's time); nothing at the end."""
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, late_s: float) -> None:
-    """What is read is written `late_s` later, in order; the end too."""
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
-    async def read() -> None:
-        data = b"first"
-        while data:
-            try:
-                data = await reader.read(65536)
-            except OSError:
-                data = b""
-            queue.put_nowait((loop.time() + late_s, data))
+async def _read(reader: asyncio.StreamReader, queue: Queue, late_s: float) -> None:
+    """What is read is due `late_s` later; the end too."""
+    data = b"first"
+    while data:
+        try:
+            data = await reader.read(65536)
+        except OSError:
+            data = b""
+        queue.put_nowait((asyncio.get_running_loop().time() + late_s, data))
 
-    reading = asyncio.create_task(read())
+
+async def _write(queue: Queue, writer: asyncio.StreamWriter) -> None:
+    """Everything is written when it is due, or at once when it was."""
     with contextlib.suppress(OSError):
         while True:
             due, data = await queue.get()
-            await asyncio.sleep(due - loop.time())
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
             if not data:
                 writer.write_eof()
                 break
             writer.write(data)
             await writer.drain()
-    await reading
 
 
 async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to: str, rtt_s: float) -> None:
     address, _, port = to.rpartition(":")
+    there, here = Queue(), Queue()
+    reading = asyncio.create_task(_read(reader, there, rtt_s / 2))
     await asyncio.sleep(1.5 * rtt_s)
     with contextlib.suppress(OSError):
         far, back = await asyncio.open_connection(address, int(port))
         with contextlib.suppress(OSError):
-            await asyncio.gather(_carry(reader, back, rtt_s / 2), _carry(far, writer, rtt_s / 2))
+            await asyncio.gather(_write(there, back), _read(far, here, rtt_s / 2), _write(here, writer))
         back.close()
+    reading.cancel()
     writer.close()
 
 

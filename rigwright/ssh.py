@@ -9,17 +9,19 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import paramiko
 from fabric import Config, Connection
-from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from rigwright import hostkeys
 from rigwright.errors import Unreachable
 from rigwright.hosts import Host
+from rigwright.login import Login
+from rigwright.session import Session
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it would say reaches the user as Unreachable
 
@@ -35,67 +37,32 @@ _KEY_KINDS = (
 """The host keys that paramiko can ask for; of them, those that known_hosts has are asked for, as OpenSSH does."""
 
 
-class Session:
-    """An open, verified, authenticated connection."""
+def verified(
+    host: Host,
+    timeout_s: float,
+    opening: Callable[[Callable[[], None]], None],
+    ahead: Callable[[str], str] = lambda _user: "",
+) -> Session:
+    """A session with a host whose key, and every gateway's, is known, its first channel open; within `timeout_s` seconds.
 
-    def __init__(self, host: Host, connection: Any, abort: Any) -> None:
-        self.host = host
-        self.connection = connection
-        self.user: str = connection.user
-        self._abort = abort
-        self._first: list[paramiko.Channel] = []
-
-    def open_first(self, deadline: float) -> None:
-        """The first channel is open; sshd takes longest over that one. Raises Unreachable."""
-        self._first.append(self._open(deadline))
-
-    @contextlib.contextmanager
-    def channel(self, deadline: float) -> Iterator[paramiko.Channel]:
-        """A fresh channel, closed afterwards. Raises Unreachable when none can be opened in time."""
-        channel = self._first.pop() if self._first else self._open(deadline)
-        try:
-            yield channel
-        finally:
-            channel.close()
-
-    def ask_for(self, channel: paramiko.Channel, program: str) -> None:
-        """The far end is asked to run a program, and what is sent next reaches it: one round trip less than
-        `exec_command`, which waits for a yes. A no closes the channel."""
-        asked = paramiko.Message()
-        asked.add_byte(cMSG_CHANNEL_REQUEST)
-        asked.add_int(channel.remote_chanid)
-        asked.add_string("exec")
-        asked.add_boolean(True)
-        asked.add_string(program)
-        self.connection.client.get_transport()._send_user_message(asked)
-
-    def _open(self, deadline: float) -> paramiko.Channel:
-        transport = self.connection.client.get_transport()
-        try:
-            if transport is None or not transport.is_active():
-                raise EOFError("the connection is closed")
-            wait_s = max(1.0, min(30.0, deadline - time.monotonic()))
-            channel: paramiko.Channel = transport.open_session(timeout=wait_s)
-            return channel
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise Unreachable(
-                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
-            ) from None
-
-    def close(self) -> None:
-        """The connection and its gateways are closed, without waiting for a far end that does not answer."""
-        with contextlib.suppress(Exception):
-            self.connection.close()
-        self._abort()
-
-
-def verified(host: Host, timeout_s: float, opening: Callable[[Callable[[], None]], None]) -> Session:
-    """A session with a host whose key, and every gateway's, is known; within `timeout_s` seconds.
-
-    `opening` is given what ends the attempt at once, from any thread.
+    `opening` is given what ends the attempt at once, from any thread. `ahead` says which program a user will run first, "" where
+    that is not known; it is asked for with the login where the inventory or ssh_config name the key.
 
     Raises Unreachable: refused, timed out, unknown or changed host key, authentication.
     """
+    try:
+        return _logged_in(host, timeout_s, opening, ahead)
+    except _HungUp:
+        return _logged_in(host, timeout_s, opening, lambda _user: "")
+
+
+class _HungUp(Exception):
+    """The server went away from a login that was ahead of it; step by step it may stay."""
+
+
+def _logged_in(
+    host: Host, timeout_s: float, opening: Callable[[Callable[[], None]], None], ahead: Callable[[str], str]
+) -> Session:
     connection = _connection(host)
     sockets: list[socket.socket] = []
 
@@ -118,19 +85,43 @@ def verified(host: Host, timeout_s: float, opening: Callable[[Callable[[], None]
     where = f"{host.name} ({connection.host}:{connection.port})"
     try:
         _prepare(connection, sockets, timeout_s, str(host.variables.get("ssh_known_hosts", "")))
+        connection.connect_kwargs["transport_factory"] = partial(
+            _login, ahead=ahead(connection.user) if connection.connect_kwargs.get("key_filename") else ""
+        )
         connection.open()
+        session = Session(host, connection, abort)
+        session.open_first(time.monotonic() + timeout_s)
     except BaseException as error:
+        login = connection.client.get_transport()
+        went_ahead = isinstance(login, Login) and login.went_ahead
         abort()
         with contextlib.suppress(Exception):
             connection.close()
+        if went_ahead and isinstance(error, Exception) and not _refused(error) and not timed_out.is_set():
+            raise _HungUp from None
         if not isinstance(error, (paramiko.SSHException, OSError, EOFError, ValueError)):
             raise
         raise _unreachable(host, where, error, timed_out.is_set(), timeout_s, connection) from None
     finally:
         timer.cancel()
-    transport = connection.client.get_transport()
-    transport.set_keepalive(15)
-    return Session(host, connection, abort)
+    connection.client.get_transport().set_keepalive(15)
+    return session
+
+
+def _login(*words: Any, ahead: str, **options: Any) -> Login:
+    made = Login(*words, **options)
+    made.ahead = ahead
+    return made
+
+
+_KEY_KIND = "key, expected"
+"""In paramiko's words about a key that it tries to read as one of another kind, after the login with it was refused."""
+
+
+def _refused(error: Exception) -> bool:
+    """Whether the host said no to the user, and did not just go away."""
+    refused = isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
+    return refused or (isinstance(error, paramiko.SSHException) and _KEY_KIND in str(error))
 
 
 def _unreachable(
@@ -157,9 +148,9 @@ def _unreachable(
     if isinstance(error, paramiko.PasswordRequiredException):
         key = host.connection("ansible_ssh_private_key_file") or "the key"
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
-    if isinstance(error, paramiko.AuthenticationException):
+    if _refused(error):
         user = connection.user if connection is not None else "USER"
-        found = f"the login as {user} was refused ({text})"
+        found = f"the login as {user} was refused ({'no other key' if _KEY_KIND in text else text})"
         return Unreachable(where, found, "an ssh key that the host accepts", f"ssh-copy-id {user}@{host.address}")
     if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
         todo = "is the machine up, and is ansible_port right?"

@@ -22,7 +22,7 @@ from rigwright.shell import Command, Result, Secret
 if TYPE_CHECKING:
     from paramiko import Channel
 
-    from rigwright import ssh
+    from rigwright.session import Session
 
 CONNECT_S = 20.0
 _ALLOW = "as root on the host: usermod -a -G sudo USER, or a line in /etc/sudoers.d"
@@ -80,9 +80,13 @@ class Ssh:
         self.close()
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
-        session = ssh.verified(self.host, timeout_s, self._opening)
-        session.open_first(time.monotonic() + timeout_s)
-        self._session = session
+        self._session = ssh.verified(self.host, timeout_s, self._opening, self._program)
+
+    def _program(self, user: str) -> str:
+        """What takes a script on the host; "" where a password has to come first."""
+        if user == "root" or not self.root:
+            return "sh"
+        return "" if self._sudo_wants_password else "sudo -n sh"
 
     def _opening(self, abort: Callable[[], None]) -> None:
         self._abort = abort
@@ -95,9 +99,9 @@ class Ssh:
         self.close()
 
     def close(self) -> None:
-        from rigwright import ssh
+        from rigwright.session import Session
 
-        if isinstance(self._session, ssh.Session):
+        if isinstance(self._session, Session):
             self._session.close()
         self._session = None
 
@@ -117,12 +121,12 @@ class Ssh:
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
         from paramiko import SSHException
 
-        from rigwright import ssh
+        from rigwright.session import Session
 
-        if not isinstance(self._session, ssh.Session):
+        if not isinstance(self._session, Session):
             self.connect()
         session = self._session
-        assert isinstance(session, ssh.Session)
+        assert isinstance(session, Session)
         deadline = time.monotonic() + limit_s
         stop = threading.Timer(limit_s, session.close)
         stop.daemon = True
@@ -136,14 +140,12 @@ class Ssh:
         finally:
             stop.cancel()
 
-    def _attempt(self, session: ssh.Session, script: bytes, nonce: str, deadline: float) -> bytes:
-        with session.channel(deadline) as channel:
+    def _attempt(self, session: Session, script: bytes, nonce: str, deadline: float) -> bytes:
+        program = self._program(session.user)
+        with session.channel(deadline, program) as channel:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
-            plain = session.user == "root" or not self.root
-            if self._sudo_wants_password and not plain:
+            if not program:
                 self._sudo_with_password(channel, nonce, deadline)
-            else:
-                session.ask_for(channel, "sh" if plain else "sudo -n sh")
             answer, errors = exchange.converse(channel, script, nonce, deadline, self.host)
         if batch.finished(answer, nonce):
             return answer

@@ -53,7 +53,6 @@ def _memory(at: str, one: Card) -> Finding:
     return Finding("card.memory_worn", at, verdict, ", ".join(said), "none in its life", "worn or damaged memory", fix)
 
 
-
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Cards of one model have the same VBIOS, memory and power range, a serial number and a UUID of their own, and are the
     model that their PCI id says, which a flashed card is not."""

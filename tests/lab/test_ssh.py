@@ -105,6 +105,21 @@ def test_a_connection_that_is_lost_in_a_long_step_is_taken_up_again(spare_host: 
     assert "quiet" in ssh(spare_host, "sudo grep quiet /boot/grub/grub.cfg").stdout
 
 
+def test_the_second_of_two_keys_is_the_right_one(plain_host: str, tmp_path: Path) -> None:
+    """sshd forgets the channel that was asked for with the first."""
+    config = tmp_path / ".ssh" / "config"
+    config.parent.mkdir(mode=0o700)
+    wrong = tmp_path / "wrong"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(wrong)], check=True)
+    config.write_text(f"Host *\n  IdentityFile {wrong}\n  IdentityFile {SSH_KEY}\n")
+    address = str(power.the(plain_host).address)
+    inventory = _inventory(
+        tmp_path, box={"ansible_host": address, "ansible_user": "ubuntu", "ssh_known_hosts": str(KNOWN_HOSTS)}
+    )
+    found = document("facts", "--inventory", inventory, HOME=str(tmp_path))
+    assert found["exit_code"] == 0, found["hosts"]["box"]["error"]
+
+
 def test_hosts_side_by_side_and_equal_plans_once(plain_host: str, spare_host: str) -> None:
     done = invoke("plan", "--host", f"{plain_host}:{spare_host}", "--playbook", BENCH)
     assert done.returncode == 2
