@@ -14,6 +14,10 @@ from rigwright.hosts import Host
 from rigwright.login import asked_for
 
 
+AHEAD_S = 5.0
+"""How long a channel that was asked for with the login is waited for, once that is through: their answers come together (assumed)."""
+
+
 class Session:
     """An open, verified, authenticated connection."""
 
@@ -27,7 +31,8 @@ class Session:
     def open_first(self, deadline: float) -> None:
         """The first channel is open; sshd takes longest over that one. Raises Unreachable, and SSHException as Login does."""
         login = self.connection.client.get_transport()
-        self._first = [login.first_channel(max(1.0, deadline - time.monotonic())) or (self._open(deadline), "")]
+        wait_s = max(1.0, min(AHEAD_S, deadline - time.monotonic()))
+        self._first = [login.first_channel(wait_s) or (self._open(deadline), "")]
 
     @contextlib.contextmanager
     def channel(self, deadline: float, program: str) -> Iterator[paramiko.Channel]:
