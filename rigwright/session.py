@@ -13,7 +13,6 @@ from rigwright.errors import Unreachable
 from rigwright.hosts import Host
 from rigwright.login import asked_for
 
-
 AHEAD_S = 5.0
 """How long a channel that was asked for with the login is waited for, once that is through: their answers come together (assumed)."""
 

@@ -25,6 +25,7 @@ class Sshd(paramiko.ServerInterface):
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
+        self.heard = threading.Event()
 
     def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002
         return "publickey"
@@ -37,6 +38,7 @@ class Sshd(paramiko.ServerInterface):
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:  # noqa: ARG002
         self.asked.append(command)
+        self.heard.set()
         return True
 
 
@@ -66,6 +68,7 @@ def test_the_program_is_asked_for_with_the_login() -> None:
         channel, program = found
         assert (program, client.went_ahead) == ("sudo -n sh", True)
         channel.sendall(b"a script, once its window is open")
+        assert sshd.heard.wait(20)
         assert sshd.asked == [b"sudo -n sh"]
         assert client.first_channel(0) is None, "it is handed out once"
 
@@ -109,7 +112,7 @@ def test_a_server_that_hangs_up_on_what_is_ahead_of_it_is_asked_step_by_step(
         session = ssh.verified(Host("one", (), variables), 20, lambda _: None, lambda user: f"sh -c {user}")
         try:
             with session.channel(time.monotonic() + 20, "sh -c u"):
-                pass
+                assert served[-1].heard.wait(20)
         finally:
             session.close()
     assert [sshd.asked for sshd in served] == [[], [b"sh -c u"]]
