@@ -229,7 +229,7 @@ def prove(one: Work, asked: Asked | None, others: Programs | None) -> None:
     if asked is None and others is None:
         from rigwright import verify
 
-        one.run.also = tuple(dict.fromkeys((*one.run.also, *verify.wanted(one.run, one.checks))))
+        one.run.along(verify.wanted(one.run, one.checks))
     look(one)
     if asked is not None:
         from rigwright import p2p

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +98,10 @@ class HostRun:
         finally:
             self._uncut.release()
         return True
+
+    def along(self, facts: Iterable[Fact[Any]]) -> None:
+        """These are read in the next round trip, whatever it is for."""
+        self.also = tuple(dict.fromkeys((*self.also, *facts)))
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """The facts are known, in one round trip; those of `also` with them."""

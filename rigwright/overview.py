@@ -52,7 +52,7 @@ def report(said: Said) -> int:
 def _look(one: fleet.Work) -> None:
     """The report holds the plan, the findings of the checks that only read, and all facts that are compared or shown."""
     also = (*survey.FACTS, *machine.FACTS, *verify.wanted(one.run, one.checks))
-    one.run.also = tuple(dict.fromkeys((*one.run.also, *also)))
+    one.run.along(also)
     fleet.look(one)
     fleet.check_all(one)
     fleet.keep(one)

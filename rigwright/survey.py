@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from rigwright import commands, drift, fleet, verify
@@ -58,7 +58,7 @@ def check(said: Said) -> int:
 def _look(one: fleet.Work) -> None:
     """The report holds the plan, what it wants as findings, what ails its GPUs now, and all facts that are compared."""
     health = [check for check in one.checks if check.check.startswith(HEALTH)]
-    one.run.also = tuple(dict.fromkeys((*one.run.also, *FACTS, *verify.wanted(one.run, health))))
+    one.run.along((*FACTS, *verify.wanted(one.run, health)))
     fleet.look(one)
     ill = verify.findings(one.run, health)
     fleet.keep(one)
@@ -90,9 +90,9 @@ def _remembered(
         for one in work:
             name, address = one.bound.host.name, one.bound.host.address
             before[name] = as_of(past, one, at or past.sound(name, address))
-        known = seen_last(past)
+        known = seen_last(past, besides=before)
     then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}
-    return before, {**{uuid: place for uuid, place in known.items() if place.host not in before}, **then}
+    return before, {**known, **then}
 
 
 def as_of(past: History, one: fleet.Work, at: datetime.datetime | None) -> dict[str, Any]:
@@ -102,12 +102,10 @@ def as_of(past: History, one: fleet.Work, at: datetime.datetime | None) -> dict[
     return {name: found.value for name, found in seen.items() if found is not None}
 
 
-def seen_last(past: History) -> dict[str, Place]:
-    """By UUID where any run saw a GPU last."""
-    seen = past.everywhere("gpu.gpus")
-    return {
-        gpu["uuid"]: Place(host, gpu["bus_id"]) for host, one in seen.items() for gpu in _gpus({"gpu.gpus": one.value})
-    }
+def seen_last(past: History, besides: Container[str] = ()) -> dict[str, Place]:
+    """By UUID where any run saw a GPU last, on another host than those of `besides`."""
+    seen = {host: {"gpu.gpus": one.value} for host, one in past.everywhere("gpu.gpus").items() if host not in besides}
+    return {gpu["uuid"]: Place(host, gpu["bus_id"]) for host, facts in seen.items() for gpu in _gpus(facts)}
 
 
 def _gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
