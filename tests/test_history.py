@@ -156,13 +156,16 @@ def test_when_a_host_was_last_as_it_should_be(history: History) -> None:
         ("provision", "failed", {"error": {"found": "no room"}}),
         ("verify", "ok", {"address": "10.99.1.10"}),
         ("provision", "changed", {}),
+        ("fleet.report", "ok", {}),
     )
     seen = []
     for number, (command, status, more) in enumerate(runs):
-        history.record({**run_of(number, {"os.cpu": str(number)}, status=status, **more), "command": command})
+        code = 130 if command == "fleet.report" else 0  # somebody stopped it
+        said = {"command": command, "exit_code": code}
+        history.record({**run_of(number, {"os.cpu": str(number)}, status=status, **more), **said})
         at = history.sound("servbadge", "192.0.2.10")
         seen.append((at - NOON).total_seconds() // 3600 if at else None)
-    assert seen == [None, 1, 1, 1, 1, 1, 6, 6, 6, 9]
+    assert seen == [None, 1, 1, 1, 1, 1, 6, 6, 6, 9, 9]
     assert history.sound("another", "192.0.2.10") is None
 
 

@@ -164,12 +164,12 @@ class History:
     def sound(self, host: str, address: str) -> datetime.datetime | None:
         """When the newest run ended that left or found a host as it should be (UTC); None where there is none.
 
-        What a provision leaves is somebody's wish, findings or not; plans and facts judge nothing.
+        What a provision leaves is somebody's wish, findings or not; plans and facts judge nothing, nor do runs that were interrupted.
         """
         with schema.named(self.path):
             row = self._database.execute(
                 "SELECT max(ended) FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host WHERE name = ? AND address = ?"
-                " AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
+                " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
                 " OR command = 'provision' AND status = 'failed' AND coalesce(outcome.error, 'null') = 'null')",
                 (host, address),
             ).fetchone()
