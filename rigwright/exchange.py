@@ -17,15 +17,23 @@ MOST_BYTES = 32 << 20
 """Of one answer: eight commands that say as much as one may. A host that says more is broken, and must not fill the memory."""
 
 
+def _flood(host: Host) -> HostError:
+    todo = f"ssh {host.address} sudo -n true, and look at what it prints"
+    return HostError(host.name, f"it says more than {MOST_BYTES >> 20} MiB, and comes to no end", "an answer", todo)
+
+
 def until(
-    channel: Channel, mark: bytes, deadline: float, *, errors: bool, give_up: bytes = b"\0\0"
+    channel: Channel, mark: bytes, deadline: float, host: Host, *, errors: bool, give_up: bytes = b"\0\0"
 ) -> tuple[bytes, bytes]:
-    """What a channel says on stdout and stderr until a mark comes on one, or on stderr one that ends the waiting."""
+    """What a channel says on stdout and stderr until a mark comes on one, or on stderr one that ends the waiting.
+
+    Raises HostError for an answer that is too long to be one.
+    """
     out, err = b"", b""
     while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
         moved = False
         if len(out) + len(err) > MOST_BYTES:
-            break
+            raise _flood(host)
         while channel.recv_ready():
             out, moved = out + channel.recv(65536), True
         while channel.recv_stderr_ready():
@@ -53,10 +61,7 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
                 break
             answer += data
             if len(answer) > MOST_BYTES:
-                found = f"it says more than {MOST_BYTES >> 20} MiB, and comes to no end"
-                raise HostError(
-                    host.name, found, "an answer", f"ssh {host.address} sudo -n true, and look at what it prints"
-                )
+                raise _flood(host)
         while channel.recv_stderr_ready() or (
             not answer and not channel.exit_status_ready() and time.monotonic() < deadline
         ):

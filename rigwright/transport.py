@@ -187,12 +187,12 @@ class Ssh:
             self._sudo = Secret(self._ask(self.host.name))
         marker = f"rigwright-{nonce}-password"
         channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
-        _, errors = exchange.until(channel, marker.encode(), deadline, errors=True)
+        _, errors = exchange.until(channel, marker.encode(), deadline, self.host, errors=True)
         if marker.encode() not in errors:
             raise HostError(self.host.name, f"sudo refused: {_last(errors)}", "that this user may use sudo", _ALLOW)
         channel.sendall(self._sudo.reveal().encode() + b"\n")
         ready, errors = exchange.until(
-            channel, f"{nonce} ready\n".encode(), deadline, errors=False, give_up=marker.encode()
+            channel, f"{nonce} ready\n".encode(), deadline, self.host, errors=False, give_up=marker.encode()
         )
         if f"{nonce} ready".encode() not in ready:
             said = errors.replace(marker.encode(), b"")
