@@ -66,7 +66,10 @@ def _logged_in(
     connection = _connection(host)
     sockets: list[socket.socket] = []
 
+    ended = threading.Event()
+
     def abort() -> None:
+        ended.set()
         for opened in sockets:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
@@ -93,11 +96,11 @@ def _logged_in(
         session.open_first(time.monotonic() + timeout_s)
     except BaseException as error:
         login = connection.client.get_transport()
-        went_ahead = isinstance(login, Login) and login.went_ahead
+        hung_up = isinstance(login, Login) and login.went_ahead and not ended.is_set()
         abort()
         with contextlib.suppress(Exception):
             connection.close()
-        if went_ahead and isinstance(error, Exception) and not _refused(error) and not timed_out.is_set():
+        if hung_up and isinstance(error, Exception) and not _refused(error):
             raise _HungUp from None
         if not isinstance(error, (paramiko.SSHException, OSError, EOFError, ValueError)):
             raise
