@@ -22,11 +22,21 @@ class Login(paramiko.Transport):
     ahead = ""
     went_ahead = False
     """Whether a channel was asked for with the login."""
+    answer: Exception | None = None
+    """Why the last key did not let anybody in. After it paramiko may try to read the same file as a key of another kind, and
+    what it says in the end is only that."""
     _opening: _Opening | None = None
     _behind: paramiko.Message | None = None
 
     def auth_publickey(self, username: str, key: paramiko.PKey, event: threading.Event | None = None) -> list[str]:
-        """As paramiko's."""
+        """As paramiko's; `answer` is what became of it."""
+        try:
+            return self._with_key(username, key, event)
+        except Exception as error:
+            self.answer = error
+            raise
+
+    def _with_key(self, username: str, key: paramiko.PKey, event: threading.Event | None) -> list[str]:
         if event is not None or not self.remote_version.startswith(_IN_ORDER):
             return super().auth_publickey(username, key, event)
         if not self.is_active() or not self.initial_kex_done:

@@ -100,11 +100,14 @@ def _logged_in(
         abort()
         with contextlib.suppress(Exception):
             connection.close()
-        if hung_up and isinstance(error, Exception) and not _refused(error):
-            raise _HungUp from None
-        if not isinstance(error, (paramiko.SSHException, OSError, EOFError, ValueError)):
+        if not isinstance(error, (Unreachable, paramiko.SSHException, OSError, EOFError, ValueError)):
             raise
-        raise _unreachable(host, where, error, timed_out.is_set(), timeout_s, connection) from None
+        said = login.answer if isinstance(login, Login) and login.answer and _KEY_KIND in str(error) else error
+        if hung_up and not _refused(said):
+            raise _HungUp from None
+        if isinstance(error, Unreachable):
+            raise
+        raise _unreachable(host, where, said, timed_out.is_set(), timeout_s, connection) from None
     finally:
         timer.cancel()
     connection.client.get_transport().set_keepalive(15)
@@ -118,13 +121,12 @@ def _login(*words: Any, ahead: str, **options: Any) -> Login:
 
 
 _KEY_KIND = "key, expected"
-"""In paramiko's words about a key that it tries to read as one of another kind, after the login with it was refused."""
+"""In paramiko's words about a key that it tries to read as one of another kind."""
 
 
 def _refused(error: Exception) -> bool:
     """Whether the host said no to the user, and did not just go away."""
-    refused = isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
-    return refused or (isinstance(error, paramiko.SSHException) and _KEY_KIND in str(error))
+    return isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
 
 
 def _unreachable(
@@ -153,7 +155,7 @@ def _unreachable(
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
     if _refused(error):
         user = connection.user if connection is not None else "USER"
-        found = f"the login as {user} was refused ({'no other key' if _KEY_KIND in text else text})"
+        found = f"the login as {user} was refused ({text})"
         return Unreachable(where, found, "an ssh key that the host accepts", f"ssh-copy-id {user}@{host.address}")
     if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
         todo = "is the machine up, and is ansible_port right?"
