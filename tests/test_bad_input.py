@@ -501,3 +501,19 @@ def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None
     assert process.returncode == 130, err
     assert json.loads(out)["exit_code"] == 130
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["provison", "--host", "a"], "do:     invoke --list, then invoke TASK --help; did you mean 'provision'?"),
+        (["fleet.chek"], "did you mean 'fleet.check'?"),
+        (["verify", "servbadge"], "do:     invoke verify --help; a host is named with --host servbadge"),
+        (["explain", "Xid", "79"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
+    ],
+)
+def test_a_command_line_that_invoke_cannot_read(words: list[str], told: str) -> None:
+    done = _invoke(*words)
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -26,6 +26,10 @@ def _told(words: Sequence[str], tasks: Collection[str]) -> None:
     todo = f"invoke {name} --help" if known else "invoke --list, then invoke TASK --help"
     stray = next((word for word in words[1:2] if not word.startswith("-")), "")
     hint = f"; a host is named with --host {stray}" if known and stray else ""
+    if not known and name:
+        from rigwright.yamlfile import did_you_mean
+
+        hint = did_you_mean(name, tasks)
     if name == "explain":
         hint = f"; a text of several words stands in quotes: invoke explain '{' '.join(words[1:])}'"
     print(f"  do:     {todo}{hint}", file=sys.stderr)
