@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""rigwright/onhost/gpu_limits.py on the GPU machine itself, out of a checkout: it brings the checkout's pynvml."""
+"""Runs onhost/gpu_limits.py of this checkout on the GPU machine itself, with the checkout's pynvml."""
 
 import os
 import sys
 
 checkout = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-program = os.path.join(checkout, "rigwright/onhost/gpu_limits.py")
+program = os.path.join(checkout, "onhost/gpu_limits.py")
 python = os.path.join(checkout, ".venv/bin/python")
 if not os.path.exists(python):
     python = sys.executable

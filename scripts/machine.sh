@@ -1,25 +1,25 @@
 # shellcheck shell=sh
-# Sourced by demo and test: what this machine has and lacks, and who the user is. Run from the root of the checkout.
+# Functions for scripts/demo and scripts/test: system packages and the calling user. Source it from the checkout's root.
 
-# What the lab and .venv need of the machine. tests/test_scripts.py compares it with what the lab itself asks for.
+# System packages for the lab and .venv. tests/test_scripts.py compares the list with the lab's own.
 PACKAGES='apt-utils coreutils debootstrap dpkg gcc gnupg iproute2 libc6-dev mount openssh-client
 python3 python3-venv systemd-container util-linux zstd'
 
-# What the tests need beside that: the report page is looked at in a real browser.
-TEST_PACKAGES='chromium'
+# Additional packages for the tests: a browser for the report pages, zsh for its completion script.
+TEST_PACKAGES='chromium zsh'
 
 RECORD=.lab/installed-packages
 
-# Ends the script unless it runs as root. $1: the line to type instead.
+# Exits with an error unless the script runs as root. $1: the command to suggest.
 need_root() {
     [ "$(id -u)" = 0 ] || {
         echo "error $0: simulated hosts need root (mounts, network namespaces)" >&2
-        echo "  do:     $1" >&2
+        echo "  fix:      $1" >&2
         exit 1
     }
 }
 
-# The person who called sudo, or root where root itself calls.
+# Prints the user who called sudo, or root.
 user() {
     case "${SUDO_USER:-}" in
         '' | -* | *[!a-zA-Z0-9._-]*) echo root ;;
@@ -27,7 +27,7 @@ user() {
     esac
 }
 
-# Runs a command as that person, with that person's home.
+# Runs a command as that user, with the user's home directory.
 as_user() {
     if [ "$(user)" = root ]; then
         "$@"
@@ -36,13 +36,13 @@ as_user() {
     fi
 }
 
-# What root made in the checkout belongs to that person; silent, because it may run after the last line of output.
-# Not into .lab: there the lab itself sees to it, and disks of simulated hosts keep their owners.
+# Changes the owner of files that root made in the checkout to that user, without output. Skips .lab, whose owners the
+# lab sets: disks of simulated hosts must keep theirs.
 give_back() {
     [ "$(user)" = root ] || find . -path ./.lab -prune -o -user root -exec chown -h "$(user):" {} + 2>/dev/null || :
 }
 
-# Those of $PACKAGES, and of the words given, that are not installed, on one line.
+# Prints those of $PACKAGES and of the arguments that are not installed, on one line.
 missing_packages() {
     for package in $PACKAGES "$@"; do
         case $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) in
@@ -52,7 +52,7 @@ missing_packages() {
     done
 }
 
-# Installs packages, says what apt says only if it fails, and records which packages were not there before.
+# Installs packages and records the new ones in $RECORD. Shows apt's output only if it fails.
 install_packages() {
     log=$(mktemp)
     before=$(mktemp)
@@ -80,7 +80,7 @@ installed_packages() {
 need_debian() {
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
         echo "error $0: the lab runs on Debian and Ubuntu; this machine has no apt-get" >&2
-        echo "  do:     run it on one of them, or in a virtual machine; scripts/setup and your own servers work from here" >&2
+        echo "  fix:      run it on one of them, or in a virtual machine; scripts/setup and your own servers work from here" >&2
         exit 1
     fi
 }

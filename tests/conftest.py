@@ -1,4 +1,4 @@
-"""What holds for every test: a history of its own, and the network only when it is asked for."""
+"""Fixtures and options for all tests: a separate history; network tests run only on request."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.chromium import Chromium
+from tests.report.chromium import Chromium
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What runs of the tests leave, in processes of their own too, stands in a folder of the tests and not in the user's."""
+    """Puts the history of test runs, also of child processes, into a temporary folder instead of the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RIGWRIGHT_HISTORY", str(tmp_path_factory.mktemp("history") / "history.sqlite"))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -21,16 +21,70 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
-    """A browser, the same for all tests."""
+    """Yields a browser that all tests share."""
     with Chromium() as browser:
         yield browser
 
 
+NOT_QUICK = {
+    "tests/end_to_end/": "boots simulated hosts as root",
+    "tests/lab/": "tests the lab, whose simulators a C compiler builds",
+    "tests/onhost/": "runs the programs for hosts over the lab's simulators",
+    "tests/cli/test_install.py": "builds a wheel and installs it",
+    "tests/checks/test_p2p.py": "tests GPU transfers over the lab's simulators",
+    "tests/engine/test_nccl_programs.py": "runs nccl-tests over the lab's simulators",
+    "tests/driver/test_apt_pin.py": "runs the real apt",
+    "tests/driver/test_debian_archive.py": "runs the real apt",
+    "tests/inventory/test_ansible.py": "starts Ansible for each inventory",
+    "tests/fleet/test_dask_executor.py": "starts a Dask cluster",
+}
+"""Folders and files that --quick leaves out, with the reason. It also leaves out tests in a browser."""
+FIRST = (
+    "tests/end_to_end/test_driver.py",
+    "tests/test_cases.py",
+    "tests/end_to_end/test_bad_input_host.py",
+    "tests/test_properties.py",
+    "tests/end_to_end/test_provision.py",
+    "tests/end_to_end/test_rigs.py",
+    "tests/end_to_end/test_faults.py",
+)
+"""Files that run first, mostly the longest: a long file that starts late would run alone at the end.
+
+The two files without hosts use a processor core while the lab makes its base image.
+"""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds --quick."""
+    parser.addoption("--quick", action="store_true", help="leave out what needs root, the lab, a browser or minutes")
+
+
+def _is_left_out(item: pytest.Item, markexpr: str, quick: bool) -> bool:
+    """Returns whether to deselect a test: `network` and `rack` unless `-m` names them, slow tests with --quick."""
+    if any(item.get_closest_marker(mark) and mark not in markexpr for mark in ("network", "rack")):
+        return True
+    in_browser = "chromium" in getattr(item, "fixturenames", ())
+    return quick and (in_browser or item.nodeid.startswith(tuple(NOT_QUICK)))
+
+
+def _place(item: pytest.Item) -> int:
+    """Returns the position of a test's file in FIRST; all other files come after them, in their order."""
+    file = item.nodeid.partition("::")[0]
+    return FIRST.index(file) if file in FIRST else len(FIRST)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `network` or `rack` are left out unless `-m` names the mark."""
-    asked = config.getoption("markexpr") or ""
-    left_out = [
-        item for item in items for mark in ("network", "rack") if item.get_closest_marker(mark) and mark not in asked
-    ]
+    """Deselects tests that do not run here, and puts the files of FIRST first."""
+    markexpr, quick = config.getoption("markexpr") or "", config.getoption("quick")
+    left_out = [item for item in items if _is_left_out(item, markexpr, quick)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = sorted((item for item in items if item not in set(left_out)), key=_place)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Reports the tests that --quick left out."""
+    if config.getoption("quick"):
+        terminalreporter.section("left out by --quick")
+        for path, reason in NOT_QUICK.items():
+            terminalreporter.line(f"{path:38} {reason}")
+        terminalreporter.line(f"{'tests that use a browser':38} need Chromium")

@@ -1,11 +1,12 @@
 """Runs every case in tests/cases: KIND/NAME/CASE.yml, where NAME is the fact, operation or check under test.
 
-Facts in a case are what the host would print, read by the real parsers: `stdout` (text), `code`, `stderr`; or `file`
-with `content`, `mode`, `owner`, `group`; or `absent: true`.
+Facts in a case are the host's output, and the real parsers read them: `stdout` (text), `code`, `stderr`; or `file`
+with `content`, `mode`, `owner`, `group`; or `absent: true`; or `shipped`, a file of rigwright, with its `mode`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import pkgutil
@@ -16,18 +17,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import pynvml
 import pytest
 import yaml
 
-from rigwright.change import Note
-from rigwright.errors import HostError
+from rigwright.core.change import Note
+from rigwright.core.command import Result
+from rigwright.core.errors import HostError
+from rigwright.engine.parameters import converted
+from rigwright.engine.plugins import known
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, parsed
-from rigwright.playbook import _known
-from rigwright.report.document import plain
-from rigwright.shell import Result
-from rigwright.variables import parameter
-
-CASES = Path(__file__).parent / "cases"
+from rigwright.facts.plain import plain
+from tests.paths import CASES, ROOT
 
 
 def _cases(kind: str) -> list[Any]:
@@ -35,11 +36,14 @@ def _cases(kind: str) -> list[Any]:
 
 
 def _result(given: Any) -> Result:
-    """What the host would have printed."""
+    """Returns the result of the command as the case describes it."""
     if isinstance(given, str):
         return Result(0, given.encode())
     if given.get("absent"):
         return Result(0, b"absent\n")
+    if "shipped" in given:
+        content = (ROOT / given["shipped"] if "/" in given["shipped"] else Path(str(pynvml.__file__))).read_bytes()
+        return file_on_host(content, given["mode"])
     if "file" in given:
         file = {"mode": "644", "owner": "root", "group": "root", "content": "", **given["file"]}
         content = file["content"].encode()
@@ -48,8 +52,15 @@ def _result(given: Any) -> Result:
     return Result(given.get("code", 0), str(given.get("stdout", "")).encode(), str(given.get("stderr", "")).encode())
 
 
+def file_on_host(content: bytes, mode: str) -> Result:
+    """Returns the host's output for a file owned by root: the content, or the digest if the content is long."""
+    head = f"regular file|{mode}|root|root|{len(content)}\n".encode()
+    digest = f"{hashlib.sha256(content).hexdigest()}  -\n".encode()
+    return Result(0, head + (content if len(content) <= 65536 else digest))
+
+
 def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> tuple[list[Any], int]:
-    """What an operation or check yields, and in how many rounds, on a host that answers as the case says."""
+    """Returns the items that an operation or check yields with the case's facts, and the number of rounds."""
     store = FactStore()
     for rounds in range(1, 10):
         try:
@@ -63,13 +74,13 @@ def _ask(function: Any, parameters: dict[str, Any], answers: dict[str, Any]) -> 
 
 def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(function)
-    return {name: parameter(value, hints[name], "case", name) for name, value in given.items()}
+    return {name: converted(value, hints[name], "case", name) for name, value in given.items()}
 
 
 @pytest.mark.parametrize("path", [*_cases("operations"), *_cases("checks")])
 def test_operation_or_check(path: Path) -> None:
     case = yaml.safe_load(path.read_text(encoding="utf-8"))
-    function = _known(path.parent.parent.name)[path.parent.name]
+    function = known(path.parent.parent.name)[path.parent.name]
     parameters = _parameters(function, case.get("parameters") or {})
     answers = case.get("facts") or {}
     if "error" in case or "unavailable" in case:
@@ -94,7 +105,7 @@ def test_operation_or_check(path: Path) -> None:
 
 
 def _writes(found: list[Any], then: dict[str, Any]) -> None:
-    """What a change writes into a file is what the case says that stands there afterwards."""
+    """Asserts that each change writes the content that the case gives for the file after the change."""
     for one in found:
         after = then.get(f"files.file({one.subject})")
         content = after.get("file", {}).get("content") if isinstance(after, dict) else None
@@ -116,7 +127,7 @@ def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:
 
 
 def _facts() -> dict[str, Any]:
-    """Every fact (or function that makes one) of rigwright.facts and rigwright.jobs, as MODULE.NAME."""
+    """Returns every fact, and every function that makes one, of rigwright.facts and rigwright.jobs, as MODULE.NAME."""
     found: dict[str, Any] = {}
     package = importlib.import_module("rigwright.facts")
     for info in pkgutil.iter_modules(package.__path__):
@@ -157,7 +168,7 @@ ODD = (b"", b"ERR!", b"[N/A]", b"[Unknown Error]", b"null", b"[]", b"{}", b"-1",
 
 
 def _damaged(answer: bytes, chance: random.Random) -> bytes:
-    """An answer that was cut, or has another line, another byte, or another word in the place of a number."""
+    """Returns a damaged answer: truncated, with an extra line, another byte, or a word in place of a number."""
     at = chance.randrange(len(answer) + 1)
     lines = answer.split(b"\n")
     numbers = list(re.finditer(rb"[0-9.]+|\"[^\"]*\"", answer)) or [re.search(rb"", answer)]
@@ -187,6 +198,6 @@ def _without_case(kind: str, names: Iterator[str] | list[str]) -> list[str]:
 
 
 def test_everything_has_a_case() -> None:
-    missing = _without_case("facts", list(_facts())) + _without_case("operations", list(_known("operations")))
-    missing += _without_case("checks", list(_known("checks")))
+    missing = _without_case("facts", list(_facts())) + _without_case("operations", list(known("operations")))
+    missing += _without_case("checks", list(known("checks")))
     assert missing == [], "no case in tests/cases for these"

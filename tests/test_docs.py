@@ -1,4 +1,4 @@
-"""What the pages say is so: commands exist, generated pages are current, tables match the code, links lead somewhere."""
+"""Checks the documentation: commands exist, generated pages are current, tables match the code, links have a target."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ import pytest
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
-from rigwright import inventory
 from rigwright.checks import Finding
-from rigwright.fleet import HostReport
-from rigwright.hosts import Host
-from rigwright.report import document, prometheus
-from tests import fleet_documents
-from tests.test_layers import LAYERS
+from rigwright.core.desired import VARIABLES
+from rigwright.engine.host_report import HostReport
+from rigwright.facts.gpu_health import Card, Errors
+from rigwright.fleet import limit_rows
+from rigwright.inventory.model import Host
+from rigwright.report import json_document, prometheus
+from tests.paths import ROOT
+from tests.report import fleet_documents, run_documents
 
-ROOT = Path(__file__).parent.parent
 with pytest.MonkeyPatch.context() as _patch:
-    _patch.setattr(sys, "argv", ["invoke"])  # tasks.py reads the command line, and pytest's is not for it
+    _patch.setattr(sys, "argv", ["invoke"])  # tasks.py reads sys.argv, and pytest's arguments are not meant for it
     tasks = importlib.import_module("tasks")
+PROGRAMS = ("invoke", ".venv/bin/invoke", "rigwright")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def _commands(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The words of every invoke and scripts/ command in a page: in code blocks and between backticks."""
+    """Yields the words of every invoke and scripts/ command of a page, from code blocks and inline code."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         texts = [line[4:]] if line.startswith("    ") else re.findall(r"`([^`]+)`", line)
         for text in texts:
             for part in re.split(r"&&|;|\|", text):
                 words = part.partition(" #")[0].split()
                 words = words[1:] if words[:1] == ["sudo"] else words
-                if words and (words[0] in ("invoke", ".venv/bin/invoke") or words[0].startswith("scripts/")):
+                if words and (words[0] in PROGRAMS or words[0].startswith("scripts/")):
                     yield number, shlex.split(" ".join(words))
 
 
@@ -59,7 +61,7 @@ def test_command_exists(path: Path, words: list[str]) -> None:  # noqa: ARG001
             assert not option.startswith("--") or option in text, f"{words[0]} does not know {option}"
         return
     arguments = words[1:]
-    if not arguments or arguments[0] in ("TASK", "--list"):
+    if not arguments or arguments[0] in ("TASK", "--list", "--print-completion-script"):
         return
     try:
         parsed = Parser(contexts=tasks.ns.to_contexts()).parse_argv([one for one in arguments if one != "--help"])
@@ -91,11 +93,6 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
-def test_layers_table() -> None:
-    rows = re.findall(r"^\| ([\d.]+) \| ([a-z0-9, ]+) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
-    assert {name: float(layer) for layer, names in rows for name in names.split(", ")} == LAYERS
-
-
 def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -109,18 +106,31 @@ def _keys(value: Any) -> Iterator[str]:
 def test_every_json_key_is_described() -> None:
     finding = Finding(**{field.name: "pass" for field in dataclasses.fields(Finding)})  # type: ignore[arg-type]
     report = HostReport(Host("h", (), {}), findings=(finding,), facts={})
-    made = document.document("plan", "r", 0, None, [report])
+    made = json_document.document("plan", "r", 0, None, [report])
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert [key for key in _keys(made) if key != "h" and f'"{key}"' not in text] == []
 
 
+def test_every_key_of_a_machine_and_its_limits_is_described() -> None:
+    """Every key is in backticks in its section; the values of a GPU are described where they are read."""
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    machine = run_documents.healthy()["machine"]
+    gpu_values = {field.name for field in dataclasses.fields(Card)} - {"bus_id", "uuid", "name", "lost", "unread"}
+    keys = {*_keys({**machine, "rig": {**machine["rig"], "scaling": None, "bandwidth_gb_s": None}, "unknown": {}})}
+    keys -= gpu_values | {field.name for field in dataclasses.fields(Errors)}
+    section = text.partition("## `machine`\n")[2].partition("\n## ")[0]
+    assert [key for key in sorted(keys) if f"`{key}`" not in section] == []
+    limits = text.partition("## `gpus` of a host")[2].partition("\n## ")[0]
+    assert [key for key in limit_rows._limit("", "", "", "") if f"`{key}`" not in limits] == []
+
+
 def test_every_key_of_a_fleets_report_is_described() -> None:
-    """In backticks, within the paragraph on `fleet`; and every metric in its table, with what its HELP says."""
+    """Every key is in backticks within the section on `fleet`; every metric is in the table with its HELP text."""
     made = fleet_documents.a_fleet(40)
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    paragraph = next(part for part in text.split("\n\n") if part.startswith("`fleet` of"))
+    section = text.partition("## `fleet`\n")[2].partition("\n## ")[0]
     fleets = [{**host["fleet"], "readings": {}} for host in made["hosts"].values()]
-    assert sorted({key for one in fleets for key in _keys(one) if f"`{key}`" not in paragraph}) == []
+    assert sorted({key for one in fleets for key in _keys(one) if f"`{key}`" not in section}) == []
     table = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
     assert [name for name, (_, said) in prometheus.FAMILIES.items() if f"| `{name}` | {said} |" not in table] == []
     assert table.count("| `rigwright_") == len(prometheus.FAMILIES)
@@ -128,10 +138,32 @@ def test_every_key_of_a_fleets_report_is_described() -> None:
 
 def test_every_variable_is_described() -> None:
     text = (ROOT / "docs" / "inventory.md").read_text(encoding="utf-8")
-    used = set(inventory.OUR_VARIABLES)
+    used = set(VARIABLES)
     for path in (ROOT / "rigwright").glob("*.py"):
         used |= set(re.findall(r'"(ansible_\w+)"', path.read_text(encoding="utf-8")))
     assert [name for name in sorted(used) if f"`{name}" not in text] == []
+
+
+def test_the_walk_through_provision_is_true() -> None:
+    """The page has at most 12 steps; each names a function that its file defines. Other paths of its table exist."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    hops = re.findall(r"^\| (\d+) \| `([a-z_/]+\.py)` \| `(\w+)` \| (.*) \|$", text, re.M)
+    assert [int(number) for number, *_ in hops] == list(range(1, len(hops) + 1))
+    assert 8 <= len(hops) <= 12
+    for _, file, function, returns in hops:
+        assert f"def {function}(" in (ROOT / "rigwright" / file).read_text(encoding="utf-8"), f"{file}: {function}"
+        for other in re.findall(r"`([a-z_/]+\.py)`", returns):
+            assert (ROOT / "rigwright" / other).exists(), other
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_files_of_the_project_that_a_page_names_exist(path: Path) -> None:
+    """Paths in the examples are excluded, because the reader creates those files."""
+    added = ("desk-4090", "fan_dead", "swap", "host_count", "sysctl/gpu.conf.j2", "MODEL", "mine.yml")
+    text = path.read_text(encoding="utf-8")
+    named = re.findall(r"(?<![\w/-])((?:rigwright|onhost|lab|templates|playbooks|scripts|tests)/[\w./-]+\.\w+)\b", text)
+    missing = [name for name in named if not (ROOT / name).exists() and not any(word in name for word in added)]
+    assert missing == []
 
 
 def test_every_dependency_has_a_reason() -> None:
@@ -141,7 +173,8 @@ def test_every_dependency_has_a_reason() -> None:
     assert [name for name in declared if f"**{name}**" not in changelog] == []
 
 
-# Split, so that this file does not hold them itself: places of the machine a change was made on, and hosts of mirrors.
+# Words that must not occur in the repository: paths of the development machine, and hosts of package mirrors.
+# The words are split so that this file does not contain them.
 FORBIDDEN = ["/wo" + "rk/", "../sha" + "red", "deb.deb" + "ian.org", "archive.ubu" + "ntu.com", "py" + "pi.org"]
 SKIPPED = {".git", ".venv", ".lab", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "__pycache__"}
 

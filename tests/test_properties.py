@@ -1,5 +1,6 @@
-"""What holds whatever the input is: quoting, facts of hostile names, GRUB menus, ranges, pins; and operations whose
-files are too long, or whose facts are too alike, for a case.
+"""Properties that hold for every input: quoting, facts with unusual names, GRUB menus, ranges, pins.
+
+Also tests of operations that tests/cases cannot express: the files are too long, or two facts have the same name.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rigwright import inventory, patterns, shell
-from rigwright.change import Change
-from rigwright.errors import HostError, InputError, UsageError
-from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, archive, files, kernel, parsed
+from rigwright import inventory
+from rigwright.core import command as core_command
+from rigwright.core import host_ranges
+from rigwright.core.change import Change
+from rigwright.core.command import Command, Result, Secret, command, script
+from rigwright.core.desired import Clocks, CudaSource, Driver, Limits
+from rigwright.core.errors import HostError, InputError, UsageError
+from rigwright.core.host_templates import SHIPPED
+from rigwright.core.numbers import numbers
+from rigwright.core.yaml_source import loads
+from rigwright.driver.apt_pin import pin_path, pin_text
+from rigwright.driver.resolve import PIN, pinned, resolved, upstream
+from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, apt_archive, files, kernel, parsed
+from rigwright.facts import grub as grub_facts
 from rigwright.facts.grub import default_entry
-from rigwright.operations import apt, driver, file, grub, limits
-from rigwright.preferences import pin_path, pin_text
-from rigwright.report.document import plain
-from rigwright.resolution import PIN, pinned, resolved, upstream
-from rigwright.shell import Command, Result, Secret, command, script
-from rigwright.versions import numbers
-from rigwright.wanted import Clocks, CudaSource, Driver, Limits
-from rigwright.yamlfile import loads
+from rigwright.facts.plain import plain
+from rigwright.operations import apt, driver, file, limits
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 MY_GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -47,7 +52,7 @@ hostile = words | st.sampled_from(
 
 
 def run(cmd: Command) -> Result:
-    """The command's answer, run here."""
+    """Runs the command on this machine and returns its result."""
     done = subprocess.run(cmd.argv, input=cmd.stdin, capture_output=True, timeout=60, check=False)
     return Result(done.returncode, done.stdout, done.stderr)
 
@@ -59,7 +64,7 @@ def run(cmd: Command) -> Result:
 @given(st.lists(hostile, max_size=6))
 def test_a_real_shell_reads_the_words_again(argv: list[str]) -> None:
     show = ("sh", "-c", 'for word; do printf "%s\\0" "$word"; done', "sh", *argv)
-    text = shell.quote(show)
+    text = core_command.quote(show)
     done = subprocess.run(["sh", "-c", text], capture_output=True, timeout=20, check=True)
     assert done.stdout == b"".join(word.encode() + b"\0" for word in argv)
     assert shlex.split(str(Command(show))) == list(show)
@@ -68,7 +73,7 @@ def test_a_real_shell_reads_the_words_again(argv: list[str]) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=500), hostile)
 def test_stdin_and_words_survive_a_shell(stdin: bytes, word: str) -> None:
-    text = shell.with_stdin(script('cat; printf %s "$1"', word, stdin=stdin))
+    text = core_command.with_stdin(script('cat; printf %s "$1"', word, stdin=stdin))
     done = subprocess.run(["sh"], input=f"{text}\n".encode(), capture_output=True, timeout=20, check=True)
     assert done.stdout == stdin + word.encode()
 
@@ -96,7 +101,7 @@ def _fact_makers() -> list[Any]:
 
 
 def _made(function: Callable[..., Fact[Any]], word: str) -> Fact[Any]:
-    """The fact, with the word wherever it takes a text."""
+    """Makes the fact with `word` as the value of every text argument."""
     hints = get_type_hints(function)
     given_words: list[Any] = []
     for name, parameter in inspect.signature(function).parameters.items():
@@ -121,7 +126,7 @@ def test_no_argument_of_a_fact_is_read_by_a_shell(function: Callable[..., Fact[A
 
 @pytest.mark.parametrize("function", _fact_makers())
 def test_no_argument_of_a_fact_is_read_as_an_option(function: Callable[..., Fact[Any]]) -> None:
-    """What begins with a dash comes after `--` (a script has it in `$1`, and quotes it there)."""
+    """An argument that begins with a dash comes after `--`; a script receives it as `$1` and quotes it there."""
     argv = _made(function, HOSTILE).command.argv
     if argv[:2] == ("sh", "-c"):
         text = re.sub(r"'[^']*'", "", argv[2])
@@ -132,7 +137,7 @@ def test_no_argument_of_a_fact_is_read_as_an_option(function: Callable[..., Fact
 
 @pytest.mark.parametrize("function", _fact_makers())
 def test_another_argument_is_another_fact(function: Callable[..., Fact[Any]]) -> None:
-    """Facts are equal when name and command are: two that ask different things must not share an answer or a name."""
+    """Facts are equal if name and command are: facts with different arguments must not share a result or name."""
     one, other, again = _made(function, "a"), _made(function, "b"), _made(function, "a")
     assert one == again
     assert one != other
@@ -169,7 +174,7 @@ def test_a_long_file_is_known_by_its_digest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("age", "newer"), [(-5, False), (5, True), (None, True)])
 def test_newer_by_the_host_s_own_files(tmp_path: Path, age: int | None, newer: bool) -> None:
-    """`age`: how much later the first was written; None: the second is not there."""
+    """`age`: seconds by which the first file is newer than the second; None: the second file does not exist."""
     first, second = tmp_path / "in 'i'trd", tmp_path / "-conf"
     first.write_text("x")
     os.utime(first, (1000 + (age or 0), 1000 + (age or 0)))
@@ -180,11 +185,11 @@ def test_newer_by_the_host_s_own_files(tmp_path: Path, age: int | None, newer: b
     assert parsed(fact, run(fact.command)) is newer
 
 
-# --- files and directories, made here
+# --- files and directories, made on this machine
 
 
 def _applied(function: Callable[..., Any], **parameters: Any) -> tuple[list[Change], list[Change]]:
-    """What an operation wants on this machine, and what it wants after its commands ran here."""
+    """Applies an operation on this machine; returns its changes before and after its commands have run."""
     found = []
     for _ in range(2):
         store = FactStore()
@@ -217,7 +222,7 @@ def test_a_file_is_written_as_wanted(
 
 
 def test_a_directory_below_one_with_a_group(tmp_path: Path) -> None:
-    """A directory made below one with the setgid bit inherits it, and a chmod of four digits does not take it off."""
+    """A directory in a parent with the setgid bit inherits the bit, and a chmod with four digits does not remove it."""
     parent = tmp_path / "shared"
     parent.mkdir()
     parent.chmod(0o2775)
@@ -235,7 +240,7 @@ def test_a_file_where_a_link_stands(tmp_path: Path) -> None:
 
 
 def test_a_file_where_a_directory_stands(tmp_path: Path) -> None:
-    """Refused before anything is written; `mv` would put the file into the directory."""
+    """The operation fails before it writes anything; `mv` would move the file into the directory."""
     (tmp_path / "there").mkdir()
     with pytest.raises(HostError, match="directory"):
         _applied(file.present, path=str(tmp_path / "there"), content="new\n", owner=ME, group=MY_GROUP)
@@ -247,7 +252,7 @@ def test_a_file_where_a_directory_stands(tmp_path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One entry of a generated menu, or a submenu with its entries."""
+    """An entry of a generated menu, or a submenu with its entries."""
 
     title: str
     identifier: str
@@ -290,7 +295,7 @@ function gfxmode {
 
 
 def drawn(item: Item, indent: str = "") -> str:
-    """An entry as update-grub writes it."""
+    """Returns an entry in the format that update-grub writes."""
     title = item.title.replace("'", "'\\''")
     identifier = f" $menuentry_id_option '{item.identifier}'" if item.identifier else ""
     if item.children:
@@ -305,7 +310,7 @@ def drawn(item: Item, indent: str = "") -> str:
 
 
 def _named(menu: list[Item] | tuple[Item, ...], by: str, position: int) -> tuple[str, Item]:
-    """How a default names an entry by number, title or id, and which one GRUB takes for it."""
+    """Returns a value of GRUB's default (number, title or id of an entry), and the entry that GRUB selects."""
     item = menu[position % len(menu)]
     if by == "number" or (by == "id" and not item.identifier):
         return str(menu.index(item)), item
@@ -347,7 +352,7 @@ def test_a_default_that_names_nothing_takes_the_first(menu: list[Item], default:
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.sampled_from("menutry 'submenu{}\n\t$linux/boot\"0>"), max_size=200))
 def test_a_menu_that_is_no_menu_is_a_value_error(text: str) -> None:
-    """Which the reader of facts turns into Unreadable."""
+    """The reader of facts converts the ValueError to Unreadable."""
     try:
         default_entry(text, {})
     except ValueError:
@@ -360,16 +365,16 @@ parameters = st.from_regex(r"(console|iommu|quiet)(=[a-z0-9,]{1,3})?", fullmatch
 @settings(max_examples=150)
 @given(st.lists(parameters, max_size=4), st.lists(parameters, max_size=5))
 def test_words_appended_to_a_command_line_are_in_force(wanted: list[str], line: list[str]) -> None:
-    """What the drop-in does: whatever stands before, the words at the end win; also two with the same name."""
-    assert grub.missing(wanted, " ".join([*line, *wanted])) == []
-    assert set(wanted) - set(line) <= set(grub.missing(wanted, " ".join(line)))
+    """The appended words override any words before them, also when two words have the same name."""
+    assert grub_facts.missing(wanted, " ".join([*line, *wanted])) == []
+    assert set(wanted) - set(line) <= set(grub_facts.missing(wanted, " ".join(line)))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.from_regex(r"[A-Za-z0-9_.:,/=+@%-]{1,12}", fullmatch=True), max_size=4))
 def test_the_drop_in_appends(wanted: list[str]) -> None:
-    """A shell that reads it has what others set, and the words."""
-    text = f'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\n{grub.drop_in(wanted)}printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"\n'
+    """A shell that reads the drop-in file gets the values of other files followed by the words."""
+    text = f'GRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\n{SHIPPED.render("grub/cmdline.cfg.j2", {"kernel_cmdline": wanted})}printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"\n'
     assert run(command("sh", "-c", text)).text.split() == ["quiet", "splash", *wanted]
 
 
@@ -456,14 +461,14 @@ def test_a_pin_of_another_version_is_none(pin: str, wanted: str) -> None:
     assert pinned(_with_pin(text), Driver(wanted.split(".")[0], wanted)) is None
 
 
-# --- the driver from two sources (the facts of both have one name, so a case cannot tell them apart)
+# --- the driver from two sources (the facts of both have the same name, so a case cannot distinguish them)
 
 OWN = "http://archive.example/ubuntu jammy-updates/restricted amd64 Packages"
 NVIDIA = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2204/x86_64"
 
 
 def _offer(source: str, version: str, names: Iterable[str], *, transitional: bool = False) -> str:
-    """What the script of `archive.offered` prints for these packages at one version."""
+    """Returns the output of the script of `apt_archive.offered` for these packages at one version."""
     kind = "(transitional package)" if transitional else "support"
     madison = "".join(f"{name} | {version} | {source}\n" for name in names)
     show = "".join(f"Package: {name}\nVersion: {version}\nDescription: NVIDIA {kind}\n\n" for name in names)
@@ -476,7 +481,7 @@ ONLY_TRANSITIONAL = _offer(OWN, "535.309.01-0ubuntu0.22.04.2", SERVER, transitio
 
 
 class TwoSources:
-    """A host with an answer for the distribution's archive and one for NVIDIA's repository."""
+    """A host with one answer for the distribution's archive and one for NVIDIA's repository."""
 
     def __init__(self, distribution: str, nvidia: str, simulated: str = "rc=0\n", pin: str | None = None) -> None:
         self.distribution, self.nvidia, self.simulated, self.pin = distribution, nvidia, simulated, pin
@@ -484,23 +489,23 @@ class TwoSources:
         self.rounds = 0
 
     def answer(self, fact: Fact[Any]) -> Result:
-        """What the host would print."""
+        """Returns the host's output for a fact."""
         name, remote = fact.name, NVIDIA in fact.command.argv
         self.asked.append(f"{name.partition('(')[0]}{' of NVIDIA' if remote else ''}")
-        if name.startswith("apt.sources_naming"):
+        if name.startswith("dpkg.sources_naming"):
             return Result(0, b"")
         if name in ("pci.gpus", "pci.nvswitches"):
             return Result(0, b"0000:06:00.0 0x030200 1db1\n")
-        if name == "os.release":
+        if name == "system.os_release":
             return Result(0, b"ID=ubuntu\nVERSION_ID=22.04\n")
-        if name.startswith("archive.offered"):
+        if name.startswith("apt_archive.offered"):
             return Result(0, (self.nvidia if remote else self.distribution).encode())
-        if name.startswith("archive.simulated"):
+        if name.startswith("apt_archive.simulated"):
             return Result(0, self.simulated.encode())
         return Result(0, b"absent\n")
 
     def ask(self, function: Callable[..., Any], *args: Any, **parameters: Any) -> Any:
-        """The function's answer, facts read as it asks for them."""
+        """Calls the function, reads the facts that it needs, and returns its result."""
         store = FactStore()
         for self.rounds in range(9):
             try:
@@ -522,7 +527,7 @@ def test_transitional_in_the_distribution_so_from_nvidia() -> None:
     assert (found.version, found.source) == ("535.183.01", "cuda")
     assert found.reason == "the distribution's nvidia-headless-535-server is only transitional"
     assert found.closure == dict.fromkeys((*DESKTOP, "libnvidia-compute-535"), "535.183.01-0ubuntu1")
-    assert "archive.simulated of NVIDIA" in host.asked
+    assert "apt_archive.simulated of NVIDIA" in host.asked
 
 
 def test_not_in_the_distribution_so_from_nvidia() -> None:
@@ -535,7 +540,7 @@ def test_not_in_the_distribution_so_from_nvidia() -> None:
 
 
 def test_only_nvidia_is_asked_when_the_inventory_says_so() -> None:
-    """And the reason is the inventory, not an archive that nobody looked into."""
+    """The stated reason is the inventory, because the distribution's archive is not queried."""
     moves = "".join(f"Inst {name} (535.183.01-0ubuntu1 NVIDIA:cuda [amd64])\n" for name in DESKTOP)
     host = TwoSources(
         _offer(OWN, "535.171.04-0ubuntu1", DESKTOP),
@@ -544,7 +549,7 @@ def test_only_nvidia_is_asked_when_the_inventory_says_so() -> None:
     )
     found = host.ask(resolved, Driver("535", source="cuda"), None)
     assert (found.version, found.source) == ("535.183.01", "cuda")
-    assert "archive.offered" not in host.asked
+    assert "apt_archive.offered" not in host.asked
     assert "distribution's archive does not have it" not in found.reason
 
 
@@ -569,7 +574,7 @@ def test_a_version_that_was_never_a_release_names_its_neighbours() -> None:
     with pytest.raises(HostError) as caught:
         host.ask(resolved, Driver("535", "535.172.04"), None)
     assert caught.value.found == "535.172.04 was never a release"
-    assert caught.value.wanted == "535.171.04 or 535.179; the sources have 535.183.01 (cuda)"
+    assert caught.value.expected == "535.171.04 or 535.179; the sources have 535.183.01 (cuda)"
 
 
 def _names(offer: str) -> str:
@@ -577,7 +582,7 @@ def _names(offer: str) -> str:
 
 
 def test_half_a_family_is_no_driver() -> None:
-    """The two real packages of the server's family have two versions: together they are no driver."""
+    """The two packages of the server family have different versions, so the family does not count as a driver."""
     halves = _names(_offer(OWN, "535.171.04-0ubuntu1", SERVER[:1])) + _names(
         _offer(OWN, "535.161.08-0ubuntu1", SERVER[1:])
     )
@@ -587,7 +592,7 @@ def test_half_a_family_is_no_driver() -> None:
 
 
 def test_a_family_of_two_sources_is_no_driver() -> None:
-    """NVIDIA's headless package with the distribution's utilities of another release."""
+    """NVIDIA's headless package and the distribution's utilities have different releases."""
     halves = _names(_offer(f"{NVIDIA}  Packages", "535.183.01-0ubuntu1", DESKTOP[:1])) + _names(
         _offer(OWN, "535.171.04-0ubuntu1", DESKTOP[1:])
     )
@@ -604,7 +609,7 @@ def test_a_branch_that_nobody_has() -> None:
 
 
 def test_what_the_host_itself_adds_of_nvidia_is_not_taken_from_the_mirror() -> None:
-    """With NVIDIA's sources asked, a version that only the distribution has is not `from cuda`."""
+    """When NVIDIA's sources are queried, a version that only the distribution has is not reported as `from cuda`."""
     nvidia = _offer(OWN, "535.171.04-0ubuntu1", DESKTOP)
     host = TwoSources("--key\n--madison\n--show\n", nvidia)
     with pytest.raises(HostError, match="no source has branch 535"):
@@ -628,11 +633,11 @@ def test_nvidia_s_repository_is_added_for_a_driver_from_it() -> None:
 
 
 def test_the_answers_of_two_sources_have_two_names() -> None:
-    """Reports and messages show facts by name."""
-    repository = archive.Repository(NVIDIA, f"{NVIDIA}/key", "")
-    assert archive.offered(("a",)) != archive.offered(("a",), repository)
-    assert archive.offered(("a",)).name != archive.offered(("a",), repository).name
-    assert archive.simulated(("a=1",), "").name != archive.simulated(("a=1",), "", repository).name
+    """Reports and messages identify a fact by its name."""
+    repository = apt_archive.Repository(NVIDIA, f"{NVIDIA}/key", "")
+    assert apt_archive.offered(("a",)) != apt_archive.offered(("a",), repository)
+    assert apt_archive.offered(("a",)).name != apt_archive.offered(("a",), repository).name
+    assert apt_archive.simulated(("a=1",), "").name != apt_archive.simulated(("a=1",), "", repository).name
 
 
 @pytest.mark.parametrize(
@@ -645,7 +650,7 @@ def test_the_answers_of_two_sources_have_two_names() -> None:
     ],
 )
 def test_why_a_repository_cannot_be_read(error: str, why: str) -> None:
-    fact = archive.offered(("a",), archive.Repository(NVIDIA, f"{NVIDIA}/key", "FF"))
+    fact = apt_archive.offered(("a",), apt_archive.Repository(NVIDIA, f"{NVIDIA}/key", "FF"))
     found = parsed(fact, Result(1, b"", error.encode()))
     assert isinstance(found, Unreadable)
     assert str(found) == why
@@ -656,7 +661,7 @@ def test_a_mirror_of_nvidia_s_repository() -> None:
     host = TwoSources(ONLY_TRANSITIONAL, "unused")
     with pytest.raises(HostError):
         host.ask(resolved, Driver("535"), CudaSource(f"{mirror}/", fingerprint="AB" * 20))
-    fact = archive.offered(("a",), archive.Repository(mirror, f"{mirror}/3bf863cc.pub", "AB" * 20))
+    fact = apt_archive.offered(("a",), apt_archive.Repository(mirror, f"{mirror}/3bf863cc.pub", "AB" * 20))
     assert fact.command.argv[4:7] == (mirror, f"{mirror}/3bf863cc.pub", "AB" * 20)
 
 
@@ -664,7 +669,7 @@ def test_a_mirror_of_nvidia_s_repository() -> None:
 
 
 class Unit:
-    """A host with files and gpu-limits.service, as far as `limits.boot` sees and changes it. Its clock ticks with every command."""
+    """A host with the files and units that `limits.boot` reads and changes. Each command advances its clock."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[bytes, str, int]] = {}
@@ -677,7 +682,7 @@ class Unit:
         self.rounds = 0
 
     def answer(self, fact: Fact[Any]) -> Any:
-        """The fact's value."""
+        """Returns the value of the fact."""
         path = fact.name.partition("(")[2][:-1]
         if fact.name.startswith("files.file("):
             if path not in self.files:
@@ -698,7 +703,7 @@ class Unit:
         return parsed(fact, Result(0, (text + "".join(times)).encode()))
 
     def run(self, cmd: Command) -> None:
-        """What the command does to the host."""
+        """Applies the effect of the command to the host."""
         self.clock += 1
         if cmd.argv[:2] == ("sh", "-c"):
             path, mode, owner, group = cmd.argv[4:]
@@ -719,13 +724,13 @@ class Unit:
             self.active[unit], self.started[unit] = "active", self.clock
 
     def works(self) -> bool:
-        """The unit and the timer run and start at boot; the watch waits for the timer, and systemd has read all."""
+        """Returns whether unit and timer are active and enabled, the watch is not started, and systemd is reloaded."""
         units = ("gpu-limits.service", "gpu-limits.timer")
         right = all((self.enabled.get(unit), self.active.get(unit)) == ("enabled", "active") for unit in units)
         return right and "gpu-limits-watch.service" not in self.active and not self.needs_reload
 
     def wants(self, wanted: Limits) -> list[Change]:
-        """What `limits.boot` still wants."""
+        """Returns the changes that `limits.boot` still makes."""
         store = FactStore()
         for self.rounds in range(9):
             try:
@@ -735,7 +740,7 @@ class Unit:
         raise AssertionError("facts that never settle")
 
     def becomes(self, wanted: Limits) -> None:
-        """Whatever `limits.boot` wants is done."""
+        """Applies all changes that `limits.boot` makes."""
         for change in self.wants(wanted):
             for cmd in change.commands:
                 self.run(cmd)
@@ -779,7 +784,7 @@ def test_the_boot_unit_from_nothing() -> None:
 
 
 def test_the_boot_unit_asks_for_everything_at_once() -> None:
-    """All its facts can be named before any is looked at."""
+    """The operation requests all its facts in one round."""
     host = Unit()
     host.wants(WANTED)
     assert host.rounds == 1
@@ -787,7 +792,7 @@ def test_the_boot_unit_asks_for_everything_at_once() -> None:
 
 @pytest.mark.parametrize("after", range(12))
 def test_the_boot_unit_heals_after_a_run_that_died(after: int) -> None:
-    """A controller that dies after any command leaves a host that the next run makes whole."""
+    """If the controller dies after any command, the next run completes the work."""
     host = Unit()
     commands = [cmd for change in host.wants(WANTED) for cmd in change.commands]
     for cmd in commands[:after]:
@@ -798,7 +803,7 @@ def test_the_boot_unit_heals_after_a_run_that_died(after: int) -> None:
 
 
 def test_the_boot_unit_cannot_succeed_without_all_gpus() -> None:
-    """So it is made ready and not started, and a unit that has failed is left so until they are back."""
+    """The unit is installed and not started; a failed unit stays failed until all GPUs are present."""
     host = Unit()
     host.gpus = 3
     host.becomes(WANTED)
@@ -840,11 +845,11 @@ def test_a_range_of_numbers(first: int, more: int, step: int, width: int, around
     low = str(first).zfill(width)
     high = str(first + more).zfill(width)
     text = f"{around}[{low}:{high}:{step}]{around}x"
-    if low[0] == "0" and len(low) > 1 and len(high) != len(low):  # 01 to 100: is it 001 that is meant?
+    if low[0] == "0" and len(low) > 1 and len(high) != len(low):  # in 01 to 100 it is unclear whether 001 is meant
         with pytest.raises(ValueError, match="names no host"):
-            patterns.expand(text)
+            host_ranges.expand(text)
         return
-    names = patterns.expand(text)
+    names = host_ranges.expand(text)
     assert len(names) == len(set(names)) == more // step + 1
     assert names[0] == f"{around}{low}{around}x"
     inner = [name[len(around) : len(name) - len(around) - 1] for name in names]
@@ -855,17 +860,17 @@ def test_a_range_of_numbers(first: int, more: int, step: int, width: int, around
 @given(st.characters(codec="ascii", categories=["Ll"]), st.characters(codec="ascii", categories=["Ll"]))
 def test_a_range_of_letters(one: str, other: str) -> None:
     first, last = sorted([one, other])
-    names = patterns.expand(f"gpu-[{first}:{last}]")
+    names = host_ranges.expand(f"gpu-[{first}:{last}]")
     assert names == [f"gpu-{chr(code)}" for code in range(ord(first), ord(last) + 1)]
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="[]"), max_size=20))
 def test_a_plain_name_is_itself(name: str) -> None:
-    assert patterns.expand(name) == [name]
+    assert host_ranges.expand(name) == [name]
 
 
 def test_two_ranges() -> None:
-    assert patterns.expand("r[1:2]n[a:b]") == ["r1na", "r1nb", "r2na", "r2nb"]
+    assert host_ranges.expand("r[1:2]n[a:b]") == ["r1na", "r1nb", "r2na", "r2nb"]
 
 
 FLEET = inventory.Inventory(
@@ -954,7 +959,7 @@ def test_too_late_is_unreadable_whatever_came(code: int, stdout: bytes) -> None:
 
 @given(st.binary(max_size=200), st.binary(max_size=60), st.sampled_from([0, 1, 2, 9, 15, 127, 255]))
 def test_no_output_breaks_a_reader(stdout: bytes, stderr: bytes, code: int) -> None:
-    """Every fact answers anything with a value, Unavailable or Unreadable; never with another exception."""
+    """Every fact converts any output to a value, Unavailable or Unreadable, and raises no other exception."""
     for fact in _every_fact():
         try:
             parsed(fact, Result(code, stdout, stderr))

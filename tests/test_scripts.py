@@ -1,4 +1,4 @@
-"""scripts/: they parse, explain themselves, refuse clearly, and agree with the lab and pyproject.toml."""
+"""Checks scripts/: valid syntax, help texts, clear error messages, and agreement with the lab and pyproject.toml."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from lab import image, night
+from lab.base.paths import RIGS
+from lab.bench import before_after
+from lab.host import image
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
 ALL = sorted(path for path in SCRIPTS.iterdir() if path.is_file())
 SHELL = [path for path in ALL if path.read_text(encoding="utf-8").startswith(("#!/bin/sh", "# shellcheck shell=sh"))]
@@ -55,7 +57,7 @@ def test_ci_runs_what_the_readme_tells() -> None:
 
 
 def _machine(commands: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Shell commands after machine.sh was read."""
+    """Runs shell commands after sourcing machine.sh."""
     return _run("sh", "-c", f". scripts/machine.sh; {commands}", env={"PATH": os.environ["PATH"], **env})
 
 
@@ -80,7 +82,7 @@ def test_packages_are_those_that_the_lab_wants() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with as much in it as scripts/setup reads before it downloads anything."""
+    """Returns a checkout with the files that scripts/setup reads before its first download."""
     (tmp_path / "scripts").mkdir()
     for name in ("scripts/setup", "pyproject.toml", "requirements.lock", "requirements-test.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -117,7 +119,7 @@ def test_setup_leaves_alone_what_is_no_virtual_environment(checkout: Path) -> No
     (checkout / ".venv" / "mine").touch()
     done = _setup(checkout, _python(checkout, "exit 0"))
     assert done.returncode == 1
-    assert ".venv is there" in done.stderr
+    assert ".venv exists and is not a virtual environment" in done.stderr
     assert (checkout / ".venv" / "mine").exists()
 
 
@@ -140,7 +142,7 @@ def test_locks_have_every_dependency_with_hashes() -> None:
 
 
 def _night(outcome: str, gb_s: float | None, **host: Any) -> dict[str, Any]:
-    """What a run's document says of one host with two GPUs, as far as the demo shows it."""
+    """Returns the part of a run's document that the demo shows, for one host with two GPUs."""
     sent = {"outcome": outcome, "gb_s": gb_s, "transport": "P2P/direct pointer"}
     total = {"outcome": outcome, "busbw_gb_s": gb_s, "without_p2p": {"outcome": "ok", "busbw_gb_s": 11.32}}
     pair, other = {"bytes": sent, "collective": sent}, {"bytes": sent, "collective": {**sent, "transport": None}}
@@ -149,26 +151,26 @@ def _night(outcome: str, gb_s: float | None, **host: Any) -> dict[str, Any]:
 
 
 def test_the_demo_concludes_nothing_it_shows_what_was_measured() -> None:
-    iommu = {"check": "iommu.passes", "seen": "on, identity"}
-    found = night.rows(_night("hang", None, findings=[]), _night("ok", 20.457, findings=[iommu]))
+    iommu = {"check": "iommu.passthrough", "seen": "on, identity"}
+    found = before_after.rows(_night("hang", None, findings=[]), _night("ok", 20.457, findings=[iommu]))
     assert [row[1:] for row in found] == [
         ("5", "5"),
         ("-", "on, identity"),
         ("2 of 2 hang", "2 of 2 right, 20.5 GB/s"),
         ("2 of 2 hang", "2 of 2 right, 20.5 GB/s"),
         ("P2P/direct pointer", "P2P/direct pointer"),
-        ("hang", "right, 20.5 GB/s on the bus"),
-        ("right, 11.3 GB/s on the bus", "right, 11.3 GB/s on the bus"),
+        ("hang", "right, 20.5 GB/s busbw"),
+        ("right, 11.3 GB/s busbw", "right, 11.3 GB/s busbw"),
         ("-", "2 GPUs do 1.73 times one"),
     ]
-    assert max(map(len, night.table(found).splitlines())) <= 80
+    assert max(map(len, before_after.table(found).splitlines())) <= 80
 
 
-def test_the_demo_of_a_night_proves_no_cause() -> None:
+def test_demo_of_rig_3090_claims_no_proof() -> None:
     text = " ".join((SCRIPTS / "demo").read_text(encoding="utf-8").split())
-    assert "no proof that driver 545 was the cause" in text
+    assert "This does not prove that driver 545 was the cause" in text
     assert _run(SCRIPTS / "demo", "rig-3091").returncode == 1
-    assert "servbadge, rig-3090" in _run(SCRIPTS / "demo", "rig-3091").stderr
+    assert "servbadge or rig-3090" in _run(SCRIPTS / "demo", "rig-3091").stderr
     for rig in ("servbadge", "rig-3090"):
         assert f"lab.up --rig {rig}" in text
-        assert (ROOT / "lab" / "rigs" / f"{rig}.yml").exists()
+        assert (RIGS / f"{rig}.yml").exists()

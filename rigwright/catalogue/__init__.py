@@ -1,4 +1,4 @@
-"""The catalogue: what is known of GPUs, driver branches, CUDA, rigs and failures, as data with a source for every number."""
+"""The catalogue: data on GPUs, driver branches, CUDA, rigs, error messages and Xids, with a source for every number."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rigwright.catalogue.drivers import (
     toolkit_source,
     toolkits,
 )
-from rigwright.catalogue.failures import Symptom, Xid, nearest, symptoms, symptoms_in, xid_source, xids, xids_in
 from rigwright.catalogue.gpus import Model, model, model_of, models
 from rigwright.catalogue.gpus import keys as gpu_keys
-from rigwright.catalogue.reading import FOLDER
+from rigwright.catalogue.loader import FOLDER
 from rigwright.catalogue.rigs import Rig, rig, rigs
+from rigwright.catalogue.symptoms import Symptom, Xid, nearest, symptoms, symptoms_in, xid_source, xids, xids_in
 from rigwright.catalogue.torch import Wheel, wheels
 from rigwright.catalogue.torch import as_of as wheels_as_of
 

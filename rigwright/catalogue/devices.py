@@ -1,6 +1,6 @@
-"""The PCI ids that one NVIDIA driver knows: devices.csv, which scripts/devices writes from the driver's own list.
+"""The PCI ids that one NVIDIA driver supports: devices.csv, which scripts/devices writes from the driver's own list.
 
-It knows far more GPUs than gpus/ describes, and a little of each. Where both know one, they must agree.
+The list has many more GPUs than gpus/, but fewer properties of each. Properties of GPUs in both must agree.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rigwright.catalogue import reading
+from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
-from rigwright.errors import InputError
+from rigwright.core.errors import InputError
 
 _SHOWN = "catalogue/devices.csv"
 _COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]
@@ -21,9 +21,10 @@ _COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]
 
 @dataclass(frozen=True)
 class Device:
-    """A PCI id of the list. `legacy_branch`: the last branch that drives it ('470'); '' when the list's driver does.
+    """A PCI id. `legacy_branch`: the last branch that supports it ('470'), '' if the list's driver does.
 
-    `name`: several cards with one id are named with ' / ' between. `open`, `proprietary`: the kernel modules that drive it.
+    `name`: the names of several cards with one id are separated by ' / '. `open`, `proprietary`: whether that kernel
+    module supports it.
     """
 
     device_id: str
@@ -34,43 +35,46 @@ class Device:
 
     @property
     def label(self) -> str:
-        """Its name in the list."""
+        """The name in the list."""
         return self.name
 
     @property
     def first_branch(self) -> int:
-        """0: the list does not say."""
+        """0, because the list does not contain it."""
         return 0
 
     @property
     def last_branch(self) -> int | None:
-        """The last branch that drives it. What no open module drives is older than Turing, and 580 is the last for that."""
+        """The last branch that supports it, None if there is no end.
+
+        GPUs without an open module (before Turing) end with 580.
+        """
         return int(self.legacy_branch.split(".")[0]) if self.legacy_branch else None if self.open else 580
 
     @property
     def module_flavours(self) -> tuple[str, ...]:
-        """The kernel modules that drive it."""
+        """The kernel modules that support it."""
         return tuple(name for name, drives in (("proprietary", self.proprietary), ("open", self.open)) if drives)
 
     @property
     def last_cuda(self) -> str | None:
-        """None: the list does not say."""
+        """None, because the list does not contain it."""
         return None
 
     @property
     def clock_verbs(self) -> tuple[str, ...]:
-        """(): the list does not say."""
+        """(), because the list does not contain it."""
         return ()
 
     @property
     def fabric(self) -> str:
-        """none: the list does not say."""
+        """none, because the list does not contain it."""
         return "none"
 
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[str, Mapping[str, Device]]:
-    path = reading.FOLDER / "devices.csv"
+    path = loader.FOLDER / "devices.csv"
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -79,29 +83,29 @@ def _table() -> tuple[str, Mapping[str, Device]]:
     if not driver:
         raise InputError(f"{_SHOWN}:1", "no driver version", "# driver 580.178.04", "scripts/devices")
     above = sum(line.startswith("#") for line in lines)
-    found: dict[str, Device] = {}
+    by_id: dict[str, Device] = {}
     for number, row in enumerate(csv.reader(lines[above:]), above + 1):
         if number == above + 1 and row == _COLUMNS:
             continue
-        if not re.fullmatch(r"[0-9a-f]{4},.+,[0-9.]*,(yes|no),(yes|no)", ",".join(row)) or row[0] in found:
+        if not re.fullmatch(r"[0-9a-f]{4},.+,[0-9.]*,(yes|no),(yes|no)", ",".join(row)) or row[0] in by_id:
             raise InputError(f"{_SHOWN}:{number}", f"the row {','.join(row)!r}", ",".join(_COLUMNS), "scripts/devices")
         device_id, name, legacy, is_open, proprietary = row
-        found[device_id] = Device(device_id, name, legacy, is_open == "yes", proprietary == "yes")
-    return driver[1], found
+        by_id[device_id] = Device(device_id, name, legacy, is_open == "yes", proprietary == "yes")
+    return driver[1], by_id
 
 
 def version() -> str:
-    """The driver whose list this is, such as 580.178.04. Raises InputError."""
+    """The version of the list's driver, such as 580.178.04. Raises InputError."""
     return _table()[0]
 
 
 def devices() -> Mapping[str, Device]:
-    """Every GPU of the list by its PCI id (four digits); an id that is absent is none that driver knows. Raises InputError."""
+    """All GPUs of the list by PCI id (four digits). Raises InputError."""
     return _table()[1]
 
 
 def disagreements() -> tuple[str, ...]:
-    """Where a file in gpus/ and the list say different things of the same PCI id, a sentence each; () when nowhere."""
+    """Contradictions between files in gpus/ and the list, one sentence each."""
     return tuple(
         f"gpus/{model.key}.yml says {ours} of {device_id}, and the list of driver {version()} says {theirs}"
         for model in models().values()
@@ -112,7 +116,7 @@ def disagreements() -> tuple[str, ...]:
 
 
 def unlisted() -> tuple[str, ...]:
-    """The PCI ids in gpus/ that the list lacks, as 'KEY ID'. No mistake: OEM boards and newer GPUs are not listed."""
+    """The PCI ids in gpus/ that are not in the list, as 'KEY ID'. This is normal for OEM boards and newer GPUs."""
     return tuple(
         f"{key} {device_id}"
         for key, model in models().items()
@@ -135,5 +139,5 @@ def _differences(model: Model, device: Device) -> Iterator[tuple[str, str]]:
 
 
 def _bare(name: str) -> str:
-    """A name without its maker's and family's word, spaces and dashes: what is left tells the cards apart."""
+    """A GPU's name without manufacturer, family, spaces and hyphens, for comparisons."""
     return re.sub(r"nvidia|tesla|geforce|[^a-z0-9]", "", name.lower())

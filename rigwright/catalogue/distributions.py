@@ -1,4 +1,4 @@
-"""Until when distributions get security updates: distributions.yml."""
+"""The end of security updates of distributions (distributions.yml)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rigwright.catalogue import reading
-from rigwright.catalogue.reading import document, rows_sourced
-from rigwright.typed import convert
+from rigwright.catalogue import loader
+from rigwright.catalogue.loader import document, rows_sourced
+from rigwright.core.schema import convert
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """A release: the last day of updates for everybody, and (None: there is no such thing) of those by what `by` names."""
+    """A release. `until`: the last day of updates for everybody; `further`: that of the updates named by `by` (or None)."""
 
     title: str
     until: datetime.date
@@ -30,17 +30,17 @@ class _Distributions:
 
 @lru_cache(maxsize=1)
 def _distributions() -> _Distributions:
-    found = document(reading.FOLDER / "distributions.yml")
-    rows_sourced(found, "releases")
-    made: _Distributions = convert(found, _Distributions, found.where(), "")
-    return made
+    source = document(loader.FOLDER / "distributions.yml")
+    rows_sourced(source, "releases")
+    table: _Distributions = convert(source, _Distributions, source.where(), "")
+    return table
 
 
 def distributions() -> Mapping[str, Distribution]:
-    """Every release by ID and VERSION_ID of os-release: `ubuntu 22.04`. Raises InputError."""
+    """All releases by ID and VERSION_ID of os-release: `ubuntu 22.04`. Raises InputError."""
     return _distributions().releases
 
 
 def distribution_source() -> str:
-    """Where the dates are from."""
+    """The source of the dates."""
     return _distributions().sources["until"]

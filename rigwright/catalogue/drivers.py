@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from rigwright.catalogue import reading
+from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Architecture
-from rigwright.catalogue.reading import document, rows_sourced
-from rigwright.typed import Branch as BranchName
-from rigwright.typed import Release, convert
+from rigwright.catalogue.loader import document, rows_sourced
+from rigwright.core.schema import Branch as BranchName
+from rigwright.core.schema import Release, convert
 
 Kind = Literal["long-term support", "production", "new feature", "unknown"]
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A driver branch: its kind, its releases, oldest first, the highest CUDA its driver speaks (None: not known), and
-    its end of life. `last_for`: architectures that no newer branch drives; `notes`: what people met on it."""
+    """A driver branch: its kind, its releases (oldest first), the highest CUDA version it supports (None: unknown), and
+    its end of life. `last_for`: architectures that no newer branch supports; `notes`: reported problems."""
 
     cuda: Release | None
     eol: datetime.date | None
@@ -33,7 +33,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Toolkit:
-    """A CUDA toolkit: the driver it came with, and the architectures it no longer has code for."""
+    """A CUDA toolkit: the driver released with it, and the architectures that it no longer supports."""
 
     shipped_driver: str
     dropped: tuple[Architecture, ...] = ()
@@ -41,7 +41,7 @@ class Toolkit:
 
 @dataclass(frozen=True)
 class CudaRepository:
-    """NVIDIA's repository: `url` holds {distribution} (ubuntu2204)."""
+    """NVIDIA's repository. `url` contains {distribution} (ubuntu2204)."""
 
     url: str
     key: str
@@ -66,16 +66,16 @@ class _Cuda:
 
 @lru_cache(maxsize=1)
 def _drivers() -> _Drivers:
-    found = document(reading.FOLDER / "drivers.yml")
-    rows_sourced(found, "branches")
-    made: _Drivers = convert(found, _Drivers, found.where(), "")
-    return made
+    source = document(loader.FOLDER / "drivers.yml")
+    rows_sourced(source, "branches")
+    table: _Drivers = convert(source, _Drivers, source.where(), "")
+    return table
 
 
 @lru_cache(maxsize=1)
 def branches() -> Mapping[str, Branch]:
-    """Every driver branch by its name, oldest first. Raises InputError."""
-    return {name: replace(one, name=name) for name, one in _drivers().branches.items()}
+    """All driver branches by name, oldest first. Raises InputError."""
+    return {name: replace(branch, name=name) for name, branch in _drivers().branches.items()}
 
 
 def open_module_from() -> int:
@@ -89,16 +89,16 @@ def application_clocks_until() -> int:
 
 
 def branch_source() -> str:
-    """Where the branches' dates are from."""
+    """The source of the branches' dates."""
     return _drivers().sources["eol"]
 
 
 @lru_cache(maxsize=1)
 def _cuda() -> _Cuda:
-    found = document(reading.FOLDER / "cuda.yml")
-    rows_sourced(found, "toolkits")
-    made: _Cuda = convert(found, _Cuda, found.where(), "")
-    return made
+    source = document(loader.FOLDER / "cuda.yml")
+    rows_sourced(source, "toolkits")
+    table: _Cuda = convert(source, _Cuda, source.where(), "")
+    return table
 
 
 def cuda_repository() -> CudaRepository:
@@ -108,21 +108,24 @@ def cuda_repository() -> CudaRepository:
 
 def toolkits() -> Mapping[str, Toolkit]:
     """CUDA toolkits by version (12.2), oldest first. Raises InputError."""
-    return {str(name): one for name, one in _cuda().toolkits.items()}
+    return {str(name): toolkit for name, toolkit in _cuda().toolkits.items()}
 
 
 def family_minimum(toolkit: str) -> str:
-    """The oldest driver that runs a toolkit and all others of its major version, less PTX JIT; its own where none is known."""
-    found = _cuda().family_minimum.get(toolkit.split(".")[0])
+    """The oldest driver that supports a toolkit by minor-version compatibility (without PTX JIT).
+
+    If it is unknown, the driver that was released with the toolkit.
+    """
+    minimum = _cuda().family_minimum.get(toolkit.split(".")[0])
     known = _cuda().toolkits.get(Release(toolkit))
-    return found or (known.shipped_driver if known else "0")
+    return minimum or (known.shipped_driver if known else "0")
 
 
 def toolkit_source() -> str:
-    """Where the toolkits' drivers are from."""
+    """The source of the toolkits' drivers."""
     return _cuda().sources["shipped_driver"]
 
 
 def dropped_source() -> str:
-    """Where it is from that toolkits have no code for an architecture any more."""
+    """The source of the architectures that toolkits no longer support."""
     return _cuda().sources["dropped"]

@@ -1,4 +1,4 @@
-"""The GPU models: one file each in gpus/."""
+"""GPU models, one file each in gpus/."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rigwright.catalogue import reading
-from rigwright.catalogue.reading import document, record
-from rigwright.errors import InputError
-from rigwright.typed import PciId, Release
+from rigwright.catalogue import loader
+from rigwright.catalogue.loader import document, record
+from rigwright.core.errors import InputError
+from rigwright.core.schema import PciId, Release
 
 Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]
 Verb = Literal["application", "locked_graphics", "locked_memory"]
@@ -20,9 +20,9 @@ Flavour = Literal["proprietary", "open"]
 
 @dataclass(frozen=True)
 class Power:
-    """Watts of one GPU; makers of cards differ, and the host's own answer decides.
+    """Power of one GPU, W. Boards of one model differ; values that the GPU reports have precedence.
 
-    `peak`: what one was seen to draw for an instant, at its default limit and full clocks (None: nobody has said).
+    `peak`: the highest momentary power that was observed, at the default limit and full clocks (None: unknown).
     """
 
     default: float | None
@@ -42,7 +42,7 @@ class Power:
 
 @dataclass(frozen=True)
 class Speed:
-    """What limits cost: with this power limit, these graphics clocks or both, so many percent of the speed are lost."""
+    """A measured speed loss in percent with a power limit, a graphics clock, or both."""
 
     power_limit_w: int | None
     graphics_mhz: int | None
@@ -75,7 +75,7 @@ class ClocksMhz:
 
     def __post_init__(self) -> None:
         if list(self.memory) != sorted(self.memory, reverse=True) or any(
-            not 100 <= one <= 20000 for one in self.memory
+            not 100 <= clock <= 20000 for clock in self.memory
         ):
             raise ValueError(f"memory {list(self.memory)}", "memory clocks in MHz, highest first")
         pair = self.default_application
@@ -94,9 +94,9 @@ class NvLink:
 
 @dataclass(frozen=True)
 class PeerToPeer:
-    """What the stock driver grants between two of this model: over PCIe, and over NVLink where there is one.
+    """Peer access that the unpatched driver permits between two GPUs of this model, over PCIe and over NVLink.
 
-    `measure`: reports differ, ask the host.
+    `measure`: reports differ; only a measurement on the host is reliable.
     """
 
     pcie: Literal["granted", "denied", "measure"]
@@ -105,7 +105,7 @@ class PeerToPeer:
 
 @dataclass(frozen=True)
 class Idle:
-    """A GPU that does nothing, with persistence on: its performance state and watts (None: not known)."""
+    """An idle GPU with persistence on: performance state and W (None: unknown)."""
 
     state: Literal["P0", "P8", "P12"]
     power_w: float | None = None
@@ -113,10 +113,10 @@ class Idle:
 
 @dataclass(frozen=True)
 class Model:
-    """A GPU model. `last_branch` None: still supported by the newest; `last_cuda` likewise.
+    """A GPU model. `last_branch` and `last_cuda` are None if the newest versions support it.
 
-    `fabric`: nvswitch (boards of this model always have one, and need the fabric manager), either, or none. `variant`
-    tells it from another model of the same name. `speed`: what limits were measured to cost.
+    `fabric`: nvswitch (machines with this model always have NVSwitches and need the fabric manager), either, or none.
+    `variant` distinguishes models with the same name. `speed`: measured speed losses with limits.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Model:
 
     @property
     def label(self) -> str:
-        """The name, and what tells it from another model of that name."""
+        """The name, with the variant if several models have that name."""
         return f"{self.name} {self.variant}".strip()
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class Model:
 
 
 def _paths() -> list[Path]:
-    return sorted((reading.FOLDER / "gpus").glob("*.yml"))
+    return sorted((loader.FOLDER / "gpus").glob("*.yml"))
 
 
 def keys() -> list[str]:
@@ -169,12 +169,12 @@ def keys() -> list[str]:
 
 @lru_cache(maxsize=1)
 def models() -> Mapping[str, Model]:
-    """Every GPU model by its key (the file's name). Raises InputError, also when two have the same PCI id."""
-    found: dict[str, Model] = {}
+    """All GPU models by key (file name). Raises InputError for an invalid file, and if two have the same PCI id."""
+    by_key: dict[str, Model] = {}
     owner: dict[str, str] = {}
     for path in _paths():
-        one = record(path, Model)
-        for device_id in one.pci_ids:
+        model = record(path, Model)
+        for device_id in model.pci_ids:
             if device_id in owner:
                 raise InputError(
                     document(path).where("pci_ids"),
@@ -182,22 +182,25 @@ def models() -> Mapping[str, Model]:
                     "each id in one file",
                 )
             owner[device_id] = path.stem
-        found[path.stem] = one
-    return found
+        by_key[path.stem] = model
+    return by_key
 
 
 @lru_cache(maxsize=64)
 def model(key: str) -> Model:
-    """The model of that key, which must be one of `keys`. Reads no other file. Raises InputError."""
-    return record(reading.FOLDER / "gpus" / f"{key}.yml", Model)
+    """The model with that key, which must be in `keys()`. Reads only its file.
+
+    Raises InputError if the file is invalid.
+    """
+    return record(loader.FOLDER / "gpus" / f"{key}.yml", Model)
 
 
 @lru_cache(maxsize=64)
 def model_of(device_id: str) -> Model | None:
-    """The model of a PCI device id, or None when nobody has described it. Reads only files that hold the id."""
+    """The model with a PCI device id, or None. Reads only files that contain the id."""
     for path in _paths():
         if device_id in path.read_text(encoding="utf-8"):
-            found = record(path, Model)
-            if device_id in found.pci_ids:
-                return found
+            candidate = record(path, Model)
+            if device_id in candidate.pci_ids:
+                return candidate
     return None

@@ -1,4 +1,4 @@
-"""The rigs: machines that people have, one file each in rigs/, and what is expected of them."""
+"""Rigs: known machine models with their expected properties, one file each in rigs/."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rigwright.catalogue import drivers, gpus, reading
-from rigwright.catalogue.reading import document, record
-from rigwright.errors import InputError
-from rigwright.typed import Branch, BusId, Release
-from rigwright.wanted import Limits
-from rigwright.yamlfile import Mapping as YamlMapping
-from rigwright.yamlfile import did_you_mean
+from rigwright.catalogue import drivers, gpus, loader
+from rigwright.catalogue.loader import document, record
+from rigwright.core.desired import Limits
+from rigwright.core.errors import InputError
+from rigwright.core.schema import Branch, BusId, Release
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import did_you_mean
 
 Kind = Literal["nv1", "nv2", "nv3", "nv4", "nv12", "nv18", "nvswitch", "pcie", "host", "x1"]
-"""How two GPUs reach each other: so many NVLinks; NVSwitch; peers over PCIe; through host memory; a PCIe x1 slot."""
+"""The connection of two GPUs: a number of NVLinks, NVSwitch, peer access over PCIe, host memory, a PCIe x1 slot."""
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """A slot that is narrower than its card: PCIe width, and generation."""
+    """A slot with fewer lanes than its card: PCIe width and generation."""
 
     width: Literal[1, 2, 4, 8, 16]
     generation: int
@@ -30,11 +30,11 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Supply:
-    """A kind of power supply: watts each, how many, volts at the output.
+    """A type of power supply: power of each, number, output voltage.
 
-    `shared`: they feed one rail together. `connector`: what the GPUs' power goes through, with its amperes and how many
-    of them all its supplies have. `feeds`: the positions that hang on it, and `base` for the rest of the machine; a
-    supply without it feeds what no other does.
+    `shared`: all of them feed one rail. `connector`: the type of the GPU power connectors, `connector_a`: their rated
+    current in amperes, `connectors`: their number on all supplies. `feeds`: the positions that it powers, and `base`
+    for the rest of the machine; a supply without `feeds` powers everything that no other supply feeds.
     """
 
     watts: int
@@ -62,7 +62,7 @@ class Supply:
 
 @dataclass(frozen=True)
 class Peers:
-    """How GPUs are expected to reach each other: `path`, and why."""
+    """The expected connection of the GPUs (`path`) and the reason."""
 
     path: Literal["nvlink", "nvswitch", "pcie", "none", "measure"]
     why: str = ""
@@ -70,7 +70,7 @@ class Peers:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Data-parallel training: with `gpus` GPUs so many times one GPU's speed."""
+    """Data-parallel training: the speed-up with `gpus` GPUs."""
 
     gpus: int
     speed_up: float
@@ -87,8 +87,9 @@ class Rig:
     """A known machine.
 
     `gpus`: the model of each position, in order. `slots`: positions by bus id, where they are known. `links`: NVLinks
-    of a pair ('SXM2-1 SXM2-2'). `lanes`: slots narrower than the card. `boards`: what the machine calls itself (DMI).
-    `bandwidth_gb_s`: what a large copy reaches in one direction, by kind of path; `all_reduce_gb_s`: NCCL's bus bandwidth.
+    of a pair ('SXM2-1 SXM2-2'). `lanes`: slots narrower than the card. `boards`: the machine's names in DMI.
+    `bandwidth_gb_s`: bandwidth of a large copy in one direction, by kind of path. `all_reduce_gb_s`: NCCL's bus
+    bandwidth.
     """
 
     title: str
@@ -128,88 +129,97 @@ class Rig:
 
     @property
     def pairs(self) -> Iterator[tuple[str, str, int]]:
-        """Two positions and their NVLinks."""
+        """Two positions and their number of NVLinks."""
         return ((*pair.split(), links) for pair, links in self.links.items())  # type: ignore[misc]
 
 
 def rigs() -> tuple[str, ...]:
     """The names of all rigs."""
-    return tuple(sorted(path.stem for path in (reading.FOLDER / "rigs").glob("*.yml")))
+    return tuple(sorted(path.stem for path in (loader.FOLDER / "rigs").glob("*.yml")))
+
+
+def rig(name: str, where: str, folder: Path | None = None) -> Rig:
+    """The rig with that name from `folder` (the user's own rigs) or the catalogue. `where` is used in errors.
+
+    Raises InputError for an unknown name (with the most similar one), and for an error in the rig's file.
+    """
+    files = _files(folder)
+    if name not in files:
+        found = f"unknown rig '{name}'{did_you_mean(name, files)}"
+        raise InputError(where, found, f"one of {', '.join(sorted(files))}")
+    return _read(name, folder, files[name].stat().st_mtime_ns)
+
+
+def _files(folder: Path | None) -> dict[str, Path]:
+    """The files of all rigs by name; those in `folder` have precedence."""
+    own = {path.stem: path for path in sorted(folder.glob("*.yml"))} if folder else {}
+    return {**own, **{name: loader.FOLDER / "rigs" / f"{name}.yml" for name in rigs() if name not in own}}
 
 
 @lru_cache(maxsize=64)
-def rig(name: str, where: str, folder: Path | None = None) -> Rig:
-    """The rig of that name, of `folder` (the user's own) or of the catalogue; `where` named it.
-
-    Raises InputError with the nearest one, and for a mistake in its file.
-    """
-    own = sorted(path.stem for path in folder.glob("*.yml")) if folder else []
-    known = [*own, *rigs()]
-    if name not in known:
-        raise InputError(
-            where, f"unknown rig '{name}'{did_you_mean(name, known)}", f"one of {', '.join(sorted(known))}"
-        )
-    path = (folder if folder and name in own else reading.FOLDER / "rigs") / f"{name}.yml"
-    given = document(path)
-    base = given.get("variant_of") or None
-    below = None
+def _read(name: str, folder: Path | None, _changed_ns: int) -> Rig:
+    """The rig in a file; cached until the file changes. Raises InputError."""
+    files = _files(folder)
+    own = document(files[name])
+    base = own.get("variant_of") or None
+    base_file = None
     if base is not None:
-        others = [one for one in known if one != name]
+        others = [other for other in files if other != name]
         if base not in others:
             what = "a variant of itself" if base == name else f"unknown rig '{base}'{did_you_mean(str(base), others)}"
-            raise InputError(given.where("variant_of"), what, f"one of {', '.join(others)}")
-        below = document((folder if folder and base in own else reading.FOLDER / "rigs") / f"{base}.yml")
-        if "variant_of" in below:
+            raise InputError(own.where("variant_of"), what, f"one of {', '.join(others)}")
+        base_file = document(files[base])
+        if "variant_of" in base_file:
             raise InputError(
-                given.where("variant_of"), f"'{base}' is a variant itself", f"variant_of: {below['variant_of']}"
+                own.where("variant_of"), f"'{base}' is a variant itself", f"variant_of: {base_file['variant_of']}"
             )
-    found = record(path, Rig, below)
-    _fits(found, given, below or given)
-    return found
+    result = record(files[name], Rig, base_file)
+    _fits(result, own, base_file or own)
+    return result
 
 
-def _fits(found: Rig, given: YamlMapping, below: YamlMapping) -> None:
-    """Raises InputError for a model that is none, and for a position that is none."""
+def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
+    """Raises InputError for an unknown model or position."""
 
     def at(key: str) -> str:
-        if key not in given and "gpus" in given:
-            key = "gpus"  # inherited, and no longer right for these GPUs
-        return (given if key in given else below).where(key)
+        if key not in own and "gpus" in own:
+            key = "gpus"  # the value is inherited and does not fit these GPUs
+        return (own if key in own else base_file).where(key)
 
-    for key, value, every in (("driver", found.driver, drivers.branches()), ("cuda", found.cuda, drivers.toolkits())):
+    for key, value, every in (("driver", rig.driver, drivers.branches()), ("cuda", rig.cuda, drivers.toolkits())):
         if value not in every:
             raise InputError(at(key), f"{key} '{value}' is not in the catalogue", f"one of {', '.join(every)}")
     known = gpus.keys()
-    for position, model in found.gpus.items():
+    for position, model in rig.gpus.items():
         if model not in known:
-            where = (given if "gpus" in given else below)["gpus"].where(position)
+            where = (own if "gpus" in own else base_file)["gpus"].where(position)
             raise InputError(
                 where, f"unknown model '{model}'{did_you_mean(model, known)}", f"one of {', '.join(known)}"
             )
-    named = [("links", pair.split()) for pair in found.links]
-    named += [("lanes", [position]) for position in found.lanes]
-    named += [("slots", [position]) for position in found.slots.values()]
+    named = [("links", pair.split()) for pair in rig.links]
+    named += [("lanes", [position]) for position in rig.lanes]
+    named += [("slots", [position]) for position in rig.slots.values()]
     for key, positions in named:
         if key == "links" and (len(positions) != 2 or len(set(positions)) != 2):
             raise InputError(at(key), f"a link of '{' '.join(positions)}'", "two positions, such as 'SXM2-1 SXM2-2': 2")
         for position in positions:
-            if position not in found.gpus:
+            if position not in rig.gpus:
                 raise InputError(
                     at(key),
-                    f"unknown position '{position}'{did_you_mean(position, found.gpus)}",
-                    f"one of {', '.join(found.gpus)}",
+                    f"unknown position '{position}'{did_you_mean(position, rig.gpus)}",
+                    f"one of {', '.join(rig.gpus)}",
                 )
-    _fed(found, at("supplies"))
-    pairs = [frozenset(pair.split()) for pair in found.links]
+    _fed(rig, at("supplies"))
+    pairs = [frozenset(pair.split()) for pair in rig.links]
     twice = next((sorted(pair) for pair in pairs if pairs.count(pair) > 1), None)
-    if twice or min(found.links.values(), default=1) < 1:
+    if twice or min(rig.links.values(), default=1) < 1:
         what = f"the pair {' '.join(twice)} twice" if twice else "a pair without a link"
         raise InputError(at("links"), what, "each pair that has links once, with how many")
-    if len(set(found.slots.values())) < len(found.slots):
+    if len(set(rig.slots.values())) < len(rig.slots):
         raise InputError(at("slots"), "two bus ids for one position", "each position once")
-    for position, model in found.gpus.items():
+    for position, model in rig.gpus.items():
         have = gpus.model(model).nvlink
-        used = sum(links for a, b, links in found.pairs if position in (a, b))
+        used = sum(links for a, b, links in rig.pairs if position in (a, b))
         if used > (have.links if have else 0):
             raise InputError(
                 at("links"), f"{used} NVLinks at {position}", f"{have.links if have else 0}, as {model} has"
@@ -217,18 +227,18 @@ def _fits(found: Rig, given: YamlMapping, below: YamlMapping) -> None:
 
 
 BASE = "base"
-"""What `feeds` of a supply calls all that is not a GPU."""
+"""The name for the rest of the machine in `feeds` of a supply."""
 
 
-def _fed(found: Rig, where: str) -> None:
-    """Raises InputError for supplies that feed an unknown position, one twice, or leave one without power."""
-    fed = [name for supply in found.supplies for name in supply.feeds]
-    known = [*found.gpus, BASE]
+def _fed(rig: Rig, where: str) -> None:
+    """Raises InputError if supplies feed an unknown position, feed one twice, or leave one without power."""
+    fed = [name for supply in rig.supplies for name in supply.feeds]
+    known = [*rig.gpus, BASE]
     for name in fed:
         if name not in known:
             raise InputError(where, f"a supply feeds '{name}'{did_you_mean(name, known)}", f"one of {', '.join(known)}")
         if fed.count(name) > 1:
             raise InputError(where, f"two supplies feed {name}", "each position, and base, at one supply")
     left = [name for name in known if name not in fed]
-    if fed and left and all(supply.feeds for supply in found.supplies):
+    if fed and left and all(supply.feeds for supply in rig.supplies):
         raise InputError(where, f"no supply feeds {', '.join(left)}", "each position, and base, at one supply")

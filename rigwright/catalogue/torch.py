@@ -1,4 +1,4 @@
-"""PyTorch's wheels: which of them still have kernels for a GPU. torch.yml."""
+"""PyTorch's wheels and the GPU architectures that they support (torch.yml)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rigwright.catalogue import reading
+from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Architecture
-from rigwright.catalogue.reading import document, rows_sourced
-from rigwright.typed import Release, convert
+from rigwright.catalogue.loader import document, rows_sourced
+from rigwright.core.schema import Release, convert
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A line of wheels (cu126): its CUDA, the architectures it has kernels for, the last torch that comes so (None: not known)."""
+    """A kind of wheels (cu126): its CUDA version, its architectures, its last torch version (None: unknown)."""
 
     cuda: Release
     architectures: tuple[Architecture, ...]
@@ -24,7 +24,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Wheels:
-    """All lines by name, oldest CUDA first, as they were on a day."""
+    """All kinds of wheels by name, oldest CUDA first, with the date of the data."""
 
     as_of: datetime.date
     wheels: dict[str, Wheel]
@@ -33,17 +33,17 @@ class Wheels:
 
 @lru_cache(maxsize=1)
 def _torch() -> Wheels:
-    found = document(reading.FOLDER / "torch.yml")
-    rows_sourced(found, "wheels")
-    made: Wheels = convert(found, Wheels, found.where(), "")
-    return made
+    source = document(loader.FOLDER / "torch.yml")
+    rows_sourced(source, "wheels")
+    table: Wheels = convert(source, Wheels, source.where(), "")
+    return table
 
 
 def wheels() -> Mapping[str, Wheel]:
-    """Every line of wheels, oldest CUDA first. Raises InputError."""
+    """All kinds of wheels, oldest CUDA first. Raises InputError."""
     return _torch().wheels
 
 
 def as_of() -> datetime.date:
-    """The day on which the lines were so."""
+    """The date of the data."""
     return _torch().as_of

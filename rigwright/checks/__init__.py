@@ -1,41 +1,81 @@
-"""Checks: pure functions from facts to findings. They look; they change nothing."""
+"""Checks: pure functions from facts and parameters to findings. They change nothing.
+
+A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the others are keyword parameters. The decorator
+`check` declares what the engine has to know of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+from rigwright.core.plugin_registry import Registry
+from rigwright.facts import Fact
 
 Verdict = Literal["pass", "info", "warn", "fail", "unknown"]
 Source = Literal["", "rig", "inventory", "catalogue", "host", "peers", "past"]
-"""Where the wanted came from: the machine's rig, the inventory, the catalogue's word on a model, another place of the same
-host (the port above a GPU, the other three version numbers), the GPUs beside it, or what the host was in its last run."""
+"""Where the expected value comes from: the rig, the inventory, the catalogue's data on a model, another value of the same
+host (the port above a GPU, the other version numbers), the other GPUs, or the host's last good run."""
 
-GIVEN = ("facts", "earlier")
-"""Parameters of a check that verify gives, not a playbook: what the host says, and what was remembered of its last run."""
+AGAIN = "fix the findings above, then run it again"
+"""The fix of a check that could not run because of another failure."""
 
-AGAIN = "mend what is named above, then again"
-"""The fix of what could not be judged because something else was wrong."""
-
-_ORDER: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
+VERDICTS: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
+"""All verdicts, worst first."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check saw of one thing, what was wanted and by whom, and the line to type or the screw to turn.
+    """The result of a check for one subject: what it saw, what was expected and who says so, and the fix (a command or a hardware fix).
 
-    `cause` names the likeliest first. `symptom` is the catalogue's key for it, "" where the catalogue has none.
+    `cause` names the most likely cause first. `symptom` is the catalogue's key, "" where the catalogue has none.
     """
 
     check: str
     subject: str
     verdict: Verdict
     seen: str
-    wanted: str = ""
+    expected: str = ""
     cause: str = ""
     fix: str = ""
     source: Source = ""
     symptom: str = ""
+
+
+_Check = Callable[..., Iterator[Finding]]
+F = TypeVar("F", bound=_Check)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a check declares.
+
+    `active`: it judges what the peer-to-peer test measured, so only a run with that test can answer it.
+    `needs`: a fact without which it cannot be answered, read only after the program of that fact has run on request.
+    `replaces`: a check that it replaces where both can be answered.
+    `gpu_health`: it judges the present state of the GPUs, so `fleet.check` runs it on every host.
+    """
+
+    active: bool = False
+    needs: Fact[Any] | None = None
+    replaces: _Check | None = None
+    gpu_health: bool = False
+
+
+_REGISTRY: Registry[Declaration] = Registry()
+declared = _REGISTRY.find
+
+
+def check(
+    *,
+    active: bool = False,
+    needs: Fact[Any] | None = None,
+    replaces: _Check | None = None,
+    gpu_health: bool = False,
+) -> Callable[[F], F]:
+    """Declares a function as a check. The keywords are those of Declaration."""
+    return _REGISTRY.decorator(Declaration(active, needs, replaces, gpu_health))
 
 
 def of_symptom(
@@ -43,7 +83,7 @@ def of_symptom(
     check: str,
     subject: str,
     seen: str,
-    wanted: str = "",
+    expected: str = "",
     source: Source = "",
     *,
     verdict: Verdict | None = None,
@@ -52,7 +92,7 @@ def of_symptom(
 ) -> Finding:
     """A finding whose verdict, cause and fix are those of a symptom of the catalogue.
 
-    `names` fills what the fix calls by a word in capitals: {"INDEX": "2"}; `fix` takes its place, where rigwright does it.
+    `names` replaces words in capitals in the fix: {"INDEX": "2"}. `fix` replaces the symptom's fix.
     """
     from rigwright import catalogue
 
@@ -60,11 +100,11 @@ def of_symptom(
     fix = fix or known.fix
     for word, value in (names or {}).items():
         fix = fix.replace(word, value)
-    return Finding(check, subject, verdict or known.level, seen, wanted, known.cause, fix, source, key)
+    return Finding(check, subject, verdict or known.level, seen, expected, known.cause, fix, source, key)
 
 
 def unknown(check: str, subject: str, reason: str) -> Finding:
-    """What the host cannot answer now; where the catalogue knows the words of its reason, with their cause and fix."""
+    """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason."""
     from rigwright import catalogue
 
     known = next(iter(catalogue.symptoms_in(reason)), None)
@@ -74,6 +114,6 @@ def unknown(check: str, subject: str, reason: str) -> Finding:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Root causes first: what failed, what could not be judged, warnings, information, passes; of each the order of the
-    checks, in which a playbook names what others rest on first."""
-    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.verdict)))
+    """Sorts findings: fail, unknown, warn, info, pass. Within a verdict the order of the playbook's checks stays, in which
+    root causes come first."""
+    return tuple(sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict)))

@@ -1,4 +1,4 @@
-"""The cards as a buyer looks at them: how worn their memory is, and whether they are alike."""
+"""The condition of the GPU cards: memory wear, and whether cards of one model are alike."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
-from rigwright.checks import Finding, Verdict
-from rigwright.facts import Facts, card
-from rigwright.facts.card import Card
-from rigwright.figures import count
-from rigwright.positions import called
-from rigwright.typed import BusId
+from rigwright.checks import Finding, Verdict, check
+from rigwright.core.gpu_labels import called
+from rigwright.core.numbers import count
+from rigwright.core.schema import BusId
+from rigwright.facts import Facts, gpu_health
+from rigwright.facts.gpu_health import Card
 
 WORN_OUT = 60
-"""Retired pages from which a card is worn out, and to be returned: there is room for 64 (NVIDIA's page retirement; owners
-return them from there on, azurehpc 752)."""
+"""From this number of retired pages a card is worn out and should be returned; the maximum is 64 (NVIDIA's page retirement;
+azurehpc 752)."""
 
 
+@check()
 def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """In its whole life no card's memory had an uncorrected error, and no page or row of it was taken out of use."""
-    for one in facts(card.cards):
+    """No card's memory ever had an uncorrected error, a retired page or a remapped row."""
+    for one in facts(gpu_health.cards):
         at = called(one.bus_id, one.uuid, slots)
         if one.lost:
             yield Finding(
-                "card.memory_worn", at, "unknown", one.lost, "an answer", "", "power off and on, then ask again"
+                "card.memory_worn",
+                at,
+                "unknown",
+                one.lost,
+                "an answer",
+                "",
+                "power the machine off and on, then run it again",
             )
             continue
         yield _memory(at, one)
@@ -39,24 +46,25 @@ def _memory(at: str, one: Card) -> Finding:
         *([count(counted, "uncorrected error")] if counted else []),
         *([count(retired, "retired page")] if retired else []),
         *([count(rows, "remapped row")] if rows else []),
-        *(["one waits to be taken out of use"] if waits else []),
+        *(["one is pending retirement"] if waits else []),
         *(["no spare rows are left"] if one.remap_failed else []),
     ]
     if not said and counted is None and one.retired_double_bit is None and one.remapped_uncorrected is None:
-        seen = "it keeps no count (no ECC)" if not one.ecc else "its counts are not told"
+        seen = "no error counters (no ECC)" if not one.ecc else "its error counters are not reported"
         return Finding("card.memory_worn", at, "unknown" if one.ecc else "info", seen, "", "", "nvidia-smi -q -d ECC")
     if not said:
-        return Finding("card.memory_worn", at, "pass", "no uncorrected errors, nothing taken out of use")
+        return Finding("card.memory_worn", at, "pass", "no uncorrected errors, no retired memory")
     over = one.remap_failed or retired >= WORN_OUT
     verdict: Verdict = "fail" if over or waits else "warn"
-    fix = "sudo reboot, then ask again: the count must not grow within a day of load" if not over else "return it"
-    return Finding("card.memory_worn", at, verdict, ", ".join(said), "none in its life", "worn or damaged memory", fix)
+    fix = "sudo reboot, then run it again: the count must not grow within a day of load" if not over else "return it"
+    return Finding("card.memory_worn", at, verdict, ", ".join(said), "none ever", "worn or damaged memory", fix)
 
 
+@check()
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Cards of one model have the same VBIOS, memory and power range, a serial number and a UUID of their own, and are the
-    model that their PCI id says, which a flashed card is not."""
-    cards = [one for one in facts(card.cards) if not one.lost]
+    """Cards of one model have the same VBIOS, memory and power range, unique serial numbers and UUIDs, and are the
+    model of their PCI id; a card with another card's VBIOS is not."""
+    cards = [one for one in facts(gpu_health.cards) if not one.lost]
     groups: dict[str, list[Card]] = {}
     for one in cards:
         groups.setdefault(one.name, []).append(one)
@@ -64,7 +72,7 @@ def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Fi
         odd = list(_odd(same, slots))
         yield from odd
         if not odd:
-            vbios = ", ".join(sorted({one.vbios or "no VBIOS told" for one in same}))
+            vbios = ", ".join(sorted({one.vbios or "VBIOS unknown" for one in same}))
             yield Finding("card.alike", f"{len(same)} x {name}", "pass", f"alike; VBIOS {vbios}")
 
 
@@ -97,6 +105,6 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
 
 
 def _agrees(known: str, told: str) -> bool:
-    """Whether two names mean one model: NVIDIA's word before it came with branch 460, memory sizes come and go."""
+    """Whether two names mean the same model, with or without NVIDIA's prefix (since branch 460) and the memory size."""
     first, second = (set(name.replace("-", " ").split()) - {"NVIDIA", "Tesla", "GeForce"} for name in (known, told))
     return first <= second or second <= first

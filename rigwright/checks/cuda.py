@@ -1,19 +1,20 @@
-"""CUDA: a compiler that answers, libraries that are found, and the wheels of PyTorch that have kernels for these GPUs."""
+"""CUDA: the compiler, its libraries, and the PyTorch wheels that have kernels for these GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rigwright import catalogue
-from rigwright.checks import Finding, Verdict
-from rigwright.compatibility import torch_wheel
+from rigwright.catalogue.compatibility import torch_wheel
+from rigwright.checks import Finding, Verdict, check
+from rigwright.core.desired import Cuda, Driver
 from rigwright.facts import Facts, pci
 from rigwright.facts import cuda as toolkits
-from rigwright.wanted import Cuda, Driver
 
 
+@check()
 def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
-    """nvcc of the toolkit answers with its release, and the dynamic linker finds the toolkit's runtime."""
+    """The toolkit's nvcc reports its release, and the dynamic linker finds the toolkit's runtime."""
     release, found = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit))
     right = release == cuda.toolkit and found
     verdict: Verdict = "pass" if right else "fail"
@@ -29,12 +30,13 @@ def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
     )
 
 
+@check()
 def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
-    """Which wheels of PyTorch have kernels for every GPU here and run on the driver; told, never installed."""
+    """Reports which PyTorch wheels have kernels for every GPU of the host and run on its driver. Installs nothing."""
     models = [model for one in facts(pci.gpus) if (model := catalogue.model_of(one.device_id))]
     name = torch_wheel(models, driver)
     day = catalogue.wheels_as_of()
-    kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no GPU that is known"
+    kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no known GPU"
     if name is None:
         seen = f"no line of wheels is known for {kinds} on driver {driver.branch} (as of {day})"
         yield Finding("cuda.wheels", "PyTorch", "info", seen, "", "", "build it, or use a container of that time")

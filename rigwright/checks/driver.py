@@ -1,4 +1,4 @@
-"""The driver: one version everywhere, held, and able to come back after the next boot."""
+"""The driver: loaded, of one version, and protected from upgrades."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rigwright import catalogue
-from rigwright.checks import Finding, Verdict, of_symptom
-from rigwright.facts import Facts, driver, grub, history, log, pci
-from rigwright.facts import apt as dpkg
+from rigwright.checks import Finding, Verdict, check, of_symptom
+from rigwright.core.desired import Driver
+from rigwright.driver.package_sets import KERNELS, holding, upstream
+from rigwright.driver.resolve import moves_it, pinned
+from rigwright.facts import Facts, apt_history, dpkg, grub, kernel_log, pci, system
+from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
-from rigwright.facts import os as system
-from rigwright.families import KERNELS, holding, upstream
-from rigwright.resolution import moves_it, pinned
-from rigwright.wanted import Driver
 
 
-def loaded(facts: Facts, *, wanted: Driver | None = None) -> Iterator[Finding]:
-    """The driver is loaded, of the branch that is wanted, and has the GPUs; where it is not, why: none is installed, none is
-    built for this kernel, Secure Boot refused it, another driver (nouveau, nova_core, vfio-pci) was first."""
-    release, version, bus = facts.all(system.running_kernel, driver.loaded_version, pci.gpus)
+@check()
+def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
+    """The configured driver branch is loaded and drives the GPUs. If not, the reason: not installed, not
+    built for this kernel, refused by Secure Boot, or another driver (nouveau, nova_core, vfio-pci) has the GPUs."""
+    release, version, bus = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
     others = sorted({one.driver for one in bus if one.driver not in ("", "nvidia")})
     if version and not others:
         seen = f"{version} has {len(bus)} GPUs"
-        if wanted and not version.startswith(f"{wanted.branch}."):
-            cause = "another branch is loaded than the one that was chosen for this host"
-            branch = f"driver {wanted.branch}"
+        if driver and not version.startswith(f"{driver.branch}."):
+            cause = "the loaded branch is not the one that the inventory names"
+            branch = f"driver {driver.branch}"
             yield Finding("driver.loaded", "driver", "fail", seen, branch, cause, "invoke provision", "inventory")
         else:
             yield Finding("driver.loaded", "driver", "pass", seen)
@@ -35,18 +35,18 @@ def loaded(facts: Facts, *, wanted: Driver | None = None) -> Iterator[Finding]:
     installed = built or any(one.installed for one in packages.values())
     held = f"{', '.join(others)} has the GPUs" if others else "no driver has the GPUs"
     if not installed:
-        verdict: Verdict = "fail" if wanted else "info"
-        branch, cause = (f"driver {wanted.branch}", "this host was never provisioned") if wanted else ("", "")
+        verdict: Verdict = "fail" if driver else "info"
+        branch, cause = (f"driver {driver.branch}", "this host was never provisioned") if driver else ("", "")
         seen = f"none is installed; {held}"
         yield Finding("driver.loaded", "driver", verdict, seen, branch, cause, "invoke provision", "inventory")
     elif version or (others and built):
         yield of_symptom(_holder(others), "driver.loaded", "driver", f"{held}, {built} is installed", "nvidia", "host")
     elif not built:
         yield _unbuilt(facts, "driver.loaded", release, f"no module for {release}, the kernel that runs; {held}")
-    elif facts(driver.secure_boot):
+    elif facts(state.secure_boot):
         yield of_symptom("secureboot.mok", "driver.loaded", "driver", f"Secure Boot is on; {held}", "loaded", "host")
     else:
-        said: tuple[str, ...] = facts(log.kernel)
+        said: tuple[str, ...] = facts(kernel_log.kernel)
         known = _in_log(said, ("driver", "boot")) or "module.not_loaded"
         yield of_symptom(known, "driver.loaded", "driver", f"{built} is installed and not loaded", "loaded", "host")
 
@@ -55,44 +55,45 @@ _PACKAGES = ("nvidia-dkms-*", "nvidia-kernel-*", "linux-modules-nvidia-*", "nvid
 
 
 def _holder(others: Sequence[str]) -> str:
-    """The symptom of GPUs that another driver has."""
+    """The symptom of GPUs that are bound to another driver."""
     if any(one.startswith("nova") for one in others):
         return "module.nova_bound"
     return "module.handed_on" if "vfio-pci" in others else "module.other_driver_bound"
 
 
 def _in_log(lines: Sequence[str], kinds: Sequence[str]) -> str:
-    """The first symptom of such a kind that stands in a log, "" when there is none."""
+    """The key of the first symptom of these kinds in a log, "" when there is none."""
     return next((one.key for one in catalogue.symptoms_in("\n".join(lines)) if one.kind in kinds), "")
 
 
 def _unbuilt(facts: Facts, check: str, release: str, seen: str) -> Finding:
-    """A kernel has no module: the log of the build may say why."""
+    """The finding for a kernel without the driver's module, with the cause from the build log."""
     text = facts(kernels.build_log(release))
     known = _in_log(text.splitlines(), ("driver", "boot")) or "dkms.build_failed"
     last = next((line.strip()[:100] for line in reversed(text.splitlines()) if "rror" in line), "")
     return of_symptom(known, check, "driver", f"{seen}{f'; {last}' if last else ''}", "a module", "host")
 
 
+@check()
 def versions_equal(facts: Facts) -> Iterator[Finding]:
-    """Loaded, built for the next boot, and library are one version: four numbers from four places, less the fabric manager's.
+    """The loaded module, the module for the next boot, and the library have the same version.
 
-    Where they are not, which package moved and when. Nothing is said where no driver is at all."""
-    boot, running, library = facts.all(grub.grub, driver.loaded_version, driver.library_version)
+    If not, the finding names the package that was upgraded, and when. Without any driver it is information."""
+    boot, running, library = facts.all(grub.grub, state.loaded_version, state.library_version)
     built = facts(kernels.module_version(boot.entry.release, "nvidia"))
     seen = f"loaded {running or 'none'}, module {built or 'none'}, library {library or 'none'}"
     name, wanted = "driver.versions_equal", "one version everywhere"
     if running and running == built == library:
         yield Finding(name, "driver", "pass", seen, wanted, source="host")
     elif not (running or built or library):
-        yield Finding(name, "driver", "info", "none, nowhere", fix="invoke provision")
+        yield Finding(name, "driver", "info", "no driver is installed", fix="invoke provision")
     elif not built:
         yield _unbuilt(facts, name, boot.entry.release, f"{seen}: the kernel that boots next would have none")
     elif running and built == library:
         found = of_symptom("driver.mismatch", name, "driver", seen, wanted, "host")
         yield replace(found, cause=_moves(facts, library) or found.cause)
     elif running:
-        cause = "module and library are of different releases, which no reboot mends"
+        cause = "module and library are of different releases; a reboot does not fix that"
         moves = _moves(facts, library)
         cause = f"{cause}; {moves}" if moves else cause
         yield Finding(name, "driver", "fail", seen, wanted, cause, "invoke provision", "host")
@@ -101,15 +102,16 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
 
 
 def _moves(facts: Facts, version: str) -> str:
-    """Which package came to a version last, by apt's own history; "" where that does not say."""
-    moves = [move for move in facts(history.moved) if upstream(move.version) == version]
-    return f"packages moved and the running module did not: {moves[-1]}" if moves else ""
+    """The last package upgraded to a version, from apt's history; "" when it is not there."""
+    moves = [move for move in facts(apt_history.moved) if upstream(move.version) == version]
+    return f"packages were upgraded and the loaded module was not: {moves[-1]}" if moves else ""
 
 
+@check()
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
-    """The pin stands, every package of it is held, and apt has proved that an upgrade leaves them alone.
+    """The pin exists, all its packages are held, and apt's simulation shows that an upgrade does not change them.
 
-    Where the driver's module is built for one kernel only, that kernel is held too, and its day is told.
+    If the driver's module is built for one kernel only, that kernel is held too, and the finding has its date.
     """
     found = pinned(facts, driver)
     if found is None:
@@ -138,8 +140,8 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         "pin",
         verdict,
         seen,
-        "held, and left alone by upgrades",
-        "upgrades are free to take them" if bad else "",
+        "held, and not changed by upgrades",
+        "upgrades can replace them" if bad else "",
         "invoke provision" if bad else "",
         "inventory",
     )
@@ -159,15 +161,18 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
         "fail" if free or not day else "warn",
         f"{of_day}, {kept}",
         "held, as the driver's module is built for it",
-        "a held kernel gets no fixes",
-        "invoke provision" if free or not day else "name a newer driver version: driver and kernel move together",
+        "a held kernel gets no security updates",
+        "invoke provision"
+        if free or not day
+        else "set a newer driver version in the inventory: driver and kernel are upgraded together",
     )
 
 
+@check()
 def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
-    """unattended-upgrades leaves every package of the pin alone, by what apt's whole configuration comes to.
+    """apt's configuration excludes every package of the pin from unattended-upgrades.
 
-    Without a pin there is nothing to leave alone.
+    Without a pin there is no finding.
     """
     found = pinned(facts, driver)
     if found is None:
@@ -179,7 +184,7 @@ def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         "unattended-upgrades",
         "fail" if free else "pass",
         f"may move {', '.join(free[:4])}" if free else f"leaves all {len(found.closure)} packages alone",
-        "leaves the driver alone",
+        "does not change the driver",
         "another file of /etc/apt/apt.conf.d may clear the list" if free else "",
         "invoke provision; apt-config dump Unattended-Upgrade::Package-Blacklist" if free else "",
     )
@@ -188,5 +193,5 @@ def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
 def _begins(pattern: str, name: str) -> bool:
     try:
         return bool(re.match(pattern, name))
-    except re.error:  # unattended-upgrades takes such a one for nothing, too
+    except re.error:  # unattended-upgrades ignores it too
         return False

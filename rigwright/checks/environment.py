@@ -1,19 +1,20 @@
-"""What stands in the way of NCCL without a fault of the hardware: leftovers of earlier repairs, and the driver's stuck threads."""
+"""Software problems of NCCL: settings left in files, and stuck threads of the driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, gpu, p2p, threads
+from rigwright.checks import Finding, check, of_symptom
+from rigwright.facts import Facts, gpu, nccl, threads
 
 FULL_PERCENT = 80
 
 
+@check()
 def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
-    """No file that programs read at their start (nccl.conf, environment, profile.d, ...) switches NCCL's ways off; others are told."""
-    found = facts(p2p.settings)
+    """No file that programs read at their start (nccl.conf, environment, profile.d, ...) disables a transport of NCCL; other NCCL settings are reported."""
+    found = facts(nccl.settings)
     for one in found:
         if one.switches_off:
             seen = f"{one.where} sets {one.name}={one.value}{_cost(rig)}"
@@ -26,18 +27,19 @@ def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 
 
 def _cost(rig: Rig | None) -> str:
-    """What a pair of this rig gives up, by the catalogue's measured figures."""
+    """The bandwidth that a pair of GPUs of this rig loses, by the catalogue's measured figures."""
     figures = dict(rig.bandwidth_gb_s) if rig else {}
     host = figures.pop("host", None)
     best = max(figures.values(), default=None)
     if best is None:
         return ""
-    left = f" for {host:g}" if host else " for the way through host memory"
-    return f", which gives up {best:g} GB/s between two GPUs{left}"
+    left = f"{host:g}" if host else "the speed of host memory"
+    return f", which reduces {best:g} GB/s between two GPUs to {left}"
 
 
+@check()
 def not_stalled(facts: Facts) -> Iterator[Finding]:
-    """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs hold the GPUs: NCCL stands still then."""
+    """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs use the GPUs, which stalls NCCL."""
     running, holders = facts.all(threads.busy, gpu.holders)
     working = [one for one in holders if one.works]
     busy = [one for one in running if one.percent >= FULL_PERCENT]

@@ -1,21 +1,26 @@
-"""The fabric manager: there and of the driver's version where there are NVSwitches, and nowhere else."""
+"""The fabric manager: installed in the driver's version on hosts with NVSwitches only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.checks import Finding, of_symptom
-from rigwright.compatibility import card_of, needs_fabric_manager
-from rigwright.facts import Facts, driver, pci
-from rigwright.facts import apt as dpkg
+from rigwright.catalogue.compatibility import card_of, needs_fabric_manager
+from rigwright.checks import Finding, check, of_symptom
+from rigwright.driver.package_sets import FABRIC_MANAGER, upstream
+from rigwright.facts import Facts, dpkg, driver, pci
 from rigwright.facts import systemd as units
-from rigwright.families import FABRIC_MANAGER, upstream
-from rigwright.operations.fabric import UNIT
 
 
+@check()
 def equal(facts: Facts) -> Iterator[Finding]:
-    """The fabric manager runs, of the loaded driver's version to the last digit; without NVSwitches there is none."""
-    asked = (pci.gpus, pci.nvswitches, driver.loaded_version, dpkg.matching(f"{FABRIC_MANAGER}*"), units.unit(UNIT))
+    """With NVSwitches, the fabric manager is active and of exactly the loaded driver's version; without, it is not installed."""
+    asked = (
+        pci.gpus,
+        pci.nvswitches,
+        driver.loaded_version,
+        dpkg.matching(f"{FABRIC_MANAGER}*"),
+        units.unit(units.FABRIC_MANAGER_UNIT),
+    )
     gpus, switches, loaded, packages, unit = facts.all(*asked)
     cards = [card for one in gpus if (card := card_of(one.device_id))]
     installed = sorted({upstream(one.version) for one in packages.values() if one.installed})

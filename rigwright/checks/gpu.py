@@ -1,22 +1,24 @@
-"""The GPUs: all there, on the driver, and held to their limits by NVML's own word."""
+"""The GPUs: present on the PCI bus, answering the driver, and at their limits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from rigwright import catalogue, typed
+from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, Verdict, of_symptom
-from rigwright.choices import counted, counted_of, unknown_model
+from rigwright.catalogue.summary import counted, counted_of, unknown_model
+from rigwright.checks import Finding, Verdict, check, of_symptom
+from rigwright.core import schema
+from rigwright.core.desired import GpuLimits, Limits
+from rigwright.core.gpu_labels import called, place
+from rigwright.core.schema import BusId
 from rigwright.facts import Facts, gpu, pci
-from rigwright.positions import called, place
-from rigwright.typed import BusId
-from rigwright.wanted import GpuLimits, Limits
 
 
+@check()
 def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The bus shows the GPUs that the rig has, model by model, and every named position has its own; needs no driver."""
+    """The PCI bus has the GPUs of the rig, and every named position has its model. Needs no driver."""
     bus = facts(pci.gpus)
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
     wanted, there = counted_of(rig), counted(models.values())
@@ -41,6 +43,7 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
             yield Finding(name, at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 
+@check()
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Every GPU on the bus answers the driver: nvidia-smi lists it."""
     bus, seen = facts.all(pci.gpus, gpu.gpus)
@@ -57,10 +60,11 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
             yield of_symptom("gpu.off_bus", "gpu.answering", at, words, "an answer", "host")
         else:
             fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
-            cause = "on the bus, and lost to the driver"
+            cause = "on the PCI bus, but the driver does not list it"
             yield Finding("gpu.answering", at, "fail", words, "an answer", cause, fix, "host")
 
 
+@check()
 def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
     no driver tells, the program's record of this boot and this driver load counts."""
@@ -71,10 +75,10 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
         yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
         uuid = one["uuid"] or ""
-        bus_id = typed.bus_id(one["pci_bus_id"] or str(one.get("place") or "").rpartition(" ")[2])
-        subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, which does not say where it is"
+        bus_id = schema.bus_id(one["pci_bus_id"] or str(one.get("place") or "").rpartition(" ")[2])
+        subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, at an unknown position"
         if one["errors"].get("gpu"):
-            fix = "reboot; if it comes back so, power off and reseat it"
+            fix = "reboot; if it happens again, power off and reseat the card"
             yield Finding("gpu.limits_in_force", subject, "fail", one["errors"]["gpu"], "an answer", "", fix)
             continue
         model = models.get(bus_id)
@@ -101,7 +105,7 @@ def _compared(one: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str
     for kind, span in (("graphics", wanted.locked_graphics_mhz), ("memory", wanted.locked_memory_mhz)):
         if span is not None:
             locked = one.get(f"locked_{kind}_mhz")
-            seen = f"{locked[0]}-{locked[1]} MHz" if locked else "not on record"
+            seen = f"{locked[0]}-{locked[1]} MHz" if locked else "not recorded"
             yield f"{kind} locked {seen}", f"{kind} locked {span[0]}-{span[1]} MHz"
 
 

@@ -1,4 +1,4 @@
-"""How the GPUs fare: memory errors, what slows them, heat, and what the driver wrote into the kernel's log."""
+"""The present state of the GPUs: memory errors, throttling, temperature, and Xids in the kernel log."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from rigwright import catalogue
-from rigwright.checks import Finding, of_symptom
+from rigwright.checks import Finding, check, of_symptom
 from rigwright.checks.card import WORN_OUT
-from rigwright.facts import Facts, Unavailable, card, log, pci
-from rigwright.facts.card import Card
+from rigwright.core.gpu_labels import place
+from rigwright.core.schema import BusId
+from rigwright.facts import Facts, Unavailable, gpu_health, kernel_log, pci
+from rigwright.facts.gpu_health import Card
 from rigwright.facts.machine import Past
-from rigwright.positions import place
-from rigwright.typed import BusId
 
 Slots = dict[BusId, str]
 CORRECTED = 1000
-"""Corrected memory errors since the driver was loaded from which a GPU's memory is looked at (assumed)."""
+"""From this number of corrected memory errors since the driver was loaded the finding is a warning (assumed)."""
 
 
 def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
-    """The cards that answer, were it only that they want a reset, and a word on the others, which gpu.answering tells.
+    """The cards that answer, or that only need a reset, and a text about the others, which gpu.answering reports.
 
     Raises Unavailable when none does.
     """
@@ -31,36 +31,37 @@ def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
     return there, f"; {lost} {'does' if lost == 1 else 'do'} not answer" if lost else ""
 
 
+@check(gpu_health=True)
 def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """No GPU has memory errors that were not corrected, nothing waits to be taken out of use, every sensor can be read."""
-    gpus, silent = _answering(facts(card.cards))
+    """No GPU has uncorrected memory errors or a pending page retirement, and all its sensors can be read."""
+    gpus, silent = _answering(facts(gpu_health.cards))
     bad = [(one, key, seen) for one in gpus for key, seen in _ailments(one)]
     for one, key, seen in bad:
         at, names = place(one.bus_id, slots), {"INDEX": one.bus_id}
         yield of_symptom(key, "health.memory", at, seen, "none", "host", names=names)
     for one in gpus:
         if one.ecc_ever.uncorrected and not one.ecc_since_load.uncorrected:
-            seen = f"{one.ecc_ever.uncorrected} uncorrectable errors in its life, none since the driver was loaded"
+            seen = f"{one.ecc_ever.uncorrected} uncorrectable errors before, none since the driver was loaded"
             yield Finding("health.memory", place(one.bus_id, slots), "info", seen)
     if not bad:
         counting = sum(one.ecc_since_load.uncorrected is not None for one in gpus)
-        seen = f"no errors on {counting} GPUs" if counting else "these GPUs do not count (no ECC)"
+        seen = f"no errors on {counting} GPUs" if counting else "these GPUs have no error counters (no ECC)"
         yield Finding("health.memory", "memory of the GPUs", "pass", f"{seen}{silent}")
 
 
 def _ailments(one: Card) -> Iterator[tuple[str, str]]:
-    """The symptoms that a GPU shows, the worst first, each with what is seen."""
+    """The symptoms of a GPU and their descriptions, the worst first."""
     errors, corrected = one.ecc_since_load, one.ecc_since_load.corrected or 0
     if one.reset_required:
-        yield "gpu.reset_required", "asks for a reset"
+        yield "gpu.reset_required", "needs a reset"
     if one.remap_failed:
         yield "ecc.remap_failed", "a bad row could not be replaced"
     if errors.uncorrected:
         yield "ecc.uncorrectable", f"{errors.uncorrected} uncorrectable and {corrected} corrected errors"
     if one.retirement_pending:
-        yield "ecc.retirement_pending", "a bad page waits for a reset to be taken out of use"
+        yield "ecc.retirement_pending", "a bad page is retired at the next reset"
     elif one.remap_pending:
-        yield "ecc.remap_pending", "a bad row waits for a reset to be taken out of use"
+        yield "ecc.remap_pending", "a bad row is replaced at the next reset"
     if (one.retired_pages or 0) >= WORN_OUT:
         yield "ecc.worn_out", f"{one.retired_pages} retired pages"
     if corrected >= CORRECTED and not errors.uncorrected:
@@ -69,25 +70,26 @@ def _ailments(one: Card) -> Iterator[tuple[str, str]]:
         yield "gpu.sensor_error", ", ".join(one.unread[:4])
 
 
-def unhindered(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """Nothing but its limits and idleness holds a GPU's clocks back: no power brake, no heat."""
-    gpus, silent = _answering(facts(card.cards))
+@check(gpu_health=True)
+def not_throttled(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
+    """No GPU is throttled by heat or by a power brake. Configured limits and idle clocks do not count."""
+    gpus, silent = _answering(facts(gpu_health.cards))
     for one in gpus:
-        if one.brakes:
+        if one.throttle_reasons:
             key, seen = _brake(one)
-            yield of_symptom(key, "health.unhindered", place(one.bus_id, slots), seen, "full clocks", "host")
-    if not any(one.brakes for one in gpus):
-        yield Finding("health.unhindered", "clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
+            yield of_symptom(key, "health.not_throttled", place(one.bus_id, slots), seen, "full clocks", "host")
+    if not any(one.throttle_reasons for one in gpus):
+        yield Finding("health.not_throttled", "clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
 
 
 def _brake(one: Card) -> tuple[str, str]:
-    """What slows a GPU; drivers that give no reason are judged by its temperature."""
+    """The symptom of a throttled GPU and its description. If the driver gives no exact reason, the temperature decides."""
     warmth = f" at {one.temperature_c} C" if one.temperature_c is not None else ""
-    if "hw_power_brake_slowdown" in one.brakes:
-        return "power.brake", "the power supply or the board brakes it"
-    if "hw_thermal_slowdown" in one.brakes:
+    if "hw_power_brake_slowdown" in one.throttle_reasons:
+        return "power.brake", "slowed down by the power supply or the board"
+    if "hw_thermal_slowdown" in one.throttle_reasons:
         return "thermal.hardware", f"slowed down by heat{warmth}"
-    if "hw_slowdown" in one.brakes:
+    if "hw_slowdown" in one.throttle_reasons:
         hot = None not in (one.temperature_c, one.slowdown_c) and (one.temperature_c or 0) >= (one.slowdown_c or 0) - 5
         return "thermal.hardware" if hot else "power.brake", f"slowed down by its hardware{warmth}"
     return "thermal.software", f"slowed down by the driver{warmth}, for heat"
@@ -95,12 +97,13 @@ def _brake(one: Card) -> tuple[str, str]:
 
 LOADED_PERCENT = 50
 HOTTER_C = 12
-"""By how much a GPU's heat has to differ from its peers', or its own past, to be told (assumed; peers differ by some degrees)."""
+"""From this difference to the other GPUs, or to its last good run, a GPU's temperature is a finding (assumed)."""
 
 
+@check(gpu_health=True)
 def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = None) -> Iterator[Finding]:
-    """Under load no GPU is much hotter than it was in its last run, nor than its peers. Of idle GPUs nothing is said."""
-    cards, bus = facts.all(card.cards, pci.gpus)
+    """Under load no GPU is much hotter than in its last good run, or than the other GPUs. Idle GPUs are not checked."""
+    cards, bus = facts.all(gpu_health.cards, pci.gpus)
     gpus, _ = _answering(cards)
     loaded = [one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.temperature_c is not None]
     if not loaded:
@@ -129,7 +132,7 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
 def _hotter(one: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
     at = place(one.bus_id, slots)
     if past is not None and now >= past + HOTTER_C:
-        seen, wanted = f"{now} C under load, hotter than in its past", f"about {past:g} C"
+        seen, wanted = f"{now} C under load, hotter than in its last good run", f"about {past:g} C"
         yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
     elif peers and now >= median(peers) + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
@@ -141,19 +144,20 @@ def _hotter(one: Card, now: int, past: float | None, peers: list[int], slots: Sl
 
 
 def loaded_c(gpus: tuple[Card, ...]) -> dict[str, float]:
-    """The temperature of each GPU that is under load, by UUID: what is remembered of it."""
+    """The temperature of each GPU under load, by UUID, for the baseline."""
     loaded = (one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.uuid)
     return {one.uuid: float(one.temperature_c) for one in loaded if one.temperature_c is not None}
 
 
+@check(gpu_health=True)
 def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """The driver has written no error (Xid) into the kernel's log since the boot; each that it has is told once, with how often.
-    So are fatal errors of NVSwitches (SXid).
+    """The kernel log has no error of the driver (Xid) since the boot. Each one is reported once, with its count.
+    Fatal errors of NVSwitches (SXid) are reported too.
 
-    What happened is a warning; whether the GPU still suffers from it the other checks say. A program's own mistakes are
+    A past error is a warning; other checks say whether the GPU is still affected. Errors of programs are
     information."""
-    lines = facts(log.kernel)
-    found, switches = _counted(log.xids(lines)), _counted(log.fatal_sxids(lines))
+    lines = facts(kernel_log.kernel)
+    found, switches = _counted(kernel_log.xids(lines)), _counted(kernel_log.fatal_sxids(lines))
     for (bus_id, code), texts in found.items():
         yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
     for (bus_id, code), texts in switches.items():
@@ -163,8 +167,8 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
         yield Finding("health.xids", "Xids", "pass", "none since boot")
 
 
-def _counted(lines: Iterable[log.XidLine]) -> dict[tuple[str, int], list[str]]:
-    """The texts of each place and code, in the order of their first."""
+def _counted(lines: Iterable[kernel_log.XidLine]) -> dict[tuple[str, int], list[str]]:
+    """The texts of each bus id and code, in the order of their first line."""
     found: dict[tuple[str, int], list[str]] = {}
     for line in lines:
         found.setdefault((line.bus_id, line.code), []).append(line.text)
@@ -181,7 +185,7 @@ def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
     if symptoms:
         return of_symptom(symptoms[0].key, "health.xids", at, seen, "none", "host", verdict="warn", names=names)
     if known is None:
-        fix = "sudo dmesg: the lines around it"
+        fix = "sudo dmesg shows the lines around it"
         return Finding("health.xids", at, "warn", seen, "none", "a code that the catalogue does not describe", fix)
     fix = "; ".join((*known.first_steps, known.do)).replace("INDEX", bus_id)
     verdict = "info" if known.application else "warn"

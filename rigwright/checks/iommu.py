@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.checks import Finding, Verdict, of_symptom
+from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.facts import Facts, iommu, pci
 
 _TRANSLATED = ("DMA", "DMA-FQ", "auto")
 
 
-def passes(facts: Facts) -> Iterator[Finding]:
-    """The IOMMU leaves the GPUs' addresses alone: passthrough, or off (then iommu=pt has nothing to do). One GPU alone does not mind."""
+@check()
+def passthrough(facts: Facts) -> Iterator[Finding]:
+    """The IOMMU is off or in passthrough mode. It does not matter with one GPU."""
     domains, gpus = facts.all(iommu.domains, pci.gpus)
     seen = f"on, {' and '.join(domains)}" if domains and domains != ("none",) else "off, or not there"
     if any(one in _TRANSLATED for one in domains):
         verdict: Verdict = "warn" if len(gpus) > 1 else "info"
         yield of_symptom(
             "p2p.iommu_translated",
-            "iommu.passes",
+            "iommu.passthrough",
             "IOMMU",
-            f"{seen}: it translates",
+            f"{seen}: it translates addresses",
             "passthrough, or off",
             "catalogue",
             verdict=verdict,
         )
     else:
-        yield Finding("iommu.passes", "IOMMU", "pass", seen)
+        yield Finding("iommu.passthrough", "IOMMU", "pass", seen)

@@ -1,4 +1,4 @@
-"""The machine around the GPUs: what it was in the last run, lshw's word, room on its disks."""
+"""The machine around the GPUs: hardware lost since the last run, lshw, disk space, package state."""
 
 from __future__ import annotations
 
@@ -8,46 +8,45 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, apt, pci
+from rigwright.checks import Finding, check, of_symptom
+from rigwright.core.gpu_labels import place
+from rigwright.core.schema import BusId
+from rigwright.facts import Facts, dpkg, pci, system
 from rigwright.facts import machine as machines
-from rigwright.facts import os as system
 from rigwright.facts.machine import Past
-from rigwright.positions import place
-from rigwright.typed import BusId
 
 
 def now(known: Facts) -> Past:
-    """What is to be remembered of a host until its next run."""
+    """The host's memory, processors and GPUs, for the baseline."""
     found, gpus = known.all(machines.machine, pci.gpus)
     sizes = (found.memory_mib, found.sockets, found.threads)
     return Past(*sizes, found.modules or (), tuple(f"{one.bus_id} {one.device_id}" for one in gpus))
 
 
-UNCHANGED = "machine.unchanged"
 ROUNDING = 0.02
-"""The share of memory by which kernels differ in what they keep for themselves (assumed)."""
+"""The share of memory by which kernels differ in their own use (assumed)."""
 
 
+@check()
 def unchanged(
     facts: Facts, *, earlier: Past | None = None, rig: Rig | None = None, slots: dict[BusId, str] | None = None
 ) -> Iterator[Finding]:
-    """Memory, its modules, processors and GPUs are no fewer than in the host's last run, which the controller remembers.
+    """The host has no less memory, memory modules, processors and GPUs than in its last good run, which the history has.
 
-    GPUs at the rig's named positions are left to gpu.present."""
+    gpu.present reports missing GPUs at named positions of the rig."""
     here = now(facts)
     seen = _said(here)
     if earlier is None:
-        yield Finding(UNCHANGED, "machine", "info", f"{seen}; remembered for the next run")
+        yield Finding("machine.unchanged", "machine", "info", f"{seen}; recorded for the next run")
         return
     lost = [*_sizes_lost(here, earlier), *_gpus_lost(here, earlier, rig, slots or {})]
     yield from lost
     if not lost and len(here.gpus) >= len(earlier.gpus):
-        yield Finding(UNCHANGED, "machine", "pass", seen)
+        yield Finding("machine.unchanged", "machine", "pass", seen)
 
 
 def _sizes_lost(here: Past, earlier: Past) -> Iterator[Finding]:
-    """Less memory; fewer modules, or less in them, which the rounding of a large memory hides; fewer processors."""
+    """Findings for less memory, fewer or smaller memory modules, and fewer processors."""
     gone = sorted((Counter(earlier.modules) - Counter(here.modules)).elements()) if here.modules else []
     (modules, mib), (modules_then, mib_then) = _counted(here), _counted(earlier)
     less = here.memory_mib < earlier.memory_mib * (1 - ROUNDING)
@@ -59,13 +58,13 @@ def _sizes_lost(here: Past, earlier: Past) -> Iterator[Finding]:
 
 
 def _counted(one: Past) -> tuple[int, int]:
-    """The memory modules, and the MiB in all of them."""
+    """The number of memory modules and their total MiB."""
     sizes = [int(found[1]) for module in one.modules if (found := re.search(r" (\d+) MiB$", module))]
     return len(one.modules), sum(sizes)
 
 
 def _gpus_lost(here: Past, earlier: Past, rig: Rig | None, slots: Mapping[BusId, str]) -> Iterator[Finding]:
-    """The GPUs that are gone from where the rig has no position."""
+    """Findings for GPUs that are gone, except at named positions of the rig."""
     there = [one.split()[0] for one in here.gpus]
     for bus_id, device_id in (one.split() for one in earlier.gpus):
         if bus_id not in there and not (rig and bus_id in slots):
@@ -74,7 +73,7 @@ def _gpus_lost(here: Past, earlier: Past, rig: Rig | None, slots: Mapping[BusId,
 
 
 def _lost(key: str, subject: str, seen: str, wanted: str) -> Finding:
-    return of_symptom(key, UNCHANGED, subject, f"{seen}, less than in its last run", wanted, "past")
+    return of_symptom(key, "machine.unchanged", subject, f"{seen}, less than in its last run", wanted, "past")
 
 
 def _memory(one: Past) -> str:
@@ -90,8 +89,9 @@ def _said(one: Past) -> str:
     return f"{_memory(one)}, processors {_processors(one)}, {len(one.gpus)} GPUs"
 
 
+@check()
 def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """lshw sees every NVIDIA GPU that the bus has: one that fell off it is left out by lshw. Needs no driver."""
+    """lshw lists every NVIDIA GPU of the PCI bus; it omits a GPU that fell off the bus. Needs no driver."""
     found, gpus = facts.all(machines.machine, pci.gpus)
     if found.displays is None:
         yield Finding("machine.displays", "lshw", "info", "not installed", fix="sudo apt-get install lshw")
@@ -100,19 +100,20 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
     for one in gpus:
         if one.bus_id not in [display.address for display in seen]:
             at = place(one.bus_id, slots)
-            yield of_symptom("gpu.off_bus", "machine.displays", at, "lshw leaves it out", "a display", "host")
+            yield of_symptom("gpu.off_bus", "machine.displays", at, "not listed by lshw", "a display", "host")
     if len(seen) >= len(gpus):
         drivers = Counter(one.driver or "no driver" for one in seen)
         by = ", ".join(f"{number} with {name}" for name, number in drivers.items()) or "none"
         yield Finding("machine.displays", "lshw -C display", "pass" if gpus else "fail", by)
 
 
+@check()
 def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
-    """There is room on the disks: `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free."""
+    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free."""
     free = facts(system.free_mib)
     short = {path: least for path, least in free_mib.items() if free.get(path, least) < least}
     for path, least in short.items():
-        seen = f"{path} has {free[path]} MiB free of the {least} that are wanted"
+        seen = f"{path} has {free[path]} MiB free, {least} MiB are needed"
         yield of_symptom("disk.full", "machine.room", path, seen, f"{least} MiB", "catalogue", names={"PATH": path})
     if not short:
         yield Finding(
@@ -121,12 +122,13 @@ def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
 
 
 def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words)} MiB free" if words else "nothing wanted"
+    return f"{', '.join(words)} MiB free" if words else "no directory is configured"
 
 
+@check()
 def settled(facts: Facts) -> Iterator[Finding]:
-    """Nobody holds apt's or dpkg's locks, and no package is half installed."""
-    holders, audit = facts.all(apt.lock_holders, apt.dpkg_audit)
+    """No process holds a lock of apt or dpkg, and no package is half installed."""
+    holders, audit = facts.all(dpkg.lock_holders, dpkg.dpkg_audit)
     for one in holders:
         seen, names = f"locked by {one.name} ({one.pid})", {"PID": str(one.pid)}
         yield of_symptom("apt.locked", "machine.settled", "packages", seen, "free", "host", names=names)
@@ -134,4 +136,4 @@ def settled(facts: Facts) -> Iterator[Finding]:
         first = audit.splitlines()[0]
         yield of_symptom("apt.half_installed", "machine.settled", "packages", first, "all configured", "host")
     if not holders and not audit:
-        yield Finding("machine.settled", "packages", "pass", "whole, and nobody at work on them")
+        yield Finding("machine.settled", "packages", "pass", "all configured, and no lock is held")

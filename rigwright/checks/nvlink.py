@@ -1,4 +1,4 @@
-"""The NVLinks: as many up as the rig has."""
+"""The NVLinks: as many are active as the rig has."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Collection, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, card, topology
-from rigwright.positions import place
-from rigwright.typed import BusId
+from rigwright.checks import Finding, check, of_symptom
+from rigwright.core.gpu_labels import place
+from rigwright.core.schema import BusId
+from rigwright.facts import Facts, gpu_health, topology
 
 
+@check()
 def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """As many NVLinks of every GPU are up as the rig gives its position; without a rig, all of a GPU's or none (no bridge).
+    """Every GPU has as many active NVLinks as the rig says for its position; without a rig, all of its links or none (no bridge).
 
-    Links to a position whose GPU is not there are left to gpu.present, to one that does not answer to gpu.answering.
+    Links to a missing GPU are reported by gpu.present, links to a GPU that does not answer by gpu.answering.
     """
-    links, cards = facts.all(topology.nvlinks, card.cards)
+    links, cards = facts.all(topology.nvlinks, gpu_health.cards)
     there = [one for one in cards if not one.lost]
     positions = {(slots or {}).get(one.bus_id, "") for one in there}
     fine: Counter[int] = Counter()
@@ -26,7 +27,7 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
     for one in there:
         at, own = place(one.bus_id, slots), [link for link in links if link.uuid == one.uuid]
         if one.mig:
-            yield Finding("nvlink.up", at, "info", "MIG is on, and then no NVLink is told")
+            yield Finding("nvlink.up", at, "info", "not checked: the driver reports no NVLinks with MIG on")
             continue
         down = ", ".join(str(link.number) for link in own if link.gb_s is None)
         number = sum(link.gb_s is not None for link in own)
@@ -53,7 +54,7 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
 
 
 def _wanted(rig: Rig | None, position: str, device_id: str, there: Collection[str]) -> int | None:
-    """The links of a position by the rig to positions that have a GPU; None where nobody knows the position, or the rig."""
+    """The links that the rig has between a position and positions with a GPU; None if the rig or the position is unknown."""
     if rig is None:
         return None
     if rig.nvswitches:

@@ -1,4 +1,4 @@
-"""The bus under the GPUs: links, memory windows, redirection, errors. Needs no driver."""
+"""The PCIe bus of the GPUs: links, memory windows, ACS, errors. Needs no driver."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rigwright.catalogue import Rig
-from rigwright.checks import Finding, of_symptom
-from rigwright.facts import Facts, pcie
-from rigwright.facts import os as system
+from rigwright.checks import Finding, check, of_symptom
+from rigwright.core.gpu_labels import place
+from rigwright.core.schema import BusId
+from rigwright.facts import Facts, pcie, system
 from rigwright.facts.pcie import Function, Link
-from rigwright.positions import place
-from rigwright.typed import BusId
 
 AWAKE = 5
-"""Up to this performance state a GPU's link runs at its full speed: P0 and P2 at work, in every nvidia-smi -q that was looked at."""
+"""Up to this performance state a GPU's link runs at full speed (P0 and P2 under load, in every output that was examined)."""
 
 GB_S_OF_LANE = {1: 0.2, 2: 0.4, 3: 0.79, 4: 1.57, 5: 3.15, 6: 6.3}
-"""What a lane of each generation carries, GB/s: 0.8 of its line rate, as copies over Gen3 x1 (0.8), Gen3 x16 (12 to 13) and
-Gen4 x16 (25) were measured."""
+"""The bandwidth of a lane by generation, GB/s: 0.8 of its line rate, as measured over Gen3 x1 (0.8), Gen3 x16 (12 to 13) and
+Gen4 x16 (25)."""
 
 
+@check()
 def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU's link has the lanes and, unless it sleeps, the speed that the card and the port above it can have; so has
-    every link on the way up. A slot with fewer lanes than the card is told with its cost."""
+    """Every GPU's link has the lanes and, if the GPU is active, the speed that the card and the port above it support; so has
+    every link above it. A slot with fewer lanes than the card is reported with its bandwidth."""
     functions, states = facts.all(pcie.functions, pcie.states)
     gpus = [one for one in functions.values() if one.is_gpu]
     fine: Counter[str] = Counter()
@@ -31,7 +31,9 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     for gpu in gpus:
         at = place(gpu.address, slots)
         if not gpu.answers:
-            yield of_symptom("gpu.off_bus", "pcie.links", at, "reads as all ones on the bus", "an answer", "host")
+            yield of_symptom(
+                "gpu.off_bus", "pcie.links", at, "its PCI config space reads as all ones", "an answer", "host"
+            )
             continue
         peers = [one for one in gpus if one is not gpu and one.ids == gpu.ids and one.most == gpu.most and one.answers]
         child, port = gpu, functions.get(gpu.above)
@@ -40,7 +42,7 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
             yield wrong
         elif gpu.now:
             slower = gpu.most is not None and gpu.now.generation < _ceiling(gpu, port).generation
-            fine[f"{gpu.now}{f' asleep, {_ceiling(gpu, port)} at work' if slower else ''}"] += 1
+            fine[f"{gpu.now}{f' idle, {_ceiling(gpu, port)} under load' if slower else ''}"] += 1
         yield from _slot(gpu, port, at, (slots or {}).get(BusId(gpu.address), ""), rig)
         while port and (child := functions.get(port.above)) and (port := functions.get(child.above)):
             if child.address not in above and (
@@ -55,13 +57,13 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
 
 
 def _ceiling(child: Function, port: Function | None) -> Link:
-    """What both ends of a link can do."""
+    """The best link that both ends support."""
     ends = [end.most for end in (child, port) if end and end.most]
     return Link(min(end.generation for end in ends), min(end.width for end in ends))
 
 
 def _link(child: Function, port: Function | None, at: str, state: int | None, peers: list[Function]) -> Finding | None:
-    """What is wrong with a link; None for one that is as it can be, or whose GPU sleeps."""
+    """The finding for a slow or narrow link; None if the link is as good as it can be, or its GPU is idle."""
     if child.now is None or child.most is None:
         return None
     most = _ceiling(child, port)
@@ -70,22 +72,22 @@ def _link(child: Function, port: Function | None, at: str, state: int | None, pe
     if child.now.generation >= most.generation:
         return None
     if state is not None and state <= AWAKE:
-        seen = f"{child.now} of {most}, and the GPU is awake (P{state})"
+        seen = f"{child.now} of {most}, and the GPU is active (P{state})"
         return of_symptom("pcie.slow", "pcie.links", at, seen, str(most), "host")
     faster = [one for one in peers if one.now and one.now.generation == most.generation]
     if state is None and peers and len(faster) == len(peers):
-        seen = f"{child.now} of {most}, and its peers are faster"
+        seen = f"{child.now} of {most}, and the other GPUs are faster"
         return of_symptom("pcie.slow", "pcie.links", at, seen, str(most), "peers")
     return None
 
 
 def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig | None) -> Iterator[Finding]:
-    """A slot that is narrower than its card: with the rig's word it is as wanted, and costs what it costs."""
+    """A slot that is narrower than its card: information if the rig says so, else a warning."""
     if not port or not port.most or not gpu.most or port.most.width >= gpu.most.width:
         return
     slot = _ceiling(gpu, port)
     has, could = (round(GB_S_OF_LANE[link.generation] * link.width, 1) for link in (slot, gpu.most))
-    seen = f"a slot of {slot} for a card of {gpu.most}: about {has:g} GB/s in place of {could:g}"
+    seen = f"a slot of {slot} for a card of {gpu.most}: about {has:g} GB/s instead of {could:g}"
     other = rig is not None and position in rig.gpus and position not in rig.lanes
     yield of_symptom(
         "pcie.narrow_slot",
@@ -98,14 +100,17 @@ def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig
     )
 
 
+@check()
 def memory_window(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The firmware gave every GPU its window (BAR1): Above 4G Decoding is on, or was not needed."""
+    """The firmware assigned every GPU its BAR1 window: Above 4G Decoding is on, or not needed."""
     gpus = [one for one in facts(pcie.functions).values() if one.is_gpu and one.answers]
     sizes = Counter(one.bar1_bytes >> 20 for one in gpus)
     for one in gpus:
         if not one.bar1_bytes:
             at = place(one.address, slots)
-            yield of_symptom("bios.above4g", "pcie.memory_window", at, "BAR1 has no room", "a window", "host")
+            yield of_symptom(
+                "bios.above4g", "pcie.memory_window", at, "no BAR1 window was assigned", "a window", "host"
+            )
     if SMALL_MIB in sizes:
         seen = f"{sizes[SMALL_MIB]} x {SMALL_MIB} MiB"
         yield of_symptom("bios.small_bar1", "pcie.memory_window", "memory window (BAR1)", seen)
@@ -133,41 +138,43 @@ VIRTUAL = (
     "virtual machine",
     "hvm",
 )
-"""Words in the name that a virtual machine's firmware gives."""
+"""Words in the board names of virtual machines."""
 
 
-def redirection(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
-    """No bridge above the GPUs sends what they say to each other through the root complex (ACS); in a virtual machine it has to.
+@check()
+def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
+    """No bridge above the GPUs redirects peer-to-peer traffic to the root complex (ACS). A virtual machine needs that.
 
-    It costs nothing between GPUs that have NVLinks, and then is information."""
+    It does not affect GPUs that are connected by NVLink, and is information then."""
     functions, board = facts.all(pcie.functions, system.board)
     bridges = [one.address for one in functions.values() if one.redirects]
     gpus = sum(one.is_gpu for one in functions.values())
     name = str(board).lower()
     if not bridges or gpus < 2 or any(word in name for word in VIRTUAL):
         why = "one GPU" if gpus < 2 else "a virtual machine needs it" if bridges else "no bridge redirects"
-        yield Finding("pcie.redirection", "ACS", "pass", why)
+        yield Finding("pcie.acs", "ACS", "pass", why)
         return
     short = " ".join(one.removeprefix("0000:") for one in bridges)
     switch = f"for bridge in {short}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
-    seen = f"{len(bridges)} bridges above the GPUs redirect"
+    seen = f"{len(bridges)} bridges above the GPUs redirect peer-to-peer traffic"
     if rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none"):
-        seen += f"; these GPUs do not meet there (their way: {_WAYS[rig.p2p.path]})"
-        fix = f"nothing for these GPUs; to have it off until the next boot: {switch}"
-        yield of_symptom("p2p.acs", "pcie.redirection", "ACS", seen, verdict="info", fix=fix)
+        seen += f"; it does not affect these GPUs (they use {_WAYS[rig.p2p.path]})"
+        fix = f"not needed for these GPUs; to switch it off until the next boot: {switch}"
+        yield of_symptom("p2p.acs", "pcie.acs", "ACS", seen, verdict="info", fix=fix)
     else:
         line = {"sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000": switch}
-        yield of_symptom("p2p.acs", "pcie.redirection", "ACS", seen, "none", "catalogue", names=line)
+        yield of_symptom("p2p.acs", "pcie.acs", "ACS", seen, "none", "catalogue", names=line)
 
 
 _WAYS = {"nvlink": "NVLink", "nvswitch": "NVSwitch", "none": "host memory"}
 
 MANY = 100
-"""Corrected errors since boot from which a link is called bad; a few come with every training of a link (assumed)."""
+"""From this number of corrected errors since boot a link is bad; a few are normal when a link is trained (assumed)."""
 
 
+@check()
 def errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The kernel counted no transmission errors (AER) at a GPU or a port above one, or a few corrected ones."""
+    """The kernel counted no transmission errors (AER) at the GPUs and the ports above them, or only a few corrected ones."""
     functions = facts(pcie.functions)
     counted = [one for one in functions.values() if one.corrected_errors is not None]
     bad = [one for one in counted if (one.corrected_errors or 0) >= MANY or one.uncorrected_errors]

@@ -1,7 +1,7 @@
-"""A fact is one command on the host and one pure function that reads its output; facts are read in rounds.
+"""A fact is one command on the host and one pure function that parses its output. Facts are read in rounds.
 
-An operation or check asks `facts(fact)`. What is not read yet raises `Missing`, which only the planner catches: it
-collects every missing fact of all steps, reads them in one script and calls again.
+An operation or check calls `facts(fact)`. A fact that is not read yet raises `Missing`. The planner catches it,
+collects the missing facts of all steps, reads them in one script and calls again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from rigwright.shell import Command, Result
+from rigwright.core.command import Command, Result
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -18,10 +18,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class Fact(Generic[T]):
-    """One question to a host. `durable`: the answer holds while the machine is the machine (OS, architecture).
+    """A command on a host and the parser of its output. `durable`: the value does not change during a run (OS, architecture).
 
-    `kept`: what of the answer the history keeps; `whole` for one that says what the machine is and not how it does at
-    the moment, a function that leaves the moment out for one that says both, None for nothing.
+    `kept`: a function that returns the part of the value that the history records: `whole` for all of it, another function
+    to leave out momentary readings; None: the history records nothing.
     """
 
     name: str
@@ -37,7 +37,7 @@ def whole(value: T) -> T:
 
 
 class Missing(Exception):
-    """Facts that were asked for and not read yet."""
+    """Facts that were requested but are not read yet."""
 
     def __init__(self, facts: tuple[Fact[Any], ...]) -> None:
         super().__init__(", ".join(fact.name for fact in facts))
@@ -45,15 +45,15 @@ class Missing(Exception):
 
 
 class Unavailable(Exception):
-    """The host cannot answer now: no driver is loaded, the program is not there. It may be able to later."""
+    """The host cannot answer now: no driver is loaded, or the program is not installed. It may answer later."""
 
 
 class Unreadable(Exception):
-    """The host answered something that the parser does not understand, too much, or too late."""
+    """The parser does not understand the answer, or the answer was too long or too late."""
 
 
 class Facts(Protocol):
-    """What operations and checks see of a host."""
+    """The facts of a host, as operations and checks use them."""
 
     def __call__(self, fact: Fact[T], /) -> T:
         """The value. Raises Missing, Unavailable or Unreadable."""
@@ -65,7 +65,7 @@ class Facts(Protocol):
 
 
 class FactStore:
-    """What is known of one host; forgets after changes."""
+    """The facts that were read from one host. They are forgotten after a change."""
 
     def __init__(self, known: dict[Fact[Any], Any] | None = None) -> None:
         self.known: dict[Fact[Any], Any] = dict(known or {})
@@ -85,17 +85,17 @@ class FactStore:
         return tuple(self(fact) for fact in facts)
 
     def learn(self, answers: Iterable[tuple[Fact[Any], Result]]) -> None:
-        """Every answer is parsed and known afterwards, as a value or as why there is none."""
+        """Parses and stores every answer: a value, Unavailable or Unreadable."""
         for fact, result in answers:
             self.known[fact] = parsed(fact, result)
 
     def forget(self, *, everything: bool = False) -> None:
-        """Nothing is known but what holds while the machine is the machine (not even that with `everything`)."""
+        """Forgets all facts that are not durable; with `everything`, all."""
         self.known = {} if everything else {fact: value for fact, value in self.known.items() if fact.durable}
 
 
 def parsed(fact: Fact[Any], result: Result) -> Any:
-    """The fact's value, or the Unavailable or Unreadable that says why there is none."""
+    """The fact's value, or Unavailable or Unreadable with the reason."""
     if result.cut:
         return Unreadable(f"{fact.name}: more than 4 MiB of output")
     if result.code in (124, 137, -1):

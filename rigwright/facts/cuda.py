@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from rigwright.core.command import Result, script
 from rigwright.facts import Fact
-from rigwright.shell import Result, script
 
 
 def nvcc(toolkit: str) -> Fact[str]:
-    """The release that a toolkit's nvcc says it is, "" when there is none or it does not answer."""
+    """The release that a toolkit's nvcc prints; "" if nvcc is missing or fails."""
 
     def parse(result: Result) -> str:
         found = re.search(r"release (\d+\.\d+)", result.text)

@@ -1,11 +1,11 @@
-"""The NVIDIA driver: loaded, and what Secure Boot would say to it."""
+"""The NVIDIA driver: loaded version, libraries, Secure Boot."""
 
 from __future__ import annotations
 
 import re
 
+from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable, whole
-from rigwright.shell import Result, script
 
 
 def _loaded(result: Result) -> str:
@@ -53,4 +53,4 @@ def _runfile(result: Result) -> str | None:
 
 
 runfile_version = Fact("driver.runfile_version", script(_RUNFILE), _runfile)
-"""The version of a driver that NVIDIA's .run installer left, "" when it does not say, None when there is none."""
+"""The version of a driver installed with NVIDIA's .run installer; "" if the version is unknown, None without such a driver."""

@@ -1,17 +1,17 @@
-"""What stands in a file or directory."""
+"""Files and directories."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable
-from rigwright.shell import Result, script
 
 
 @dataclass(frozen=True)
 class File:
-    """A path that exists. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are a file's."""
+    """An existing path. `kind`: file, directory, link, other. `sha256` and `content` (up to 64 KiB) are set for files only."""
 
     kind: str
     mode: str
@@ -53,5 +53,5 @@ def _file(result: Result) -> File | None:
 
 
 def file(path: str) -> Fact[File | None]:
-    """What stands at a path, or None when nothing does."""
+    """The file or directory at a path; None if there is none."""
     return Fact(f"files.file({path})", script(_SCRIPT, path, reads=True), _file)

@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.core.command import Command, Result, command, script
+from rigwright.core.schema import BusId, bus_id
 from rigwright.facts import Fact, Unavailable, whole
-from rigwright.shell import Command, Result, command, script
-from rigwright.typed import BusId, bus_id
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class ClockPair:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. None: the GPU has no such thing (a GeForce has no application clocks), or cannot tell.
+    """One GPU. None: the GPU does not have the property (a GeForce has no application clocks) or does not report it.
 
-    `lost`: the driver's words about a GPU that it cannot reach any more; then nothing but its bus id is known.
+    `lost`: the driver's message for a GPU that it can no longer reach; then only the bus id is known.
     """
 
     index: int
@@ -52,9 +52,9 @@ QUERY = (
 
 
 def answered(result: Result) -> str:
-    """nvidia-smi's stdout. Raises Unavailable with its own words when it has none to give.
+    """nvidia-smi's stdout. Raises Unavailable with its message if it failed.
 
-    Status 14 is a warning (a corrupted infoROM) behind a whole answer.
+    Exit status 14 is a warning (a corrupted infoROM) with complete output.
     """
     if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
         raise Unavailable("nvidia-smi is not installed")
@@ -77,7 +77,7 @@ _BROKEN = ("ERR!", "[GPU is lost]", "[Unknown Error]", "[GPU requires reset]", "
 
 
 def number(word: str) -> float:
-    """A number as nvidia-smi writes them, without its unit. Raises ValueError for all else, nan and inf too."""
+    """A number of nvidia-smi's output without its unit. Raises ValueError for other text, also for nan and inf."""
     if not re.fullmatch(r"-?[0-9]{1,12}(\.[0-9]{1,12})?", word):
         raise ValueError(f"{word[:40]!r} is no number")
     return float(word)
@@ -93,12 +93,12 @@ def _pair(memory: str, graphics: str) -> ClockPair | None:
 
 
 LOST = "Unable to determine the device handle"
-"""How nvidia-smi begins when a GPU is lost; it says nothing of the others then."""
+"""How nvidia-smi's output begins when a GPU is lost. It then reports no other GPU."""
 _LOST = re.compile(rf"{LOST} for GPU ?\d*:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
 
 
 def lost(text: str) -> dict[BusId, str]:
-    """The GPUs that nvidia-smi cannot reach, by bus id, with its words."""
+    """The messages of nvidia-smi about GPUs that it cannot reach, by bus id."""
     return {bus_id(match[1]): match[2].split(".")[0].strip() or "lost" for match in _LOST.finditer(text)}
 
 
@@ -140,23 +140,23 @@ ask() {{
   return $code
 }}
 """
-"""A function of the shell, with nvidia-smi's words: where a GPU is lost it answers for none, so each is asked alone."""
+"""A shell function that runs nvidia-smi. If a GPU is lost, nvidia-smi reports no GPU at all; then it queries each alone."""
 
 
 def query(words: str) -> Command:
-    """A query of nvidia-smi's, answered by each GPU that answers; `of_those_left` has the rows."""
+    """A fact from a query of nvidia-smi that works also if a GPU is lost; `of_those_left` returns its rows."""
     return script(ASK + 'ask "$1" --format=csv,noheader,nounits', words, timeout_s=60, reads=True)
 
 
 def of_those_left(result: Result) -> list[str]:
-    """The rows of the GPUs that answer. Raises Unavailable when none does."""
+    """The rows of all GPUs that are not lost. Raises Unavailable if there are none."""
     rows = [line for line in result.text.splitlines() if line.strip()]
     left = [line for line in rows if not _LOST.match(line.strip())]
     return left if 0 < len(left) < len(rows) else answered(result).splitlines()
 
 
 gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
-"""Every GPU that the driver has, lost ones too."""
+"""All GPUs of the driver, also lost ones."""
 
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
@@ -170,23 +170,23 @@ def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
 
 _SUPPORTED = "--query-supported-clocks=gpu_uuid,memory,graphics"
 supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
-"""Per UUID the pairs that `-ac` takes; a lost GPU is not among them."""
+"""The clock pairs that `-ac` accepts, by UUID; without lost GPUs."""
 
 
 OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
-"""The driver's own programs, and its monitoring's, as /proc/PID/comm cuts their names."""
+"""Names of programs of the driver and of monitoring, shortened as in /proc/PID/comm."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process that has a GPU."""
+    """A process that uses a GPU."""
 
     pid: int
     name: str
 
     @property
     def works(self) -> bool:
-        """Whether it is somebody's work: the driver's own programs, which are stopped and started again, are none."""
+        """Whether it is a user's program. Programs of the driver and of monitoring can be stopped and started again."""
         return not self.name.rpartition("/")[2].startswith(OWN)
 
 
@@ -198,7 +198,7 @@ def _processes(result: Result) -> tuple[Process, ...]:
 
 
 processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name"), _processes)
-"""The processes that compute on a GPU which still answers."""
+"""The compute processes on all GPUs that are not lost."""
 
 _HOLDERS = """
 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
@@ -213,7 +213,7 @@ def _holders(result: Result) -> tuple[Process, ...]:
 
 
 holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), _holders)
-"""The processes that have a GPU's device open; also told when the library moved and nvidia-smi cannot answer."""
+"""The processes that have a GPU's device file open; also available if nvidia-smi fails."""
 
 _CONTAINERS = """
 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
@@ -223,7 +223,7 @@ done | sort -u; :
 containers = Fact("gpu.containers", script(_CONTAINERS, timeout_s=60), lambda result: tuple(result.text.split()))
 """The containers in which a process has a GPU open: docker-0123456789ab; () when there is none."""
 
-PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
+LIMITS_PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
 
 
 def _nvml(result: Result) -> dict[str, Any]:
@@ -235,15 +235,15 @@ def _nvml(result: Result) -> dict[str, Any]:
     return document
 
 
-nvml = Fact("gpu.nvml", command("python3", PROGRAM, "show", timeout_s=45), _nvml)
-"""What NVML itself says, through the program and the pynvml.py that provision put beside the boot unit."""
+nvml = Fact("gpu.nvml", command("python3", LIMITS_PROGRAM, "show", timeout_s=45), _nvml)
+"""The JSON document of the GPU limits program, which reads NVML."""
 
 
 Locks = dict[tuple[str, str], tuple[int, int]]
-"""Locked clocks that are recorded of this boot and this driver load: by UUID and kind (graphics, memory), [min, max] MHz."""
+"""Locked clocks recorded since this boot and this load of the driver: [min, max] MHz by UUID and kind (graphics, memory)."""
 
 LOCKED_FILE = "/run/rigwright/locked-clocks"
-"""What was locked, a line each: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The driver does not tell it."""
+"""The file with the locked clocks, because the driver does not report them. Lines: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE."""
 
 _LOCKED = """
 echo "$(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -)"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unavailable, Unreadable
-from rigwright.shell import Result, script
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The menu entry that boots next, as the generated grub.cfg has it."""
+    """The menu entry of the generated grub.cfg that boots next."""
 
     title: str
     kernel: str
@@ -21,18 +22,18 @@ class Entry:
 
     @property
     def initrd_path(self) -> str:
-        """Where the initramfs stands on the running system; GRUB's own path lacks /boot, or holds a subvolume."""
+        """The path of the initramfs on the running system. GRUB's path lacks /boot or begins with a subvolume."""
         return "/boot/" + self.initrd.rsplit("/", 1)[-1]
 
     @property
     def release(self) -> str:
-        """The kernel's release (what `uname -r` will say): its file name without `vmlinuz-`."""
+        """The kernel's release, as `uname -r` will print it: the file name without `vmlinuz-`."""
         return self.kernel.rsplit("/", 1)[-1].removeprefix("vmlinuz-")
 
 
 @dataclass(frozen=True)
 class Grub:
-    """`entry` boots next; `parses` is what grub-script-check says of grub.cfg."""
+    """`entry` boots next; `parses`: grub-script-check accepts grub.cfg."""
 
     entry: Entry
     parses: bool
@@ -66,7 +67,7 @@ def _grub(result: Result) -> Grub:
 
 
 def default_entry(cfg: str, environment: dict[str, str]) -> Entry:
-    """The entry that a grub.cfg boots next, with its grubenv. Raises ValueError when there is none."""
+    """The entry that a grub.cfg with this grubenv boots next. Raises ValueError if there is none."""
     wanted = environment.get("next_entry") or _default(cfg, environment)
     entries = _entries(cfg)
     for level in wanted.split(">"):
@@ -105,7 +106,7 @@ def _pick(entries: list[_Node], level: str) -> _Node | None:
 
 
 def _entries(cfg: str) -> list[_Node]:
-    """Menu entries and submenus as a tree of (title, id, body lines, children); depth follows from lone braces."""
+    """Menu entries and submenus as a tree of (title, id, body lines, children). A line with a single brace ends a level."""
     root: list[_Node] = []
     stack: list[list[_Node]] = [root]
     depths: list[int] = []
@@ -160,3 +161,13 @@ def _entry(node: _Node) -> Entry:
 
 
 grub = Fact("grub.grub", script(_SCRIPT, reads=True), _grub)
+
+
+def missing(words: Sequence[str], line: str) -> list[str]:
+    """The expected words that have no effect in a kernel command line.
+
+    The last of several KEY= has effect, unless several are expected (console=).
+    """
+    present = line.split()
+    last = {word.partition("=")[0]: word for word in present}
+    return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rigwright.core.command import Result, script
 from rigwright.facts import Fact
-from rigwright.shell import Result, script
 
 _SCRIPT = """
 for device in /sys/bus/pci/devices/*; do
@@ -25,5 +25,5 @@ def _domains(result: Result) -> tuple[str, ...]:
 _KNOWN = ("none", "identity", "DMA", "DMA-FQ", "unmanaged", "auto")
 
 domains = Fact("iommu.domains", script(_SCRIPT, reads=True), _domains)
-"""The types of the GPUs' IOMMU groups, each once: identity (addresses pass), DMA or DMA-FQ (they are translated), unmanaged (a
-virtual machine's), none (no IOMMU, or off in the firmware, whatever the command line says)."""
+"""The types of the GPUs' IOMMU groups, each once: identity (addresses pass unchanged), DMA or DMA-FQ (addresses are
+translated), unmanaged (assigned to a virtual machine), none (no IOMMU, or disabled in the firmware)."""

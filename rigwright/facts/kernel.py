@@ -1,13 +1,13 @@
-"""Kernels: which are installed, their headers, which modules are loaded or would be."""
+"""Installed kernels, their headers, and the modules that are loaded now or at the next boot."""
 
 from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, command, script
 from rigwright.facts import Fact, Unreadable, whole
-from rigwright.facts.os import said
-from rigwright.shell import Result, command, script
+from rigwright.facts.system import said
 
 
 def _loaded(result: Result) -> frozenset[str]:
@@ -17,7 +17,7 @@ def _loaded(result: Result) -> frozenset[str]:
 
 
 def headers(kernel: str) -> Fact[bool]:
-    """Whether a kernel's headers are there, so that a module can be built for it."""
+    """Whether a kernel's headers are installed, which building a module needs."""
     return Fact(
         f"kernel.headers({kernel})",
         script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel, reads=True),
@@ -32,11 +32,11 @@ modinfo -k "$1" -F version -- "$2-current" 2>/dev/null && exit
 for file in "/lib/modules/$1/updates/dkms/$2"-tesla-*.ko*; do modinfo -F version -- "$file" 2>/dev/null && exit; done
 exit 1
 """
-"""Debian calls NVIDIA's module nvidia-current, or nvidia-tesla-535, and has modprobe load it for nvidia."""
+"""Debian names NVIDIA's module nvidia-current or nvidia-tesla-535; modprobe loads it for the name nvidia."""
 
 
 def module_version(kernel: str, module: str) -> Fact[str]:
-    """The version of the module that a kernel would load, "" where it has none."""
+    """The version of the module that a kernel would load; "" without a module."""
 
     def parse(result: Result) -> str:
         if result.code == 127:
@@ -52,7 +52,7 @@ def module_version(kernel: str, module: str) -> Fact[str]:
 
 @dataclass(frozen=True)
 class Initramfs:
-    """An initramfs: the modules in it that matter here, and the modules its modprobe.d keeps from loading."""
+    """An initramfs: the NVIDIA and nouveau modules in it, and the modules that its modprobe.d blocks."""
 
     modules: frozenset[str]
     blocked: frozenset[str]
@@ -69,7 +69,7 @@ find "$d" -path '*/modprobe.d/*.conf' -exec cat {} +
 
 
 def initramfs(path: str) -> Fact[Initramfs]:
-    """What an initramfs would load; slow (it is unpacked), so asked only before a reboot."""
+    """The modules that an initramfs would load. Slow, because it is unpacked, so read only before a reboot."""
 
     def parse(result: Result) -> Initramfs:
         if result.code != 0:
@@ -96,7 +96,7 @@ def blocked_modules(modprobe_d: str) -> frozenset[str]:
 
 
 def newer(path: str, than: str) -> Fact[bool]:
-    """Whether a file was written after another one; also when the other is not there."""
+    """Whether a file is newer than another one, or the other one does not exist."""
     return Fact(
         f"kernel.newer({path},{than})",
         script('[ ! -e "$2" ] || [ "$1" -nt "$2" ] && echo yes; :', path, than, reads=True),
@@ -113,12 +113,12 @@ for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/
 
 
 def build_log(kernel: str) -> Fact[str]:
-    """The end of DKMS' newest log of building NVIDIA's module, "" where there is none."""
+    """The end of DKMS' newest build log of NVIDIA's module; "" without a log."""
     return Fact(f"kernel.build_log({kernel})", script(_BUILD_LOG, kernel), lambda result: result.text)
 
 
 def built(kernel: str) -> Fact[datetime.date | None]:
-    """The day on which a kernel was built: its image's date, which dpkg keeps as the archive had it; None where there is none."""
+    """The build date of a kernel: the modification date of its image, which dpkg preserves; None without an image."""
 
     def parse(result: Result) -> datetime.date | None:
         return datetime.date.fromisoformat(result.text.strip()) if result.text.strip() else None

@@ -1,19 +1,20 @@
-"""The machine around the GPUs: memory and its modules, processors, and the displays that lshw finds."""
+"""Memory and memory modules, processors, and the display devices that lshw lists."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.core.command import Result, script
+from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact
-from rigwright.facts.os import printable
-from rigwright.shell import Result, script
 
 
 @dataclass(frozen=True)
 class Display:
-    """A display device as lshw has it; `driver` "" when nobody has claimed it."""
+    """A display device listed by lshw; `driver` is "" if none is bound."""
 
     address: str
     product: str
@@ -23,9 +24,9 @@ class Display:
 
 @dataclass(frozen=True)
 class Machine:
-    """`memory_mib` is what the kernel has, less than the modules' sum. `modules`: SLOT SIZE of each memory module that is there.
+    """`memory_mib` is the kernel's MemTotal, less than the sum of the modules. `modules`: SLOT SIZE of each installed module.
 
-    `modules` and `displays` are None where lshw is not installed.
+    `modules` and `displays` are None if lshw is not installed.
     """
 
     memory_mib: int
@@ -57,7 +58,7 @@ def _machine(result: Result) -> Machine:
 
 
 def _nodes(text: str) -> list[dict[str, Any]]:
-    """lshw's nodes; its older versions leave the brackets out."""
+    """The nodes of lshw's JSON; older versions print them without the brackets of the list."""
     try:
         found = json.loads(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
     except json.JSONDecodeError as error:
@@ -68,19 +69,20 @@ def _nodes(text: str) -> list[dict[str, Any]]:
 
 
 def _modules(nodes: list[dict[str, Any]]) -> list[str]:
-    """A line for each memory module that holds something: lshw lists them as banks, the empty ones without a size."""
+    """A line for each memory module. lshw lists banks; empty ones have no size."""
     banks = [node for node in nodes if str(node.get("id", "")).startswith("bank") and node.get("size")]
-    return [f"{printable(str(node.get('slot') or node['id']))} {int(node['size']) >> 20} MiB" for node in banks]
+    return [f"{one_line(str(node.get('slot') or node['id']))} {int(node['size']) >> 20} MiB" for node in banks]
 
 
 def _display(node: dict[str, Any]) -> Display:
-    product, vendor = (printable(str(node.get(key) or "")) for key in ("product", "vendor"))
+    product, vendor = (one_line(str(node.get(key) or "")) for key in ("product", "vendor"))
     address = str(node.get("businfo") or node.get("handle") or "").partition("@")[2]
     return Display(address, product, vendor, str((node.get("configuration") or {}).get("driver") or ""))
 
 
 def _lasting(machine: Machine) -> dict[str, object]:
-    """Memory in whole GiB, because every kernel keeps a little of it for itself; displays change with the driver."""
+    """The part for the history: memory in whole GiB, because kernels reserve different amounts; no displays, which depend on
+    the driver."""
     counted = {"sockets": machine.sockets, "threads": machine.threads, "modules": machine.modules}
     return {"memory_gib": round(machine.memory_mib / 1024), **counted}
 
@@ -90,9 +92,9 @@ machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True), _ma
 
 @dataclass(frozen=True)
 class Past:
-    """What is remembered of a host: its memory, processors and GPUs, and how warm each GPU was under load.
+    """A host in its last good run: memory, processors, GPUs, and the temperature of each GPU under load.
 
-    `gpus`: BUS_ID DEVICE_ID of each. `loaded_c`: by UUID, the temperature of a sample under load.
+    `modules`: SLOT SIZE of each memory module. `gpus`: BUS_ID DEVICE_ID of each. `loaded_c`: degrees Celsius by UUID.
     """
 
     memory_mib: int
@@ -101,3 +103,11 @@ class Past:
     modules: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     loaded_c: dict[str, float] | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Past:
+        """The instance whose fields have these values as JSON types."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**fields)

@@ -1,7 +1,7 @@
-"""What NVIDIA's nccl-tests print: the table of sizes and speeds, and the count of wrong values, in every version's layout.
+"""Parses the output of NVIDIA's nccl-tests: the table of sizes and speeds, and the number of wrong values.
 
-The header names the columns, so a row is read by it from the right: `redop` and `root` are not in every version, and where
-they are they may be blank.
+Rows are read from the right with the column names of the header, because `redop` and `root` are missing in some versions
+and may be blank in others.
 
     size count type redop time algbw busbw error time algbw busbw error              until 2021; error: the largest deviation
     size count type redop root time algbw busbw #wrong time algbw busbw #wrong       since; #wrong: how many values
@@ -22,7 +22,7 @@ _LEADING = ("size", "count", "type", "redop", "root")
 
 @dataclass(frozen=True)
 class Row:
-    """One size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: values of both, None: not compared."""
+    """One message size. `busbw_gb_s`: the better of out-of-place and in-place; `wrong`: wrong values of both, None: not compared."""
 
     size_bytes: int
     busbw_gb_s: float
@@ -31,14 +31,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A run's rows, and its own last word: `out_of_bounds`, how many values were wrong (None: it did not get that far)."""
+    """The rows of a run. `out_of_bounds`: the number of wrong values in its last line (None: the run ended before)."""
 
     rows: tuple[Row, ...]
     out_of_bounds: int | None
 
     @property
     def wrong(self) -> int | None:
-        """How many values were wrong; None where nothing was compared."""
+        """The number of wrong values; None if nothing was compared."""
         counted = [row.wrong for row in self.rows if row.wrong is not None]
         if not counted and not self.out_of_bounds:
             return None
@@ -46,10 +46,10 @@ class Table:
 
 
 def read(text: str) -> Table:
-    """The table that a text holds; no rows where the program did not get so far. Lines of other programs and of NCCL's log
-    are left out, and so is a last line that was cut off.
+    """The table in a text; without rows if the program ended before. Ignores lines of other programs and of NCCL's log, and a
+    last line that was cut off.
 
-    Raises ValueError: a row that is not as its header says, columns that are not known.
+    Raises ValueError for a row that does not match its header, and for unknown columns.
     """
     columns: list[str] = []
     rows: list[Row] = []
@@ -67,7 +67,7 @@ def read(text: str) -> Table:
 
 
 def _columns(words: Sequence[str]) -> list[str]:
-    """The names of the columns from the first time on. Raises ValueError for one that is not known."""
+    """The names of the columns from the first `time` on. Raises ValueError for an unknown one."""
     odd = next((word for word in words if word not in (*_LEADING, *_GROUP)), None)
     start = next((number for number, word in enumerate(words) if word in _TIMES), None)
     if odd is not None or start is None:
@@ -83,7 +83,7 @@ def _row(words: Sequence[str], columns: Sequence[str], line: str) -> Row:
         named = list(zip(columns, values, strict=True))
         speeds = [float(value) for name, value in named if name == "busbw"]
         counts = [int(float(value)) for name, value in named if name == "#wrong" and value != "N/A"]
-        for name, value in named:  # a deviation is no count, and a time no speed, but both have to be numbers
+        for name, value in named:  # not all of these are used, but all must be numbers
             if (
                 (value != "N/A" or name not in ("error", "#wrong"))
                 and not 0 <= float(value) < math.inf

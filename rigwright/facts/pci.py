@@ -1,12 +1,12 @@
-"""The GPUs on the PCI bus, from sysfs: seen with or without a driver."""
+"""The GPUs on the PCI bus, from sysfs, with or without a driver."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rigwright.errors import HostError
+from rigwright.core.command import Result, script
+from rigwright.core.errors import HostError
 from rigwright.facts import Fact, whole
-from rigwright.shell import Result, script
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def _gpus(result: Result) -> tuple[PciGpu, ...]:
 
 
 def no_gpu(where: str) -> HostError:
-    """What is said of a machine without an NVIDIA GPU on its bus."""
+    """The reason of Unavailable on a machine without an NVIDIA GPU."""
     todo = "reseat it, check its power and Above 4G Decoding"
     return HostError(where, "no NVIDIA GPU is on the PCI bus", "a GPU that lspci shows", todo)
 
@@ -53,4 +53,4 @@ def _switches(result: Result) -> tuple[str, ...]:
 
 
 nvswitches = Fact("pci.nvswitches", script(_SCRIPT, reads=True), _switches, kept=whole)
-"""The bus ids of the NVSwitches, of every generation that shows itself as an NVIDIA bridge; B200's do not."""
+"""The bus ids of the NVSwitches. B200's NVSwitches are missing, because they are not NVIDIA bridges on the PCI bus."""

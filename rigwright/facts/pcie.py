@@ -1,4 +1,4 @@
-"""The PCIe links of the GPUs and of every port above them, from sysfs: seen with or without a driver."""
+"""The PCIe links of the GPUs and of every port above them, from sysfs, with or without a driver."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, script
+from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu import of_those_left, query
-from rigwright.shell import Result, script
-from rigwright.typed import bus_id
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of a link by its GT/s."""
@@ -19,7 +19,7 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 @dataclass(frozen=True)
 class Link:
-    """What one end of a PCIe link can do, or what it does now: generation and lanes."""
+    """Generation and width of one end of a PCIe link, either the maximum or the current values."""
 
     generation: int
     width: int
@@ -30,11 +30,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Function:
-    """A GPU, or a port above one. `above` is the port it hangs on, "" at a root port.
+    """A GPU, or a port above one. `above` is the port it is connected to, "" at a root port.
 
-    `now` and `most` are None where the function has no PCIe link, or does not answer any more. `answers` is False for a GPU
-    that fell off the bus. `redirects` (ACS sends peers' requests upwards) is None where the function has no such control.
-    Errors are those that AER counted since boot, None where the kernel does not count.
+    `now` and `most` are None if the function has no PCIe link or no longer responds. `answers` is False for a GPU that fell
+    off the bus. `redirects`: ACS redirects peer requests to the root complex; None without ACS control. Errors are AER's
+    counts since boot; None if the kernel does not count.
     """
 
     address: str
@@ -113,7 +113,7 @@ def _link(speed: str, width: str) -> Link | None:
 
 
 def _size(row: str) -> int:
-    """The bytes of a row of sysfs' `resource`; 0 for one that is empty."""
+    """The size in bytes of a region in sysfs' `resource`; 0 for an empty row."""
     words = [int(word, 16) for word in row.split()]
     return words[1] - words[0] + 1 if len(words) == 3 and words[1] else 0
 
@@ -123,7 +123,7 @@ _SOURCE_VALID_AND_REDIRECT = 0b101
 
 
 def _redirects(text: str) -> bool | None:
-    """What the ACS control of an extended configuration space (from byte 256 on) says; None without one, or for nobody but root."""
+    """Whether ACS redirects peer requests, from the extended configuration space (byte 256 on); None without ACS or access."""
     try:
         space = zlib.decompressobj(31).decompress(base64.b64decode(text), 4096)
     except zlib.error as error:
@@ -152,5 +152,5 @@ def _states(result: Result) -> dict[str, int]:
 
 
 states = Fact("pcie.states", query("--query-gpu=pci.bus_id,pstate"), _states)
-"""The performance state of each GPU that the driver can ask, by bus id: 0 at work, 8 or more asleep, when its link slows down
-too; {} without a driver, and then nobody knows."""
+"""The performance state of each GPU by bus id: 0 under load, 8 or higher at idle, when the link is slower too; {} without a
+driver."""

@@ -1,16 +1,20 @@
-"""Units: loaded, active, enabled, and whether what runs is what the files say."""
+"""The state of systemd units: loaded, active, enabled, and whether the process is older than its files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, command, script
 from rigwright.facts import Fact
-from rigwright.shell import Result, command, script
+
+LIMITS_UNIT, LIMITS_TIMER = "gpu-limits.service", "gpu-limits.timer"
+"""The units of rigwright that set the limits of GPUs at every boot, and check them every minute."""
+FABRIC_MANAGER_UNIT = "nvidia-fabricmanager.service"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """What systemd knows of a unit. `load`: loaded, not-found, masked; `enabled`: enabled, disabled, static, ..."""
+    """The state of a unit in systemd. `load`: loaded, not-found, masked; `enabled`: enabled, disabled, static, ..."""
 
     load: str
     active: str
@@ -20,7 +24,7 @@ class Unit:
 
 
 def unit(name: str) -> Fact[Unit]:
-    """The unit's state; a unit that is not there has `load` not-found."""
+    """The unit's state; a missing unit has `load` not-found."""
 
     def parse(result: Result) -> Unit:
         values = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
@@ -33,7 +37,7 @@ def unit(name: str) -> Fact[Unit]:
 
 @dataclass(frozen=True)
 class Running:
-    """Whether a unit's process is older than its files: all from the host's own clock."""
+    """Whether a unit's process is older than its files, by the host's clock."""
 
     active: bool
     needs_reload: bool
@@ -43,7 +47,7 @@ class Running:
 
     @property
     def current(self) -> bool:
-        """What runs is what the files say (a unit that does not run has nothing stale)."""
+        """Whether the process is newer than its files; True for a unit that does not run."""
         return not self.needs_reload and (
             not self.active or (self.started_s >= self.newest_file_s and not self.deleted_executable)
         )
@@ -60,7 +64,7 @@ for file in "$@"; do [ -e "$file" ] && stat -c 'ctime=%.9Z' -- "$file"; done; :
 
 
 def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
-    """How old a unit's run is against the newest change of `files`; a clock gone backwards reads as stale."""
+    """Compares the start of a unit with the newest change of `files`. A clock that was set back gives stale."""
 
     def parse(result: Result) -> Running:
         values = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)

@@ -1,17 +1,17 @@
-"""What the driver's own threads do."""
+"""The driver's kernel threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, script
 from rigwright.facts import Fact
-from rigwright.shell import Result, script
 
 
 @dataclass(frozen=True)
 class Busy:
-    """A kernel thread of the driver, and how much of a CPU it used for half a second."""
+    """A kernel thread of the driver, and its share of a CPU during half a second."""
 
     pid: int
     name: str
@@ -49,4 +49,4 @@ def _threads(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 busy = Fact("threads.busy", script(_BUSY), _busy)
-"""The driver's kernel threads (nv_queue, irq/N-nvidia) and what they use; () where there are none."""
+"""The driver's kernel threads (nv_queue, irq/N-nvidia) and their CPU use; () without any."""

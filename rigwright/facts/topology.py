@@ -1,21 +1,21 @@
-"""How the GPUs hang together: where on the PCI bus each one sits, and the NVLinks between them."""
+"""The topology of the GPUs: positions on the PCI bus, and NVLinks."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from rigwright.core.command import Result, script
+from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu import ASK, LOST, answered
-from rigwright.shell import Result, script
-from rigwright.typed import bus_id
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an NVIDIA device sits. `host_bridge` pci0000:00; `bridges`: every bridge between the two, the root port first.
+    """The position of an NVIDIA device on the PCI bus. `host_bridge`: pci0000:00; `bridges`: all bridges from the root port down.
 
-    `numa_node`: None where the firmware does not say. `is_gpu`: a display device; the others are NVSwitches.
+    `numa_node`: None if the firmware does not report it. `is_gpu`: a display device; the others are NVSwitches.
     """
 
     bus_id: str
@@ -55,12 +55,12 @@ def _places(result: Result) -> tuple[Place, ...]:
 
 
 places = Fact("topology.places", script(_PLACES, reads=True), _places)
-"""Every GPU and NVSwitch on the bus, with or without a driver; () where there is none."""
+"""Every GPU and NVSwitch on the bus, with or without a driver; () without any."""
 
 
 @dataclass(frozen=True)
 class NvLink:
-    """One end of one NVLink. `gb_s` one way, None while it is down; `peer` a bus id, "" where the driver does not say."""
+    """One end of an NVLink. `gb_s`: GB/s in one direction, None if it is down; `peer`: a bus id, "" if unknown."""
 
     uuid: str
     number: int
@@ -102,7 +102,7 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
 
 
 def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
-    """The lines of links under the lines of GPUs: (UUID, link) and what is said of it. Raises ValueError for another."""
+    """Parses lines of links below lines of GPUs: the text by (UUID, link). Raises ValueError for other lines."""
     found, uuid = [], ""
     for line in (line.strip() for line in text.splitlines()):
         if gpu := _GPU_LINE.match(line):
@@ -121,4 +121,4 @@ echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0
 exit $code
 """
 nvlinks = Fact("topology.nvlinks", script(ASK + _LINKS, timeout_s=60, reads=True), _nvlinks)
-"""Every end of every NVLink, those that are down too; () where the GPUs have none. Where a GPU is lost each is asked alone."""
+"""Every end of every NVLink, also of links that are down; () without NVLinks. If a GPU is lost, each GPU is queried alone."""

@@ -1,6 +1,6 @@
-"""The history of runs: what each did, what it found, and what the hosts said of themselves over time. One SQLite file.
+"""The history of runs in one SQLite file: results, changes, findings, and the hosts' facts over time.
 
-A machine is a name at an address, so a simulated `servbadge` and a real one have each their own past.
+Name and address together identify a machine, so a simulated `servbadge` and a real `servbadge` are two machines.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rigwright.errors import HistoryError, UsageError
-from rigwright.history import changes, readings, recording, schema
-from rigwright.history.changes import Changed, utc
-from rigwright.history.readings import Reading
-from rigwright.history.schema import file, set_aside
+from rigwright.core.errors import HistoryError, UsageError
+from rigwright.history import database as history_database
+from rigwright.history import diff, samples, writer
+from rigwright.history.database import file, set_aside
+from rigwright.history.diff import Changed, utc
+from rigwright.history.samples import Reading
 
 __all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A fact's value as JSON types, since when (UTC) it has been that, when it was last seen so, and the run that first saw it."""
+    """A fact's value as JSON types, the times (UTC) when it was first and last seen, and the run that first saw it."""
 
     value: Any
     first_seen: datetime.datetime
@@ -36,7 +37,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class HostSummary:
-    """What became of one host in a run: status as in the JSON document; how many changes were made, findings failed."""
+    """The result of one host in a run: its status as in the JSON document, counts of changes and of failed findings."""
 
     name: str
     address: str
@@ -47,7 +48,7 @@ class HostSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run, in a line; times in UTC."""
+    """The summary of one run. `started` is in UTC, and `seconds` is the duration."""
 
     id: str
     command: str
@@ -60,7 +61,7 @@ class RunSummary:
 
 
 class History:
-    """An open history; for one thread. Every method raises HistoryError when the file cannot be used."""
+    """An open history, for use in one thread. Every method raises HistoryError when the file cannot be used."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self.path = path
@@ -68,9 +69,9 @@ class History:
 
     @classmethod
     def open(cls, path: Path | None = None, *, write: bool = True) -> History:
-        """The history in `path` (default: `file()`), made where there is none; without `write` a file must be there. Raises HistoryError."""
+        """Opens the history in `path` (default: `file()`). Creates the file only with `write`. Raises HistoryError."""
         where = path or file()
-        return cls(where, schema.connect(where, write))
+        return cls(where, history_database.connect(where, write))
 
     def __enter__(self) -> History:
         return self
@@ -79,33 +80,33 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """The file is closed."""
+        """Closes the file."""
         self._database.close()
 
     def record(self, document: Mapping[str, Any]) -> None:
-        """The run of a JSON document is part of the history, and what is too old no longer is. Recorded again it replaces itself.
+        """Records the run of a JSON document, and deletes old data. A run replaces an earlier record with the same id.
 
-        Raises UsageError for a bad RIGWRIGHT_HISTORY_DAYS.
+        Raises UsageError for an invalid RIGWRIGHT_HISTORY_DAYS.
         """
         now = time.time()
-        started = recording.epoch(document.get("started"), now)
-        ended = max(started, recording.epoch(document.get("ended"), now))
-        oldest = ended - recording.kept_days() * 86400
+        started = writer.epoch(document.get("started"), now)
+        ended = max(started, writer.epoch(document.get("ended"), now))
+        oldest = ended - writer.kept_days() * 86400
         with self._writing() as database:
-            recording.run(database, document, started, ended)
-            recording.prune(database, oldest, ended - readings.KEPT_DAYS * 86400)
-            readings.prune(database, ended)
-        with schema.named(self.path):
+            writer.run(database, document, started, ended)
+            writer.prune(database, oldest, ended - samples.KEPT_DAYS * 86400)
+            samples.prune(database, ended)
+        with history_database.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
     def last(self, host: str, name: str, address: str = "", at: datetime.datetime | None = None) -> Seen | None:
-        """What a fact was when it was last seen, by a run that is over; None when no run saw it.
+        """The last value of a fact; None when no run has seen it.
 
-        With `at` it is what the fact was at that time, and where no run saw it by then, what it was first of all. Without an
-        address it is the machine of that name that was seen last.
+        With `at` it is the value at that time; if no run had seen the fact by then, it is the first value. Without
+        `address` it is the value of the machine with that name that was seen last.
         """
         until = at.timestamp() if at else float("inf")
-        with schema.named(self.path):
+        with history_database.named(self.path):
             row = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
                 " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ?"
@@ -115,8 +116,8 @@ class History:
         return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), row[3]) if row else None
 
     def everywhere(self, name: str) -> dict[str, Seen]:
-        """What a fact was when it was last seen, of every machine that a run saw, by its name; the machine seen last wins."""
-        with schema.named(self.path):
+        """The last value of a fact by machine name; of machines with the same name, that of the machine last seen."""
+        with history_database.named(self.path):
             rows = self._database.execute(
                 "SELECT host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host WHERE fact.id IN"
                 " (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
@@ -125,8 +126,8 @@ class History:
         return {row[0]: Seen(json.loads(row[1]), utc(row[2]), utc(row[3]), row[4]) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
-        """The runs, newest first; of one host where it is named."""
-        with schema.named(self.path):
+        """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of that host."""
+        with history_database.named(self.path):
             rows = self._database.execute(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"
                 " (SELECT run FROM outcome JOIN host ON host.id = outcome.host WHERE host.name = ?)"
@@ -151,9 +152,11 @@ class History:
         return tuple(HostSummary(*row) for row in rows)
 
     def previous(self, command: str, host: str, address: str) -> dict[str, Any] | None:
-        """What the newest run of a command that was not interrupted knew of a host, as `run` has it, with that `run`'s id and when
-        it `ended` (UTC); None where there is none."""
-        with schema.named(self.path):
+        """The host's part of the newest run of a command that was not interrupted; None if there is no such run.
+
+        It has the form that `run` returns for a host, with two more keys: `run` (the run's id) and `ended` (UTC).
+        """
+        with history_database.named(self.path):
             row = self._database.execute(
                 "SELECT run.id, ended, host.id FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host"
                 " WHERE command = ? AND exit_code != 130 AND name = ? AND address = ? ORDER BY started DESC, run.id DESC LIMIT 1",
@@ -161,12 +164,13 @@ class History:
             ).fetchone()
             return {**self._outcome(row[0], row[2]), "run": row[0], "ended": utc(row[1])} if row else None
 
-    def sound(self, host: str, address: str) -> datetime.datetime | None:
-        """When the newest run ended that left or found a host as it should be (UTC); None where there is none.
+    def last_good(self, host: str, address: str) -> datetime.datetime | None:
+        """The end time (UTC) of the newest run after which the host was in the desired state; None if there is none.
 
-        What a provision leaves is somebody's wish, findings or not; plans and facts judge nothing, nor do runs that were interrupted.
+        A provision without an error counts, even with failed findings, because it produces the requested state. Plans,
+        facts and interrupted runs do not count, because they do not check the host.
         """
-        with schema.named(self.path):
+        with history_database.named(self.path):
             row = self._database.execute(
                 "SELECT max(ended) FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host WHERE name = ? AND address = ?"
                 " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
@@ -175,18 +179,29 @@ class History:
             ).fetchone()
         return utc(row[0]) if row[0] else None
 
+    def baseline(self, host: str, address: str) -> dict[str, Any] | None:
+        """The recorded baseline of a host; None if no run recorded one. The checks of the next run compare with it."""
+        with history_database.named(self.path):
+            row = self._database.execute(
+                "SELECT value FROM baseline JOIN host ON host.id = host WHERE name = ? AND address = ?", (host, address)
+            ).fetchone()
+        return json.loads(row[0]) if row else None
+
     def readings(self, days: float, spans: int) -> dict[tuple[str, str], dict[str, list[Reading]]]:
-        """By (name, address) of the host and UUID of the GPU how warm it was and what it drew of late; see readings.since."""
+        """Temperature and power of the last `days`, by (name, address) of the host and UUID of the GPU.
+
+        `spans` limits the number of readings, as in `samples.since`.
+        """
         now = time.time()
-        with schema.named(self.path):
-            return readings.since(self._database, now - days * 86400, now, spans)
+        with history_database.named(self.path):
+            return samples.since(self._database, now - days * 86400, now, spans)
 
     def run(self, id: str) -> dict[str, Any]:
-        """A run as the JSON document has it, without events and facts, only with the steps that were not simply as wanted.
+        """A run as in the JSON document, without events, facts, and steps whose status is ok or skipped.
 
-        The beginning of an id is enough where no other run's begins so; `last` is the newest. Raises UsageError.
+        `id` is a run's id, a unique prefix of it, or `last` for the newest run. Raises UsageError for any other id.
         """
-        with schema.named(self.path):
+        with history_database.named(self.path):
             run = self._named(id)
             head = self._row(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code, error FROM run WHERE id = ?", run
@@ -229,11 +244,11 @@ class History:
         return str(matching[0])
 
     def diff(self, host: str, since: datetime.datetime, address: str = "") -> list[Changed]:
-        """What became different on a host since a time, oldest first: facts leaf by leaf, and the changes that runs made.
+        """The differences of a host since a time, oldest first: changed facts, and changes that runs made.
 
         Raises UsageError for a host that no run has seen.
         """
-        with schema.named(self.path):
+        with history_database.named(self.path):
             one = self._database.execute(
                 "SELECT host.id FROM host LEFT JOIN outcome ON outcome.host = host.id LEFT JOIN run ON run.id = outcome.run"
                 " WHERE name = ? AND (? = '' OR address = ?) ORDER BY run.started DESC LIMIT 1", (host, address, address),
@@ -242,7 +257,7 @@ class History:
                 known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
                 todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
                 raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
-            return changes.since(self._database, one[0], since.timestamp())
+            return diff.since(self._database, one[0], since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)
@@ -253,8 +268,8 @@ class History:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else writes beside; all of it, or nothing."""
-        with schema.named(self.path):
+        """An exclusive write transaction. An exception rolls it back."""
+        with history_database.named(self.path):
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.execute("BEGIN IMMEDIATE")
             try:

@@ -1,4 +1,4 @@
-"""Reads inventories as Ansible does: YAML and INI, groups and children, `group_vars/` and `host_vars/`, by its precedence."""
+"""Reads inventories like Ansible: YAML, INI, groups, children, `group_vars/`, `host_vars/`, with its precedence."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from rigwright.errors import InputError
-from rigwright.hosts import Host, Inventory
+from rigwright.core.errors import InputError
 from rigwright.inventory import files
-from rigwright.inventory.declared import Declared, Given
-from rigwright.inventory.names import OUR_VARIABLES
+from rigwright.inventory.groups import Declared, Given
+from rigwright.inventory.model import Host, Inventory
 
-__all__ = ["OUR_VARIABLES", "Inventory", "host_variables", "read"]
+__all__ = ["Inventory", "host_variables", "read"]
 
 
 def read(path: Path) -> Inventory:
-    """The inventory in a file, or in all files of a directory, with `group_vars/` and `host_vars/` beside. Raises InputError."""
+    """Reads the inventory in a file, or in all files of a directory, with its `group_vars/` and `host_vars/`.
+
+    Raises InputError when there is no inventory, or when a file of it is wrong.
+    """
     found = list(files.sources(path))
     if not found:
         passed = sorted(one.name for one in path.glob("*.ini")) if path.is_dir() else []
-        todo = "name one with --inventory PATH or RIGWRIGHT_INVENTORY"
+        todo = "invoke init --host NAME --address USER@HOST makes one; or --inventory PATH or RIGWRIGHT_INVENTORY names one"
         if passed:
             todo = f"--inventory {path / passed[0]}: in a directory .ini files are passed by, as Ansible does"
         raise InputError(str(path), "no inventory there", "a file, or a directory with hosts.yml", todo)
@@ -56,5 +58,5 @@ def _host(name: str, groups: list[str], given: Given, where: str) -> Host:
 
 
 def host_variables(folder: Path, name: str) -> dict[str, Any]:
-    """What `host_vars/` of an inventory's folder says of a host, which the inventory need not have; {} when nothing."""
+    """The variables of a host in `host_vars/` of a folder; {} if none. The host need not be in the inventory."""
     return {variable: value for variable, (value, _) in files.variables(folder / "host_vars", name).items()}

@@ -1,4 +1,4 @@
-"""The files of an inventory: which are read, in which order, and what is in them."""
+"""Finds the files of an inventory, and reads them in Ansible's order."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rigwright.errors import InputError
-from rigwright.inventory import from_ini, from_yaml
-from rigwright.inventory.declared import Declared, Given
-from rigwright.yamlfile import Mapping, load, loads
+from rigwright.core.errors import InputError
+from rigwright.core.yaml_source import Mapping, load, loads
+from rigwright.inventory import ini, yaml
+from rigwright.inventory.groups import Declared, Given
 
 YAML = (".yml", ".yaml", ".json")
-_LEFT_OUT = ("host_vars", "group_vars", "vars_plugins", "rigs")
+_LEFT_OUT = ("host_vars", "group_vars", "vars_plugins", "rigs", "templates")
 _NOT_READ = ("~", *".pyc .pyo .swp .bak .rpm .md .txt .rst .orig .ini .cfg .retry".split())
-"""The endings that Ansible passes by in a directory; an .ini file is read where it is named itself."""
+"""The file name endings that Ansible ignores in a directory. An .ini file is read only when the path names the file."""
 
 
 def sources(path: Path) -> Iterator[Path]:
-    """The inventory files of a path: itself, or those of a directory and its folders by name, as Ansible goes through them."""
+    """The inventory files of a path: the file itself, or the files of a directory tree in Ansible's order."""
     if path.is_file():
         yield path
     elif path.is_dir():
@@ -28,9 +28,9 @@ def sources(path: Path) -> Iterator[Path]:
 
 
 def declare(file: Path, declared: Declared) -> None:
-    """What a file says is declared. Raises InputError."""
+    """Adds the content of a file to `declared`. Raises InputError when the file is not a valid inventory."""
     if file.suffix in YAML:
-        from_yaml.declare(load(file), str(file), declared)
+        yaml.declare(load(file), str(file), declared)
         return
     text = _text(file)
     if text.startswith("#!"):
@@ -46,9 +46,9 @@ def declare(file: Path, declared: Declared) -> None:
             f"ansible-inventory -i {file} --list --yaml --export",
         )
     if not file.suffix and _is_yaml(text):
-        from_yaml.declare(loads(text, str(file)), str(file), declared)
+        yaml.declare(loads(text, str(file)), str(file), declared)
     else:
-        from_ini.declare(text, str(file), declared)
+        ini.declare(text, str(file), declared)
 
 
 def _text(file: Path) -> str:
@@ -59,16 +59,16 @@ def _text(file: Path) -> str:
 
 
 def _is_yaml(text: str) -> bool:
-    """Whether a file without an ending is YAML: its first line that says something is `---`, `{` or `NAME:`."""
+    """Whether a text is YAML: its first line that is not empty or a comment begins with `---`, `{` or `NAME:`."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and line[0] not in "#;"), "")
     return bool(re.match(r"---|\{|[^\[\s][^\s=]*:(\s|$)", first))
 
 
 def variables(folder: Path, name: str) -> Given:
-    """What `NAME`, `NAME.yml`, `NAME.yaml` or `NAME.json` in a folder says, the first that is there; or all files of a directory NAME.
+    """The variables in the first of `NAME`, `NAME.yml`, `NAME.yaml` and `NAME.json` that exists in a folder.
 
-    Raises InputError.
+    If that is a directory, all its files are read. Raises InputError when a file is not a mapping of variables.
     """
     found: Given = {}
     if "/" in name or name in (".", ".."):
@@ -83,12 +83,15 @@ def variables(folder: Path, name: str) -> Given:
             raise InputError(str(file), "a file encrypted by ansible-vault", "plain YAML", todo)
         if not isinstance(document, Mapping):
             raise InputError(str(file), "no mapping of variables", "NAME: VALUE, one per line")
-        found.update(from_yaml.given(document))
+        found.update(yaml.given(document))
     return found
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file; of a directory every file by name that is YAML by its ending or has none, and its folders' without an ending."""
+    """The file itself, or all YAML files of a directory, sorted by name, also in its subdirectories.
+
+    A file counts as YAML if its name has a YAML ending or no ending. Subdirectories with a dot in the name are ignored.
+    """
     if path.is_file():
         yield path
         return

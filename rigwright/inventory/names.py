@@ -1,4 +1,4 @@
-"""The names that an inventory gives: hosts with ranges and ports, and variables."""
+"""Parses and checks the names in an inventory: hosts with ranges and ports, variables, and groups."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from rigwright.errors import InputError
-from rigwright.patterns import expand
-from rigwright.yamlfile import did_you_mean
-
-OUR_VARIABLES = (
-    "rig", "driver", "cuda", "kernel_cmdline", "limits", "cuda_repository", "slots", "ssh_known_hosts", "p2p_wheels",
-)  # fmt: skip
+from rigwright.core.desired import VARIABLES
+from rigwright.core.errors import InputError
+from rigwright.core.host_ranges import expand
+from rigwright.core.yaml_source import did_you_mean
 
 _PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>(?:[^:\[\]]|\[[^\]]*\])+)):(?P<port>\d{1,5})")
 _HOST = re.compile(r"[\w.:\[\]-]+")
 
 
 def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
-    """The hosts that a name with ranges stands for, and the port behind it: `node[01:16]`, `gw:2222`, `[2001:db8::1]:22`.
+    """Expands a host name with ranges, and splits off its port: `node[01:16]`, `gw:2222`, `[2001:db8::1]:22`.
 
-    Raises InputError.
+    Returns the host names and the port, or None without a port. Raises InputError for an invalid name, port or range.
     """
     found = _PORT.fullmatch(pattern)
     if found and found["bracketed"] and ":" not in found["bracketed"]:
-        found = None  # a range of one name, as in [a:c], has no port behind it
+        found = None  # no IPv6 address in the brackets
     name = (found["bracketed"] or found["name"]) if found else pattern
     if not _HOST.fullmatch(name):
         raise InputError(
@@ -40,17 +37,17 @@ def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
 
 
 def variable(name: str, where: str) -> None:
-    """Raises InputError for a name that no template could use, and for one that is nearly one of rigwright's (`limts`)."""
+    """Raises InputError for an invalid variable name, and for a misspelled variable of rigwright (`limts`)."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name):
         raise InputError(where, f"'{name}' is no name of a variable", "letters, digits and _")
-    near = difflib.get_close_matches(name, OUR_VARIABLES, n=1, cutoff=0.82)
-    if near and name not in OUR_VARIABLES:
+    near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82)
+    if near and name not in VARIABLES:
         found = f"unknown variable '{name}'; did you mean '{near[0]}'?"
-        raise InputError(where, found, f"one of {', '.join(OUR_VARIABLES)}, or a name less like them")
+        raise InputError(where, found, f"one of {', '.join(VARIABLES)}, or a name less like them")
 
 
 def group(name: str, known: Iterable[str], where: str) -> None:
-    """Raises InputError for a group that is in no section, with the nearest that is."""
+    """Raises InputError for a group that is not in `known`; the message contains the most similar known group."""
     names = list(known)
     if name not in names:
         hint = did_you_mean(name, names)

@@ -1,5 +1,39 @@
 """Operations: pure functions from facts and parameters to the changes still needed. They run nothing.
 
 A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the others are keyword parameters, whose
-annotations say what a playbook may give.
+annotations say what a playbook may give. The decorator `operation` declares what the engine has to know of it.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rigwright.core.change import Change, Note
+from rigwright.core.plugin_registry import Registry
+
+F = TypeVar("F", bound=Callable[..., Iterator[Change | Note]])
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What an operation declares.
+
+    `affects_p2p`: after its changes the GPUs may reach each other in another way, so the peer-to-peer test runs again.
+    `reboots`: its change is the reboot that the changes before it lead to.
+    `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
+    """
+
+    affects_p2p: bool = False
+    reboots: bool = False
+    sets_limits: bool = False
+
+
+_REGISTRY: Registry[Declaration] = Registry()
+declared = _REGISTRY.find
+
+
+def operation(*, affects_p2p: bool = False, reboots: bool = False, sets_limits: bool = False) -> Callable[[F], F]:
+    """Declares a function as an operation. The keywords are those of Declaration."""
+    return _REGISTRY.decorator(Declaration(affects_p2p, reboots, sets_limits))

@@ -1,17 +1,17 @@
-"""Packages, sources, pins and holds."""
+"""apt and dpkg: packages, sources, pins, holds, and the repair of half-installed packages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change
-from rigwright.errors import HostError
-from rigwright.facts import Facts, archive, files
-from rigwright.facts import apt as dpkg
-from rigwright.operations import file
-from rigwright.preferences import pin_path, pin_text
-from rigwright.shell import Command, command, script
-from rigwright.typed import AbsolutePath
+from rigwright.core.change import Change
+from rigwright.core.command import Command, command, script
+from rigwright.core.errors import HostError
+from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.schema import AbsolutePath
+from rigwright.driver.apt_pin import pin_path, pin_text
+from rigwright.facts import Facts, apt_archive, dpkg, files
+from rigwright.operations import file, operation
 
 _APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
@@ -69,15 +69,16 @@ exec apt-get -y -q $quiet -f install
 
 
 def install(words: list[str]) -> Command:
-    """A detached job that installs NAME or NAME=VERSION words, everything downloaded before anything is unpacked.
+    """A detached job that installs NAME or NAME=VERSION. It downloads every package before it unpacks the first.
 
     NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more.
     """
     return script(_INSTALL, *words, timeout_s=3600, long=True)
 
 
+@operation()
 def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
-    """Each package is installed; NAME=VERSION at exactly that version (moved up or down to it).
+    """Each package is installed; NAME=VERSION at exactly that version (upgraded or downgraded to it).
 
     Raises HostError when no source has a package or the version.
     """
@@ -91,7 +92,7 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
     }
     if not missing:
         return
-    offered = facts(archive.offered(tuple(missing))).versions
+    offered = facts(apt_archive.offered(tuple(missing))).versions
     for name, version in missing.items():
         have = list(dict.fromkeys(found.version for found in offered.get(name, ())))
         if not have:
@@ -110,34 +111,45 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
         yield Change("change" if before else "add", name, before, version or offered[name][0].version, job)
 
 
+@operation()
 def source(
-    facts: Facts, *, name: str, url: str, key: str, suite: str = "/", components: list[str] | None = None
+    facts: Facts,
+    *,
+    name: str,
+    url: str,
+    key: str,
+    suite: str = "/",
+    components: list[str] | None = None,
+    templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
-    """The source stands in sources.list.d under rigwright-NAME, signed by its own key only (armored text)."""
+    """sources.list.d/rigwright-NAME.list has the source, and apt trusts it by its own key only (armored text)."""
     listed, keyring = source_paths(name)
     facts.all(files.file(listed), files.file(keyring))
-    line = " ".join([f"deb [signed-by={keyring}]", url, suite, *(components or [])]) + "\n"
+    values = {"option": f"signed-by={keyring}", "url": url, "suite": suite, "components": components or []}
     changes = [*file.differing(facts, keyring, key.encode())]
-    changes += file.differing(facts, listed, line.encode())
+    changes += file.differing(facts, listed, templates.render("apt/source.list.j2", values).encode())
     yield from changes
     if changes:
         yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
 
 
-def directory(facts: Facts, *, path: AbsolutePath) -> Iterator[Change]:
-    """A directory of .debs on the host (with its Packages index) is a source, unsigned: whoever writes there is trusted."""
-    line = f"deb [trusted=yes] file:{path} ./\n"
-    changes = list(file.differing(facts, source_paths("local")[0], line.encode()))
+@operation()
+def directory(facts: Facts, *, path: AbsolutePath, templates: Templates = SHIPPED) -> Iterator[Change]:
+    """A directory of .debs on the host (with its Packages index) is a source. It is not signed: apt trusts who writes there."""
+    values = {"option": "trusted=yes", "url": f"file:{path}", "suite": "./", "components": []}
+    text = templates.render("apt/source.list.j2", values)
+    changes = list(file.differing(facts, source_paths("local")[0], text.encode()))
     yield from changes
     if changes:
         yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
 
 
 def source_paths(name: str) -> tuple[str, str]:
-    """Where a source and its key stand."""
+    """The paths of a source and of its key."""
     return f"/etc/apt/sources.list.d/rigwright-{name}.list", f"/usr/share/keyrings/rigwright-{name}.asc"
 
 
+@operation()
 def pin(
     facts: Facts,
     *,
@@ -147,15 +159,20 @@ def pin(
     block: str = "",
     also: dict[str, list[str]] | None = None,
     not_from: str = "",
+    templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
-    """The preferences file rigwright-NAME holds the packages at `version` (1001: also downwards), and those of `also` at
-    theirs (version: [names]); `not_from` (release l=LABEL) is where they are never taken from, `block` names are never
-    installed."""
-    yield from file.differing(facts, pin_path(name), pin_text(packages, version, block, also, not_from).encode())
+    """The preferences file rigwright-NAME holds the packages at `version`, also when that is lower than the installed one.
+
+    `also` has other versions with their packages (version: [names]). `not_from` (release l=LABEL) is an archive that the
+    packages never come from. `block` is names that are never installed.
+    """
+    text = pin_text(packages, version, block, also, not_from, templates)
+    yield from file.differing(facts, pin_path(name), text.encode())
 
 
+@operation()
 def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:
-    """Each package is held: upgrade, dist-upgrade and unattended-upgrades leave it alone."""
+    """Each package is held: upgrade, dist-upgrade and unattended-upgrades do not change it."""
     now = facts(dpkg.packages(*names))
     free = [name for name in names if name not in now or not now[name].held]
     if free:
@@ -168,18 +185,21 @@ def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:
         )
 
 
-def unattended_block(facts: Facts, *, patterns: list[str]) -> Iterator[Change]:
-    """unattended-upgrades never touches packages whose names begin like these (regular expressions)."""
-    lines = "".join(f'  "{pattern}";\n' for pattern in patterns)
-    text = f"// Written by rigwright: the driver moves when you say so.\nUnattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
+@operation()
+def unattended_block(facts: Facts, *, patterns: list[str], templates: Templates = SHIPPED) -> Iterator[Change]:
+    """unattended-upgrades never upgrades packages whose names begin with one of these regular expressions."""
+    text = templates.render("apt/unattended.conf.j2", {"patterns": patterns})
     yield from file.differing(facts, "/etc/apt/apt.conf.d/51rigwright-unattended", text.encode())
 
 
+@operation()
 def clean(facts: Facts) -> Iterator[Change]:
-    """dpkg has no half-installed package and no package lacks another; what an interrupted run left is configured, and what
-    a half removed driver lacks is back, so that apt can take it away as a whole.
+    """dpkg has no half-installed package, and no package lacks a dependency.
 
-    Raises HostError when apt could only mend it by removing what is not NVIDIA's, or not at all.
+    Packages that an interrupted run left are configured. Dependencies that a half removed driver lacks are installed again,
+    so that apt can remove the driver as a whole.
+
+    Raises HostError when apt cannot repair it, or only by removing packages that are not NVIDIA's.
     """
     audit, repair = facts.all(dpkg.dpkg_audit, dpkg.repair)
     heal = (script(_HEAL, timeout_s=1800, long=True),)
@@ -189,9 +209,9 @@ def clean(facts: Facts) -> Iterator[Change]:
         lacking = f"{', '.join(repair.broken)}: a dependency is not met"
         lost = [one.name for one in repair.moves if not one.version and not _is_drivers(one.name)]
         if repair.error or lost:
-            mends = repair.error or f"apt --fix-broken install would remove {', '.join(lost)}"
+            reason = repair.error or f"apt --fix-broken install would remove {', '.join(lost)}"
             todo = "look at what they need, decide yourself: sudo apt-get -f install"
-            raise HostError("dpkg", f"{lacking}; {mends}", "packages that have what they depend on", todo)
+            raise HostError("dpkg", f"{lacking}; {reason}", "packages that have what they depend on", todo)
         after = ", ".join(f"{'' if one.version else '-'}{one.name}" for one in repair.moves)
         yield Change("run", "apt --fix-broken install", lacking, after, heal)
 

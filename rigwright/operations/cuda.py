@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright import catalogue
-from rigwright.change import Change
-from rigwright.compatibility import card_of, check_toolkit, runs_toolkit
-from rigwright.errors import HostError
-from rigwright.facts import Facts, Unavailable, archive, files, pci
-from rigwright.facts import apt as dpkg
+from rigwright.catalogue.compatibility import card_of, check_toolkit, runs_toolkit
+from rigwright.core.change import Change
+from rigwright.core.command import command
+from rigwright.core.desired import Cuda, CudaSource, Driver
+from rigwright.core.errors import HostError
+from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.numbers import numbers
+from rigwright.driver.resolve import brings_driver, repository
+from rigwright.facts import Facts, Unavailable, apt_archive, dpkg, files, pci, system
 from rigwright.facts import cuda as toolkits
-from rigwright.facts import os as system
-from rigwright.operations import apt, file
-from rigwright.resolution import brings_driver, repository
-from rigwright.shell import command
-from rigwright.versions import numbers
-from rigwright.wanted import Cuda, CudaSource, Driver
+from rigwright.operations import apt, file, operation
 
 
-def environment(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
-    """The toolkit's compiler is on everybody's PATH from the next login on, and the dynamic linker finds its runtime.
+@operation()
+def environment(facts: Facts, *, cuda: Cuda, templates: Templates = SHIPPED) -> Iterator[Change]:
+    """The toolkit's compiler is on the PATH of every user from the next login on, and the dynamic linker finds its runtime.
 
     Known when the toolkit is installed.
     """
@@ -31,18 +31,19 @@ def environment(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
     )
     if not release:
         raise Unavailable("known when the toolkit is installed")
-    path = f'# Written by rigwright.\ncase ":$PATH:" in *:{home}/bin:*) ;; *) PATH="{home}/bin:$PATH";; esac\n'
-    yield from file.differing(facts, profile, path.encode())
+    values = {"home": home}
+    yield from file.differing(facts, profile, templates.render("cuda/profile.sh.j2", values).encode())
     if not found:
-        yield from file.differing(facts, linker, f"{home}/targets/x86_64-linux/lib\n".encode())
+        yield from file.differing(facts, linker, templates.render("cuda/ld.so.conf.j2", values).encode())
         yield Change("run", "ldconfig", "does not find libcudart", "finds it", (command("ldconfig"),))
 
 
+@operation()
 def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
-    """The toolkit is installed (cuda-toolkit-12-2 for 12.2), under /usr/local/cuda-12.2, without bringing a driver of its own.
+    """The toolkit is installed (cuda-toolkit-12-2 for 12.2), under /usr/local/cuda-12.2, without a driver of its own.
 
-    apt is asked before what would come with it. Raises HostError when the driver's branch is too old for it, when no source
-    has it (and names those that are there and fit), or when a driver would come along.
+    apt first simulates the installation. Raises HostError when the driver's branch is too old for the toolkit, when no source
+    has it (the message names those that are available and fit), or when it would install a driver.
     """
     check_toolkit(driver, cuda.toolkit)
     name = _package(cuda.toolkit)
@@ -50,11 +51,11 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
     if name in now and now[name].installed:
         return
     remote = repository(os_release, cuda_repository)
-    offered = facts(archive.offered((name,), remote)).versions.get(name, ())
+    offered = facts(apt_archive.offered((name,), remote)).versions.get(name, ())
     if not offered:
         raise _nowhere(facts, cuda, driver, remote)
     word = f"{name}={offered[0].version}"
-    plan = facts(archive.simulated((word,), "", remote))
+    plan = facts(apt_archive.simulated((word,), "", remote))
     if plan.error:
         raise HostError("cuda.toolkit", f"apt cannot install {word}: {plan.error}", "packages that fit together")
     drivers = [move for move in plan.moves if brings_driver(move)]
@@ -70,6 +71,7 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
     )
 
 
+@operation()
 def held(facts: Facts, *, cuda: Cuda) -> Iterator[Change]:
     """Every package of the toolkit is held. Known when the toolkit is installed."""
     dashed = cuda.toolkit.replace(".", "-")
@@ -84,10 +86,10 @@ def _package(toolkit: str) -> str:
     return f"cuda-toolkit-{toolkit.replace('.', '-')}"
 
 
-def _nowhere(facts: Facts, cuda: Cuda, driver: Driver, remote: archive.Repository) -> HostError:
-    """What is said of a toolkit that no source has: which ones there are, and which of them driver and GPUs run."""
+def _nowhere(facts: Facts, cuda: Cuda, driver: Driver, remote: apt_archive.Repository) -> HostError:
+    """The error for a toolkit that no source has. It names the available toolkits, and those that driver and GPUs support."""
     known = {_package(name): name for name in catalogue.toolkits()}
-    offered, gpus = facts.all(archive.offered(tuple(known), remote), pci.gpus)
+    offered, gpus = facts.all(apt_archive.offered(tuple(known), remote), pci.gpus)
     cards = {str(one.bus_id): card for one in gpus if (card := card_of(one.device_id))}
     have = [name for package, name in known.items() if offered.versions.get(package)]
     fit = [name for name in have if runs_toolkit(cards, driver, name)]

@@ -1,4 +1,4 @@
-"""The NVIDIA driver: resolved before anything changes, pinned, installed, held, and the pin proved."""
+"""The NVIDIA driver: its version is resolved before the first change; then it is pinned, installed, held, and the pin proved."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.change import Change, Note
-from rigwright.choices import choices, counted, counted_of, rig_branch, unknown_model
-from rigwright.compatibility import card_of, check_branch, check_cuda, check_toolkit
-from rigwright.errors import HostError
-from rigwright.facts import Facts, Unavailable, archive, files, gpu, history, pci
-from rigwright.facts import apt as dpkg
+from rigwright.catalogue.compatibility import card_of, check_branch, check_cuda, check_toolkit
+from rigwright.catalogue.summary import choices, counted, counted_of, rig_branch, unknown_model
+from rigwright.core.change import Change, Note
+from rigwright.core.command import command, script
+from rigwright.core.desired import Cuda, CudaSource, Driver, Limits
+from rigwright.core.errors import HostError
+from rigwright.core.gpu_labels import place
+from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.schema import AbsolutePath, BusId
+from rigwright.driver.apt_pin import pin_path
+from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
+from rigwright.driver.resolve import PIN, Resolution, block, moves_it, pinned, repository, resolved
+from rigwright.facts import Facts, Unavailable, apt_archive, apt_history, dpkg, files, gpu, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
-from rigwright.facts import os as system
-from rigwright.families import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
-from rigwright.operations import apt
-from rigwright.positions import place
-from rigwright.preferences import pin_path
-from rigwright.resolution import PIN, Resolution, block, moves_it, pinned, repository, resolved
-from rigwright.shell import command, script
-from rigwright.typed import AbsolutePath, BusId
-from rigwright.wanted import Cuda, CudaSource, Driver, Limits
+from rigwright.operations import apt, operation
 
 
+@operation()
 def supported(
     facts: Facts,
     *,
@@ -75,13 +75,21 @@ def supported(
         yield Note(less, warn=True)
 
 
+@operation()
 def repository_present(
-    facts: Facts, *, driver: Driver, cuda: Cuda | None = None, cuda_repository: CudaSource | None = None
+    facts: Facts,
+    *,
+    driver: Driver,
+    cuda: Cuda | None = None,
+    cuda_repository: CudaSource | None = None,
+    templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
-    """NVIDIA's repository is a source of the host, by its own key only, when the driver or the CUDA toolkit comes from it;
-    and so is the directory that the driver comes from. A source of that URL that stands already is left as it is."""
+    """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver or the CUDA toolkit comes from it.
+
+    So is the directory that the driver comes from. A source of that URL that the host already has is left as it is.
+    """
     if driver.source.startswith("/"):
-        yield from apt.directory(facts, path=AbsolutePath(driver.source))
+        yield from apt.directory(facts, path=AbsolutePath(driver.source), templates=templates)
     listed, keyring = apt.source_paths("cuda")
     asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
     os_release, now, key_now, *_ = facts.all(*asked, pci.gpus, pci.nvswitches, state.secure_boot)
@@ -90,24 +98,36 @@ def repository_present(
         return
     if cuda is None and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
         return
-    offered, elsewhere = facts.all(archive.offered(("cuda-keyring",), remote), dpkg.sources_naming(remote.url))
+    offered, elsewhere = facts.all(apt_archive.offered(("cuda-keyring",), remote), dpkg.sources_naming(remote.url))
     if not elsewhere:
-        yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key)
+        yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key, templates=templates)
 
 
-def pinned_exactly(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
-    """apt's preferences hold the whole closure at one version and keep every other branch out."""
+@operation()
+def pinned_exactly(
+    facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None, templates: Templates = SHIPPED
+) -> Iterator[Change]:
+    """apt's preferences hold every package of the driver at its version and keep every other branch out."""
     found = resolved(facts, driver, cuda_repository)
     names = sorted(name for name in found.closure if found.of_release(name))
     kept_out = block(facts(system.os_release))
     version = f"{found.version}*"
-    more = {"block": kept_out, "not_from": found.not_from}
-    for change in apt.pin(facts, name=PIN, packages=names, version=version, also=found.beside, **more):
+    for change in apt.pin(
+        facts,
+        name=PIN,
+        packages=names,
+        version=version,
+        block=kept_out,
+        also=found.beside,
+        not_from=found.not_from,
+        templates=templates,
+    ):
         origin = f" from {found.source} ({found.reason})" if found.source else ""
         after = f"{found.version}{origin}, {len(found.closure)} packages"
         yield Change(change.action, change.subject, "", after, change.commands)
 
 
+@operation(affects_p2p=True)
 def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
     """Every package of the driver is installed at the resolved version; a reboot loads it.
 
@@ -139,8 +159,10 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
 
 
 def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]:
-    """What is installed of another driver, and in the way of this one: another branch's, named after another release, or
-    the other kind of module."""
+    """The installed packages of another driver that conflict with this one, with their versions.
+
+    They are of another branch, carry another release in their name, or bring the other kind of module (dkms or prebuilt).
+    """
     own = found.version.split(".")[0]
     kind = "linux-(modules|objects|signatures)-nvidia-" + (r"|nvidia-dkms-|nvidia-headless-\d" if found.kernel else "")
     return {
@@ -153,7 +175,7 @@ def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]
 
 
 def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:
-    """The held packages of the kernels that built modules went with: those modules go, so the kernels need no hold."""
+    """The held packages of kernels that were held only for a prebuilt module which `others` removes."""
     before = {kernel_of(name) for name in others} - {"", kernel}
     if not before:
         return []
@@ -169,7 +191,7 @@ def _of_another(name: str, branch: str, own: str, version: str) -> bool:
 
 
 def _right(name: str, package: dpkg.Package | None, found: Resolution) -> bool:
-    """Whether a package is there at its version; of the driver's own only the release counts."""
+    """Whether a package is installed at its version. For the driver's own packages only the driver release counts."""
     if package is None or not package.installed:
         return False
     if not found.of_release(name):
@@ -191,10 +213,11 @@ echo 'the old module does not unload: sudo reboot'; exit 1
 """
 
 
+@operation(affects_p2p=True)
 def reloaded(
     facts: Facts, *, driver: Driver | None = None, cuda_repository: CudaSource | None = None
 ) -> Iterator[Change | Note]:
-    """The loaded module is the installed one, without a reboot: where the packages moved under it and nobody uses the GPUs.
+    """The loaded module is the installed one. If an upgrade moved the packages and nobody uses the GPUs, it is reloaded, without a reboot.
 
     Where no driver is loaded, or something holds the GPUs, nothing is done here: the reboot has it. Where the packages are
     not those of the wanted `driver`, only what moved is told: they go first.
@@ -205,7 +228,7 @@ def reloaded(
     built = facts(kernels.module_version(running, "nvidia"))
     if not built or built == loaded:
         return
-    users, moves = facts.all(gpu.holders, history.moved)
+    users, moves = facts.all(gpu.holders, apt_history.moved)
     why = next((f"; {move}" for move in reversed(moves) if upstream(move.version) == built), "")
     if driver and resolved(facts, driver, cuda_repository).version != built:
         yield Note(f"{loaded} is loaded, the packages are at {built}{why}", warn=True)
@@ -217,10 +240,11 @@ def reloaded(
     )
 
 
+@operation()
 def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
-    """Every package of the driver is held; and so is the kernel where the driver's module is built for that one only.
+    """Every package of the driver is held. So is the kernel, if the driver's module is prebuilt for that kernel only.
 
-    Tells of which day the held kernel is.
+    A note says when the held kernel was built.
     """
     found = resolved(facts, driver, cuda_repository)
     names = set(found.closure)
@@ -232,10 +256,11 @@ def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = N
     yield from apt.hold(facts, names=sorted(names))
 
 
+@operation()
 def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
-    """apt itself, asked to upgrade everything, would move no package of the driver, of CUDA, or of a held kernel.
+    """An upgrade of everything, simulated by apt, moves no package of the driver, of CUDA, or of a held kernel.
 
-    Asked again only when dpkg's status, the lists or the preferences have moved. Raises HostError that names what would move.
+    It is simulated again only when dpkg's status, apt's lists or its preferences changed. Raises HostError with what would move.
     """
     found = pinned(facts, driver)
     if found is None:

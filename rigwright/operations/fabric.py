@@ -1,23 +1,23 @@
-"""The fabric manager of NVSwitch machines. Its package comes with the driver's, at the driver's very version."""
+"""The fabric manager of machines with NVSwitches. driver.installed installs its package, at the driver's exact version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change
-from rigwright.compatibility import card_of, needs_fabric_manager
+from rigwright.catalogue.compatibility import card_of, needs_fabric_manager
+from rigwright.core.change import Change
 from rigwright.facts import Facts, pci
-from rigwright.operations import systemd
+from rigwright.facts import systemd as units
+from rigwright.operations import operation, systemd
 
-UNIT = "nvidia-fabricmanager.service"
 
-
+@operation(affects_p2p=True)
 def running(facts: Facts) -> Iterator[Change]:
-    """Where there are NVSwitches, the fabric manager starts at boot and runs; elsewhere nothing is asked of it.
+    """On a machine with NVSwitches the fabric manager is enabled and runs. On other machines nothing is changed.
 
     Raises Unavailable while its package is not installed.
     """
     gpus, switches = facts.all(pci.gpus, pci.nvswitches)
     cards = [card for one in gpus if (card := card_of(one.device_id))]
     if needs_fabric_manager(cards, len(switches)):
-        yield from systemd.service(facts, name=UNIT)
+        yield from systemd.service(facts, name=units.FABRIC_MANAGER_UNIT)

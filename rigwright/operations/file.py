@@ -6,13 +6,14 @@ import hashlib
 import posixpath
 from collections.abc import Iterator
 
-from rigwright.change import Change
-from rigwright.errors import HostError
+from rigwright.core.change import Change
+from rigwright.core.command import Command, command, script
+from rigwright.core.errors import HostError
+from rigwright.core.schema import DIRECTORY_MODE, FILE_MODE, AbsolutePath, OctalMode
+from rigwright.core.templating import Template
 from rigwright.facts import Facts
 from rigwright.facts.files import file
-from rigwright.shell import Command, command, script
-from rigwright.templates import Template
-from rigwright.typed import DIRECTORY_MODE, FILE_MODE, AbsolutePath, OctalMode
+from rigwright.operations import operation
 
 _WRITE = """
 path=$1 mode=$2 owner=$3 group=$4
@@ -27,10 +28,11 @@ cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && syn
 
 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
-    """A command that puts a file in place at once, whole and synced, and keeps its predecessor under the run's id."""
+    """A command that replaces a file atomically and synced, and keeps the previous one under the run's id."""
     return script(_WRITE, path, mode, owner, group, stdin=content)
 
 
+@operation()
 def present(
     facts: Facts,
     *,
@@ -45,6 +47,7 @@ def present(
     yield from differing(facts, path, content.encode(), mode, owner, group, leads_to)
 
 
+@operation()
 def template(
     facts: Facts,
     *,
@@ -54,7 +57,7 @@ def template(
     owner: str = "root",
     group: str = "root",
 ) -> Iterator[Change]:
-    """The file at `path` is what the template in templates/ makes of the host's variables."""
+    """The file at `path` is what the template makes of the host's variables."""
     yield from differing(facts, path, template.encode(), mode, owner, group)
 
 
@@ -67,7 +70,7 @@ def differing(
     group: str = "root",
     leads_to: str = "",
 ) -> Iterator[Change]:
-    """The change that makes a file so, if it is not; for other operations too."""
+    """The change that gives a file this content, mode and owner, if it differs. Other operations use it too."""
     now = facts(file(path))
     if now is not None and now.kind not in ("file", "link"):
         raise HostError("", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
@@ -84,15 +87,16 @@ def differing(
 
 
 def _shown(content: bytes, private: bool) -> str:
-    """A short text itself; only its size where not everybody on the host may read it: plans are printed and kept."""
+    """A short text itself. Only its size if it is private: plans are printed and kept."""
     text = content.decode("utf-8", "replace").strip()
     return text if len(text) <= 300 and "\0" not in text and not private else f"{len(content)} bytes"
 
 
+@operation()
 def directory(
     facts: Facts, *, path: AbsolutePath, mode: OctalMode = DIRECTORY_MODE, owner: str = "root", group: str = "root"
 ) -> Iterator[Change]:
-    """The directory is there, with this mode and owner."""
+    """The directory exists, with this mode and owner."""
     now = facts(file(path))
     shown = f"{posixpath.normpath(path)}/"
     make = (

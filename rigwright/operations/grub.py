@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from rigwright.change import Change
-from rigwright.errors import HostError
+from rigwright.core.change import Change
+from rigwright.core.command import command
+from rigwright.core.errors import HostError
+from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.schema import KernelWord
 from rigwright.facts import Facts, files, grub
 from rigwright.facts import kernel as kernels
-from rigwright.operations import file
-from rigwright.shell import command
-from rigwright.typed import KernelWord
+from rigwright.operations import file, operation
 
 DROP_IN = "/etc/default/grub.d/zz-rigwright.cfg"
 
 
-def missing(words: Sequence[str], line: str) -> list[str]:
-    """The wanted words that a kernel command line does not have in force.
-
-    Of a repeated KEY= the last one counts, unless it is wanted more than once itself (console=).
-    """
-    present = line.split()
-    last = {word.partition("=")[0]: word for word in present}
-    return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]
-
-
-def drop_in(words: Sequence[str]) -> str:
-    """The drop-in's text: appended, so that what others set stays."""
-    text = " ".join(words)
-    return f'# Written by rigwright, read after every other file here.\nGRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {text}"\n'
-
-
-def cmdline(facts: Facts, *, words: list[KernelWord]) -> Iterator[Change]:
-    """The entry that boots next has the words, proved in the generated grub.cfg; a reboot puts them in force.
+@operation(affects_p2p=True)
+def cmdline(
+    facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = (), templates: Templates = SHIPPED
+) -> Iterator[Change]:
+    """The default boot entry in grub.cfg has these kernel parameters; a reboot puts them in force.
 
     Raises HostError when GRUB's own files do not parse.
     """
@@ -42,7 +30,7 @@ def cmdline(facts: Facts, *, words: list[KernelWord]) -> Iterator[Change]:
             "/etc/default/grub",
             now.defaults_error.splitlines()[0],
             "a file that a shell can read",
-            "mend it, then sudo update-grub",
+            "correct the file, then sudo update-grub",
         )
     if not now.parses:
         raise HostError(
@@ -51,15 +39,20 @@ def cmdline(facts: Facts, *, words: list[KernelWord]) -> Iterator[Change]:
             "a file that GRUB can read",
             "sudo update-grub, and look at its messages",
         )
-    lead = "reboot" if missing(words, running) else ""
-    text = drop_in(words)
-    if not words and mine is None:
+    lead = "reboot" if grub.missing(kernel_cmdline, running) else ""
+    if not kernel_cmdline and mine is None:
         return
+    text = templates.render("grub/cmdline.cfg.j2", {"kernel_cmdline": kernel_cmdline})
     changes = list(file.differing(facts, DROP_IN, text.encode(), leads_to=lead))
     yield from changes
-    lost = missing(words, now.entry.command_line)
+    lost = grub.missing(kernel_cmdline, now.entry.command_line)
     if changes or lost:
         update = command("update-grub", timeout_s=600, long=True)
         yield Change(
-            "run", "update-grub", now.entry.command_line, f"with {' '.join(lost or words)}", (update,), leads_to=lead
+            "run",
+            "update-grub",
+            now.entry.command_line,
+            f"with {' '.join(lost or kernel_cmdline)}",
+            (update,),
+            leads_to=lead,
         )

@@ -1,19 +1,19 @@
-"""Kernel headers, and modules kept from loading, in the root file system and in the initramfs."""
+"""Kernel headers, and kernel modules that are blocked in the root file system and in the initramfs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change
-from rigwright.errors import HostError
-from rigwright.facts import Facts, archive, files, grub
-from rigwright.facts import apt as dpkg
+from rigwright.core.change import Change
+from rigwright.core.command import command
+from rigwright.core.errors import HostError
+from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.facts import Facts, apt_archive, dpkg, files, grub, system
 from rigwright.facts import kernel as kernels
-from rigwright.facts import os as system
-from rigwright.operations import apt, file
-from rigwright.shell import command
+from rigwright.operations import apt, file, operation
 
 
+@operation(affects_p2p=True)
 def headers_installed(facts: Facts) -> Iterator[Change]:
     """The headers of the running kernel, and of the one that boots next, are installed, so that modules can be built.
 
@@ -25,7 +25,7 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
     missing = [f"linux-headers-{release}" for release, found in zip(releases, there, strict=True) if not found]
     if not missing:
         return
-    offered, _ = facts.all(archive.offered(tuple(missing)), dpkg.packages(*missing))
+    offered, _ = facts.all(apt_archive.offered(tuple(missing)), dpkg.packages(*missing))
     for name in missing:
         if not offered.versions.get(name):
             raise HostError(
@@ -37,16 +37,14 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
     yield from apt.packages(facts, names=missing)
 
 
-def modules_blocked(facts: Facts, *, modules: list[str]) -> Iterator[Change]:
-    """The modules are kept from loading by /etc/modprobe.d, and by the initramfs that boots next; a reboot unloads them.
+@operation(affects_p2p=True)
+def modules_blocked(facts: Facts, *, modules: list[str], templates: Templates = SHIPPED) -> Iterator[Change]:
+    """/etc/modprobe.d, and the initramfs that boots next, keep the modules from loading; a reboot unloads them.
 
-    The initramfs is known to hold the file when it is newer than it; a run that died between the two is healed.
+    An initramfs newer than the file holds it. So a run that died before it rebuilt the initramfs is completed by the next.
     """
     path = "/etc/modprobe.d/rigwright-blocked.conf"
-    lines = [line for module in modules for line in (f"blacklist {module}", f"alias {module} off")]
-    content = (
-        "# Written by rigwright: the NVIDIA driver cannot load where these hold the GPUs.\n" + "\n".join(lines) + "\n"
-    )
+    content = templates.render("modprobe/blocked.conf.j2", {"modules": modules})
     boot, loaded, _ = facts.all(grub.grub, kernels.loaded_modules, files.file(path))
     newer = facts(kernels.newer(boot.entry.initrd_path, path))
     held = {module.replace("-", "_") for module in modules} & loaded

@@ -1,4 +1,8 @@
-"""Persistence, power limit and clocks: in force now, and again at every boot."""
+"""Persistence, power limit and clocks of the GPUs: set now, at every boot, and again when a GPU lost them.
+
+The plan reads facts. The changes put one program, its pynvml.py and its configuration on the host and run the program; the
+boot unit and the timer run the same program with the same configuration.
+"""
 
 from __future__ import annotations
 
@@ -10,193 +14,176 @@ from pathlib import Path
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
-from rigwright.change import Change, Note
-from rigwright.errors import HostError
+from rigwright.core import shipped_files
+from rigwright.core.change import Change, Note
+from rigwright.core.command import Command, command, script
+from rigwright.core.desired import Clocks, GpuLimits, Limits
+from rigwright.core.errors import HostError
+from rigwright.core.gpu_labels import called
+from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.schema import BusId
+from rigwright.core.templating import Template
 from rigwright.facts import Facts, files, gpu, pci
 from rigwright.facts import systemd as units
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
-from rigwright.limitable import cannot
-from rigwright.operations import file
+from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
-from rigwright.positions import called
-from rigwright.shell import Command, command, script
-from rigwright.templates import Template, render
-from rigwright.typed import BusId
-from rigwright.wanted import Clocks, GpuLimits, Limits
+from rigwright.operations._limit_ranges import cannot
 
 CONFIG = "/etc/rigwright/limits.json"
-UNIT = "gpu-limits.service"
+PROGRAM, PYNVML = gpu.LIMITS_PROGRAM, "/usr/local/lib/rigwright/pynvml.py"
+UNIT, WATCH, TIMER = units.LIMITS_UNIT, "gpu-limits-watch.service", units.LIMITS_TIMER
+PAUSED = "/run/rigwright/limits-rest"
+"""The program writes this file at `reset`. While it exists the timer's check does nothing."""
 
-
-_TRY = 'nvidia-smi -i "$@"; code=$?; [ $code = 0 ] || echo "nvidia-smi ended with $code"; :'
-"""A GPU that refuses must not keep the others from theirs; what is in force afterwards is read from it."""
-_LOCK = """
-uuid=$1 kind=$2 range=$3 file=$4 bus_id=$5
-case $kind in graphics) flag=-lgc;; memory) flag=-lmc;; esac
-said=$(nvidia-smi -i "$bus_id" $flag "$range" 2>&1); echo "$said"
-case $said in *"set to"*) ;; *) exit 0;; esac
-mkdir -p "${file%/*}"
-{ grep -v "^$uuid $kind " "$file" 2>/dev/null
-  echo "$uuid $kind ${range%,*} ${range#*,} $(cat /proc/sys/kernel/random/boot_id) $(stat -c %i /sys/module/nvidia 2>/dev/null || echo -) 0"
-} >"$file.new" && mv "$file.new" "$file"
+_RUN = """
+command -v python3 >/dev/null || { echo 'E: the host has no python3: sudo apt-get install python3' >&2; exit 1; }
+errors=$(python3 "$@" 2>&1 >/dev/null)
+case $? in 0|3) ;; *) echo "E: $(echo "$errors" | paste -sd '|' | sed 's/|/; /g')" >&2; exit 1;; esac
 """
-_PAUSE = '[ ! -e "$1" ] || python3 "$1" reset; :'
-"""The program's own reset: it forgets its locks, and the timer rests until `limits` or the next boot."""
-_UNLOCK = """
-uuid=$1 file=$2 bus_id=$3
-nvidia-smi -i "$bus_id" -rgc; grep -q "^$uuid memory " "$file" && nvidia-smi -i "$bus_id" -rmc
-grep -v "^$uuid " "$file" >"$file.new"; mv "$file.new" "$file"
-"""
+"""Status 3: GPUs are lost or missing, and the others have their limits. The plan after it tells which are lost."""
 
 
-def _smi(one: Gpu, *argv: str) -> Command:
-    """nvidia-smi for one GPU, by its bus id: to find a UUID it would ask every GPU, and end at a lost one."""
-    return script(_TRY, one.bus_id, *argv, timeout_s=60)
+def _run(*words: str) -> Command:
+    """Runs the program as root. It fails with the program's own messages when a GPU refuses, or when the driver does not answer."""
+    return script(_RUN, PROGRAM, *words, timeout_s=300)
 
 
-def _name(one: Gpu, slots: dict[BusId, str] | None) -> str:
-    return called(one.bus_id, one.uuid, slots)
+_APPLY = _run("apply", "--wait-s", "0", "--config", CONFIG)
+_RESET = _run("reset")
 
 
-def persistence(facts: Facts, *, enabled: bool = True, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
-    """Every GPU keeps its state when no program uses it (or does not). Raises HostError when one is lost and no other is left."""
-    gpus = facts(gpu.gpus)
-    changes = [change for one in gpus for change in _persistence(one, _name(one, slots), enabled)]
-    refused = [no for one in gpus if (no := cannot(one, _name(one, slots), GpuLimits(), {}, None, {}))]
-    if refused and not changes:
-        raise refused[0]
-    yield from changes
-
-
-def _persistence(one: Gpu, name: str, wanted: bool | None) -> Iterator[Change]:
-    if wanted is not None and one.persistence is not None and one.persistence != wanted:
-        words = {True: "Enabled", False: "Disabled"}
-        act = _smi(one, "-pm", str(int(wanted)))
-        yield Change("change", f"{name} persistence", words[one.persistence], words[wanted], (act,))
+def _name(device: Gpu, slots: dict[BusId, str] | None) -> str:
+    return called(device.bus_id, device.uuid, slots)
 
 
 def wanted_of(
-    limits: Limits, one: Gpu, models: Mapping[str, Model | None], slots: Mapping[BusId, str] | None
+    limits: Limits, device: Gpu, models: Mapping[str, Model | None], slots: Mapping[BusId, str] | None
 ) -> GpuLimits:
-    """What a GPU is held to, by its model, position and UUID."""
-    model = models.get(one.bus_id)
-    return limits.of(model.key if model else "", (slots or {}).get(BusId(one.bus_id), ""), one.uuid)
+    """The limits of one GPU, by its model, position and UUID."""
+    model = models.get(device.bus_id)
+    return limits.of(model.key if model else "", (slots or {}).get(BusId(device.bus_id), ""), device.uuid)
 
 
-def applied(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Change | Note]:
-    """Every GPU has the persistence, power limit and clocks of `limits`; only GPUs that differ are touched.
+@operation(sets_limits=True)
+def applied(
+    facts: Facts, *, limits: Limits, expected_gpus: int | None = None, slots: dict[BusId, str] | None = None
+) -> Iterator[Change | Note]:
+    """Every GPU has the persistence, power limit and clocks of `limits`, and /etc/rigwright/limits.json holds them.
 
-    A GPU that cannot do it does not keep the others from theirs: what it supports is told, and when nothing else is left to
-    do HostError is raised. A locked clock cannot be read back: what is recorded of this boot and this driver load counts.
+    A GPU that cannot have its limits does not keep the others from theirs: the plan says what it supports. HostError is
+    raised when nothing else is left to do. No driver reports locked clocks: the record of this boot and driver load counts.
     """
-    gpus, bus = facts.all(gpu.gpus, pci.gpus)
-    models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
-    wanted = {one.bus_id: wanted_of(limits, one, models, slots) for one in gpus}
+    gpus, bus, *_ = facts.all(gpu.gpus, pci.gpus, *map(files.file, (PROGRAM, PYNVML, CONFIG)))
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
+    wanted = {device.bus_id: wanted_of(limits, device, models, slots) for device in gpus}
     locks: Locks = {}
     if any(want.locked_graphics_mhz or want.locked_memory_mhz for want in wanted.values()):
         locks = facts(gpu.locked)
     supported: dict[str, tuple[ClockPair, ...]] = {}
-    if any(_asks_for_clocks(one, wanted[one.bus_id], locks) for one in gpus if not one.lost):
+    if any(_asks_for_clocks(device, wanted[device.bus_id], locks) for device in gpus if not device.lost):
         supported = facts(gpu.supported_clocks)
     changes: list[Change] = []
     refused: list[HostError] = []
-    for one in gpus:
-        name = _name(one, slots)
-        no = cannot(one, name, wanted[one.bus_id], supported, models.get(one.bus_id), locks)
-        if no:
-            refused.append(no)
+    for device in gpus:
+        name, want = _name(device, slots), wanted[device.bus_id]
+        error = cannot(device, name, want, supported, models.get(device.bus_id), locks)
+        if error:
+            refused.append(error)
         else:
-            changes += _changes(one, name, wanted[one.bus_id], locks)
+            changes += _differences(device, name, want, locks)
     if refused and not changes:
         raise refused[0]
-    yield from (Note(f"{no.found}; {no.wanted}", warn=True) for no in refused)
-    yield from changes
+    yield from (Note(f"{error.found}; {error.expected}", warn=True) for error in refused)
+    yield from _program_files(facts)
+    yield from file.differing(facts, CONFIG, _config(facts, limits, expected_gpus, slots))
+    yield from _by(_APPLY, changes)
 
 
-def _asks_for_clocks(one: Gpu, want: GpuLimits, locks: Locks) -> bool:
+def _by(run: Command, changes: list[Change]) -> Iterator[Change]:
+    """The changes, which one run of the program makes: the command is the first one's."""
+    for number, change in enumerate(changes):
+        yield replace(change, commands=() if number else (run,))
+
+
+def _asks_for_clocks(device: Gpu, want: GpuLimits, locks: Locks) -> bool:
     return bool(
-        (want.application_clocks and not _clocks_right(one, want.application_clocks))
-        or list(_unlocked(one, want, locks))
+        (want.application_clocks and not _clocks_right(device, want.application_clocks))
+        or list(_unlocked(device, want, locks))
     )
 
 
-def _unlocked(one: Gpu, want: GpuLimits, locks: Locks) -> Iterator[tuple[str, tuple[int, int]]]:
+def _unlocked(device: Gpu, want: GpuLimits, locks: Locks) -> Iterator[tuple[str, tuple[int, int]]]:
     """The locked clocks that are wanted and not recorded: kind, and [min, max] MHz."""
     for kind, span in (("graphics", want.locked_graphics_mhz), ("memory", want.locked_memory_mhz)):
-        if span is not None and locks.get((one.uuid, kind)) != span:
+        if span is not None and locks.get((device.uuid, kind)) != span:
             yield kind, span
 
 
-def _changes(one: Gpu, name: str, want: GpuLimits, locks: Locks) -> Iterator[Change]:
-    yield from _persistence(one, name, want.persistence)
+def _differences(device: Gpu, name: str, want: GpuLimits, locks: Locks) -> Iterator[Change]:
+    """What a GPU does not have yet, as changes without commands."""
+    if want.persistence is not None and device.persistence is not None and device.persistence != want.persistence:
+        words = {True: "Enabled", False: "Disabled"}
+        yield Change("change", f"{name} persistence", words[device.persistence], words[want.persistence])
     watts = want.power_limit_w
-    if watts is not None and one.power_limit_w != watts:
-        before = "unknown" if one.power_limit_w is None else f"{one.power_limit_w:g} W"
-        yield Change("change", f"{name} power limit", before, f"{watts} W", (_smi(one, "-pl", str(watts)),))
+    if watts is not None and device.power_limit_w != watts:
+        before = "unknown" if device.power_limit_w is None else f"{device.power_limit_w:g} W"
+        yield Change("change", f"{name} power limit", before, f"{watts} W")
     clocks = want.application_clocks
-    if clocks and not _clocks_right(one, clocks):
-        pair = f"{clocks.memory_mhz},{clocks.graphics_mhz}"
-        act = _smi(one, "-ac", pair)
-        yield Change(
-            "change", f"{name} application clocks", str(one.application_clocks or "unknown"), f"{pair} MHz", (act,)
-        )
-    for kind, span in _unlocked(one, want, locks):
-        act = script(_LOCK, one.uuid, kind, f"{span[0]},{span[1]}", gpu.LOCKED_FILE, one.bus_id, timeout_s=60)
-        recorded = locks.get((one.uuid, kind))
-        said = f"{recorded[0]}-{recorded[1]} MHz" if recorded else "not recorded"
-        yield Change(
-            "change", f"{name} locked {kind} clock", said, f"{span[0]}-{span[1]} MHz (set, not readable)", (act,)
-        )
+    if clocks and not _clocks_right(device, clocks):
+        pair = f"{clocks.memory_mhz},{clocks.graphics_mhz} MHz"
+        yield Change("change", f"{name} application clocks", str(device.application_clocks or "unknown"), pair)
+    for kind, span in _unlocked(device, want, locks):
+        recorded = locks.get((device.uuid, kind))
+        before = f"{recorded[0]}-{recorded[1]} MHz" if recorded else "not recorded"
+        yield Change("change", f"{name} locked {kind} clock", before, f"{span[0]}-{span[1]} MHz (set, not readable)")
 
 
+@operation()
 def defaults(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Change]:
-    """Every GPU has its own default power limit and clocks again; persistence is left as it is."""
-    gpus, locks = facts.all(gpu.gpus, gpu.locked)
-    pause = script(_PAUSE, PROGRAM, timeout_s=300)
-    for one in gpus:
-        name = _name(one, slots)
-        if one.power_default_w is not None and one.power_limit_w != one.power_default_w:
-            act = _smi(one, "-pl", f"{one.power_default_w:g}")
-            before, after = f"{one.power_limit_w or 0:g} W", f"{one.power_default_w:g} W"
-            yield Change("change", f"{name} power limit", before, after, (pause, act))
-        if one.application_clocks and one.application_clocks != one.default_application_clocks:
-            before, after = str(one.application_clocks), str(one.default_application_clocks)
-            yield Change("change", f"{name} application clocks", before, after, (pause, _smi(one, "-rac")))
-        if any(uuid == one.uuid for uuid, _ in locks):
-            act = script(_UNLOCK, one.uuid, gpu.LOCKED_FILE, one.bus_id, timeout_s=60)
-            yield Change("change", f"{name} locked clocks", "set by rigwright", "free", (pause, act))
+    """Every GPU has its own default power limit and clocks; persistence is not changed.
 
-
-def _clocks_right(one: Gpu, wanted: Clocks) -> bool:
-    return one.application_clocks == ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
-
-
-WATCH, TIMER = "gpu-limits-watch.service", "gpu-limits.timer"
-RESTS = "/run/rigwright/limits-rest"
-"""The program writes it at `reset`; while it is there the timer's look does nothing."""
-_FOLDER = "/usr/local/lib/rigwright"
-PROGRAM = f"{_FOLDER}/gpu_limits.py"
-
-
-def boot(
-    facts: Facts, *, limits: Limits, expected_gpus: int | None = None, slots: dict[BusId, str] | None = None
-) -> Iterator[Change | Note]:
-    """gpu-limits.service sets the same limits at every boot, and gpu-limits.timer looks each minute for a GPU that forgot
-    them: the program, its files, and the units, enabled and current.
-
-    systemd reads new units in a way that can take the GPUs from running containers: those are named first. The service fails
-    while a GPU is missing, so it is not started then; those that are there have their limits all the same.
+    The timer then leaves the GPUs alone until `limits.applied`, `limits.watched` or the next boot.
     """
-    config: dict[str, object] = {"gpus": _rules(facts, limits, slots)}
-    if expected_gpus is not None:
-        config["expected_gpus"] = expected_gpus
-    if slots:
-        config["positions"] = dict(slots)
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    program = (Path(__file__).parent.parent / "onhost" / "gpu_limits.py").read_bytes()
-    paths = (PROGRAM, f"{_FOLDER}/pynvml.py", CONFIG)
+    gpus, locks, *_ = facts.all(gpu.gpus, gpu.locked, *map(files.file, (PROGRAM, PYNVML)))
+    changes: list[Change] = []
+    for device in gpus:
+        name = _name(device, slots)
+        if device.power_default_w is not None and device.power_limit_w != device.power_default_w:
+            before, after = f"{device.power_limit_w or 0:g} W", f"{device.power_default_w:g} W"
+            changes.append(Change("change", f"{name} power limit", before, after))
+        if device.application_clocks and device.application_clocks != device.default_application_clocks:
+            before, after = str(device.application_clocks), str(device.default_application_clocks)
+            changes.append(Change("change", f"{name} application clocks", before, after))
+        if any(uuid == device.uuid for uuid, _ in locks):
+            changes.append(Change("change", f"{name} locked clocks", "set by rigwright", "free"))
+    if changes:
+        yield from _program_files(facts)
+        yield from _by(_RESET, changes)
+
+
+def _clocks_right(device: Gpu, wanted: Clocks) -> bool:
+    return device.application_clocks == ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
+
+
+@operation()
+def boot(
+    facts: Facts,
+    *,
+    limits: Limits,
+    expected_gpus: int | None = None,
+    slots: dict[BusId, str] | None = None,
+    templates: Templates = SHIPPED,
+) -> Iterator[Change | Note]:
+    """gpu-limits.service sets the limits at every boot; gpu-limits.timer checks each minute for a GPU that lost them.
+
+    The units are enabled, and ran with the program and configuration as they are now. When systemd reads new units, running
+    containers can lose their GPUs: the plan names those containers first. The service fails while a GPU is missing, so it is
+    not started then; the GPUs that are present have their limits all the same.
+    """
     names = (UNIT, WATCH, TIMER)
     unit_paths = [f"/etc/systemd/system/{name}" for name in names]
+    paths = (PROGRAM, PYNVML, CONFIG)
     bus = (pci.gpus,) if expected_gpus is not None else ()
     run, _, containers, *_ = facts.all(
         units.running(UNIT, (*paths, unit_paths[0])),
@@ -205,38 +192,40 @@ def boot(
         *(units.unit(name) for name in names),
         *(files.file(path) for path in (*paths, *unit_paths)),
         *bus,
+        *((gpu.gpus, pci.gpus) if limits.gpus else ()),
     )
     missing = (expected_gpus or 0) - len(facts(pci.gpus)) if bus else 0
-    changes = [*file.differing(facts, PROGRAM, program, "0755")]
-    changes += file.differing(facts, paths[1], _pynvml())
-    changes += file.differing(facts, CONFIG, text.encode())
-    words = {"program": PROGRAM, "config": CONFIG}
+    changes = [*_program_files(facts)]
+    changes += file.differing(facts, CONFIG, _config(facts, limits, expected_gpus, slots))
+    values = {"program": PROGRAM, "config": CONFIG}
     fresh = [
         change
         for name in names
-        for change in services.unit(facts, name=name, template=Template(render(f"{name}.j2", words)))
+        for change in services.unit(facts, name=name, template=Template(templates.render(f"systemd/{name}.j2", values)))
     ]
     if fresh and containers:
-        found = f"new units make systemd look again at every container: {', '.join(containers)} may lose the GPUs until started again"
-        yield Note(found, warn=True)
+        text = f"systemd reads new units and applies its device rules again: {', '.join(containers)} may lose the GPUs until restarted"
+        yield Note(text, warn=True)
         fresh = [replace(change, disruptive=True) for change in fresh]
     yield from changes
     yield from fresh
     if missing > 0:
-        yield Note(
-            f"{UNIT} fails at every boot until all {expected_gpus} GPUs are there, {missing} more than now", warn=True
-        )
+        text = f"{UNIT} fails at every boot until all {expected_gpus} GPUs are present; {missing} missing now"
+        yield Note(text, warn=True)
     yield from _started(facts, bool(changes or fresh) or not run.current, missing <= 0)
 
 
+@operation()
 def watched(facts: Facts) -> Iterator[Change]:
-    """The timer's look does not rest, as it does after `limits --reset`."""
-    if facts(files.file(RESTS)) is not None:
-        yield Change("change", TIMER, "rests since limits --reset", "looks each minute", (command("rm", "-f", RESTS),))
+    """The timer's check is not paused, as it is after `limits --reset`."""
+    if facts(files.file(PAUSED)) is not None:
+        yield Change(
+            "change", TIMER, "paused since limits --reset", "checks each minute", (command("rm", "-f", PAUSED),)
+        )
 
 
 def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
-    """The unit has set the limits of this boot from the files as they are, and the timer runs; both at every boot."""
+    """The unit ran in this boot with the files as they are now, and the timer is active; both are enabled."""
     now, timer = facts.all(units.unit(UNIT), units.unit(TIMER))
     for name, state in ((UNIT, now), (TIMER, timer)):
         if state.enabled != "enabled":
@@ -248,30 +237,18 @@ def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
         yield Change("run", UNIT, now.active, "has set the limits of this boot", (*again, start))
     elif can_succeed and stale:
         restart = command("systemctl", "restart", UNIT, timeout_s=450)
-        yield Change("run", UNIT, "from older files", "run again", (restart,))
+        yield Change("run", UNIT, "ran with older files", "run again", (restart,))
     current = facts(units.running(TIMER, (f"/etc/systemd/system/{TIMER}",))).current
     if timer.active != "active" or not current:
         seen = "older than its file" if timer.active == "active" else timer.active
-        yield Change("run", TIMER, seen, "looks each minute", (command("systemctl", "restart", TIMER),))
+        yield Change("run", TIMER, seen, "checks each minute", (command("systemctl", "restart", TIMER),))
 
 
-def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list[dict[str, object]]:
-    """The rules of limits.json: a GPU with limits of its own by UUID or bus id, then the host's for all others."""
-    found: list[dict[str, object]] = []
-    if limits.gpus:
-        gpus, bus = facts.all(gpu.gpus, pci.gpus)
-        models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
-        host = limits.of()
-        for one in gpus:
-            own = wanted_of(limits, one, models, slots)
-            if own != host:
-                match = {"uuid": one.uuid} if one.uuid in limits.gpus else {"pci_bus_id": one.bus_id}
-                found.append({"match": match, **_told(own)})
-    return [*found, {"match": {}, **_told(limits.of())}]
-
-
-def _told(limits: GpuLimits) -> dict[str, object]:
-    return {key: value for key, value in asdict(limits).items() if value is not None}
+def _program_files(facts: Facts) -> Iterator[Change]:
+    """The program and NVIDIA's pynvml.py are on the host as they are here."""
+    program = (shipped_files.folder("onhost") / "gpu_limits.py").read_bytes()
+    yield from file.differing(facts, PROGRAM, program, "0755")
+    yield from file.differing(facts, PYNVML, _pynvml())
 
 
 def _pynvml() -> bytes:
@@ -279,3 +256,32 @@ def _pynvml() -> bytes:
     if found is None or found.origin is None:
         raise RuntimeError("nvidia-ml-py is not installed beside rigwright")
     return Path(found.origin).read_bytes()
+
+
+def _config(facts: Facts, limits: Limits, expected_gpus: int | None, slots: dict[BusId, str] | None) -> bytes:
+    """The text of limits.json, which the program reads."""
+    config: dict[str, object] = {"gpus": _rules(facts, limits, slots)}
+    if expected_gpus is not None:
+        config["expected_gpus"] = expected_gpus
+    if slots:
+        config["positions"] = dict(slots)
+    return (json.dumps(config, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list[dict[str, object]]:
+    """The rules of limits.json: first each GPU with limits of its own, by UUID or bus id; last the host's, for all others."""
+    rules: list[dict[str, object]] = []
+    if limits.gpus:
+        gpus, bus = facts.all(gpu.gpus, pci.gpus)
+        models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
+        host = limits.of()
+        for device in gpus:
+            own = wanted_of(limits, device, models, slots)
+            if own != host:
+                match = {"uuid": device.uuid} if device.uuid in limits.gpus else {"pci_bus_id": device.bus_id}
+                rules.append({"match": match, **_given(own)})
+    return [*rules, {"match": {}, **_given(limits.of())}]
+
+
+def _given(limits: GpuLimits) -> dict[str, object]:
+    return {key: value for key, value in asdict(limits).items() if value is not None}

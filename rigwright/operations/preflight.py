@@ -1,30 +1,33 @@
-"""What must be so before anything is changed."""
+"""The conditions that must hold before the first change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change, Note
-from rigwright.errors import HostError
-from rigwright.facts import Facts, apt
+from rigwright.core.change import Change, Note
+from rigwright.core.command import command
+from rigwright.core.desired import Driver
+from rigwright.core.errors import HostError
+from rigwright.driver.package_sets import wants_prebuilt
+from rigwright.facts import Facts, dpkg, system
 from rigwright.facts import driver as state
-from rigwright.facts import os as system
-from rigwright.facts.os import OsRelease
-from rigwright.families import wants_prebuilt
-from rigwright.shell import command
-from rigwright.wanted import Driver
+from rigwright.facts.system import OsRelease
+from rigwright.operations import operation
 
 _KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
 
 
+@operation()
 def passed(
     facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False, driver: Driver | None = None
 ) -> Iterator[Note]:
-    """The system is a supported Ubuntu or Debian on x86-64 with room on its disks, Secure Boot will not refuse the module,
-    and no driver came from NVIDIA's .run file. Tells who holds apt's locks.
+    """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed on it.
 
-    `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Secure Boot takes the modules that
-    Ubuntu has built and signed, so with a `driver` that may use those it is only told. Raises HostError.
+    That means: Secure Boot accepts the driver's module, and no driver came from NVIDIA's .run file. A note names the processes
+    that hold apt's locks.
+
+    `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Secure Boot accepts the modules that
+    Ubuntu built and signed: with a `driver` that may use those it is only a note. Raises HostError.
     """
     release, machine, free, secured, runfile, holders = facts.all(
         system.os_release,
@@ -32,7 +35,7 @@ def passed(
         system.free_mib,
         state.secure_boot,
         state.runfile_version,
-        apt.lock_holders,
+        dpkg.lock_holders,
     )
     if release.version_id not in _KNOWN.get(release.id, ()):
         wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
@@ -74,8 +77,9 @@ def _with_secure_boot(release: OsRelease, driver: Driver | None) -> str:
     return f"{prebuilt}turn Secure Boot off in the firmware, or {enrol}"
 
 
+@operation()
 def settled(facts: Facts) -> Iterator[Change]:
-    """cloud-init has finished with a fresh machine; where it is not installed, or was switched off, there is nothing to wait for."""
+    """cloud-init has finished on a fresh machine. If it is not installed or disabled, there is nothing to wait for."""
     if facts(system.cloud_init) in ("running", "not started", "not run"):
         wait = command("timeout", "900", "cloud-init", "status", "--wait", timeout_s=930, long=True)
         yield Change("run", "cloud-init", "still running", "finished", (wait,))

@@ -1,22 +1,22 @@
-"""The reboot into what is wanted, and the gate before it."""
+"""The reboot that puts a kernel command line and a driver in force, and the checks before it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
-from rigwright.change import Change
+from rigwright.core.change import Change
+from rigwright.core.schema import KernelWord
 from rigwright.facts import Facts, Unavailable, driver, grub, pci
 from rigwright.facts import kernel as kernels
-from rigwright.operations.grub import missing
-from rigwright.typed import KernelWord
+from rigwright.operations import operation
 
 _OTHERS = frozenset({"nouveau", "nova_core"})
 
 
 def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool) -> list[str]:
     boot, line, bound, loaded = facts.all(grub.grub, kernels.command_line, pci.gpus, driver.loaded_version)
-    reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := missing(kernel_cmdline, line)) else []
+    reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := grub.missing(kernel_cmdline, line)) else []
     if with_driver:
         built = facts(kernels.module_version(boot.entry.release, "nvidia"))
         holders = sorted({one.driver for one in bound if one.driver in _OTHERS})
@@ -27,17 +27,18 @@ def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool) -> 
     return reasons
 
 
-def gate(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None, driver: bool = True) -> Iterator[Change]:
+@operation()
+def gate(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = (), with_driver: bool = True) -> Iterator[Change]:
     """The next boot is safe: a built module for its kernel, an initramfs without nouveau and nova_core, a grub.cfg that parses.
 
-    Asked only when a reboot is due. Raises Unavailable with what is not so yet; at apply that stops the run before the reboot.
+    Checked only when a reboot is due. Raises Unavailable with the condition that does not hold; `provision` then stops before the reboot.
     """
-    if not _reasons(facts, kernel_cmdline or [], driver):
+    if not _reasons(facts, kernel_cmdline, with_driver):
         return
     boot = facts(grub.grub)
     if not boot.parses:
         raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
-    if driver:
+    if with_driver:
         release = boot.entry.release
         if not facts(kernels.module_version(release, "nvidia")):
             log = facts(kernels.build_log(release))
@@ -53,10 +54,22 @@ def gate(facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None, driver
     yield from ()
 
 
-def into_wanted(
-    facts: Facts, *, kernel_cmdline: list[KernelWord] | None = None, driver: bool = True
+@operation(affects_p2p=True, reboots=True)
+def if_needed(
+    facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = (), with_driver: bool = True, timeout_s: int = 900
 ) -> Iterator[Change]:
-    """The kernel runs with the wanted words, and the driver that is installed is the one that is loaded."""
-    reasons = _reasons(facts, kernel_cmdline or [], driver)
+    """The kernel runs with these parameters, and the loaded driver is the installed one; otherwise the host reboots.
+
+    With `with_driver` false only the parameters count. The host must answer again within `timeout_s` seconds.
+    """
+    reasons = _reasons(facts, kernel_cmdline, with_driver)
     if reasons:
-        yield Change("run", "reboot", "; ".join(reasons), "a boot with all of it", disruptive=True, reboot=True)
+        yield Change(
+            "run",
+            "reboot",
+            "; ".join(reasons),
+            "a boot with all of it",
+            disruptive=True,
+            reboot=True,
+            reboot_timeout_s=timeout_s,
+        )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change
+from rigwright.core.change import Change
+from rigwright.core.command import command
+from rigwright.core.templating import Template
 from rigwright.facts import Facts, Unavailable, files
 from rigwright.facts import systemd as units
-from rigwright.operations import file
-from rigwright.shell import command
-from rigwright.templates import Template
+from rigwright.operations import file, operation
 
 _RELOAD = command("systemctl", "daemon-reload")
 
 
+@operation()
 def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
-    """The unit file stands in /etc/systemd/system as the template has it, and systemd has read it."""
+    """The unit file in /etc/systemd/system is what the template makes, and systemd has read it."""
     path = f"/etc/systemd/system/{name}"
     now, _ = facts.all(units.unit(name), files.file(path))
     changes = list(file.differing(facts, path, template.encode()))
@@ -25,8 +26,9 @@ def unit(facts: Facts, *, name: str, template: Template) -> Iterator[Change]:
         yield Change("run", name, "older than its file", "read again", (_RELOAD,))
 
 
+@operation()
 def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = True) -> Iterator[Change]:
-    """The unit starts at boot (or not) and runs now (or not). A unit that a job finished and left `exited` counts as running.
+    """The unit starts at boot (or not) and runs now (or not). A oneshot unit that ended and is still active (`exited`) counts as running.
 
     Raises Unavailable while the unit is not there.
     """
@@ -45,8 +47,9 @@ def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = Tr
         yield Change("change", name, f"{now.active} ({now.sub})", "running" if running else "stopped", (*again, act))
 
 
+@operation()
 def running_current(facts: Facts, *, name: str, files: list[str]) -> Iterator[Change]:
-    """What runs is what its unit and `files` say now; what is older, by the host's own clock, is restarted."""
+    """The running process is not older than its unit file and `files`, by the host's own clock; else the unit is restarted."""
     now = facts(units.running(name, tuple(files)))
     if not now.current:
         seen = "its unit changed" if now.needs_reload else "older than its files"

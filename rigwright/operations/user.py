@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.change import Change
-from rigwright.facts import Facts
-from rigwright.facts import os as system
-from rigwright.shell import command
+from rigwright.core.change import Change
+from rigwright.core.command import command
+from rigwright.facts import Facts, system
+from rigwright.operations import operation
 
 
+@operation()
 def present(
     facts: Facts, *, name: str, groups: list[str] | None = None, login_shell: str = "/bin/bash"
 ) -> Iterator[Change]:
-    """The user is there, with this login shell, and in these groups besides those that it is in already."""
+    """The user exists with this login shell, and is in these groups. It stays in its other groups."""
     now = facts(system.user(name))
     wanted = groups or []
     if now is None:

@@ -1,28 +1,130 @@
-"""The lines at the foot of a terminal that say what many hosts are doing, as long as they do it."""
+"""Progress of many hosts at the foot of a terminal: one line a host and a line that counts them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
 
-from rigwright import events
-from rigwright.report.progress import Progress
+from rigwright.core.control_characters import one_line
+from rigwright.engine import events
 
-HEADINGS = 8
-"""With more hosts than this each one's heading is not a line of its own."""
+MAX_HEADINGS = 8
+"""With more hosts than this, the headings of all hosts are folded into one line."""
+
+NAME_COLUMNS = 24
+RESERVED_LINES = 4
+"""Lines of the screen that are left for the output above."""
+
+_STATES = {
+    "running": ("•", "bold"),
+    "failed": ("✗", "bold red"),
+    "waiting": ("·", ""),
+    "not attempted": ("-", "yellow"),
+    "done": ("✓", "green"),
+}
+"""The states of a host in the order of their lines, each with its mark and style."""
+
+
+@dataclass
+class _HostLine:
+    """What a host does, since when (monotonic), the last output of that, and how the host ended ("" while it runs)."""
+
+    activity: str = ""
+    since: float = 0.0
+    output: str = ""
+    result: str = ""
+
+    def begin(self, activity: str, now: float) -> None:
+        self.activity, self.since, self.output = activity, now, ""
+
+    @property
+    def state(self) -> str:
+        return self.result or ("running" if self.activity else "waiting")
+
+
+class Progress:
+    """A renderable of the state of hosts, fed with events. Thread-safe as long as the events of one host come from one thread."""
+
+    def __init__(self, hosts: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._hosts = {name: _HostLine() for name in hosts}
+
+    def event(self, event: events.Event) -> None:
+        """Updates the line of the event's host; events of other hosts are ignored."""
+        line = self._hosts.get(event.host)
+        if line is None:
+            return
+        if isinstance(event, events.ActivityStarted):
+            line.begin(event.activity, self._clock())
+        elif isinstance(event, events.StepStarted):
+            line.begin(event.step, self._clock())
+        elif isinstance(event, events.OutputLine):
+            line.output = event.line.strip() or line.output
+        elif isinstance(event, events.Note):
+            line.output = event.text
+        elif isinstance(event, events.StepDone):
+            line.begin("between steps", self._clock())
+        elif isinstance(event, events.HostFinished):
+            line.result = event.outcome
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height = max(3, (options.height or console.height) - RESERVED_LINES)
+        for line in self.lines(options.max_width, height):
+            line.truncate(options.max_width, overflow="ellipsis")
+            yield from line.render(console)
+            yield Segment.line()
+
+    def lines(self, width: int, max_lines: int) -> list[Text]:
+        """Up to `max_lines` lines: running hosts first, then failed, waiting and finished ones; the last line counts them."""
+        by_state = {state: [name for name, line in self._hosts.items() if line.state == state] for state in _STATES}
+        names = [name for state in _STATES for name in by_state[state]]
+        name_width = min(NAME_COLUMNS, max((cell_len(one_line(name)) for name in names), default=0))
+        hidden = max(0, len(by_state["running"]) - (max_lines - 1))
+        shown = [self._host(name, name_width, width) for name in names[: max_lines - 1]]
+        return [*shown, self._count(by_state, hidden)]
+
+    def _host(self, name: str, name_width: int, width: int) -> Text:
+        line = self._hosts[name]
+        mark, style = _STATES[line.state]
+        text = Text(no_wrap=True)
+        text.append(f"{mark} ", style=style)
+        text.append(set_cell_size(one_line(name), name_width), style="bold")
+        if line.state != "running":
+            text.append(f"  {line.state}", style=style or "dim")
+            return text
+        text.append(f" {_duration(self._clock() - line.since):>7}  ", style="cyan")
+        text.append(one_line(line.activity))
+        room = width - text.cell_len - 2
+        if line.output and room > 8:
+            text.append(f"  {one_line(line.output)[:room]}", style="dim")
+        return text
+
+    def _count(self, by_state: dict[str, list[str]], hidden: int) -> Text:
+        parts = [f"{len(names)} {state}" for state, names in by_state.items() if names]
+        if hidden:
+            parts[0] += f" ({hidden} not shown)"
+        elapsed = _duration(self._clock() - self._started)
+        return Text(f"{len(self._hosts)} hosts: {', '.join(parts)}, {elapsed}", style="dim", no_wrap=True)
 
 
 class Region:
-    """The hosts of one stage of a run. What is written meanwhile goes above it; nothing of it is left afterwards."""
+    """The progress lines during one stage of a run. Output goes above them; they disappear when the stage ends."""
 
     def __init__(self, console: Console, hosts: Sequence[str]) -> None:
         self._progress = Progress(hosts)
         self._live = Live(self._progress, console=console, refresh_per_second=4, transient=True)
-        self._many = len(hosts) > HEADINGS
+        self._folds_headings = len(hosts) > MAX_HEADINGS
         self.connected: list[events.Connected] = []
+        """The connections whose headings were not printed."""
 
     def __enter__(self) -> Region:
         self._live.start()
@@ -32,18 +134,25 @@ class Region:
         self._live.stop()
 
     def takes(self, event: events.Event) -> bool:
-        """The event is shown here; whether that is all that there is to show of it."""
+        """Shows the event; returns whether it needs no line of its own."""
         self._progress.event(event)
-        if self._many and isinstance(event, events.Connected):
+        if self._folds_headings and isinstance(event, events.Connected):
             self.connected.append(event)
             return True
         return isinstance(event, (events.StepStarted, events.OutputLine))
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing is drawn: somebody is asked something."""
+        """Hides the lines while the terminal asks a question."""
         self._live.stop()
         try:
             yield
         finally:
             self._live.start()
+
+
+def _duration(seconds: float) -> str:
+    """`0:05`, `12:03`, `1:02:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,59 @@
+"""The paths of the lab, all below CHECKOUT/.lab.
+
+Names on the machine (bridge, control groups) contain this checkout's TAG.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+RIGS = CHECKOUT / "lab" / "hardware" / "rigs"
+GUEST = CHECKOUT / "lab" / "host" / "guest"
+
+STATE = CHECKOUT / ".lab"
+CACHE = STATE / "cache"
+HOSTS = STATE / "hosts"
+RUN = STATE / "run"
+SSH_KEY = STATE / "ssh" / "id_ed25519"
+KNOWN_HOSTS = STATE / "known_hosts"
+SSH_CONFIG = STATE / "ssh_config"
+INVENTORY = STATE / "inventory"
+
+USER = "ubuntu"
+"""The user on every host, who may use sudo, as on Ubuntu's cloud images."""
+
+TAG = "rw" + hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:6]
+"""The tag of this checkout's bridge, interfaces, network namespaces and cgroups. The lab may remove whatever has it."""
+
+
+def give(*paths: Path) -> None:
+    """Makes the user who called sudo the owner of each path, so that ssh and rigwright can read it without root."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and uid.isdigit() and gid.isdigit():
+        for path in paths:
+            os.chown(path, int(uid), int(gid), follow_symlinks=False)
+
+
+def folder(path: Path, mode: int = 0o755) -> Path:
+    """Creates the folder `path` with this mode and returns it.
+
+    New folders inside the lab belong to the user who called sudo.
+    """
+    missing = [p for p in (path, *path.parents) if p.is_relative_to(STATE) and not p.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(mode)
+    give(*missing)
+    return path
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Writes `text` to `path`, and replaces an existing file in one step, so that no reader sees half of it."""
+    folder(path.parent, path.parent.stat().st_mode & 0o7777 if path.parent.exists() else 0o755)
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8")
+    new.chmod(mode)
+    give(new)
+    new.replace(path)

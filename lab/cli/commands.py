@@ -1,0 +1,297 @@
+"""The functions of the lab's commands: up, down, status, ssh_config, power and snapshots. Every wait has a deadline."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lab.archive import repositories, server
+from lab.base.distros import DEFAULT, distros
+from lab.base.lock import lock, need_root
+from lab.base.paths import CACHE, HOSTS, RIGS, STATE, USER, folder
+from lab.base.programs import need
+from lab.cli import inventory
+from lab.hardware import hw_state
+from lab.host import cgroups, disk, image, inotify, login, network
+from lab.host.active_faults import standing
+from lab.host.disk import Host
+from lab.power import switch
+from lab.power.rig import install, layers
+from lab.simulators.cuda.wheels import make_wheels
+from lab.simulators.kernelfs import serve as kernelfs
+from rigwright.core.errors import RigwrightError, UsageError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """The state of a host. `uptime_s` is None while it is off, `address` while the lab has no network.
+
+    `loaded` and `installed` are driver versions: None without a driver, "?" when the caller may not read the host's
+    disk.
+    """
+
+    name: str
+    rig: str | None
+    address: str | None
+    state: Literal["up", "booting", "off"]
+    boots: int
+    uptime_s: float | None
+    loaded: str | None
+    installed: str | None
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Returns the host's line of lab.status."""
+        driver = f"driver {self.loaded or 'none'}, installed {self.installed or 'none'}" if self.rig else ""
+        broken = f"faults: {' '.join(self.faults)}" if self.faults else ""
+        words = f"{self.name:16} {self.rig or '-':16} {self.address or '-':16} {self.state:8} boot {self.boots:<4} {driver:44} {broken}"
+        return words.rstrip()
+
+
+def up(
+    *,
+    name: str | None = None,
+    rig: str | None = None,
+    count: int | None = None,
+    distro: str | None = None,
+    snapshot: Path | None = None,
+    say: Say,
+) -> None:
+    """Boots hosts until the user can log in over ssh, and lists them in .lab/inventory.
+
+    An existing host keeps its disk. With `count` the hosts are NAME1 to NAMEcount, else there is one, NAME. The disk of
+    a new host is empty, or a copy of `snapshot`, which take_snapshot made of a host of the same distribution.
+    """
+    _check_rig(rig)
+    _check_distro(distro, rig)
+    first = name or rig or "plain"
+    names = [_check_name(one) for one in _numbered(first, count)]
+    flags = {"rig": rig, "count": count, "distro": distro}
+    need_root(" ".join(["lab.up", "--name", first, *(f"--{flag} {value}" for flag, value in flags.items() if value)]))
+    need()
+    with lock(say):
+        for one in filter(None, map(disk.load, names)):
+            _check_same(one, rig, distro)
+        inotify.raised()
+        login.key()
+        network.bridge_up()
+        kernelfs.up(say)
+        running = {one for one in names if switch.running(one)}
+        hosts: list[Host] = []
+        with ThreadPoolExecutor(4) as pool:  # the first hosts boot while the others are created
+            begun = []
+            for each in names:
+                hosts.append(disk.load(each) or _create(each, rig, distro or DEFAULT, snapshot, say))
+                _serve(hosts[-1], say)
+                begun.append(pool.submit(switch.on, hosts[-1]))
+            for on in begun:
+                on.result()
+        login.record()
+    new = [one for one in hosts if one.name not in running]
+    if new:
+        say(f"{', '.join(one.name for one in new)}: power on")
+    try:
+        _wait(hosts, running, say)
+    finally:
+        with lock(say):
+            inventory.write_inventory()
+
+
+def _numbered(name: str, count: int | None) -> list[str]:
+    """Returns NAME, or NAME1 to NAMEcount. Raises UsageError for an invalid count."""
+    room = network.LAST - network.FIRST
+    if count is not None and not 1 <= count <= room:
+        raise UsageError("lab.up", f"--count {count}", f"1 to {room} hosts", "invoke lab.up --help")
+    return [name] if count is None else [f"{name}{number}" for number in range(1, count + 1)]
+
+
+def _check_same(one: Host, rig: str | None, distro: str | None) -> None:
+    """Raises UsageError when an existing host has another rig or distribution than those requested."""
+    for word, has, asked in (("rig", one.rig, rig), ("distro", one.distro, distro)):
+        if asked is not None and has != asked:
+            todo = f"invoke lab.down --name {one.name} first"
+            raise UsageError(one.name, f"it is there with {word} {has or 'none'}", asked, todo)
+
+
+def _wait(hosts: list[Host], running: set[str], say: Say) -> None:
+    """Waits until the user can log in to every host. Raises the first error after waiting for all hosts."""
+    with ThreadPoolExecutor(min(len(hosts), 16)) as pool:
+        waits = [(one, pool.submit(login.wait, one)) for one in hosts]
+    failed = None
+    for one, waited in waits:
+        try:
+            took = waited.result()
+        except RigwrightError as error:
+            failed = failed or error
+        else:
+            state = "already up" if one.name in running else f"up after {took:.1f} s"
+            say(f"{one.name}: {state}, {USER}@{one.address}")
+    if failed:
+        raise failed
+
+
+def _create(name: str, rig: str | None, distro: str, snapshot: Path | None, say: Say) -> Host:
+    """Creates a host with an empty disk over its images, or a copy of the snapshot. Its record is written last."""
+    base = image.base(say)
+    images = layers(rig, CACHE, base, say, distro) if rig is not None else []
+    one = Host(name, rig, disk.free_number(), (*images, base), distro)
+    disk.delete(name)
+    if snapshot is not None:
+        disk.copy_changes(snapshot, one.folder / "upper")
+    disk.mount(one)
+    disk.furnish(one)
+    if rig is not None:
+        install(rig, name, one.root, one.hw, _serve(one, say), distro)
+    disk.save(one)
+    image.forget({layer for other in disk.known() for layer in other.layers})
+    return one
+
+
+def _serve(one: Host, say: Say) -> str:
+    """Serves the package archive for a host with a rig, and returns its URL. Returns "" for a host without one."""
+    if one.rig is None:
+        return ""
+    make_wheels(folder(CACHE / "wheels"), CACHE)
+    return server.serve(repositories.archive(CACHE, say))
+
+
+def down(*, name: str | None = None, say: Say) -> None:
+    """Removes the host, or all hosts and their network. Keeps the cache and the lab's ssh key.
+
+    It reads from the system which hosts exist, so it works after crashes, without state files, and when called twice.
+    """
+    need_root(" ".join(["lab.down", *(["--name", name] if name else [])]))
+    if not STATE.exists() and not cgroups.groups() and not network.attached():
+        say("the lab is not up: nothing to do")
+        return
+    with lock(say):
+        there = _traces()
+        if name is not None and name not in there:
+            say(f"{name}: not there, nothing to do")
+        gone = sorted(there if name is None else there & {name})
+        for one in gone:
+            cgroups.kill(one)
+        for one in gone:
+            _remove(one)
+            say(f"{one}: removed")
+        if not _traces():
+            server.stop()
+            kernelfs.stop()
+            cgroups.kill()
+            disk.unmount(HOSTS)
+            network.remove()
+            cgroups.remove()
+            inotify.restored()
+        elif network.subnet() is not None:
+            login.record()
+        inventory.write_inventory()
+
+
+def _traces() -> set[str]:
+    """Returns every host that left anything: a record, a disk, a control group or a network namespace."""
+    disks = {path.name.removesuffix(".json") for path in HOSTS.glob("*")}
+    return disks | (cgroups.groups() - {server.GROUP, kernelfs.GROUP}) | network.attached()
+
+
+def _remove(name: str) -> None:
+    switch.cut(name)
+    one = disk.load(name)
+    if one is not None and network.subnet() is not None:
+        server.trouble(str(one.address), None)
+    network.detach(name)
+    kernelfs.forget(name)
+    disk.delete(name)
+    cgroups.remove(name)
+
+
+def take_snapshot(name: str, folder: Path) -> None:
+    """Switches the host off and copies its disk to `folder`.
+
+    up(snapshot=folder) creates hosts with a copy of this disk.
+    """
+    need_root("lab.down")
+    power_cut(name)
+    disk.snapshot(switch.get(name), folder)
+
+
+def power_cut(name: str) -> None:
+    """Cuts the host's power at this moment. Its disk does not change."""
+    need_root("lab.power-cut")
+    switch.cut(switch.get(name).name)
+
+
+def power_on(name: str) -> None:
+    """Boots the host from its disk, and returns at once; login.wait waits. Raises UsageError for an unknown host."""
+    need_root("lab.power-on")
+    one = switch.get(name)
+    network.bridge_up()
+    _serve(one, lambda _: None)
+    kernelfs.up(lambda _: None)
+    switch.on(one)
+
+
+def status() -> list[HostStatus]:
+    """Returns the current state of every known host. It needs no root."""
+    return [_status(one) for one in disk.known()]
+
+
+def _status(one: Host) -> HostStatus:
+    live, networked = switch.running(one.name), network.subnet() is not None
+    times = one.boots.read_text().split() if one.boots.exists() else []
+    state: Literal["up", "booting", "off"] = (
+        "off" if not live else "up" if networked and login.answers(one) else "booting"
+    )
+    uptime = time.time() - float(times[-1]) if live and times else None
+    faults = tuple(str(found) for found in standing(one.name))
+    address = str(one.address) if networked else None
+    return HostStatus(one.name, one.rig, address, state, len(times), uptime, *_driver(one), faults)
+
+
+def _driver(one: Host) -> tuple[str | None, str | None]:
+    """Returns the versions of the loaded module and of the library on the disk."""
+    if not os.access(one.folder, os.X_OK):
+        return "?", "?"
+    loaded = hw_state.read(one.hw, hw_state.VOLATILE).get("driver.loaded", "none")
+    library = one.root / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+    return None if loaded == "none" else loaded, library.readlink().name.split(".so.")[
+        1
+    ] if library.is_symlink() else None
+
+
+def ssh_config() -> str:
+    """Returns an OpenSSH configuration for `ssh -F FILE HOST`. It is empty while the lab has no network."""
+    return login.ssh_config(disk.known()) if network.subnet() is not None else ""
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name) or name in ("localhost", "all", "gpu"):
+        raise UsageError("lab.up", f"{name!r} cannot be a host's name", "a-z, 0-9 and -, at most 30 characters")
+    return name
+
+
+def _check_rig(rig: str | None) -> None:
+    rigs = sorted(path.stem for path in RIGS.glob("*.yml"))
+    if rig is not None and rig not in rigs:
+        close = difflib.get_close_matches(rig, rigs, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "choose one of them"
+        raise UsageError("lab.up", f"unknown rig {rig!r}", ", ".join(rigs) or "a file in lab/hardware/rigs", hint)
+
+
+def _check_distro(distro: str | None, rig: str | None) -> None:
+    if distro is not None and distro not in distros():
+        close = difflib.get_close_matches(distro, distros(), 1)
+        hint = f"did you mean {close[0]!r}?" if close else "choose one of them"
+        raise UsageError("lab.up", f"unknown distro {distro!r}", ", ".join(distros()), hint)
+    if distro is not None and rig is None:
+        raise UsageError(
+            "lab.up", "a distro without a rig", "plain hosts are Debian 12", "lab.up --rig RIG --distro DISTRO"
+        )

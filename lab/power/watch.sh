@@ -1,0 +1,9 @@
+#!/bin/sh
+# Watches one running host, the firmware that boots it again: $1 its name, $2 the Python that boots it. Ends when it powers
+# off or cannot boot. A shell, because every host has one: a Python that waits would take half of the host's memory.
+while :; do
+    "$2" -m lab.power.supervise "$1" "$$"
+    status=$?
+    echo "lab: $1 ended, status $status"
+    [ "$status" -eq 133 ] || exit "$status"
+done

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Tests peer-to-peer access between the GPUs of this machine, its speed, and whether NCCL uses it. Prints a JSON document.
+
+    scripts/nccl_p2p.py                     every pair, with and without peer access, and the scaling table
+    scripts/nccl_p2p.py --quick             small messages, no scaling table
+    scripts/nccl_p2p.py --pairs 0-1,2-3     these pairs, both ways, and no other GPU
+    scripts/nccl_p2p.py --no-collective     copies only; needs no NCCL
+
+Needs an NVIDIA driver, Python 3.8, and libcudart, libnccl and libcublas, either in the loader's path or below the folder
+of --libraries (for example unpacked wheels). With pynvml.py of nvidia-ml-py beside this file it also reports NVML's
+peer-to-peer status. Needs no root, no compiler and no torch. Run it when nothing else uses the GPUs.
+
+Three tiers for every ordered pair of GPUs: "grant" (CUDA allows peer access), "bytes" (a copy with peer access, data
+compared; "staged" is the same copy through the host) and "collective" (NCCL's send and receive, data compared; the
+transport is read from NCCL's log), then an all-reduce over all GPUs. Each tier runs in child processes; a process that
+hangs is killed, the hang becomes a result, and the test continues. The caller's NCCL settings are not used.
+
+Exit status: 0 all tests passed, 1 a test failed (wrong data, a hang, an error), 2 the test could not run (no library, no
+GPU, wrong usage). docs/nccl_p2p.md describes every key of the document:
+
+    {"schema": 1, "quick", "outcome": "ok" | "failed" | "could not run", "started", "seconds", "tiers_s",
+     "versions": {"driver", "cuda_driver", "cuda_runtime", "nccl"}, "libraries": {name: path},
+     "counts": {"nvml", "cuda"}, "gpus": [{"index", "cuda_device", "bus_id", "uuid", "name", "compute_capability",
+     "compute_mode", "mig", "processes", "own": RESULT}],
+     "pairs": [{"from", "to", "grant": {"cuda", "nvml", "distance"}, "bytes": RESULT, "staged": RESULT,
+     "collective": RESULT and {"transport", "kind", "words", "without_p2p": RESULT, "with_level_sys": RESULT | null}}],
+     "all_reduce": RESULT and {"gpus", "busbw_gb_s", "transports", "without_p2p": RESULT},
+     "scaling": [{"gpus", "step_ms", "product_ms", "all_reduce_ms", "speed_up", "efficiency"}],
+     "shared_memory", "leftovers", "notes", "errors", "left_behind"}
+
+    RESULT: {"ok": true | false | null, "outcome": "ok" | "wrong data" | "hang" | "error" | "refused" | "not run",
+             "gb_s", "latency_us", "error"}
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nccl_host
+import nccl_steps
+from nccl_tiers import Examination
+from nccl_watch import Interrupted, Watch
+
+COULD_NOT_RUN = 2
+
+
+def pairs_of(text):
+    """[(0, 1), (1, 0)] for "0-1": each pair both ways."""
+    pairs = []
+    for word in text.split(","):
+        a, dash, b = word.strip().partition("-")
+        if not (dash and a.isdigit() and b.isdigit() and int(a) != int(b)):
+            raise argparse.ArgumentTypeError("%r is not a pair of GPUs such as 0-1" % word)
+        pairs += [pair for pair in ((int(a), int(b)), (int(b), int(a))) if pair not in pairs]
+    return pairs
+
+
+def options_of(words):
+    parser = argparse.ArgumentParser(
+        prog="nccl_p2p.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--libraries", metavar="DIR", help="load libcudart, libcublas and libnccl from this folder or below"
+    )
+    parser.add_argument("--pairs", type=pairs_of, metavar="0-1,2-3", help="these pairs, by nvidia-smi's index")
+    parser.add_argument("--quick", action="store_true", help="small messages, no scaling table")
+    parser.add_argument("--no-collective", action="store_true", help="copies only; no NCCL")
+    parser.add_argument("--timeout-s", type=float, default=900, help="time limit of the whole test (900)")
+    parser.add_argument(
+        "--step-timeout-s",
+        type=float,
+        help="time limit of one step (default: 30 for a copy, 5 with --quick; 120 to connect)",
+    )
+    parser.add_argument("--journal", metavar="FILE", help="append each step to this file before it begins, with fsync")
+    return parser.parse_args(words)
+
+
+def interrupt(number, _):
+    raise Interrupted(signal.Signals(number).name)
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        return nccl_steps.main(sys.argv[2], int(sys.argv[3]))
+    options = options_of(sys.argv[1:])
+    if options.libraries and not os.path.isdir(options.libraries):
+        print("nccl_p2p.py: --libraries %s: no such folder" % options.libraries, file=sys.stderr)
+        return COULD_NOT_RUN
+    began = time.monotonic()
+    watch = Watch(options, os.path.abspath(__file__))
+    examination = Examination(options, watch)
+    examination.document["leftovers"] = nccl_host.leftovers(os.environ)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        examination.run()
+    except Interrupted as error:
+        examination.wrong("program", "interrupted by %s; the rest was not run" % error)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        watch.close()
+    document = examination.finished(time.monotonic() - began)
+    print(json.dumps(document), flush=True)
+    return {"ok": 0, "failed": 1}.get(document["outcome"], COULD_NOT_RUN)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+"""Runs NVIDIA's nccl-tests, or a collective with an interpreter's torch, on the GPUs, and prints the results.
+
+    nccl_programs.py nccl-tests --gpus 4                     all_reduce_perf and sendrecv_perf from the usual folders
+    nccl_programs.py nccl-tests --gpus 4 --at ~/built        from this folder only
+    nccl_programs.py torch --gpus 4 --python ~/venv/bin/python
+
+Prints one JSON document on stdout and progress on stderr. Every program runs in a separate session with a time limit, and
+as --user if this program runs as root. At its end or at the limit all its remaining descendants are killed. The caller's
+NCCL settings are not used. Python 3.8.
+
+    nccl-tests: {"schema": 1, "gpus", "looked_in": [folder], "runs": [RUN], "left_behind": [pid]}
+    torch:      {"schema": 1, "gpus", "python", "user", "look": LOOK | null, "started": RUN, "ranks": [RANK],
+                 "collective": RUN | null, "left_behind": [pid]}
+    RUN:        {"program", "path", "outcome": "done" | "failed" | "hang" | "flood" | "not run", "code", "seconds",
+                 "limit_s", "stdout", "stderr", "error", "transports": {"0-1": {"transport", "kind"}}, "warnings"}
+
+nccl_torch.py describes LOOK and RANK. A program that is not on the host has path null and outcome "not run".
+"""
+
+import argparse
+import contextlib
+import ctypes
+import glob
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nccl_host
+import nccl_log
+
+PROGRAMS = ("all_reduce_perf", "sendrecv_perf")
+FOLDERS = ("/usr/local/bin", "~/nccl-tests/build", "/opt/nccl-tests/build")
+KILL_S = 20  # how long the kernel may take to end killed processes
+FLOOD_BYTES = 4 << 20
+SAID_BYTES = 200000
+LOOK_S, PROGRAM_S, TELL_S = 120, 300, 15
+QUIET_S = 90  # nccl-tests flush every line, and need at most half a minute a size, also over a PCIe x1 riser
+DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # prctl
+
+
+class Interrupted(Exception):
+    """A signal asks this program to end."""
+
+
+def prctl(*numbers):
+    ctypes.CDLL(None, use_errno=True).prctl(*numbers)
+
+
+class Runner:
+    """Runs one program after the other as `user` (a pwd entry; None: the current user)."""
+
+    def __init__(self, user, timeout_s):
+        self.user, self.deadline, self.timeout_s = user, time.monotonic() + timeout_s, timeout_s
+        self.left_behind = []
+        self.folder = tempfile.mkdtemp(prefix="nccl_programs.")
+        os.chmod(self.folder, 0o711)
+        prctl(ADOPT_ORPHANS, 1)
+
+    def close(self):
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def place(self, name):
+        """Creates a folder that the program may write to; returns its path."""
+        path = os.path.join(self.folder, name)
+        os.mkdir(path, 0o700)
+        if self.user:
+            os.chown(path, self.user.pw_uid, self.user.pw_gid)
+        return path
+
+    def home(self):
+        return self.user.pw_dir if self.user else os.path.expanduser("~")
+
+    @contextlib.contextmanager
+    def as_user(self):
+        """Inside the context files are accessed as the user, because root may have no access to a home on a network."""
+        if self.user:
+            os.setegid(self.user.pw_gid)
+            os.seteuid(self.user.pw_uid)
+        try:
+            yield
+        finally:
+            if self.user:
+                os.seteuid(0)
+                os.setegid(0)
+
+    def become(self):
+        if self.user:
+            os.initgroups(self.user.pw_name, self.user.pw_gid)
+            os.setgid(self.user.pw_gid)
+            os.setuid(self.user.pw_uid)
+        prctl(DIE_WITH_PARENT, signal.SIGKILL)  # after setuid, which resets it
+
+    def run(self, name, argv, limit_s, quiet_s=None, **settings):
+        """Runs a program; returns a RUN. `quiet_s`: the longest permitted time without output."""
+        made = {
+            "program": name,
+            "path": argv[0],
+            "outcome": "not run",
+            "code": None,
+            "seconds": 0.0,
+            "limit_s": limit_s,
+        }
+        made.update(stdout="", stderr="", error=None, transports={}, warnings=[])
+        left_s = self.deadline - time.monotonic()
+        if self.left_behind:
+            return dict(made, error="process %d does not end after SIGKILL" % self.left_behind[-1])
+        if left_s <= 1:
+            return dict(made, error="the time limit of all programs, %g s, is over" % self.timeout_s)
+        place = self.place(name)
+        log, began = os.path.join(place, "nccl.%p.log"), time.monotonic()
+        environ = nccl_host.environment(os.environ, log, settings)
+        environ.update(PYTHONUSERBASE=os.path.join(self.home(), ".local"), PYTHONDONTWRITEBYTECODE="1", TMPDIR=place)
+        environ.update(USER=self.user.pw_name if self.user else environ.get("USER", "root"))
+        with open(place + ".out", "w+b") as out, open(place + ".err", "w+b") as err:
+            try:
+                child = subprocess.Popen(
+                    argv, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    start_new_session=True, preexec_fn=self.become, cwd="/",
+                )  # fmt: skip
+            except OSError as error:
+                return dict(made, error=error.strerror or str(error))
+            try:
+                ended = self.wait(child, name, min(limit_s, left_s), quiet_s or limit_s, (out, err))
+                made["outcome"], made["code"], made["error"] = ended
+            finally:
+                self.end()
+            made.update(stdout=end_of(out), stderr=end_of(err), seconds=round(time.monotonic() - began, 1))
+        text = "".join(read(path) for path in sorted(glob.glob(os.path.join(place, "nccl.*.log"))))
+        for ends, way in sorted(nccl_log.transports(text).items()):
+            made["transports"]["%d-%d" % ends] = {"transport": way["transport"], "kind": way["kind"]}
+        made["warnings"] = nccl_log.warnings(text)[-5:]
+        progress("%s: %s after %g s" % (name, made["outcome"], made["seconds"]))
+        return made
+
+    def wait(self, child, name, limit_s, quiet_s, files):
+        """(outcome, exit code or negative signal number, error); the code is None if the program did not end by itself."""
+        began = told = wrote = time.monotonic()
+        size = 0
+        progress("%s: started, up to %g s" % (name, limit_s))
+        while True:
+            code = child.poll()
+            if code is not None:
+                return ("failed" if code else "done"), code, None
+            now = time.monotonic()
+            before, size = size, sum(os.fstat(file.fileno()).st_size for file in files)
+            wrote = now if size != before else wrote
+            if now - began > limit_s:
+                return "hang", None, "no end within %g s" % limit_s
+            if now - wrote > quiet_s:
+                return "hang", None, "no output for %g s" % quiet_s
+            if size > FLOOD_BYTES:
+                return "flood", None, "more output than %d MiB" % (FLOOD_BYTES >> 20)
+            if now - told > TELL_S:
+                told = now
+                progress("%s: running, %d of %g s" % (name, now - began, limit_s))
+            time.sleep(0.05)
+
+    def end(self):
+        """Kills all descendants and waits for them; those that do not end are added to `left_behind`."""
+        deadline = time.monotonic() + KILL_S
+        while True:
+            alive = descendants()
+            for pid in alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            if not alive:
+                return
+            if time.monotonic() > deadline:
+                self.left_behind += [pid for pid in alive if pid not in self.left_behind]
+                return
+            time.sleep(0.02)
+
+
+def descendants():
+    """The descendants of this process that have not ended."""
+    parents = {}
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path, errors="replace") as file:
+                pid, rest = int(path.split("/")[2]), file.read().rpartition(")")[2].split()
+        except (OSError, ValueError):
+            continue
+        if rest[0] not in "ZX":
+            parents[pid] = int(rest[1])
+    found, own = [], os.getpid()
+    for pid in parents:
+        above = parents[pid]
+        while above in parents and above != own:
+            above = parents[above]
+        if above == own:
+            found.append(pid)
+    return found
+
+
+def progress(line):
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def read(path):
+    try:
+        with open(path, errors="replace") as file:
+            return file.read(SAID_BYTES * 4)
+    except OSError:
+        return ""
+
+
+def end_of(file):
+    """The last SAID_BYTES of a file as text."""
+    file.seek(max(0, os.fstat(file.fileno()).st_size - SAID_BYTES))
+    return file.read(SAID_BYTES).decode("utf-8", "replace")
+
+
+# --- NVIDIA's nccl-tests
+
+
+def found_in(folders):
+    """{program: its path or None}. A folder may also be the source folder, or the path of a program."""
+    found = dict.fromkeys(PROGRAMS)
+    for folder in folders:
+        for place in (folder, os.path.join(folder, "build"), os.path.dirname(folder)):
+            for name in PROGRAMS:
+                path = os.path.join(place, name)
+                beside = place != os.path.dirname(folder) or os.path.basename(folder) in PROGRAMS
+                if beside and not found[name] and os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True):
+                    found[name] = path
+    return found
+
+
+def nccl_tests(runner, options):
+    usual = [] if options.at else [folder for folder in os.environ.get("PATH", "").split(":") if folder]
+    named = [
+        runner.home() + folder[1:] if folder.startswith("~/") else folder
+        for folder in ([options.at] if options.at else FOLDERS)
+    ]
+    with runner.as_user():
+        found = found_in(usual + named)
+    looked_in = ["PATH"] * bool(usual) + named
+    document = {
+        "schema": 1,
+        "gpus": options.gpus,
+        "looked_in": looked_in,
+        "runs": [],
+        "left_behind": runner.left_behind,
+    }
+    for name in PROGRAMS:
+        if found[name]:
+            words = ["-b", "8M", "-e", "256M", "-f", "2", "-g", str(options.gpus), "-c", "1", "-n", "10", "-w", "2"]
+            document["runs"].append(runner.run(name, [found[name], *words], options.program_timeout_s, QUIET_S))
+        else:
+            missing = {"program": name, "path": None, "outcome": "not run", "code": None, "seconds": 0.0, "limit_s": 0}
+            missing.update(stdout="", stderr="", error="not on the host", transports={}, warnings=[])
+            document["runs"].append(missing)
+    return document
+
+
+# --- an interpreter's torch
+
+
+def torch(runner, options):
+    python = options.python
+    if python.startswith("~/"):
+        python = runner.home() + python[1:]
+    elif "/" not in python:
+        python = shutil.which(python) or python
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl_torch.py")
+    user = runner.user.pw_name if runner.user else pwd.getpwuid(os.getuid()).pw_name
+    document = {"schema": 1, "gpus": options.gpus, "python": python, "user": user, "look": None, "ranks": []}
+    document.update(collective=None, left_behind=runner.left_behind)
+    seen = os.path.join(runner.place("seen"), "look")
+    document["started"] = runner.run("look", [python, program, "look", seen], min(LOOK_S, options.program_timeout_s))
+    document["look"] = look = parsed(seen)
+    if look and look["gpus"] and look["nccl"] and not look["error"]:
+        places = runner.place("ranks")
+        # torchrun, by the module's name: the script may not be installed. Old ones know only the underscores.
+        argv = [python, "-m", "torch.distributed.run", "--nnodes=1", "--nproc_per_node=%d" % len(look["gpus"])]
+        argv += ["--master_addr=127.0.0.1", "--master_port=%d" % free_port(), program, "rank", places]
+        document["collective"] = runner.run("torchrun", argv, options.program_timeout_s, OMP_NUM_THREADS="1")
+        ranks = (parsed(os.path.join(places, "rank.%d" % rank)) for rank in range(len(look["gpus"])))
+        document["ranks"] = [rank for rank in ranks if rank]
+    return document
+
+
+def parsed(path):
+    """The JSON object in a file; None without one, as after a crash."""
+    try:
+        found = json.loads(read(path))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def options_of(words):
+    parser = argparse.ArgumentParser(
+        prog="nccl_programs.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("nccl-tests", "torch"))
+    parser.add_argument("--gpus", type=int, required=True, help="number of GPUs")
+    parser.add_argument("--at", metavar="PATH", help="folder of nccl-tests; only this one is searched")
+    parser.add_argument("--python", metavar="PATH", help="Python interpreter with torch")
+    parser.add_argument(
+        "--user",
+        default=os.environ.get("RIGWRIGHT_USER"),
+        help="run the programs as this user, if this program runs as root",
+    )
+    parser.add_argument("--timeout-s", type=float, default=700, help="time limit of all programs (700)")
+    parser.add_argument(
+        "--program-timeout-s", type=float, default=PROGRAM_S, help="time limit of each program (%d)" % PROGRAM_S
+    )
+    options = parser.parse_args(words)
+    if options.what == "torch" and not options.python:
+        parser.error("torch needs --python PATH")
+    return options
+
+
+def user_of(name):
+    """The pwd entry of the user for the programs; None for the current user."""
+    if os.geteuid() or not name or name == "root":
+        return None
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise SystemExit("nccl_programs.py: no user %s" % name) from None
+
+
+def interrupt(number, _):
+    raise Interrupted(signal.Signals(number).name)
+
+
+def main():
+    options = options_of(sys.argv[1:])
+    runner = Runner(user_of(options.user), options.timeout_s)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        document = (nccl_tests if options.what == "nccl-tests" else torch)(runner, options)
+    except Interrupted as error:
+        print("nccl_programs.py: interrupted by %s" % error, file=sys.stderr)
+        return 1
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        runner.close()
+    print(json.dumps(document), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,339 @@
+"""The order of the tests and the document of their results (nccl_p2p.py describes it)."""
+
+import time
+
+import nccl_host
+from nccl_steps import MIB
+from nccl_watch import in_words, not_run, own_step, step
+
+RESULT = ("ok", "outcome", "gb_s", "latency_us", "error")
+EMPTY = dict.fromkeys("index cuda_device bus_id uuid name compute_capability compute_mode mig processes own".split())
+P2P_OFF, ANY_DISTANCE = {"NCCL_P2P_DISABLE": "1"}, {"NCCL_P2P_LEVEL": "SYS"}
+
+
+class Examination:
+    """One test of the GPUs; adds its results to `document`."""
+
+    def __init__(self, options, watch):
+        self.options, self.watch = options, watch
+        self.size = (4 if options.quick else 64) * MIB
+        self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
+        self.copy_s, self.send_s, self.sum_s = (5, 5, 5) if options.quick else (30, 40, 60)
+        self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
+        self.document = {
+            "schema": 1,
+            "quick": options.quick,
+            "outcome": "ok",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": None,
+            "tiers_s": {},
+            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
+            "libraries": {},
+            "counts": {"nvml": None, "cuda": None},
+            "gpus": [],
+            "pairs": [],
+            "all_reduce": None,
+            "scaling": [],
+            "shared_memory": None,
+            "leftovers": [],
+            "notes": [],
+            "errors": [],
+            "left_behind": [],
+        }
+
+    def run(self):
+        self.warn_of_leftovers()
+        if not self.timed("grant", self.look):
+            return
+        self.timed("own", self.own_memory)
+        self.timed("grant", self.grant)
+        self.timed("bytes", self.bytes)
+        if not self.options.no_collective:
+            self.timed("collective", self.collective)
+            if not self.options.quick:
+                self.timed("scaling", self.scaling)
+
+    def timed(self, tier, act):
+        """Calls `act` and returns its result; adds its duration to the tier's time."""
+        began, spent = time.monotonic(), self.document["tiers_s"]
+        try:
+            return act()
+        finally:
+            spent[tier] = round(spent.get(tier, 0) + time.monotonic() - began, 3)
+
+    def finished(self, seconds):
+        document = self.document
+        document["seconds"] = round(seconds, 1)
+        document["left_behind"] = self.watch.left_behind
+        lost = [(gpu, text) for gpu, text in self.watch.lost.items() if gpu in self.used and not self.said_of(gpu)]
+        document["errors"][:0] = [{"where": "GPU %d" % gpu, "what": text} for gpu, text in lost]
+        for pid in self.watch.left_behind:
+            self.wrong("program", "process %d does not end after SIGKILL: the host needs a power cycle" % pid)
+        if document["errors"]:
+            document["outcome"] = "failed" if self.could_run else "could not run"
+        return document
+
+    def wrong(self, where, what):
+        self.document["errors"].append({"where": where, "what": what})
+
+    def note(self, text):
+        self.document["notes"].append(text)
+        self.watch.progress("note: " + text)
+
+    def result(self, where, answer, counts=True, **more):
+        """The RESULT for an answer. Adds a failure to the document's errors, if `counts`."""
+        if answer["ok"] is False and counts:
+            self.wrong(where, "%s: %s" % (answer["outcome"], answer["error"]))
+        elif answer["outcome"] == "not run" and counts and not self.explained(answer["error"]):
+            self.wrong(where, "not run: %s" % answer["error"])
+        rounded = {key: rough(answer.get(key)) for key in RESULT}
+        return dict(rounded, **more)
+
+    def explained(self, reason):
+        """Whether the errors contain that reason already, or will contain it for a lost GPU."""
+        return reason in self.watch.lost.values() or any(reason in error["what"] for error in self.document["errors"])
+
+    def said_of(self, gpu):
+        return any(error["where"] == "GPU %d" % gpu for error in self.document["errors"])
+
+    # --- libraries and GPUs
+
+    def warn_of_leftovers(self):
+        for setting in self.document["leftovers"]:
+            force = "it may affect this test" if setting["in_force"] else "it does not affect this test"
+            self.note("%s=%s in %s: %s" % (setting["name"], setting["value"], setting["where"], force))
+
+    def look(self):
+        """Finds the libraries and the GPUs; returns False if the test cannot continue."""
+        document, options = self.document, self.options
+        collective = not options.no_collective
+        nvml = self.one(step("nvml", "NVML", "nvml", [], timeout_s=60))
+        if nvml and "gpus" not in nvml:
+            self.note("NVML: %s" % nvml["error"])
+            nvml = None
+        elif nvml and nvml["error"]:
+            self.note("NVML: %s" % nvml["error"])
+        if nvml:
+            document["versions"]["driver"] = document["versions"]["driver"] or nvml["driver"]
+            document["counts"]["nvml"] = len(nvml["gpus"])
+        wanted = [collective, collective and not options.quick]
+        cuda = self.one(step("look", "CUDA and the libraries", "look", wanted, timeout_s=120))
+        if "devices" not in cuda:
+            self.wrong("libraries" if cuda.get("missing") else "CUDA", cuda["error"])
+            self.could_run = cuda["outcome"] == "hang"
+            of_nvml = (nvml or {}).get("gpus", [])
+            document["gpus"] = [dict(EMPTY, **dict(gpu, index=index)) for index, gpu in enumerate(of_nvml)]
+            return False
+        document["versions"].update(cuda["versions"])
+        document["libraries"] = cuda["libraries"]
+        document["counts"]["cuda"] = len(cuda["devices"])
+        self.lacking = cuda["lacking"]
+        self.name_gpus(cuda["devices"], (nvml or {}).get("gpus", []))
+        return self.make_pairs(cuda["peers"], (nvml or {}).get("pairs", []))
+
+    def one(self, only):
+        return self.watch.run([only])[only["id"]]
+
+    def name_gpus(self, devices, of_nvml):
+        """Adds every GPU of CUDA or NVML to the document, by the index of NVML and nvidia-smi, else by CUDA's."""
+        numbers = list(range(len(devices)))
+        gpus = []
+        for index, gpu in enumerate(of_nvml):
+            same = [n for n in numbers if gpu["bus_id"] and nccl_host.same_place(gpu["bus_id"], devices[n]["bus_id"])]
+            gpus.append(dict(gpu, index=index, cuda_device=same[0] if same else None))
+            numbers = [n for n in numbers if n not in same]
+        silent = [gpu for gpu in gpus if gpu["bus_id"] is None]
+        for gpu in silent if len(silent) == len(numbers) else []:
+            gpu["cuda_device"] = numbers.pop(0)  # NVML has no bus id for a lost GPU; CUDA has its old one
+        gpus += [{"index": len(of_nvml) + place, "cuda_device": n} for place, n in enumerate(numbers)]
+        for gpu in gpus:
+            number, known = gpu["cuda_device"], dict(EMPTY)
+            known.update(devices[number] if number is not None else {})
+            known.update({key: value for key, value in gpu.items() if value is not None or key not in known})
+            self.document["gpus"].append(known)
+            index = gpu["index"]
+            if number is None:
+                self.watch.lost[index] = "NVML lists GPU %d, CUDA does not" % index
+            else:
+                self.watch.devices[str(index)] = number
+            if known["mig"]:
+                self.note(
+                    "GPU %d has MIG enabled: CUDA uses one instance of it, and instances have no peer access" % index
+                )
+            if known["compute_mode"] not in (None, "default"):
+                self.note("GPU %d has compute mode %s" % (index, known["compute_mode"]))
+            if known["processes"]:
+                self.note(
+                    "GPU %d is in use by %d processes: it may be faster than measured" % (index, known["processes"])
+                )
+
+    def make_pairs(self, peers, of_nvml):
+        """Stores the pairs to test with their grants; returns False if --pairs names a GPU that does not exist."""
+        index_of = {number: int(index) for index, number in self.watch.devices.items()}
+        cuda = {(index_of[a], index_of[b]): access for a, b, access in peers}
+        nvml = {(a, b): (granted, distance) for a, b, granted, distance in of_nvml}
+        known = [gpu["index"] for gpu in self.document["gpus"]]
+        pairs = self.options.pairs or [(a, b) for a in known for b in known if a != b]
+        absent = sorted({gpu for pair in pairs for gpu in pair} - set(known))
+        if absent:
+            self.wrong("--pairs", "there is no GPU %s; there are %s" % (absent[0], ", ".join(map(str, known))))
+            self.could_run = False
+            return False
+        self.used = sorted({gpu for pair in pairs for gpu in pair}) if self.options.pairs else known
+        for a, b in pairs:
+            granted, distance = nvml.get((a, b), (None, None))
+            grant = {"cuda": cuda.get((a, b)), "nvml": granted, "distance": distance}
+            self.document["pairs"].append({"from": a, "to": b, "grant": grant})
+        self.pairs = pairs
+        return True
+
+    def own_memory(self):
+        steps = [own_step(gpu, self.options) for gpu in self.used if gpu not in self.watch.lost]
+        answers = self.watch.run(steps)
+        for gpu in self.document["gpus"]:
+            answer = answers.get("own %d" % gpu["index"])
+            if answer:
+                gpu["own"] = self.result("GPU %d" % gpu["index"], answer)
+                if not answer["ok"] and answer["outcome"] in ("error", "hang"):
+                    self.watch.lost[gpu["index"]] = "GPU %d: %s" % (gpu["index"], answer["error"])
+
+    # --- tiers
+
+    def grant(self):
+        """Notes pairs for which NVML and CUDA disagree about peer access, except with lost GPUs."""
+        for pair in self.document["pairs"]:
+            a, b, nvml = pair["from"], pair["to"], pair["grant"]["nvml"]
+            both_ok = nvml and nvml["read"] == nvml["write"] == "ok"
+            if both_ok and pair["grant"]["cuda"] is False and not {a, b} & set(self.watch.lost):
+                self.note("pair %d-%d: NVML grants peer access, CUDA refuses it" % (a, b))
+
+    def bytes(self):
+        steps = []
+        for direct, name in ((False, "copy through the host"), (True, "copy with peer access")):
+            for pair in self.document["pairs"]:
+                a, b = pair["from"], pair["to"]
+                if direct and pair["grant"]["cuda"] is False and not {a, b} & set(self.watch.lost):
+                    continue
+                title, arguments = "pair %d-%d: %s" % (a, b, name), [a, b, direct, self.size, self.size]
+                ident = key("bytes" if direct else "staged", a, b)
+                steps.append(step("copy", title, ident, arguments, gpus=[a, b], timeout_s=self.copy_s))
+        answers = self.watch.run(steps)
+        for pair in self.document["pairs"]:
+            a, b = pair["from"], pair["to"]
+            refused = {"ok": None, "outcome": "refused", "error": "CUDA grants no peer access"}
+            for tier in ("bytes", "staged"):
+                pair[tier] = self.result(key("pair", a, b) + " " + tier, answers.get(key(tier, a, b), refused))
+
+    def collective(self):
+        self.document["shared_memory"] = shm = nccl_host.shared_memory(len(self.used))
+        if shm and not shm["enough"]:
+            self.note("/dev/shm has %(free_mib)d of %(size_mib)d MiB free: too small if NCCL uses shared memory" % shm)
+        usual = self.messages({}, self.pairs)
+        far = [pair for pair in self.pairs if self.is_far(pair, usual)]
+        level_sys = self.messages(ANY_DISTANCE, far, with_sum=False) if far else {}
+        without = self.messages(P2P_OFF, self.pairs)
+        for pair in self.document["pairs"]:
+            a, b = pair["from"], pair["to"]
+            name, ident, where = "%d-%d" % (a, b), key("send", a, b), key("pair", a, b) + " collective"
+            made = self.message_result(where, usual[ident], name)
+            made["without_p2p"] = self.message_result(where + " without P2P", without[ident], name)
+            answer = level_sys.get(ident)
+            made["with_level_sys"] = answer and self.message_result(where, answer, name, counts=False)
+            pair["collective"] = made
+        if len(self.used) > 1 or not self.pairs:
+            summed = self.sum_result("all-reduce", usual["all_reduce"])
+            summed["without_p2p"] = self.sum_result("all-reduce without P2P", without["all_reduce"])
+            self.document["all_reduce"] = summed
+
+    def messages(self, settings, pairs, with_sum=True):
+        """Tests send and receive between these pairs with these settings, and the all-reduce over all GPUs."""
+        told = "".join(", %s=%s" % item for item in settings.items())
+        ranks, steps = [gpu for gpu in self.used if gpu not in self.watch.lost], []
+        for a, b in pairs:
+            own = list(ranks)
+            title, arguments = "pair %d-%d: NCCL%s" % (a, b, told), [a, b, own, self.size, self.size]
+            steps.append(step("send", title, key("send", a, b), arguments, [a, b], own, self.send_s))
+        if with_sum:
+            own = list(ranks)
+            arguments = [own, self.sum_size * MIB, self.sum_large * MIB]
+            steps.append(step("all_reduce", "all-reduce" + told, "all_reduce", arguments, [], own, self.sum_s))
+        of_step = {one["id"]: one for one in steps}
+        if not ranks:
+            return {ident: not_run("no GPU works") for ident in of_step}
+        answers = self.watch.run(steps, settings)
+        for ident, answer in answers.items():
+            self.explain(answer)
+            answer["ranks"] = of_step[ident]["ranks"]
+        return answers
+
+    def explain(self, answer):
+        """Adds a likely cause to an error of NCCL: too little free space in /dev/shm."""
+        shm = self.document["shared_memory"]
+        if answer["outcome"] == "error" and shm and not shm["enough"]:
+            answer["error"] += "; /dev/shm has %(free_mib)d of %(size_mib)d MiB free (docker: --shm-size=1g)" % shm
+
+    def is_far(self, pair, answers):
+        """Whether NCCL does not use P2P although CUDA grants it, as between host bridges."""
+        answer = answers[key("send", *pair)]
+        way = ways(answer).get("%d-%d" % pair)
+        granted = next(one["grant"]["cuda"] for one in self.document["pairs"] if (one["from"], one["to"]) == pair)
+        return bool(granted and answer["ok"] is not None and way and way["kind"] in ("SHM", "NET"))
+
+    def message_result(self, where, answer, name, counts=True):
+        way = ways(answer).get(name) or {"transport": None, "kind": None, "words": []}
+        more = {field: way[field] for field in ("transport", "kind", "words")}
+        return self.result(where, answer, counts, gpus=answer.get("ranks", []), **more)
+
+    def sum_result(self, where, answer):
+        transports = {name: way["transport"] for name, way in sorted(ways(answer).items())}
+        busbw = rough(answer.get("busbw_gb_s"))
+        made = self.result(where, answer, gpus=answer.get("ranks", []), busbw_gb_s=busbw, transports=transports)
+        del made["gb_s"]
+        return made
+
+    def scaling(self):
+        """Rows for 1..N GPUs, when the all-reduce over N was right."""
+        if self.lacking:
+            self.note("no scaling table: %s" % self.lacking[0])
+            return
+        if not self.document["all_reduce"]["ok"]:
+            self.note("no scaling table: the all-reduce was not right")
+            return
+        gpus, steps = self.document["all_reduce"]["gpus"], []
+        for count in range(1, len(gpus) + 1):
+            own = gpus[:count]
+            title = "scaling: %d GPU%s" % (count, "s" if count > 1 else "")
+            steps.append(step("scale", title, "scale %d" % count, [own], list(own), own, 120))
+        answers, alone = self.watch.run(steps), None
+        for count, one in enumerate(steps, 1):
+            answer = answers[one["id"]]
+            step_ms, product_ms = answer.get("step_ms"), answer.get("product_ms")
+            row = {"gpus": count, "step_ms": rough(step_ms), "product_ms": rough(product_ms)}
+            alone = step_ms if count == 1 else alone
+            both = alone and step_ms
+            row["all_reduce_ms"] = rough(step_ms - product_ms) if step_ms else None
+            row["speed_up"] = round(count * alone / step_ms, 3) if both else None
+            row["efficiency"] = round(alone / step_ms, 3) if both else None
+            row["error"] = None if answer["ok"] else in_words(answer)
+            self.document["scaling"].append(row)
+            if answer["ok"] is False or (answer["ok"] is None and "MiB free" not in answer["error"]):
+                self.wrong("scaling over %d GPUs" % count, in_words(answer))
+
+
+def ways(answer):
+    """NCCL's transports by pair of GPUs: of this step if it connected them, else of earlier steps."""
+    found = dict(answer.get("all_ways", {}), **answer.get("ways", {}))
+    ranks, named = answer.get("ranks", []), {}
+    for ends, way in found.items():
+        a, b = map(int, ends.split("-"))
+        if max(a, b) < len(ranks):
+            named["%d-%d" % (ranks[a], ranks[b])] = way
+    return named
+
+
+def key(what, a, b):
+    return "%s %d-%d" % (what, a, b)
+
+
+def rough(value):
+    return round(value, 3) if isinstance(value, float) else value

@@ -1,0 +1,233 @@
+"""Driver branch, kernel module, CUDA and fabric manager that all GPUs of a host support."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rigwright import catalogue
+from rigwright.core.desired import Driver
+from rigwright.core.errors import HostError
+from rigwright.core.numbers import numbers
+
+
+class Card(Protocol):
+    """Properties of a GPU that decide compatibility, from a model of the catalogue or from NVIDIA's list."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def first_branch(self) -> int: ...
+    @property
+    def last_branch(self) -> int | None: ...
+    @property
+    def module_flavours(self) -> tuple[str, ...]: ...
+    @property
+    def last_cuda(self) -> str | None: ...
+    @property
+    def clock_verbs(self) -> tuple[str, ...]: ...
+    @property
+    def fabric(self) -> str: ...
+
+
+def card_of(device_id: str) -> Card | None:
+    """The catalogue's model of a PCI id, or the entry of NVIDIA's list, or None."""
+    return catalogue.model_of(device_id) or catalogue.devices().get(device_id)
+
+
+def runs(card: Card, branch: int) -> bool:
+    """Whether a driver branch supports a GPU."""
+    return card.first_branch <= branch and (card.last_branch is None or branch <= card.last_branch)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The software that all GPUs of a host support.
+
+    `branches`: driver branches of the catalogue, oldest first. `flavours`: kernel modules, never empty. `last_cuda`:
+    the newest CUDA toolkit with code for all GPUs (None: no limit). `verbs`: the clock settings that each model
+    supports, by label. `last_by`, `flavour_by`, `last_cuda_by`: the GPU that limits the branches, the modules or CUDA.
+    """
+
+    branches: tuple[str, ...]
+    last_by: str
+    flavours: tuple[str, ...]
+    flavour_by: str
+    last_cuda: str | None
+    last_cuda_by: str
+    verbs: Mapping[str, tuple[str, ...]]
+
+    @property
+    def recommended(self) -> str:
+        """The recommended common branch: with releases, preferably long-term support, with the latest end of life."""
+        known = catalogue.branches()
+
+        def merit(name: str) -> tuple[bool, bool, datetime.date]:
+            branch = known[name]
+            return bool(branch.versions), branch.kind == "long-term support", branch.eol or datetime.date.min
+
+        return max(self.branches, key=merit)
+
+
+def fit(gpus: Mapping[str, Card]) -> Fit:
+    """Returns the software that all GPUs support. The keys of `gpus` (position and bus id) identify them in messages.
+
+    Raises HostError with the GPUs and their limits if they have no common branch or no common kernel module.
+    """
+    named = [(f"{card.label} ({where})" if where else card.label, card) for where, card in gpus.items()]
+    newest_first = max(named, key=lambda one: one[1].first_branch)
+    oldest_last = min(named, key=lambda one: one[1].last_branch or _ENDLESS)
+    branches = tuple(name for name in catalogue.branches() if all(runs(card, int(name)) for _, card in named))
+    if not branches:
+        if newest_first is oldest_last:
+            found = f"no driver branch that is known drives the {_span(*newest_first)}"
+            raise HostError("driver.branch", found, "a branch in drivers.yml", "add it to the catalogue")
+        raise HostError(
+            "driver.branch",
+            f"no driver branch supports both the {_span(*oldest_last)} and the {_span(*newest_first)}",
+            "GPUs with a branch in common",
+            "move one of the two to another machine",
+        )
+    flavours = tuple(one for one in ("proprietary", "open") if all(one in card.module_flavours for _, card in named))
+    strict = next((one for one in named if len(one[1].module_flavours) == 1), None)
+    if not flavours:
+        assert strict is not None
+        other = next(one for one in named if not set(one[1].module_flavours) & set(strict[1].module_flavours))
+        raise HostError(
+            "driver.flavour",
+            f"no kernel module supports both the {_flavours(*strict)} and the {_flavours(*other)}",
+            "GPUs that run on the same module",
+            "move one of the two to another machine",
+        )
+    bounded = [card for _, card in named if card.last_cuda]
+    last = min(bounded, key=lambda card: numbers(card.last_cuda or ""), default=None)
+    return Fit(
+        branches,
+        oldest_last[1].label if oldest_last[1].last_branch else "",
+        flavours,
+        strict[1].label if strict else "",
+        last.last_cuda if last else None,
+        last.label if last else "",
+        {card.label: card.clock_verbs for _, card in named if card.clock_verbs},
+    )
+
+
+_ENDLESS = 10_000
+
+
+def cuda_ceiling(common: Fit, branch: str) -> tuple[str | None, str]:
+    """The newest CUDA toolkit that the branch and all GPUs support, and what limits it; None if unknown."""
+    known = catalogue.branches().get(branch)
+    if known is None or known.cuda is None:
+        return None, f"driver {branch}"
+    options: list[tuple[str, str]] = [(known.cuda, f"driver {branch}")]
+    if common.last_cuda:
+        options.append((common.last_cuda, common.last_cuda_by))
+    return min(options, key=lambda one: numbers(one[0]))
+
+
+def needs_fabric_manager(cards: Iterable[Card], nvswitches: int) -> bool:
+    """Whether a host needs the fabric manager: it has NVSwitches, or GPUs that always have them."""
+    return nvswitches > 0 or any(card.fabric == "nvswitch" for card in cards)
+
+
+def flavour_of(cards: Collection[Card], driver: Driver) -> str:
+    """The kernel module to install: the inventory's, or the one that the GPUs require; proprietary if they support
+    both. Raises HostError if a GPU or the branch does not support the inventory's module."""
+    if driver.flavour == "auto":
+        return fit({str(number): card for number, card in enumerate(cards)}).flavours[0] if cards else "proprietary"
+    first = catalogue.open_module_from()
+    if driver.flavour == "open" and int(driver.branch) < first:
+        found = f"branch {driver.branch} has no open kernel module"
+        raise HostError("driver.flavour", found, f"branch {first} or newer", "flavour: auto")
+    for card in cards:
+        if driver.flavour not in card.module_flavours:
+            raise HostError(
+                "driver.flavour",
+                f"the {driver.flavour} kernel module does not support the {card.label}",
+                " or ".join(card.module_flavours),
+                "flavour: auto",
+            )
+    return driver.flavour
+
+
+def check_branch(gpus: Mapping[str, Card], branch: str) -> None:
+    """Returns if the branch supports every GPU. Otherwise raises HostError with the GPU and the common branches."""
+    for where, card in gpus.items():
+        if not runs(card, int(branch)):
+            common = fit(gpus)
+            spans = dict.fromkeys(_span(one.label, one) for one in gpus.values())
+            raise HostError(
+                "driver.branch",
+                f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}",
+                f"a branch that all GPUs run, {_listed(common.branches)} ({'; '.join(spans)})",
+                f"driver: {{branch: '{common.recommended}'}}",
+            )
+
+
+def check_cuda(gpus: Mapping[str, Card], toolkit: str) -> None:
+    """Returns if the CUDA toolkit supports every GPU. Otherwise raises HostError with the GPU."""
+    for where, card in gpus.items():
+        if card.last_cuda and numbers(toolkit) > numbers(card.last_cuda):
+            found = f"CUDA {toolkit} has no code for the {card.label} at {where}"
+            raise HostError("cuda.toolkit", found, f"CUDA {card.last_cuda} or older", f"toolkit: '{card.last_cuda}'")
+
+
+def check_toolkit(driver: Driver, toolkit: str) -> str:
+    """Limits of a CUDA toolkit with a driver: "" if fully supported, otherwise what is missing with that driver.
+
+    Raises HostError when the driver is older than the minimum of the toolkit's family.
+    """
+    branch = catalogue.branches().get(driver.branch)
+    newest = driver.version or (branch.versions[-1] if branch and branch.versions else "")
+    known = catalogue.toolkits().get(toolkit)
+    if not newest or not known or numbers(newest) >= numbers(known.shipped_driver):
+        return ""
+    least = catalogue.family_minimum(toolkit)
+    installed = driver.version or f"branch {driver.branch}"
+    if numbers(newest) >= numbers(least):
+        return f"CUDA {toolkit} came with driver {known.shipped_driver}; on {installed} it runs by minor-version compatibility, without PTX JIT"
+    fits = [name for name in catalogue.toolkits() if numbers(catalogue.family_minimum(name)) <= numbers(newest)]
+    raise HostError(
+        "cuda.toolkit",
+        f"CUDA {toolkit} needs driver {least} or newer, and {installed} is older",
+        f"CUDA {fits[-1] if fits else '?'} or older",
+    )
+
+
+def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool:
+    """Whether all GPUs and the driver support a CUDA toolkit, at least by minor-version compatibility."""
+    try:
+        check_cuda(gpus, toolkit)
+        check_toolkit(driver, toolkit)
+    except HostError:
+        return False
+    return True
+
+
+def torch_wheel(models: Collection[catalogue.Model], driver: Driver) -> str | None:
+    """The newest PyTorch wheels with kernels for all models that work with the driver; None if none are known."""
+    branch = catalogue.branches().get(driver.branch)
+    newest = driver.version or (branch.versions[-1] if branch and branch.versions else "")
+    fits = [
+        name
+        for name, wheel in catalogue.wheels().items()
+        if newest
+        and numbers(newest) >= numbers(catalogue.family_minimum(wheel.cuda))
+        and all(model.architecture in wheel.architectures for model in models)
+    ]
+    return fits[-1] if fits and models else None
+
+
+def _span(text: str, card: Card) -> str:
+    return f"{text}, branches {card.first_branch or '?'} to {card.last_branch or 'the newest'}"
+
+
+def _flavours(text: str, card: Card) -> str:
+    return f"{text}, {' or '.join(card.module_flavours)} module only"
+
+
+def _listed(branches: tuple[str, ...]) -> str:
+    return branches[0] if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"

@@ -1,0 +1,300 @@
+"""Looks up a name, an error message or an Xid in the catalogue."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright import catalogue
+from rigwright.catalogue import Model, Rig
+from rigwright.catalogue.compatibility import runs
+from rigwright.catalogue.summary import VERBS, choices, unknown_model
+from rigwright.core.desired import Driver
+from rigwright.core.errors import UsageError
+from rigwright.core.numbers import numbers
+from rigwright.core.yaml_source import did_you_mean
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of an explanation: label, text, and source ("" if the source is given elsewhere)."""
+
+    label: str
+    text: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The explanation of one entry of the catalogue."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[Explanation, ...]:
+    """Explains a GPU, rig, driver branch or release, CUDA toolkit, PCI id, symptom, Xid, or error message.
+
+    `rigs` is the folder of the user's own rigs. Raises UsageError with the most similar names and texts if nothing
+    matches.
+    """
+    name = text.strip()
+    named = tuple(_named(name, today, rigs))
+    if named:
+        return named
+    matches = [*map(_xid, catalogue.xids_in(name)), *map(_symptom, catalogue.symptoms_in(name))]
+    if matches:
+        return tuple(matches)
+    raise _unknown(name)
+
+
+def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Explanation]:
+    """All entries with that name. A rig and a GPU can have the same name."""
+    plain = name.casefold()
+    own = [path.stem for path in rigs.glob("*.yml")] if rigs else []
+    for rig in dict.fromkeys((*own, *catalogue.rigs())):
+        if plain == rig.casefold():
+            yield _rig(catalogue.rig(rig, "explain", rigs), today)
+    branch = re.fullmatch(r"(?:nvidia[ -]?)?(?:driver[ -]?)?(\d{3})((?:\.\d+)*)", plain)
+    if branch and branch[1] in catalogue.branches():
+        yield _branch(branch[1], branch[1] + branch[2] if branch[2] else "", today)
+        return
+    toolkit = re.fullmatch(r"(?:cuda[ -]?)?(\d+\.\d+)", plain)
+    if toolkit and toolkit[1] in catalogue.toolkits():
+        yield _toolkit(toolkit[1])
+        return
+    device_id = re.fullmatch(r"(?:10de:)?([0-9a-f]{4})", plain)
+    if plain in catalogue.gpu_keys():
+        yield _model(catalogue.model(plain))
+    elif device_id and (known := catalogue.model_of(device_id[1])):
+        yield _model(known)
+    elif device_id and device_id[1] in catalogue.devices() and plain.startswith("10de:"):
+        yield Explanation(f"10de:{device_id[1]}", (Line("what", unknown_model(device_id[1])),))
+    elif len(plain) < 50 and re.search(r"[a-z]", plain):
+        if plain in catalogue.symptoms():
+            yield _symptom(catalogue.symptoms()[plain])
+        yield from (
+            _model(model)
+            for model in catalogue.models().values()
+            if _bare(plain) in (_bare(model.name), _bare(model.key))
+        )
+
+
+def _bare(name: str) -> str:
+    """The key of a GPU's name: `GeForce RTX 3090` is rtx-3090."""
+    return re.sub(r"nvidia|tesla|geforce|[^a-z0-9]", "", name.lower())
+
+
+def _unknown(name: str) -> UsageError:
+    names = [
+        *catalogue.gpu_keys(),
+        *catalogue.rigs(),
+        *catalogue.branches(),
+        *catalogue.toolkits(),
+        *catalogue.symptoms(),
+    ]
+    digits = re.findall(r"\d+", name)
+    family = [entry for entry in names if _bare(name) and _bare(entry).startswith(_bare(name))]
+    alike = [entry for entry in names if re.findall(r"\d+", entry) == digits]
+    hint = f"; is it one of {', '.join(family)}?" if family else did_you_mean(name.lower(), alike)
+    near = "; ".join(f"'{entry.texts[0].splitlines()[0][:70]}' ({entry.key})" for entry in catalogue.nearest(name))
+    return UsageError(
+        "explain",
+        f"nothing is known of '{' '.join(name.split())[:100]}'{hint}",
+        "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), 'Xid 79', or an error's own text",
+        f"the nearest texts: {near}"
+        if near and len(name.split()) > 2
+        else "a log's line as the program printed it, in quotes",
+    )
+
+
+def _symptom(symptom: catalogue.Symptom) -> Explanation:
+    return Explanation(
+        symptom.title,
+        (
+            Line(
+                "symptom",
+                f"{symptom.key} ({symptom.kind}, {'nothing is wrong' if symptom.level == 'info' else symptom.level})",
+            ),
+            Line("says", symptom.texts[0].splitlines()[0]),
+            Line("cause", symptom.cause),
+            Line("do", symptom.fix),
+            Line("source", symptom.source),
+        ),
+    )
+
+
+def _xid(code: int) -> Explanation:
+    known = catalogue.xids().get(code)
+    if known is None:
+        return Explanation(
+            f"Xid {code}",
+            (
+                Line("what", "a code that the catalogue does not describe"),
+                Line("do", "look at the lines around it in dmesg"),
+            ),
+        )
+    lines = [Line("what", f"{known.name}: {known.meaning}")]
+    if known.application:
+        lines.append(Line("blame", "mostly the program, not the GPU"))
+    lines += [Line("first", step) for step in known.first_steps]
+    lines.append(Line("do", known.do))
+    if known.again:
+        lines.append(Line("again", known.again))
+    return Explanation(f"Xid {code}", (*lines, Line("source", catalogue.xid_source())))
+
+
+def _model(model: Model) -> Explanation:
+    def line(label: str, text: str, key: str) -> Line:
+        return Line(label, text, model.sources.get(key, ""))
+
+    watts = model.power_w
+    link = model.nvlink
+    links = f"{link.links} NVLinks, {link.gb_s_per_link:g} GB/s each and direction" if link else "no NVLink"
+    idle = f"{model.idle.state}, {model.idle.power_w:g} W" if model.idle.power_w else model.idle.state
+    return Explanation(
+        model.name,
+        (
+            line("PCI ids", " ".join(f"10de:{device_id}" for device_id in model.pci_ids), "pci_ids"),
+            line(
+                "chip",
+                f"{model.architecture}, compute capability {model.compute_capability}, {model.tensor_cores or 'no'} tensor cores",
+                "compute_capability",
+            ),
+            line("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s:g} GB/s", "memory_bandwidth_gb_s"),
+            line(
+                "driver",
+                f"branches {model.first_branch} to {model.last_branch or 'the newest'}, {' or '.join(model.module_flavours)} module",
+                "last_branch",
+            ),
+            line("CUDA", f"toolkits to {model.last_cuda}" if model.last_cuda else "the newest toolkits", "last_cuda"),
+            line("clocks", " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be set", "clock_verbs"),
+            line(
+                "power",
+                f"{_w(watts.default)} by default, {_w(watts.min)} to {_w(watts.max)}; the GPU's own answer decides",
+                "power_w",
+            ),
+            line("idle", f"{idle} is normal", "idle"),
+            line("links", links, "nvlink"),
+            line(
+                "peers",
+                f"over PCIe {_PEERS[model.p2p.pcie]}"
+                + (", over NVLink granted" if model.p2p.nvlink == "granted" else ""),
+                "p2p",
+            ),
+        ),
+    )
+
+
+_PEERS = {
+    "granted": "granted",
+    "denied": "not granted by the stock driver",
+    "measure": "to be measured, reports differ",
+}
+
+
+def _w(watts: float | None) -> str:
+    return "?" if watts is None else f"{watts:g} W"
+
+
+def _rig(rig: Rig, today: datetime.date) -> Explanation:
+    models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
+    lines = [Line("GPUs", text, rig.sources.get("gpus", "")) for text in _positions(models)]
+    if rig.cpu:
+        lines.append(Line("machine", rig.cpu + (f", {rig.memory_gib} GiB" if rig.memory_gib else "")))
+    lines.append(Line("driver", rig.driver, rig.sources.get("driver", "")))
+    lines += [Line("", note.text) for note in choices(models, Driver(rig.driver), rig.nvswitches, today)]
+    lines.append(Line("CUDA", rig.cuda, rig.sources.get("cuda", "")))
+    lines.append(
+        Line("peers", f"{rig.p2p.path}: {rig.p2p.why}" if rig.p2p.why else rig.p2p.path, rig.sources.get("p2p", ""))
+    )
+    if rig.bandwidth_gb_s:
+        reached = ", ".join(f"{kind} {value:g}" for kind, value in rig.bandwidth_gb_s.items())
+        lines.append(Line("bandwidth", f"{reached} GB/s in one direction", rig.sources.get("bandwidth_gb_s", "")))
+    if rig.scaling:
+        lines.append(
+            Line(
+                "scaling",
+                f"{rig.scaling.speed_up:g} times one GPU's speed with {rig.scaling.gpus}",
+                rig.sources.get("scaling", ""),
+            )
+        )
+    lines += _power(rig, models)
+    lines += [Line("note", note) for note in rig.notes]
+    return Explanation(f"{rig.key}: {rig.title}", tuple(lines))
+
+
+def _positions(models: dict[str, Model]) -> Iterator[str]:
+    for name in dict.fromkeys(model.label for model in models.values()):
+        at = [position for position, model in models.items() if model.label == name]
+        yield f"{len(at)} x {name} at {', '.join(at)}"
+
+
+def _power(rig: Rig, models: dict[str, Model]) -> Iterator[Line]:
+    defaults = [model.power_w.default for model in models.values()]
+    if all(watts is not None for watts in defaults):
+        full = sum(watts or 0 for watts in defaults)
+        base = f" + {rig.base_load_w} W for the rest" if rig.base_load_w else ""
+        text = f"GPUs {full:g} W at their defaults{base}"
+        if rig.limits and rig.limits.power_limit_w:
+            text += f"; {len(models) * rig.limits.power_limit_w} W at {rig.limits.power_limit_w} W each"
+        yield Line("power", text, rig.sources.get("limits", ""))
+    if rig.supplies:
+        kinds = " and ".join(f"{supply.count} x {supply.watts} W" for supply in rig.supplies)
+        yield Line("supplies", kinds, rig.sources.get("supplies", ""))
+
+
+def _branch(name: str, version: str, today: datetime.date) -> Explanation:
+    branch = catalogue.branches()[name]
+    drives = [model for model in catalogue.models().values() if runs(model, int(name))]
+    architectures = list(
+        dict.fromkeys(model.architecture for model in sorted(drives, key=lambda model: model.first_branch))
+    )
+    over = "" if branch.eol is None else f"{'ended on' if branch.eol < today else 'until'} {branch.eol}"
+    lines = [
+        Line("kind", f"{branch.kind}{', support ' + over if over else ''}"),
+        Line(
+            "drives",
+            ", ".join(architectures) + (f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""),
+        ),
+        Line("CUDA", f"speaks up to {branch.cuda}" if branch.cuda else "not known"),
+        Line(
+            "releases",
+            f"{len(branch.versions)} known, {branch.versions[0]} to {branch.versions[-1]}"
+            if branch.versions
+            else "none known",
+        ),
+    ]
+    if version:
+        known = version in branch.versions
+        lines.insert(0, Line("release", f"{version} is {'a release' if known else 'no release that is known'}"))
+    return Explanation(
+        f"driver {name}",
+        (
+            *lines,
+            *(Line("note", note) for note in branch.notes),
+            Line("source", catalogue.branch_source()),
+        ),
+    )
+
+
+def _toolkit(name: str) -> Explanation:
+    released = catalogue.toolkits()[name]
+    gone = [
+        other for other, toolkit in catalogue.toolkits().items() if toolkit.dropped and numbers(other) <= numbers(name)
+    ]
+    dropped = [f"{', '.join(catalogue.toolkits()[other].dropped)} (since {other})" for other in gone]
+    return Explanation(
+        f"CUDA {name}",
+        (
+            Line(
+                "driver",
+                f"{released.shipped_driver} came with it; {catalogue.family_minimum(name)} or newer runs it, less PTX JIT",
+            ),
+            Line("no code for", "; ".join(dropped) or "no GPU that the catalogue knows is dropped"),
+            Line("source", catalogue.toolkit_source()),
+        ),
+    )

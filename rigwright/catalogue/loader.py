@@ -1,0 +1,98 @@
+"""Reads the catalogue's files; checks keys, types, and that every number has a source."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rigwright.core.errors import InputError
+from rigwright.core.schema import convert
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import did_you_mean, load, only_keys
+
+FOLDER = Path(__file__).parent
+T = TypeVar("T")
+
+
+def document(path: Path) -> YamlMapping:
+    """The mapping in a file of the catalogue. Raises InputError."""
+    within = path.is_relative_to(FOLDER)
+    content = load(path, f"catalogue/{path.relative_to(FOLDER)}" if within else str(path))
+    if not isinstance(content, YamlMapping):
+        name = f"catalogue/{path.relative_to(FOLDER)}" if within else str(path)
+        raise InputError(name, "no mapping", "KEY: VALUE")
+    return content
+
+
+def record(path: Path, row_type: type[T], base: YamlMapping | None = None) -> T:
+    """Reads a file into the dataclass `row_type`, with the file's name as `key`. Missing keys are taken from `base`.
+
+    Raises InputError for an unknown key, a wrong type, a number without a source, and a source for an unknown key.
+    """
+    own = document(path)
+    merged = own if base is None else _over(base, own)
+    known = {field.name for field in dataclasses.fields(row_type)}  # type: ignore[arg-type]
+    only_keys(own, known - {"key"}, "key")
+    sourced(merged, known)
+    result: T = convert(merged, row_type, merged.where(), "")
+    return dataclasses.replace(result, key=path.stem)  # type: ignore[type-var]
+
+
+def _over(base: YamlMapping, own: YamlMapping) -> YamlMapping:
+    """Merges two mappings: keys of `own` replace those of `base`; `sources` are merged key by key."""
+    merged = YamlMapping({**base, **own})
+    merged.path, merged.line = own.path, own.line
+    merged.lines = {**dict.fromkeys(base, own.line), **own.lines}
+    upper = own.get("sources")
+    if upper is not None and not isinstance(upper, YamlMapping):
+        raise InputError(own.where("sources"), f"'sources' is {upper!r}", "{KEY: where its number comes from}")
+    sources = YamlMapping({**(base.get("sources") or {}), **(upper or {})})
+    sources.path, sources.line = own.path, own.line
+    sources.lines = {**dict.fromkeys(sources, own.line), **(upper.lines if isinstance(upper, YamlMapping) else {})}
+    merged["sources"] = sources
+    return merged
+
+
+def sourced(mapping: YamlMapping, known: set[str] | None = None) -> None:
+    """Raises InputError for a key with a number but without a source, and for a source of an unknown key."""
+    sources = mapping.get("sources")
+    if not isinstance(sources, YamlMapping):
+        raise InputError(mapping.where("sources"), "no 'sources'", "sources: {KEY: where its number comes from}")
+    for key, value in mapping.items():
+        if key not in ("sources", "notes") and holds_number(value) and key not in sources:
+            raise InputError(
+                mapping.where(key), f"'{key}' has no source", "one under sources:, 'assumed' where none is known"
+            )
+    for key in sources:
+        if key not in (known or mapping) or key == "sources":
+            names = sorted(known or mapping)
+            raise InputError(
+                sources.where(key), f"a source of '{key}', which is no key here{did_you_mean(key, names)}", ""
+            )
+
+
+def rows_sourced(mapping: YamlMapping, table: str) -> None:
+    """Raises InputError if a file with rows has no `sources` or no table, or if a key of a row is not in `sources`."""
+    sources = mapping.get("sources")
+    rows = mapping.get(table)
+    if not isinstance(sources, YamlMapping):
+        raise InputError(mapping.where("sources"), "no 'sources'", "sources: {KEY: where its values come from}")
+    if not isinstance(rows, YamlMapping):
+        raise InputError(mapping.where(table), f"no '{table}'", f"{table}: {{NAME: ...}}")
+    for name, row in rows.items():
+        if not isinstance(row, YamlMapping):
+            raise InputError(rows.where(name), f"'{name}' is {row!r}", "KEY: VALUE")
+        for key in row:
+            if key not in (*sources, "notes", "source"):
+                raise InputError(row.where(key), f"'{key}' has no source", f"{key}: ... under sources: of this file")
+
+
+def holds_number(value: Any) -> bool:
+    """Whether a value contains a number at any depth."""
+    if isinstance(value, Mapping):
+        return any(holds_number(item) for item in value.values())
+    if isinstance(value, list):
+        return any(holds_number(item) for item in value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,68 @@
+"""Wheels with the libraries of the peer-to-peer test, pinned by hash (nccl_wheels.yml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rigwright.catalogue import loader
+from rigwright.catalogue.loader import document, rows_sourced
+from rigwright.core.schema import Release, convert
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One wheel: version, size in MB (10^6), sha256. `quick`: the quick test needs it too."""
+
+    version: Release
+    mb: int
+    sha256: str
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{64}", self.sha256):
+            raise ValueError(f"sha256 {self.sha256!r}", "64 hexadecimal digits in lower case")
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """A set of wheels for drivers from a branch on and a range of compute capabilities."""
+
+    drivers_from: int
+    capabilities: tuple[Release, ...]
+    wheels: dict[str, Wheel]
+
+    def needed(self, quick: bool) -> Mapping[str, Wheel]:
+        """The wheels that the quick or the full test needs."""
+        return {name: wheel for name, wheel in self.wheels.items() if wheel.quick or not quick}
+
+    def serves(self, driver: int, capabilities: Sequence[str]) -> bool:
+        """Whether every GPU and the driver support them."""
+        low, high = (_number(text) for text in self.capabilities)
+        return driver >= self.drivers_from and all(low <= _number(capability) <= high for capability in capabilities)
+
+
+@dataclass(frozen=True)
+class _Sets:
+    sets: dict[str, Libraries]
+    sources: dict[str, str] = field(repr=False)
+
+
+def _number(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
+@lru_cache(maxsize=1)
+def sets() -> Mapping[str, Libraries]:
+    """All sets by name, in order of preference. Raises InputError."""
+    source = document(loader.FOLDER / "nccl_wheels.yml")
+    rows_sourced(source, "sets")
+    table: _Sets = convert(source, _Sets, source.where(), "")
+    return table.sets
+
+
+def libraries_for(driver: int, capabilities: Sequence[str]) -> Libraries | None:
+    """The first set that the driver branch and all GPUs support, or None."""
+    return next((libraries for libraries in sets().values() if libraries.serves(driver, capabilities)), None)

@@ -1,0 +1,27 @@
+"""The power plan: the power of a machine's GPUs, whether its supplies are sufficient, and limits that fit. Connects to no host.
+
+Pure functions over the catalogue. The model and its factors are explained in docs/power.md.
+"""
+
+from __future__ import annotations
+
+from rigwright.catalogue.power.budget import Budget, Circuit, Load, Reason, budget, circuits
+from rigwright.catalogue.power.draw import EFFICIENCY_PERCENT, Setting, Wanted, checked, setting_of
+from rigwright.catalogue.power.plan import Option, Plan, plan
+
+__all__ = [
+    "EFFICIENCY_PERCENT",
+    "Budget",
+    "Circuit",
+    "Load",
+    "Option",
+    "Plan",
+    "Reason",
+    "Setting",
+    "Wanted",
+    "budget",
+    "checked",
+    "circuits",
+    "plan",
+    "setting_of",
+]

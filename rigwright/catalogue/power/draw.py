@@ -1,0 +1,211 @@
+"""The power of one GPU with a power limit and a clock limit, and the cost in speed.
+
+The factors and their sources (details in docs/power.md):
+
+- `CLOCK_EXPONENT` 1.33: power is proportional to the clock raised to this exponent. From one measured point: V100
+  modules that drew 350 W at 1530 MHz stayed below 200 W at 1005 MHz.
+- A power limit limits the average, not the momentary power: the same modules, limited to 200 W, still drew more than
+  300 W until their clocks were lowered too. So a power limit lowers only `steady_w`; a clock limit also lowers
+  `peak_w`.
+- `RAMP_FROM` 1/2: a ramp begins at half of the default draw. The same modules went from 150 W (of 300 W) to 350 W in tenths
+  of a second.
+- `PEAK_FACTOR` 1.2 and `PEAK_FACTOR_GEFORCE` 1.7, if a model's peak was not measured. Assumed: the first like V100
+  (350 of 300 W) and A100 (475 of 400 W), the second for GeForce cards from Ampere on, like the RTX 3090 (600 of 350 W).
+- `RAMP_TO` 1.2: a ramp ends at the power that lasts for tenths of a second, as with V100 and A100. Higher spikes last
+  milliseconds and count only as peaks. Assumed.
+- `IDLE_SHARE` 0.15 in P0 and 0.10 in P8, if a model's idle power was not measured. Assumed.
+- `EFFICIENCY_PERCENT` 90: output power of a supply in percent of its power from the wall socket. Assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rigwright.catalogue import Model
+from rigwright.core.desired import Limits
+from rigwright.core.errors import InputError, UsageError
+
+CLOCK_EXPONENT = math.log(350 / 200) / math.log(1530 / 1005)
+RAMP_FROM = 0.5
+RAMP_TO = 1.2
+PEAK_FACTOR = 1.2
+PEAK_FACTOR_GEFORCE = 1.7
+IDLE_SHARE = {"P0": 0.15, "P8": 0.10, "P12": 0.10}
+EFFICIENCY_PERCENT = 90
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Limits of every GPU; None: its default power limit, its highest clocks."""
+
+    power_limit_w: int | None = None
+    graphics_mhz: int | None = None
+
+    def __str__(self) -> str:
+        """`200 W, 1005 MHz`."""
+        limit = f"{self.power_limit_w} W" if self.power_limit_w is not None else ""
+        clock = f"{self.graphics_mhz} MHz" if self.graphics_mhz is not None else ""
+        return ", ".join(word for word in (limit, clock) if word) or "no limits"
+
+
+FULL = Setting()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Power of one GPU, W: sustained, peak, ramp, and idle.
+
+    `assumed`: texts about the values that are assumed, not measured.
+    """
+
+    steady_w: float
+    peak_w: float
+    ramp_w: float
+    idle_w: float
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The speed loss of a setting in percent: `exactly` (measured), `at least`, `at most`, or `unknown`."""
+
+    kind: str
+    percent: float = 0.0
+    source: str = ""
+
+    def __str__(self) -> str:
+        """`about 13 % of the speed`."""
+        words = {"exactly": "about", "at least": "at least", "at most": "at most"}
+        if self.kind == "unknown":
+            return "an unknown part of the speed"
+        return f"{words[self.kind]} {self.percent:g} % of the speed" if self.percent else "no speed"
+
+
+def setting_of(limits: Limits | None) -> Setting | None:
+    """The part of an inventory's `limits` that limits power, or None."""
+    if limits is None:
+        return None
+    clocks, locked = limits.application_clocks, limits.locked_graphics_mhz
+    mhz = clocks.graphics_mhz if clocks else locked[1] if locked else None
+    setting = Setting(limits.power_limit_w, mhz)
+    return None if setting == FULL else setting
+
+
+def draw(model: Model, setting: Setting = FULL) -> Draw:
+    """The power of one GPU of the model. Raises InputError if the catalogue has no default limit for it."""
+    power = model.power_w
+    if power.default is None:
+        raise InputError(
+            f"catalogue/gpus/{model.key}.yml", "power_w has no default, so its draw is not known", "default: WATTS"
+        )
+    limit = power.default if setting.power_limit_w is None else float(setting.power_limit_w)
+    share = clock_share(model, setting.graphics_mhz)
+    assumed = []
+    peak = power.peak
+    if peak is None:
+        factor = _peak_factor(model)
+        peak = power.default * factor
+        assumed.append(f"peak of {model.label}: {peak:.0f} W, {factor:g} times its default")
+    ramp = min(peak, power.default * RAMP_TO) - power.default * RAMP_FROM
+    peak *= max(1.0, limit / power.default)
+    idle = model.idle.power_w
+    if idle is None:
+        idle = power.default * IDLE_SHARE[model.idle.state]
+        assumed.append(
+            f"idle draw of {model.label}: {idle:.0f} W, {IDLE_SHARE[model.idle.state] * 100:.0f} % of its default"
+        )
+    return Draw(min(limit, peak * share), peak * share, ramp * share, idle, tuple(assumed))
+
+
+def _peak_factor(model: Model) -> float:
+    newer = model.architecture in ("Ampere", "Ada", "Hopper", "Blackwell")
+    return PEAK_FACTOR_GEFORCE if newer and "GeForce" in model.name else PEAK_FACTOR
+
+
+def clock_share(model: Model, graphics_mhz: int | None) -> float:
+    """The fraction of its power that a GPU draws with a graphics clock limit in MHz.
+
+    1 without a limit, or if the GPU's highest clock is unknown.
+    """
+    highest = model.clocks_mhz.graphics_max
+    if graphics_mhz is None or highest is None or graphics_mhz >= highest:
+        return 1.0
+    return float((graphics_mhz / highest) ** CLOCK_EXPONENT)
+
+
+def cost(model: Model, setting: Setting) -> Cost:
+    """The speed loss of a setting, from the model's measured figures: one of them, or a bound between them."""
+    if clock_share(model, setting.graphics_mhz) == 1 and draw(model, setting).steady_w >= (model.power_w.default or 0):
+        return Cost("exactly")
+    source = model.sources.get("speed", "")
+    least, most = 0.0, None
+    for known in model.speed:
+        point = Setting(known.power_limit_w, known.graphics_mhz)
+        if point == setting:
+            return Cost("exactly", known.cost_percent, source)
+        if _permits_more(model, point, setting):
+            least = max(least, known.cost_percent)
+        elif _permits_more(model, setting, point):
+            most = known.cost_percent if most is None else min(most, known.cost_percent)
+    if least:
+        return Cost("at least", least, source)
+    return Cost("unknown") if most is None else Cost("at most", most, source)
+
+
+def _permits_more(model: Model, first: Setting, second: Setting) -> bool:
+    """Whether the first setting permits at least the power and clock of the second."""
+    return draw(model, first).steady_w >= draw(model, second).steady_w and clock_share(
+        model, first.graphics_mhz
+    ) >= clock_share(model, second.graphics_mhz)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A requested setting and its origin: `--limits-w`, or FILE:LINE."""
+
+    setting: Setting
+    limit_at: str = "limits"
+    clock_at: str = "limits"
+
+
+def checked(models: Mapping[str, Model], wanted: Wanted) -> Setting:
+    """The setting, if every GPU supports it. Otherwise raises UsageError with the position and its range."""
+    setting = wanted.setting
+    for position, model in models.items():
+        power, clocks = model.power_w, model.clocks_mhz
+        if setting.power_limit_w is not None and not _within(setting.power_limit_w, power.min, power.max):
+            raise UsageError(
+                wanted.limit_at,
+                f"{setting.power_limit_w} W is outside what {model.label} at {position} takes",
+                f"watts of one GPU, {_span(power.min, power.max, 'W')}",
+            )
+        if setting.graphics_mhz is None:
+            continue
+        if not {"application", "locked_graphics"} & set(model.clock_verbs):
+            raise UsageError(
+                wanted.clock_at,
+                f"the clocks of {model.label} at {position} cannot be set",
+                "a power limit, which it takes",
+                f"--limits-w {power.min or power.default or 0:g} or more",
+            )
+        if clocks.graphics_max is None or not _within(setting.graphics_mhz, clocks.graphics_min, clocks.graphics_max):
+            raise UsageError(
+                wanted.clock_at,
+                f"{setting.graphics_mhz} MHz is outside what {model.label} at {position} takes",
+                f"graphics clocks, {_span(clocks.graphics_min, clocks.graphics_max, 'MHz')}",
+            )
+    return setting
+
+
+def _within(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+def _span(low: float | None, high: float | None, unit: str) -> str:
+    if low is None and high is None:
+        return f"in {unit}; the catalogue does not know its range"
+    if low is None or high is None:
+        return f"from {low:g} {unit}" if low is not None else f"up to {high:g} {unit}"
+    return f"{low:g} to {high:g} {unit}"

@@ -1,0 +1,156 @@
+"""What two GPUs of a machine are expected to be to each other: NVLinks, peers over PCIe, or neighbours through the host.
+
+Pure functions over the rig, the catalogue's models and the document of the peer-to-peer test.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright import catalogue
+from rigwright.catalogue import Rig
+from rigwright.catalogue.gpus import Model, NvLink
+from rigwright.catalogue.rigs import Kind
+from rigwright.core.gpu_labels import place
+from rigwright.core.schema import BusId, bus_id
+from rigwright.facts.nccl import Document, Gpu, Pair
+
+Source = Literal["", "rig", "catalogue", "peers"]
+
+NVLINK_SHARE = 0.9
+"""Of the rate that nvidia-smi names for a link a large copy reaches so much: 24 of 25.8 GB/s on V100 boards."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Of one ordered pair: the way (`nv2`, `nvswitch`, `pcie`, `host`, `x1`), how many NVLinks, and the figure.
+
+    `granted`: must CUDA grant peer access? None: reports differ, or nobody knows, and it is measured.
+    `gb_s`: what a large copy reaches one way, None where nobody has said; `source`: who did. `why`: the rig's own words.
+    """
+
+    kind: Kind
+    links: int
+    granted: bool | None
+    gb_s: float | None
+    source: Source
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """`2 NVLinks`, `peers over PCIe`, ..."""
+        if self.links:
+            return f"{self.links} NVLink{'s' if self.links > 1 else ''}"
+        named = {"nvswitch": "NVSwitch", "pcie": "peers over PCIe", "x1": "a slot with one lane"}
+        return named.get(self.kind, "through the host's memory")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The GPUs of a document by their index: positions, models, and names for people."""
+
+    rig: Rig | None
+    positions: Mapping[int, str]
+    models: Mapping[int, Model | None]
+    names: Mapping[int, str]
+
+    def expected(self, pair: Pair, document: Document) -> Expected:
+        """What is expected of a pair."""
+        if self.rig is None:
+            return _unrigged(pair, document, self.models)
+        a, b = (self.positions.get(index, "") for index in (pair.start, pair.end))
+        links = next((count for one, two, count in self.rig.pairs if {one, two} == {a, b}), 0)
+        models = self.models[pair.start], self.models[pair.end]
+        granted = _granted(self.rig, pair, models, links)
+        narrow = any(lanes.width == 1 for where, lanes in self.rig.lanes.items() if where in (a, b))
+        kind = _kind(self.rig, links, narrow, pair, granted)
+        figure = self.rig.bandwidth_gb_s.get(kind)
+        if figure is None and links and models[0] and models[0].nvlink:
+            return Expected(kind, links, granted, links * models[0].nvlink.gb_s_per_link * NVLINK_SHARE, "catalogue")
+        return Expected(kind, links, granted, figure, "rig" if figure else "", self.rig.p2p.why)
+
+    def called(self, index: int) -> str:
+        """The GPU's position, or `GPU 2`."""
+        return self.names.get(index, f"GPU {index}")
+
+
+def machine(
+    document: Document, rig: Rig | None, slots: Mapping[BusId, str] | None, device_ids: Mapping[str, str]
+) -> Machine:
+    """The machine of a document; `slots` name its positions by bus id (those of a rig that has some, where the host names none), else the order of the GPUs.
+
+    `device_ids`: PCI device ids by bus id.
+    """
+    positions = {gpu.index: (slots or {}).get(short(gpu), "") for gpu in document.gpus}
+    if rig and not any(positions.values()) and len(document.gpus) == len(rig.gpus):
+        positions = dict(zip(sorted(positions), rig.gpus, strict=True))
+    models = {gpu.index: catalogue.model_of(device_ids.get(short(gpu), "none")) for gpu in document.gpus}
+    names = {index: position or f"GPU {index}" for index, position in positions.items()}
+    return Machine(rig, positions, models, names)
+
+
+def short(gpu: Gpu) -> BusId:
+    """The GPU's bus id as sysfs writes it; "" when it does not say."""
+    return bus_id(gpu.bus_id or "")
+
+
+def place_of(gpu: Gpu, slots: Mapping[BusId, str] | None) -> str:
+    """`SXM2-2 0000:07:00.0`, or `GPU 2` for one that does not say where it is."""
+    return place(short(gpu), slots) or f"GPU {gpu.index}"
+
+
+def _granted(rig: Rig, pair: Pair, models: tuple[Model | None, Model | None], links: int) -> bool | None:
+    if links or rig.p2p.path == "nvswitch":
+        return True
+    if rig.p2p.path == "none":
+        return False
+    if rig.p2p.path == "measure" or pair.grant.distance == "SYS":
+        return None
+    ways = {model.p2p.pcie if model else "measure" for model in models}
+    return False if "denied" in ways else None if "measure" in ways else True
+
+
+def _kind(rig: Rig, links: int, narrow: bool, pair: Pair, granted: bool | None) -> Kind:
+    if rig.p2p.path == "nvswitch":
+        return "nvswitch"
+    if links:
+        return f"nv{links}"  # type: ignore[return-value]
+    if narrow:
+        return "x1"
+    peers = pair.grant.cuda if granted is None else granted
+    return "pcie" if peers else "host"
+
+
+def _unrigged(pair: Pair, document: Document, models: Mapping[int, Model | None]) -> Expected:
+    """Of a machine that nobody has described: what its own driver grants, and what pairs like this one reach."""
+    nvml = pair.grant.nvml
+    linked = bool(nvml and nvml.nvlink == "ok")
+    ways = {
+        model.p2p.nvlink if linked else model.p2p.pcie for index in (pair.start, pair.end) if (model := models[index])
+    }
+    granted = True if linked else False if ways == {"denied"} else None
+    alike = [
+        one.bytes.gb_s
+        for one in document.pairs
+        if one.bytes and one.bytes.gb_s and one.grant.distance == pair.grant.distance and one.grant.nvml == nvml
+    ]
+    usual = statistics.median(alike) if len(alike) > 2 else None
+    kind: Kind = "pcie" if pair.grant.cuda else "host"
+    return Expected("nvswitch" if linked else kind, 0, granted, usual, "peers" if usual else "")
+
+
+def on_the_box(link: NvLink) -> float:
+    """What the maker's box says of a GPU's NVLinks, GB/s: every link, both directions.
+
+    Data sheets count NVLink 2 to 4 at 25 GB/s a link and direction and NVLink 5 at 50; nvidia-smi names the line's own
+    rate, which is a little more (25.8, 26.6, 53.1).
+    """
+    return link.links * per_link(link) * 2
+
+
+def per_link(link: NvLink) -> float:
+    """GB/s of one link in one direction, as data sheets count."""
+    return link.gb_s_per_link // 25 * 25 if link.gb_s_per_link > 25 else link.gb_s_per_link

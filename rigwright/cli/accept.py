@@ -1,0 +1,36 @@
+"""`invoke accept`: checks second-hand hardware."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rigwright.cli import runner
+from rigwright.cli.options import AcceptOptions
+from rigwright.cli.verify import check_wheels
+from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.fleet import actions, pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.report.output_files import Files
+from rigwright.report.tables import accept as table
+
+
+def accept(options: AcceptOptions) -> int:
+    """Prints the findings of every host and the table of its GPUs; returns the exit code, 2 when there is a flaw."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        check_wheels(options.wheels)
+        playbook = runner.playbook(options.playbook, "accept")
+        return runner.HostCommand(options, partial(_accept, options=options), playbook)
+
+    return runner.run(options, prepare, Files(options.json, options.html))
+
+
+def _accept(work: list[HostJob], text: Any, options: AcceptOptions) -> None:
+    test = None if options.quick else NcclTestOptions(False, options.busy, options.wheels)
+    action = partial(actions.verify_host, test=test, describe=True)
+    pool.run_hosts(work, action, activity="looking at the steps")
+    for one in work:
+        if one.report.error is None:
+            text.findings(one.report)
+    table.show(text.console, [one.report for one in work])

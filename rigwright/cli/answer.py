@@ -1,0 +1,75 @@
+"""Runs a command that connects to no host: its text, its JSON document and its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from rigwright.cli.options import CommandOptions
+from rigwright.core.errors import RigwrightError, UsageError
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found. `show` writes it as text.
+
+    `data` are the keys that its JSON document has besides those of every document; with `whole` they are the document.
+    """
+
+    show: Callable[[Console], None] = lambda _console: None
+    data: Mapping[str, Any] | None = None
+    exit_code: int = 0
+    whole: bool = False
+
+
+def answer(
+    options: CommandOptions, find: Callable[[Console], Answer | None], on_error: Mapping[str, Any] | None = None
+) -> int:
+    """Writes the answer of a command, or its error; returns the exit code.
+
+    With `--json FILE` the document goes to FILE besides the text; with `--json -` it goes to stdout in place of the text.
+    An error is one message on stderr, and the `error` of the document, which then has `on_error` for its data. `find` may write to the console itself.
+    """
+    target = getattr(options, "json", "")
+    try:
+        console = Console(emoji=False, soft_wrap=not sys.stdout.isatty())
+        found = find(console) or Answer()
+        if target:
+            _write(options.command, found, None, target)
+        if target != "-":
+            found.show(console)
+        sys.stdout.flush()
+        return found.exit_code
+    except RigwrightError as error:
+        print(f"error {error}", file=sys.stderr)
+        if target:
+            with contextlib.suppress(UsageError):  # the file cannot be written, and this may be that error
+                _write(options.command, Answer(data=on_error, exit_code=error.exit_code), error, target)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of stdout ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"error stdout: cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _write(command: str, found: Answer, error: RigwrightError | None, target: str) -> None:
+    """Writes the JSON document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
+    from rigwright.report import output_files
+
+    data = found.data or {}
+    if found.whole and not error:
+        output_files.write_json(dict(data), target)
+    else:
+        output_files.write_answer(target, command, found.exit_code, error, **data)

@@ -1,0 +1,136 @@
+"""`invoke fleet.report`: writes a page of the state, the differences and the end-of-life dates of all hosts."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rigwright.catalogue import lifecycle
+from rigwright.checks import Finding
+from rigwright.cli import fleet_check, runner
+from rigwright.cli.options import FleetReportOptions
+from rigwright.cli.verify import never_provisioned
+from rigwright.core.errors import HistoryError
+from rigwright.engine.host_report import BAD, HistoryResult, StageResult
+from rigwright.facts import system
+from rigwright.facts.plain import plain
+from rigwright.fleet import actions, drift, pool
+from rigwright.fleet.drift import Machine, Place
+from rigwright.fleet.host_job import HostJob
+from rigwright.history import History
+from rigwright.report import json_document
+from rigwright.report.output_files import Files
+from rigwright.report.tables import fleet as table
+
+PAGE = "fleet.html"
+DAYS, SPANS = 7, 56
+"""The plots show at most DAYS days, in SPANS spans of three hours."""
+
+_TOLD_ANYWAY = ("fleet.past", "fleet.gpus")
+"""Checks whose findings are differences; the report shows these elsewhere."""
+
+
+def fleet_report(options: FleetReportOptions) -> int:
+    """Writes the report of a fleet, prints a line for each host; returns the exit code: 2 for a difference, 3 when one does not answer."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        return fleet_check.fleet_command(
+            options, _report, checks_only=lambda host: never_provisioned(host, options.playbook)
+        )
+
+    html = options.html or ("" if options.json or options.prometheus else PAGE)
+    return runner.run(options, prepare, Files(options.json, html, options.prometheus, options.reload))
+
+
+def _report(work: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
+    pool.run_hosts(work, _look, activity="looking")
+    fleet_check.compare([one for one in work if one.report.error is None], since, text)
+    _over_time(work, text)
+    reports = [one.report for one in work]
+    table.check(text.console, reports)
+    table.over_time(text.console, reports)
+
+
+def _look(job: HostJob) -> Iterator[StageResult]:
+    """Plans the steps, runs the checks that need no test, and reads all facts that are compared or shown, in one round trip."""
+    job.run.prefetch(fleet_check.FACTS)
+    yield from actions.verify_host(job, describe=True)
+
+
+def _over_time(jobs: Sequence[HostJob], text: Any) -> None:
+    """Merges into every report what changed since the report before, what reaches its end of life, and the temperature over time."""
+    today = datetime.date.today()
+    comparisons: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        ends = lifecycle.ends(plain(job.report.kept), today) if job.report.error is None else ()
+        known = {"groups": list(job.host.groups), "ends": [plain(end) for end in ends]}
+        comparisons[job.host.name] = {**json_document.over_time(), **known}
+    try:
+        with History.open() as past:
+            _add_past(jobs, past, comparisons)
+    except HistoryError as error:
+        text.warn(f"nothing is known of the reports before: {error}")
+    for job in jobs:
+        comparison = comparisons[job.host.name]
+        _add_present(job, comparison["readings"])
+        job.merge(HistoryResult(comparison))
+
+
+def _add_past(jobs: Sequence[HostJob], past: History, comparisons: Mapping[str, dict[str, Any]]) -> None:
+    """Adds the report before this one, and the changes and readings since then, to the comparison of each host."""
+    readings = past.readings(DAYS, SPANS)
+    machines = {}
+    for job in jobs:
+        name, address = job.host.name, job.host.address
+        comparison, before = comparisons[name], past.previous(FleetReportOptions.command, name, address)
+        comparison["readings"] = {
+            uuid: list(map(list, rows)) for uuid, rows in readings.get((name, address), {}).items()
+        }
+        if seen := past.last(name, system.running_kernel.name, address):
+            comparison["answered"] = seen.last_seen.isoformat()
+        if before:
+            comparison |= {"since": before["ended"].isoformat(), "run": before["run"], "was": before["status"]}
+        if before and job.report.error is None:
+            machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, before["ended"]))
+            comparison |= turned(before["findings"], job.report.findings)
+            comparison["became"] = list(_made(past, name, address, before["ended"]))
+    places = fleet_check.seen_last(past)
+    for name, machine in machines.items():
+        comparisons[name]["became"] += became(machine, list(machines.values()), places)
+
+
+def _made(past: History, name: str, address: str, since: datetime.datetime) -> Iterator[dict[str, str]]:
+    """The changes that runs of rigwright made since then."""
+    for one in past.diff(name, since, address):
+        if one.kind == "change":
+            yield {"subject": one.subject, "before": one.before, "after": one.after, "run": one.run}
+
+
+def became(now: Machine, others: Sequence[Machine], known: Mapping[str, Place]) -> list[dict[str, str]]:
+    """The facts of a machine that differ from those at the last report, and the GPUs that came or went."""
+    found = (*drift.past(now), *drift.placed(others, known).get(now.name, ()))
+    return [{"subject": one.subject, "before": one.expected, "after": one.seen, "run": ""} for one in found]
+
+
+def turned(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[str, list[dict[str, str]]]:
+    """`new`: findings that the last report did not have; `gone`: findings that only the last report had. Values are ignored."""
+
+    def bad(check: str, verdict: str) -> bool:
+        return verdict in BAD and check not in _TOLD_ANYWAY
+
+    was = {(one["check"], one["subject"]): one for one in before if bad(one["check"], one["verdict"])}
+    is_now = {(one.check, one.subject): plain(one) for one in now if bad(one.check, one.verdict)}
+    keys = ("check", "subject", "verdict", "seen")
+    return {
+        "new": [{key: one[key] for key in keys} for name, one in is_now.items() if name not in was],
+        "gone": [{key: one[key] for key in keys} for name, one in was.items() if name not in is_now],
+    }
+
+
+def _add_present(job: HostJob, readings: dict[str, list[list[Any]]]) -> None:
+    """Adds the readings of this run at the end of the readings."""
+    for gpu in (job.report.machine or {}).get("gpus", ()):
+        if gpu["uuid"] and (gpu["temperature_c"], gpu["power_w"]) != (None, None):
+            readings.setdefault(gpu["uuid"], []).append([round(time.time(), 3), gpu["temperature_c"], gpu["power_w"]])

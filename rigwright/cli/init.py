@@ -1,0 +1,262 @@
+"""`invoke init`: reads the hardware of a new machine and adds it to the inventory. Changes nothing on the machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from rigwright import catalogue, inventory
+from rigwright.catalogue import Model, Rig
+from rigwright.catalogue.summary import counted, counted_of, unknown_model
+from rigwright.cli import init_draft
+from rigwright.cli.answer import answer
+from rigwright.cli.options import InitOptions
+from rigwright.core import atomic_files, prompt
+from rigwright.core.errors import HostError, UsageError
+from rigwright.core.program_name import program_name
+from rigwright.engine.host_run import Options
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts import pci, system
+from rigwright.facts.system import Board
+from rigwright.fleet import host_job
+from rigwright.inventory.model import Host, Inventory
+from rigwright.ssh import connect, known_hosts
+
+_IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
+_ADDRESS = re.compile(
+    rf"(?:(?P<user>[A-Za-z0-9_][\w.+\\-]*)@)?"
+    rf"(?:(?P<host>[A-Za-z0-9][\w.-]*|\[{_IPV6}\])(?::(?P<port>[0-9]{{1,5}}))?|(?P<bare>{_IPV6}))"
+)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors."""
+
+    gpus: Mapping[str, Model]
+    nvswitches: int
+    board: Board
+    cpu: str
+
+
+def init(options: InitOptions) -> int:
+    """Adds the machine to the inventory; returns the exit code. Nothing is written when it fails or is interrupted."""
+    return answer(options, lambda console: _init(options, console, datetime.date.today()))
+
+
+def _init(options: InitOptions, console: Console, today: datetime.date) -> None:
+    variables = _variables(options)
+    folder = Path(options.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
+    if folder.is_file():
+        wanted = "a directory with hosts.yml, to write host_vars/ beside it"
+        raise UsageError("--inventory", f"{folder} is a file", wanted)
+    hosts_file = folder / "hosts.yml"
+    known = _inventory(folder)
+    _free(options.host, known)
+    init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
+    host = Host(options.host, ("all", "gpu"), {**_shared(known), **variables}, "--address")
+    _known(host, options, console)
+    seen = _look(host, console)
+    files = _described(options, folder, seen, console, today)
+    with atomic_files.alone(folder):
+        _free(options.host, _inventory(folder))
+        fresh = init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
+        atomic_files.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
+    for path, written in files.items():
+        console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]", soft_wrap=True)
+    said = f"{options.host} at {options.address}. Nothing on the machine was changed."
+    console.print(f"\n[bold]{escape(str(hosts_file))}[/] has {escape(said)}")
+    flag = f" --inventory {folder}" if options.inventory else ""
+    console.print(f"Next: {program_name()} plan --host {escape(options.host + flag)}")
+
+
+def _inventory(folder: Path) -> Inventory | None:
+    """The inventory; None when there is none yet. Raises InputError."""
+    return inventory.read(folder) if (folder / "hosts.yml").exists() else None
+
+
+def _free(name: str, known: Inventory | None) -> None:
+    """Raises UsageError when a new host cannot have the name: a group has it, or a host with a real address."""
+    if name in ("all", "ungrouped", "gpu", *(known.groups if known else ())):
+        raise UsageError("--host", f"'{name}' is a group", "a name that is free, such as servbadge")
+    there = known.hosts.get(name) if known else None
+    if there is not None and not init_draft.PLACEHOLDER.fullmatch(there.address):
+        found = f"'{name}' is in the inventory already ({there.where})"
+        raise UsageError("--host", found, "a name that is free", f"another --host, or edit {there.where}")
+
+
+def _described(
+    options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
+) -> dict[Path, str]:
+    """The texts of the files to write: the variables of the host, and a rig when no known one matches. Raises UsageError."""
+    files: dict[Path, str] = {}
+    rig = _rig(options, folder, seen, console)
+    if rig is None:
+        path = folder / "rigs" / f"{options.host}.yml"
+        if path.exists():
+            todo = f"another --host, or --rig {options.host}"
+            raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
+        files[path] = init_draft.rig_text(seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(options), today)
+        rig = _parsed(path, files[path])
+        console.print(f"No rig that is known is like it; drafted [bold]{escape(str(path))}[/]")
+    slots = init_draft.slots(rig, seen.gpus)
+    there = inventory.host_variables(folder, options.host)
+    if not there:
+        return {**files, folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today)}
+    if there.get("rig") != rig.key:
+        found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
+        raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
+    text = f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"
+    console.print(escape(text))
+    if "slots" not in there:
+        console.print(f"It names no positions; these would be slots: {escape(str(slots))}", soft_wrap=True)
+    return files
+
+
+def _variables(options: InitOptions) -> dict[str, Any]:
+    """The connection variables of --address. Raises UsageError for an invalid name or address."""
+    if not _NAME.fullmatch(options.host):
+        wanted = "up to 63 letters, digits, . _ and -, such as servbadge"
+        raise UsageError("--host", f"'{options.host[:80]}' is no name for a host", wanted)
+    found = _ADDRESS.fullmatch(options.address)
+    if not found or (found["port"] and not 0 < int(found["port"]) < 65536):
+        wanted = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
+        raise UsageError("--address", f"'{options.address[:80]}' is no address", wanted)
+    variables: dict[str, Any] = {"ansible_host": (found["bare"] or found["host"]).strip("[]")}
+    if found["user"]:
+        variables["ansible_user"] = found["user"]
+    if found["port"]:
+        variables["ansible_port"] = int(found["port"])
+    return variables
+
+
+def _shared(known: Inventory | None) -> Mapping[str, Any]:
+    """The variable ssh_known_hosts of the first host that has it; {} when none has."""
+    hosts = known.hosts.values() if known else ()
+    named = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
+    return {"ssh_known_hosts": named[0]} if named else {}
+
+
+def _known(host: Host, options: InitOptions, console: Console) -> None:
+    """Records the host key after a yes, unless it is known already. Raises ConsentError, Unreachable."""
+    name, key = connect.offered_key(host, 20)
+    if connect.is_known(host, key):
+        return
+    console.print(f"{escape(options.address)} offers the host key {escape(known_hosts.fingerprint(key))}")
+    console.print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+    if not options.yes:
+        todo = "the same command with --yes, once the key is compared"
+        prompt.insist("init", "Is it the same?", todo, "the host key is not known; nothing was written")
+    console.print(f"recorded in {escape(str(known_hosts.trust(name, key)))}")
+
+
+def _look(host: Host, console: Console) -> Seen:
+    """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU, or one that the catalogue lacks."""
+    ask = prompt.password if prompt.on_terminal() else None
+    (work,) = host_job.prepare(
+        [BoundPlaybook(host, (), ())], Options(secrets.token_hex(4), False), lambda _event: None, ask
+    )
+    facts = (pci.gpus, pci.nvswitches, system.board, system.cpu, system.os_release)
+    try:
+        work.run.transport.connect()
+        work.run.read(facts)
+        found, switches, board, cpu, release = (work.run.value(fact) for fact in facts)
+    finally:
+        host_job.close([work])
+    if not found:
+        raise pci.no_gpu("init")
+    models = {gpu.bus_id: catalogue.model_of(gpu.device_id) for gpu in found}
+    unknown = [unknown_model(gpu.device_id) for gpu in found if models[gpu.bus_id] is None]
+    if unknown:
+        raise HostError("init", unknown[0], "a model that is described", "CONTRIBUTING.md, Add a GPU, says how")
+    names = [text for text in (str(board), cpu, release.pretty_name) if text]
+    console.print(f"[bold]{escape(host.name)}[/]: {escape(', '.join(names))}")
+    for bus_id, model in models.items():
+        console.print(f"  {bus_id}  {escape(model.label if model else '')}")
+    return Seen({bus_id: model for bus_id, model in models.items() if model}, len(switches), board, cpu)
+
+
+def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Rig | None:
+    """The known rig that matches the machine; None when a new one must be drafted. Raises UsageError."""
+    here = list(seen.gpus.values())
+    if options.rig:
+        chosen = catalogue.rig(options.rig, "--rig", folder / "rigs")
+        if Counter(model.key for model in here) == Counter(chosen.models):
+            return chosen
+        init_draft.slots(chosen, seen.gpus)
+        console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
+        return chosen
+    own = folder / "rigs"
+    names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.rigs()))
+    every = [catalogue.rig(name, "init", own) for name in names]
+    found = init_draft.matching(every, here, seen.board)
+    if len(found) == 1:
+        console.print(f"It is the rig [bold]{found[0].key}[/]: {escape(found[0].title)}")
+        return found[0]
+    missing = () if found else init_draft.lacking(every, here, seen.board)
+    if missing:
+        text = f"its board is of {missing[0].key}, which has {counted_of(missing[0])}; here are {counted(here)}"
+        console.print(f"[yellow]{escape(text)}[/]")
+    return _chosen(found or missing, console) if found or missing else None
+
+
+def _chosen(found: Sequence[Rig], console: Console) -> Rig | None:
+    """Asks which of several rigs it is; None for none of them. Raises UsageError without a terminal."""
+    keys = [rig.key for rig in found]
+    if not prompt.on_terminal():
+        raise UsageError("init", f"it may be {' or '.join(keys)}", "which one it is", f"--rig {keys[0]}")
+    for rig in found:
+        console.print(f"  [bold]{rig.key}[/]  {escape(rig.title)}")
+    while True:
+        answer = prompt.answer("Which rig is it? (Enter: none of them) ")
+        if not answer or answer.casefold() in [key.casefold() for key in keys]:
+            return next((rig for rig in found if rig.key.casefold() == answer.casefold()), None)
+        console.print(f"{escape(answer)} is none of {', '.join(keys)}")
+
+
+def _supply_w(options: InitOptions) -> int:
+    """The watts of the power supply, from --supply-w or asked for; 0 when not known. Raises UsageError for an invalid --supply-w."""
+    wanted = "watts from 50 to 20000, such as 1600"
+    if options.supply_w:
+        if (watts := _watts(options.supply_w)) is None:
+            raise UsageError("--supply-w", f"'{options.supply_w}' are no watts of a power supply", wanted)
+        return watts
+    while prompt.on_terminal():
+        given = prompt.answer("How many watts has its power supply? (Enter: not known) ")
+        if (watts := _watts(given or "0")) is not None:
+            return watts
+        print(f"expected: {wanted}")
+    return 0
+
+
+def _watts(text: str) -> int | None:
+    """The number in `1600`, `1600 W` or `1600 watts`; None when it is not 0 or 50 to 20000."""
+    found = re.fullmatch(r"([0-9]{1,6}) *(w|watts?)?", text.strip().lower())
+    watts = int(found[1]) if found else -1
+    return watts if watts == 0 or 50 <= watts <= 20000 else None
+
+
+def _parsed(path: Path, text: str) -> Rig:
+    """The rig in a text that is not written to its file yet."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / path.name).write_text(text, encoding="utf-8")
+        return catalogue.rig(path.stem, "init", Path(folder))
+
+
+def offer(address: str, inventory_path: str) -> str:
+    """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a terminal."""
+    name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
+    return name if name and init(InitOptions(host=name, address=address, inventory=inventory_path)) == 0 else ""

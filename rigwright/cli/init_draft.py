@@ -1,0 +1,235 @@
+"""Drafts the rig file and the inventory entry of a machine as texts. Reads and writes no file."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import yaml
+
+from rigwright.catalogue import Model, Rig
+from rigwright.catalogue.compatibility import cuda_ceiling, fit
+from rigwright.core.errors import HostError, InputError, UsageError
+from rigwright.core.program_name import program_name
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import loads
+from rigwright.facts.system import Board
+
+PLACEHOLDER = re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
+"""Addresses reserved for documentation: a host of the example inventory has one until it is filled in."""
+
+
+def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
+    """The rigs that a machine with these GPUs can be: those that know its board, or else those that name none of their own.
+
+    Where the machine does not say what it is, every rig with these GPUs.
+    """
+    wanted = Counter(model.key for model in models)
+    same = [rig for rig in rigs if Counter(rig.models) == wanted]
+    names = [name.lower() for name in (board.product, board.board) if name]
+    if not names:
+        return tuple(same)
+    by_board = [rig for rig in same if any(ours.lower() in name for ours in rig.boards for name in names)]
+    return tuple(by_board or [rig for rig in same if not rig.boards])
+
+
+def lacking(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
+    """The rigs with this machine's board that have its GPUs and more: one may be off the bus."""
+    here = Counter(model.key for model in models)
+    names = [name.lower() for name in (board.product, board.board) if name]
+    return tuple(
+        rig
+        for rig in rigs
+        if here < Counter(rig.models) and any(ours.lower() in name for ours in rig.boards for name in names)
+    )
+
+
+def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
+    """A position for every bus id, the lower id first; `gpus` are models by bus id. Raises UsageError for a GPU that the
+    rig has no position for."""
+    free = dict(rig.gpus)
+    found: dict[str, str] = {}
+    for bus_id in sorted(gpus):
+        position = next((at for at, model in free.items() if model == gpus[bus_id].key), None)
+        if position is None:
+            raise UsageError(
+                "init",
+                f"{rig.key} has no position for the {gpus[bus_id].label} at {bus_id}",
+                "a rig with the machine's GPUs",
+                f"invoke explain {rig.key}",
+            )
+        found[bus_id] = position
+        del free[position]
+    return found
+
+
+def rig_text(
+    board: Board, cpu: str, gpus: Mapping[str, Model], nvswitches: int, supply_w: int, today: datetime.date
+) -> str:
+    """A rig file for a machine that no rig matches. `supply_w` 0: not known. Raises HostError when its GPUs do not fit
+    together, or no CUDA toolkit is known for them."""
+    found = fit({bus_id: gpus[bus_id] for bus_id in sorted(gpus)})
+    branch = found.recommended
+    toolkit, limit = cuda_ceiling(found, branch)
+    if toolkit is None:
+        raise HostError("init", f"no CUDA toolkit is known for {limit}", "a branch that the catalogue knows")
+    positions: dict[str, str] = {}
+    for bus_id in sorted(gpus):
+        kind = _socket(gpus[bus_id])
+        positions[f"{kind}-{sum(at.startswith(kind) for at in positions) + 1}"] = gpus[bus_id].key
+    counted = ", ".join(
+        f"{number} x {name}" for name, number in Counter(model.label for model in gpus.values()).items()
+    )
+    rig: dict[str, object] = {
+        "title": f"{board}, {counted}" if str(board) else counted,
+        **(
+            {"boards": [name for name in dict.fromkeys((board.product, board.board)) if name]}
+            if board.product or board.board
+            else {}
+        ),
+        "cpu": cpu,
+        "gpus": positions,
+        **({"supplies": [{"watts": supply_w}]} if supply_w else {}),
+        "limits": {"persistence": True},
+        "driver": branch,
+        "cuda": toolkit,
+        "p2p": {"path": "nvswitch" if nvswitches else "measure", "why": "nobody has measured this machine yet"},
+        **({"nvswitches": nvswitches} if nvswitches else {}),
+        "sources": {
+            "cpu": f"the machine itself, {today}",
+            "gpus": f"the machine itself, {today}",
+            **({"nvswitches": f"the machine itself, {today}"} if nvswitches else {}),
+            **({"supplies": f"its owner, {today}"} if supply_w else {}),
+            "driver": f"the long-term branch that all its GPUs run, catalogue of {today}",
+            "cuda": f"the newest that {limit} allows",
+        },
+    }
+    head = f"# Drafted by {program_name()} init on {today} from what the machine says of itself. Positions are in bus order.\n"
+    return head + _dump(rig)
+
+
+def _socket(model: Model) -> str:
+    """SXM2 for a module in such a socket, SXM where its key does not say which, else PCIE."""
+    named = re.search(r"sxm\d?", model.key)
+    return named[0].upper() if named else "SXM" if model.fabric != "none" else "PCIE"
+
+
+def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> str:
+    """The text of host_vars/NAME.yml for a host of that rig."""
+    limits: dict[str, object] = {"persistence": True}
+    if rig.limits:
+        limits = {"persistence": bool(rig.limits.persistence)}
+        if rig.limits.power_limit_w is not None:
+            limits["power_limit_w"] = rig.limits.power_limit_w
+        clocks = rig.limits.application_clocks
+        if clocks:
+            limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
+    head = f"# {rig.title}. Written by {program_name()} init on {today}; yours to change. `{program_name()} explain {rig.key}` says why.\n"
+    named = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n" + _dump(
+        {"slots": dict(positions)}
+    )
+    rest = {
+        "driver": {"branch": rig.driver, "source": "auto"},
+        "cuda": {"toolkit": rig.cuda},
+        "kernel_cmdline": ["iommu=pt"],
+        "limits": limits,
+    }
+    return head + _dump({"rig": rig.key}) + named + _dump(rest)
+
+
+def _dump(value: Mapping[str, object]) -> str:
+    """One key per line where it fits: scalars plain, mappings and lists of scalars in braces and brackets."""
+    made = ""
+    for key, item in value.items():
+        flow = None if isinstance(item, (dict, list)) else False
+        made += yaml.safe_dump({key: item}, sort_keys=False, default_flow_style=flow, width=120, allow_unicode=True)
+    return made
+
+
+def with_host(text: str, shown: str, name: str, variables: Mapping[str, object]) -> str:
+    """An inventory file with one host more in the group `gpu`, its comments and everything else as they were.
+
+    A host of that name that has an example's address gets the new one. Raises UsageError when it has another; InputError
+    when the file is laid out so that a line cannot be put in.
+    """
+    document = loads(text, shown)
+    lines = text.splitlines(keepends=True)
+    end = "\r\n" if "\r\n" in text else "\n"
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += end
+    made = _with_host(document, lines, name, variables)
+    fresh = "".join(made).replace("\r\n", "\n").replace("\n", end)
+    try:
+        found = loads(fresh, shown)["gpu"]["hosts"][name]
+        if {key: found[key] for key in variables} == dict(variables):
+            return fresh
+    except (InputError, KeyError, TypeError):
+        pass
+    line = yaml.safe_dump({name: dict(variables)}, default_flow_style=True, width=1000).strip()[1:-1]
+    raise InputError(
+        shown,
+        "is laid out so that no line can be put in",
+        "gpu: and hosts:, one host per line",
+        f"put this under gpu: hosts: yourself: {line}",
+    )
+
+
+def _with_host(document: object, lines: list[str], name: str, variables: Mapping[str, object]) -> list[str]:
+    """The lines with the host; where they cannot take it the result is not what was meant, which the caller looks at."""
+    if document is None or (isinstance(document, YamlMapping) and "gpu" not in document):
+        return [*lines, _block("", "gpu", {"hosts": {name: dict(variables)}})]
+    if not isinstance(document, YamlMapping):
+        return lines
+    group, at = document["gpu"], document.lines["gpu"]
+    if group is None:
+        return [*lines[:at], _block("  ", "hosts", {name: dict(variables)}), *lines[at:]]
+    hosts = group.get("hosts") if isinstance(group, YamlMapping) else None
+    if isinstance(group, YamlMapping) and hosts is None and "hosts" in group:
+        at = group.lines["hosts"]
+        return [*lines[:at], _block(_indent(lines[at - 1]) + "  ", name, variables), *lines[at:]]
+    if not isinstance(hosts, YamlMapping) or not hosts:
+        return lines
+    if name in hosts:
+        return _readdressed(lines, hosts, name, variables)
+    first = min(hosts.lines.values())
+    return [*lines[: first - 1], _block(_indent(lines[first - 1]), name, variables), *lines[first - 1 :]]
+
+
+def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Mapping[str, object]) -> list[str]:
+    """The lines with the address of the example host replaced."""
+    given, result = hosts[name], list(lines)
+    now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
+    if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)):
+        where = hosts.where(name)
+        raise UsageError(
+            "--host", f"'{name}' is in the inventory already ({where})", "another name", f"or edit {where}"
+        )
+    at = hosts.lines[name] - 1
+    if min(given.lines.values()) == hosts.lines[name]:  # {braces}, on the line of the name
+        kept = {key: value for key, value in given.items() if key not in _CONNECTION}
+        result[at] = _block(_indent(lines[at]), name, {**variables, **kept})
+        return result
+    for key in given:
+        if key in _CONNECTION:
+            at = given.lines[key] - 1
+            value = re.sub(r"(:\s*)[^\s#]+", rf"\g<1>{variables.get(key)}", result[at], count=1)
+            result[at] = value if key in variables else ""
+    at = given.lines["ansible_host"] - 1
+    result[at] += "".join(
+        f"{_indent(lines[at])}{key}: {value}\n" for key, value in variables.items() if key not in given
+    )
+    return result
+
+
+_CONNECTION = ("ansible_host", "ansible_user", "ansible_port")
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" "))]
+
+
+def _block(indent: str, name: str, value: Mapping[str, object]) -> str:
+    made = yaml.safe_dump({name: dict(value)}, sort_keys=False, default_flow_style=False)
+    return "".join(f"{indent}{line}\n" for line in made.splitlines())

@@ -1,0 +1,398 @@
+"""The options of every command. The docstring of a class is the help text of its command; the help of an option stands beside it.
+
+Invoke's flags, their defaults and their help are made from these classes, and the function of a command receives an instance. They have no __eq__ and no __repr__: generating
+those for every class would take a tenth of the time of `invoke --list`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+REQUIRED: Any = object()
+
+
+def option(text: str, default: Any = "", without_value: str = "") -> Any:
+    """A dataclass field with its help text. `without_value` is the value when the flag is typed alone; such a flag needs no value."""
+    shown = f"{text} (default: {default})" if default and isinstance(default, str) else text
+    metadata = {"help": shown, "without_value": without_value}
+    return field(metadata=metadata) if default is REQUIRED else field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CommandOptions:
+    """Base class of the options of a command.
+
+    `command` is its name on the command line. `function` is where it is implemented, MODULE:FUNCTION; without one both are
+    named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`. `positional` are options that may be
+    typed without their flag. `changes_hosts` is false for a command that only reads.
+    """
+
+    command: ClassVar[str]
+    function: ClassVar[str]
+    positional: ClassVar[tuple[str, ...]]
+    changes_hosts: ClassVar[bool]
+
+    def __init_subclass__(
+        cls, command: str = "", function: str = "", positional: tuple[str, ...] = (), changes_hosts: bool = False
+    ) -> None:
+        name = command.replace(".", "_").replace("-", "_")
+        cls.command = command
+        cls.function = function or f"rigwright.cli.{name}:{name}"
+        cls.positional = positional
+        cls.changes_hosts = changes_hosts
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InventoryOptions(CommandOptions):
+    """For commands that read the inventory."""
+
+    inventory: str = option("the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class JsonOptions(CommandOptions):
+    """For commands that can write a JSON document."""
+
+    json: str = option("write one JSON document to FILE, or to stdout with -")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HostsOptions(InventoryOptions, JsonOptions):
+    """For commands that connect to hosts."""
+
+    host: str | None = option(
+        "a host, a group or a pattern of the inventory (gpu:!old, v100*); `all` is every host"
+        " (default: the only host of the inventory)",
+        None,
+    )
+    executor: str = option(
+        "connect to the hosts from the workers of a Dask scheduler, tcp://SCHEDULER:8786 (default: from this machine)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlaybookOptions(HostsOptions):
+    """For commands that read a playbook."""
+
+    playbook: str = option("the playbook (default: the command's own in playbooks/)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StepsOptions(PlaybookOptions):
+    """For commands that can be limited to some steps of the playbook."""
+
+    tags: str = option("only the steps and checks with one of these tags (a,b)")
+
+    @property
+    def tag_names(self) -> frozenset[str]:
+        """The tags that were given."""
+        return frozenset(word.strip() for word in self.tags.split(",") if word.strip())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PeerTestOptions(PlaybookOptions):
+    """For commands that run the peer-to-peer test."""
+
+    html: str = option("write the report page to FILE: one HTML file that needs no other files")
+    wheels: str = option(
+        "where the libraries of the peer-to-peer test come from when a host has none:"
+        " fetch (pip), a directory with the wheels, or none"
+    )
+    quick: bool = option("skip the peer-to-peer test: only read", False)
+    busy: bool = option("run the peer-to-peer test although processes use the GPUs", False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FleetOptions(PlaybookOptions):
+    """For commands that compare hosts."""
+
+    host: str | None = option("a host, a group or a pattern of the inventory (default: all)", None)
+    playbook: str = option("the playbook that they are compared with (default: playbooks/provision.yml)")
+    since: str = option("compare with the state at this time: 7d, 12h, a date (default: the last verified state)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProvisionOptions(StepsOptions, command="provision", changes_hosts=True):
+    """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
+
+    With --serial the hosts are provisioned in batches; the rollout stops when more
+    than --max-fail hosts have failed, and --resume continues it (docs/rollouts.md).
+
+        invoke provision --host servbadge
+        invoke provision --host servbadge --yes --html report.html
+        invoke provision --host gpu --serial 1,10%,100% --max-fail 2
+        invoke provision --resume
+
+    Exit 1 when a step or a check failed, 2 when nobody agreed, 3 when a host does
+    not answer.
+    """
+
+    yes: bool = option("make the changes without asking", False)
+    html: str = option("write the report page to FILE: one HTML file that needs no other files")
+    disrupt: bool = option("also make changes that the plan did not announce or that interrupt GPU work", False)
+    wheels: str = option(
+        "where the libraries of the peer-to-peer test come from when a host has none:"
+        " fetch (pip), a directory with the wheels, or none"
+    )
+    serial: str = option("size of the batches, in hosts or percent; the last size repeats: 1,10%,100%")
+    max_fail: str = option("stop when more hosts than this have failed (default with --serial: 0)")
+    resume: bool = option("continue the last rollout that stopped, with its hosts, playbook and inventory", False)
+    reboots: str = option("how many hosts may reboot at the same time (default: 1)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlanOptions(StepsOptions, command="plan"):
+    """Show what provision would change. Changes nothing.
+
+        invoke plan --host servbadge
+        invoke plan --host all --json plan.json
+
+    Exit 0 when there is nothing to change, 2 when there is something.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
+    """Prove that a host is still as provisioned, and say what is wrong. Changes nothing.
+
+    Also works on a host that was never provisioned. --tags hardware needs no driver.
+
+    Peer-to-peer is tested with small messages when the GPUs are idle and the host
+    has the libraries; with --tags p2p it is tested in full, and missing libraries
+    are copied to the host (docs/p2p.md).
+
+        invoke verify --host servbadge
+        invoke verify --host servbadge --tags p2p --wheels fetch
+        invoke verify --host servbadge --tags hardware --watch
+
+    Exit 0 when everything is as expected, 2 when something is not.
+    """
+
+    watch: bool = option("check again every few seconds, also across power cycles, until Ctrl-C", False)
+    nccl_tests: str = option(
+        "with --tags p2p: also run the host's all_reduce_perf and sendrecv_perf (=FOLDER: those of that folder)",
+        without_value="usual",
+    )
+    python: str = option(
+        "with --tags p2p: also run a collective with the torch of this interpreter on the host, one process per GPU"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AcceptOptions(PeerTestOptions, command="accept"):
+    """Check second-hand hardware: serials, memory errors ever, links, speeds. Changes nothing.
+
+    Peer-to-peer is tested in full when the GPUs are idle and the host has the
+    libraries, or --wheels says where they come from. With --html it writes a sheet
+    to print and sign.
+
+        invoke accept --host servbadge --wheels fetch --html servbadge.html
+
+    Exit 0 when there is no flaw, 2 when there is one.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FactsOptions(HostsOptions, command="facts"):
+    """Show what a host reports: system, kernel, GRUB, driver, GPUs. Changes nothing.
+
+    invoke facts --host servbadge
+    invoke facts --host servbadge --json -
+    """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
+    """Apply persistence mode, power limits and clocks to the GPUs that differ, and show all GPUs.
+
+        invoke limits --host servbadge
+        invoke limits --host servbadge --show
+        invoke limits --host servbadge --reset
+
+    Exit 2 when --show finds a difference.
+    """
+
+    yes: bool = option("make the changes of a playbook that does more than set limits, without asking", False)
+    show: bool = option("only show; exit 2 when a GPU differs", False)
+    reset: bool = option("set the GPUs back to their own defaults, until the next boot or `limits`", False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InitOptions(CommandOptions, command="init"):
+    """Add a machine to the inventory: shows its host key, reads its GPUs, writes the files. Changes nothing on it.
+
+    invoke init --host servbadge --address ubuntu@192.168.1.20
+    invoke init --host servbadge --address ubuntu@192.168.1.20 --rig servbadge --yes
+    """
+
+    host: str = option("the name of the host in the inventory", REQUIRED)
+    address: str = option("USER@HOST or USER@HOST:PORT", REQUIRED)
+    inventory: str = option("the directory of the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
+    rig: str = option("the rig of the catalogue, when several have the same GPUs")
+    supply_w: str = option("watts of the power supply, when no rig of the catalogue matches and one is drafted")
+    yes: bool = option("record the host key without asking, after you have compared it", False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TrustOptions(InventoryOptions, command="trust"):
+    """Show the host key that a host offers, and record it after you confirm it.
+
+    invoke trust --host servbadge
+    """
+
+    host: str | None = option("a host, a group or a pattern of the inventory (default: the only host)", None)
+    yes: bool = option("record the key without asking, after you have compared it", False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ExplainOptions(InventoryOptions, command="explain", positional=("name",)):
+    """Explain a GPU, a machine, a driver, an error text or an Xid: cause, fix, source. Connects to no host.
+
+    invoke explain v100
+    invoke explain 'Xid 79'
+    invoke explain 'NCCL WARN Cuda failure 217'
+    sudo dmesg | invoke explain -
+    """
+
+    name: str = option(
+        "a GPU, rig, driver, CUDA toolkit or PCI id, an error text in quotes, 'Xid 79', or - to read a log from stdin",
+        REQUIRED,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InventoryListOptions(InventoryOptions, JsonOptions, command="inventory.list"):
+    """List the hosts of the inventory: address, groups, rig, driver, and the file that declares each. Connects to no host.
+
+    invoke inventory.list
+    invoke inventory.list --graph
+    invoke inventory.list --json -
+    """
+
+    host: str = option("a host, a group or a pattern of the inventory (default: all)")
+    json: str = option("write the document of `ansible-inventory --list` to FILE, or to stdout with -")
+    graph: bool = option("show the tree of groups", False)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FleetCheckOptions(FleetOptions, StepsOptions, command="fleet.check"):
+    """Compare hosts with their playbook, their own past and their peers, and follow every GPU. Changes nothing.
+
+    Also names GPUs that are too hot, throttled, or have memory errors or errors in
+    the kernel log.
+
+        invoke fleet.check
+        invoke fleet.check --host gpu --since 7d
+
+    Exit 2 when something differs, 3 when a host does not answer; the other hosts
+    are compared all the same.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FleetRunOptions(HostsOptions, command="fleet.run", changes_hosts=True):
+    """Run one command on many hosts at once, and show the output; equal outputs are shown once.
+
+        invoke fleet.run --cmd 'uptime -p'
+        invoke fleet.run --host gpu --cmd 'nvidia-smi -L' --sudo
+
+    Asks nothing and verifies nothing. Exit 1 when the command failed somewhere, 3
+    when a host does not answer.
+    """
+
+    cmd: str = option("the command, in quotes, for the shell of the host; its stdin is empty")
+    host: str | None = option("a host, a group or a pattern of the inventory (default: all)", None)
+    sudo: bool = option("run it as root (default: as the user that logs in)", False)
+    timeout_s: str = option("seconds after which the command is ended", "60")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FleetReportOptions(FleetOptions, command="fleet.report"):
+    """Write the report page of a fleet, JSON, or metrics. Changes nothing.
+
+    Problems come first: differences as fleet.check finds them, checks that fail as
+    in verify (without the peer-to-peer test), changes since the last report, and
+    what reaches its end of life soon. Then every machine with its GPUs: their
+    temperature and power, now and in the last days.
+
+        invoke fleet.report
+        invoke fleet.report --host gpu --html /srv/www/gpu.html --reload 300
+        invoke fleet.report --prometheus rigwright.prom --json fleet.json
+
+    Exit 2 when something is not as expected, 3 when a host does not answer; the
+    other hosts are complete all the same. How to write one every ten minutes, and
+    all metrics: docs/fleet.md.
+    """
+
+    html: str = option("write the page to FILE (default: fleet.html, unless --json or --prometheus is given)")
+    prometheus: str = option("write metrics to FILE.prom, for node_exporter's textfile collector")
+    reload: str = option("seconds after which a browser loads the page again, such as 300 (default: never)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HistoryListOptions(JsonOptions, command="history.list", function="rigwright.cli.history:list_runs"):
+    """List the runs that were recorded on this machine, newest first. Connects to no host.
+
+    invoke history.list
+    invoke history.list --host servbadge --limit 5
+    """
+
+    host: str = option("only runs on this host")
+    limit: str = option("how many; 0 for all", "20")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HistoryShowOptions(
+    JsonOptions, command="history.show", function="rigwright.cli.history:show", positional=("run",)
+):
+    """Show one recorded run: the status of each host, its changes, its findings. Connects to no host.
+
+    invoke history.show last
+    invoke history.show 20261114
+    """
+
+    run: str = option("its id as history.list shows it, the beginning of one, or `last`", REQUIRED)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HistoryDiffOptions(
+    JsonOptions, command="history.diff", function="rigwright.cli.history:diff", positional=("host",)
+):
+    """Show what changed on a host: kernel, driver, GPUs, firmware, and what rigwright changed. Connects to no host.
+
+    invoke history.diff servbadge
+    invoke history.diff servbadge --since 2026-11-14
+    """
+
+    host: str = option("the name of a host in the recorded runs", REQUIRED)
+    since: str = option("7d, 12h, 30m, 4w, or a date such as 2026-11-14", "7d")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HistorySetAsideOptions(CommandOptions, command="history.set-aside", function="rigwright.cli.history:set_aside"):
+    """Rename the history file, for example when it is damaged; the next run creates a new one. Deletes nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CatalogueCheckOptions(CommandOptions, command="catalogue.check"):
+    """Read the whole catalogue and compare it with NVIDIA's device list."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PowerPlanOptions(InventoryOptions, JsonOptions, command="power.plan"):
+    """Show whether the power supplies carry a machine, also when all GPUs ramp together, and which limits would fit.
+
+        invoke power.plan --rig servbadge
+        invoke power.plan --host servbadge --limits-w 200
+        invoke power.plan --rig servbadge --supplies 2x1100 --price-per-kwh 0.30
+
+    Connects to no host. Exit 2 when it does not fit. How it is calculated: docs/power.md.
+    """
+
+    rig: str = option("a machine of the catalogue, or FILE.yml that describes one, also one not bought yet")
+    host: str = option("a host of the inventory: its rig and its limits")
+    limits_w: str = option("power limit of each GPU in watts, such as 200 (default: the limits of the machine)")
+    clocks_mhz: str = option("highest graphics clock of each GPU in MHz, such as 1005 (default: as --limits-w)")
+    supplies: str = option("other power supplies: COUNTxWATTS such as 2x1100, several joined by +")
+    price_per_kwh: str = option("price of a kWh, such as 0.30, to show the cost of a day")

@@ -1,0 +1,143 @@
+"""`invoke power.plan`: whether the power supplies carry a machine, and which limits would fit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from rigwright import catalogue
+from rigwright.catalogue import Rig, power
+from rigwright.catalogue.rigs import Supply
+from rigwright.cli.answer import Answer, answer
+from rigwright.cli.options import PowerPlanOptions
+from rigwright.cli.runner import given_inventory, read_inventory
+from rigwright.core.desired import Limits
+from rigwright.core.errors import InputError, UsageError
+from rigwright.engine.host_variables import of_host
+from rigwright.report.tables import power as table
+
+
+def power_plan(options: PowerPlanOptions) -> int:
+    """Prints the power plan of a rig or a host; returns the exit code, 2 when the supplies do not carry it."""
+
+    def find(_console: Console) -> Answer:
+        plan, file = _planned(options)
+        code = 2 if plan.chosen.verdict == "does not fit" else 0
+        data = {"power": table.document(plan)} if options.json else None
+        return Answer(lambda console: table.show(console, plan, file), data, code)
+
+    return answer(options, find, {"power": None})
+
+
+def _planned(options: PowerPlanOptions) -> tuple[power.Plan, str]:
+    """The plan, and the file in which its limits belong, "" when not known. Raises UsageError, InputError."""
+    if bool(options.rig) == bool(options.host):
+        found = "both --rig and --host" if options.rig else "no machine is named"
+        raise UsageError("power.plan", found, "--rig NAME, --rig FILE.yml or --host HOST", "--rig servbadge")
+    limit = _whole(options.limits_w, "--limits-w", "watts of one GPU", 200)
+    clock = _whole(options.clocks_mhz, "--clocks-mhz", "MHz", 1005)
+    price = _price(options.price_per_kwh)
+    rig, limits, where, file = _of_host(options) if options.host else _of_rig(options)
+    if options.supplies:
+        rig = supplied(rig, options.supplies)
+    given = power.Setting(limit, clock)
+    wanted = power.setting_of(limits)
+    models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
+    if given != power.Setting():
+        wanted = power.checked(models, power.Wanted(given, "--limits-w", "--clocks-mhz"))
+    elif wanted:
+        power.checked(models, power.Wanted(wanted, where, where))
+    return power.plan(rig, where, wanted, price), file
+
+
+def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
+    """The rig of --rig (a name or a file), its limits, the option or file, and "" for the file of its limits."""
+    path = Path(options.rig)
+    if path.suffix in (".yml", ".yaml") or "/" in options.rig:
+        if path.suffix != ".yml" or not path.is_file():
+            found = (
+                f"{options.rig} is not there" if not path.exists() else f"{options.rig} is no file that ends with .yml"
+            )
+            raise UsageError("--rig", found, "a rig's file, NAME.yml, or the name of a rig", "docs/power.md shows one")
+        rig = catalogue.rig(path.stem, "--rig", path.parent)
+        return rig, rig.limits, str(path), ""
+    inventory = given_inventory(options.inventory)
+    rig = catalogue.rig(options.rig, "--rig", inventory.rigs if inventory else None)
+    return rig, rig.limits, f"--rig {options.rig}", ""
+
+
+def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
+    """The rig of --host, its limits in the inventory, the place where these stand, and the file of the host's variables."""
+    inventory = read_inventory(options.inventory)
+    names = inventory.names(options.host)
+    if len(names) != 1:
+        raise UsageError(f"--host {options.host}", f"{len(names)} hosts", "one host", f"--host {names[0]}")
+    host = inventory.hosts[names[0]]
+    variables = of_host(host, inventory.rigs)
+    if variables.rig is None:
+        raise InputError(
+            host.where, f"{host.name} has no rig", "rig: NAME, a machine of the catalogue or of rigs/ beside the inventory",
+            f"write it into host_vars/{host.name}.yml; invoke init drafts one",
+        )  # fmt: skip
+    limits = variables.desired.limits
+    at = host.origin("limits" if limits else "rig")
+    folder = inventory.path if inventory.path.is_dir() else inventory.path.parent
+    return variables.rig, limits, at, str(folder / "host_vars" / f"{host.name}.yml")
+
+
+def _whole(text: str, flag: str, unit: str, example: int) -> int | None:
+    """A whole number above 0, or None for "". Raises UsageError; the unit stands in the flag's name, not in the value."""
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    number = re.match(r"\d+", text)
+    todo = f"{flag} {number[0]}" if number and re.fullmatch(r"\d+ *[A-Za-z]+", text) else ""
+    raise UsageError(flag, f"'{text}' is no whole number", f"{unit}, without the unit, such as {example}", todo)
+
+
+def _price(text: str) -> float | None:
+    """A price per kWh, or None for "". Raises UsageError."""
+    if not text:
+        return None
+    if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text, re.ASCII) or not 0 < float(text) < 1000:
+        point = text.replace(",", ".")
+        todo = f"--price-per-kwh {point}" if re.fullmatch(r"\d+\.\d+", point, re.ASCII) else ""
+        raise UsageError("--price-per-kwh", f"'{text}' is no price", "a number, such as 0.30", todo)
+    return float(text)
+
+
+def supplied(rig: Rig, text: str) -> Rig:
+    """The rig with other supplies: '2x1100', '1600', '2x1100+1x750'. Raises UsageError.
+
+    One entry for each of the rig's keeps what that one feeds and its connectors; else they share a rail.
+    """
+    found = [_kind(part.strip(), text) for part in text.split("+")]
+    old = rig.supplies
+    if len(old) == 1 and len(found) == 1 and not old[0].feeds:
+        count, watts = found[0]
+        connectors = max(1, old[0].connectors * count // old[0].count)
+        made = [replace(old[0], watts=watts, count=count, shared=count > 1, connectors=connectors)]
+    elif len(old) == len(found) and any(one.feeds for one in old):
+        made = [replace(one, count=count, watts=watts) for one, (count, watts) in zip(old, found, strict=True)]
+    else:
+        alone = len(found) == 1 and found[0][0] == 1
+        made = [Supply(watts, count, shared=not alone) for count, watts in found]
+    return replace(rig, supplies=tuple(made), sources={**rig.sources, "supplies": "--supplies"})
+
+
+def _kind(part: str, text: str) -> tuple[int, int]:
+    """The number of supplies in `2x1100` and the watts of each. Raises UsageError."""
+    wanted = "COUNTxWATTS without the unit, such as 2x1100, several joined by +"
+    match = re.fullmatch(r"(?:(\d{1,3}) *[xX*] *)?(\d{1,6})", part, re.ASCII)
+    if not match:
+        bare = re.sub(r"(?<=\d) *[wW]\b", "", text)
+        todo = f"--supplies {bare}" if bare != text else ""
+        raise UsageError("--supplies", f"'{text}' names no supplies", wanted, todo)
+    count, watts = int(match[1] or 1), int(match[2])
+    if not 1 <= count <= 64 or not 50 <= watts <= 20000:
+        raise UsageError("--supplies", f"'{part}': {count} of {watts} W", wanted)
+    return count, watts

@@ -1,0 +1,73 @@
+"""The commands as one collection of Invoke, and the program `rigwright` that runs them without a checkout."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable
+
+from invoke.collection import Collection
+from invoke.program import Program
+
+import rigwright
+from rigwright.cli import options, usage_hint
+from rigwright.cli.command import Command
+from rigwright.cli.options import CommandOptions
+
+COMMANDS: tuple[type[CommandOptions], ...] = (
+    options.ProvisionOptions,
+    options.PlanOptions,
+    options.VerifyOptions,
+    options.AcceptOptions,
+    options.FactsOptions,
+    options.LimitsOptions,
+    options.InitOptions,
+    options.TrustOptions,
+    options.ExplainOptions,
+    options.InventoryListOptions,
+    options.FleetCheckOptions,
+    options.FleetRunOptions,
+    options.FleetReportOptions,
+    options.HistoryListOptions,
+    options.HistoryShowOptions,
+    options.HistoryDiffOptions,
+    options.HistorySetAsideOptions,
+    options.CatalogueCheckOptions,
+    options.PowerPlanOptions,
+)
+
+
+def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collection:
+    """The commands as Invoke runs them: `fleet.check` is the task `check` of the collection `fleet`."""
+    top = Collection()
+    for one in commands:
+        group = one.command.rpartition(".")[0]
+        if group and group not in top.collections:
+            top.add_collection(Collection(group))
+        (top.collections[group] if group else top).add_task(Command(one))
+    return top
+
+
+def start(namespace: Collection) -> None:
+    """Prepares this process for a command: mistakes on the command line get a hint, and Python starts faster."""
+    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
+    gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
+    usage_hint.expect(sys.argv[1:], namespace)
+
+
+class _Program(Program):
+    def parse_core(self, argv: list[str] | None) -> None:
+        super().parse_core(argv)
+        if self.namespace:
+            start(self.namespace)
+
+
+def main() -> None:
+    """The program `rigwright`."""
+    _Program(
+        name="rigwright",
+        binary="rigwright",
+        binary_names=["rigwright"],
+        version=rigwright.__version__,
+        namespace=collection(),
+    ).run()

@@ -1,0 +1,242 @@
+"""`invoke provision`: plans all hosts, asks, and provisions them at once or in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from rigwright.cli import runner
+from rigwright.cli.options import ProvisionOptions
+from rigwright.cli.verify import check_wheels
+from rigwright.core import host_ranges
+from rigwright.core.errors import UsageError
+from rigwright.core.numbers import count, whole
+from rigwright.core.program_name import program_name
+from rigwright.engine.host_report import HostReport
+from rigwright.engine.plan import PlannedStep
+from rigwright.fleet import actions, pool, rollout
+from rigwright.fleet.host_job import HostAction, HostJob
+from rigwright.fleet.rollout import Rolling, Rollout
+from rigwright.report.output_files import Files
+
+MANY = 4
+"""With more hosts than this, findings that pass are counted and not shown one by one."""
+
+
+def provision(options: ProvisionOptions) -> int:
+    """Provisions the hosts, at once or in batches; returns the exit code."""
+
+    def prepare(run_id: str) -> runner.HostCommand:
+        counted, rolling = _rollout(options, run_id)
+        check_wheels(options.wheels)
+        return runner.HostCommand(
+            counted,
+            partial(_provision, options=counted, rolling=rolling),
+            _playbook(counted),
+            counted.tag_names,
+            options.disrupt,
+            rolling.state.reboots if rolling else int(options.reboots or 1),
+            rollout=rolling,
+        )
+
+    return runner.run(options, prepare, Files(options.json, options.html))
+
+
+def _playbook(options: ProvisionOptions) -> Path:
+    return runner.playbook(options.playbook, "provision")
+
+
+def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
+    """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises UsageError."""
+    reboots = whole("--reboots", options.reboots, 1, "hosts") if options.reboots else 1
+    most = whole("--max-fail", options.max_fail, 0, "hosts") if options.max_fail else None
+    if options.resume:
+        return _resumed(options, most, reboots)
+    if not options.serial and most is None:
+        return options, None
+    inventory = str(runner.inventory_path(options.inventory).resolve())
+    playbook = str(_playbook(options).resolve())
+    state = Rollout(run_id, inventory, playbook, options.host or "", options.tags, most or 0, reboots, ())
+    return options, Rolling(state, rollout.sizes(options.serial or "100%"))
+
+
+def _resumed(options: ProvisionOptions, most: int | None, reboots: int) -> tuple[ProvisionOptions, Rolling]:
+    """The options of the rollout that stopped last. Raises UsageError when other options contradict them."""
+    if options.serial:
+        raise UsageError("--resume", "keeps the batches of the rollout that stopped", "--resume without --serial")
+    state = rollout.stopped()
+    given = {
+        "--inventory": (options.inventory and str(Path(options.inventory).resolve()), state.inventory),
+        "--playbook": (options.playbook and str(Path(options.playbook).resolve()), state.playbook),
+        "--host": (options.host or "", state.host),
+        "--tags": (options.tags, state.tags),
+    }
+    for option, (typed, was) in given.items():
+        if typed and typed != was:
+            found = f"the rollout that stopped (run {state.run}) was of {option} {was or 'without'}, not {typed}"
+            todo = f"leave {option} out; or begin a new rollout: --serial in place of --resume"
+            raise UsageError("--resume", found, "the options of the same rollout", todo)
+    state = replace(
+        state, max_fail=state.max_fail if most is None else most, reboots=reboots if options.reboots else state.reboots
+    )
+    hosts = ",".join(state.hosts)
+    same = replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
+    return same, Rolling(state)
+
+
+def _provision(work: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
+    """Shows the plans, asks, and provisions the hosts; when a rollout stops, the rest is not attempted."""
+    if rolling and rolling.going_on:
+        _introduce(rolling, text)
+    describe = bool(options.json or options.html)
+    pool.run_hosts(work, partial(actions.plan_or_fail, describe=describe), activity="planning")
+    alive = [one for one in work if one.report.error is None]
+    text.plans([one.report for one in alive])
+    if any(one.report.status == "pending" for one in alive):
+        runner.consent(options.yes, "Make these changes?")
+    action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
+    if rolling is None:
+        _batch(alive, text, action, len(work) > MANY)
+    else:
+        _roll(work, text, action, rolling)
+
+
+def _introduce(rolling: Rolling, text: Any) -> None:
+    """Writes which rollout is resumed."""
+    state = rolling.state
+    text.line(
+        f"Going on with the rollout of run [bold]{state.run}[/]:"
+        f" {len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
+    )
+    host, tags = (
+        f", {option} {value}" if value else "" for option, value in (("--host", state.host), ("--tags", state.tags))
+    )
+    text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{host}{tags}")
+
+
+def _roll(work: list[HostJob], text: Any, action: HostAction, rolling: Rolling) -> None:
+    """Provisions batch after batch until all are done or too many have failed; saves the state for `--resume`."""
+    todo = {one.host.name: one for one in work if one.report.error or one.report.status == "pending"}
+    ready = [one for one in work if one.host.name not in todo]
+    batches = _batches(rolling, [one.host.name for one in work], list(todo))
+    (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
+    for one in todo.values():
+        one.run.transport.close()  # its turn may come in an hour; it is connected to again then
+    _batch(ready, text, action, len(work) > MANY)
+    _note(rolling, ready)
+    failed: list[HostJob] = []
+
+    def enough(one: HostJob) -> bool:
+        failed.extend([one] if one.report.bad else [])
+        return rolling.must_stop(len(failed))
+
+    for number, names in enumerate(batches, 1):
+        members = [todo[name] for name in names]
+        text.line(
+            f"\n[bold]Batch {number} of {len(batches)}[/]: {count(len(names), 'host')}, {host_ranges.folded(names)}"
+        )
+        failed += [one for one in members if one.report.error]
+        if not rolling.must_stop(len(failed)):
+            _batch(members, text, action, len(work) > MANY, enough)
+            _note(rolling, members)
+            counted = {one.host.name for one in failed}  # what was under way as it was enough has ended since
+            failed += [one for one in members if one.report.bad and one.host.name not in counted]
+        if rolling.must_stop(len(failed)):
+            rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
+            break
+    _close(rolling, [one.host.name for one in failed], list(todo.values()), text)
+
+
+def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> list[list[str]]:
+    """The batches of this run: those of a new rollout, or the remaining ones of a resumed rollout."""
+    if not rolling.going_on:
+        made = rollout.batches(todo, rolling.sizes)
+        rolling.state = replace(rolling.state, hosts=tuple(hosts), batches=made)
+    known = {name for batch in rolling.state.batches for name in batch}
+    batches = [[name for name in batch if name in todo] for batch in rolling.state.batches]
+    return [batch for batch in (*batches, [name for name in todo if name not in known]) if batch]
+
+
+def _note(rolling: Rolling, work: Sequence[HostJob]) -> None:
+    """Saves which hosts are done."""
+    names = [one.host.name for one in work if not one.report.bad and one.report.status != "not_attempted"]
+    done = {**rolling.state.done, **{name: rolling.digests[name] for name in names}}
+    rolling.state = replace(rolling.state, done=done)
+    rollout.save(rolling.state)
+
+
+def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], text: Any) -> None:
+    """Writes the result of the rollout, and the next command when it is not finished."""
+    state = rolling.state
+    if not state.left:
+        rollout.end(state)
+        text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
+        return
+    pool.leave_out([one for one in todo if one.report.status == "pending"])
+    left = [one.host.name for one in todo if one.host.name in {*state.left} - {*failed}]
+    bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
+    if rolling.stopped:
+        rolling.stopped = f"{bad}, {rolling.stopped}"
+        rest = f"; not attempted: {host_ranges.folded(left)}" if left else ""
+        text.line(f"\n[bold red]Stopped[/]: {escape(rolling.stopped + rest)}")
+    else:
+        text.line(f"\n[bold]Rollout[/]: {escape(bad)}, the others are done")
+    text.line(f"  fix:      correct the cause, then {program_name()} provision --resume")
+
+
+def _batch(
+    members: list[HostJob],
+    text: Any,
+    action: HostAction,
+    short: bool,
+    enough: Callable[[HostJob], bool] = lambda _one: False,
+) -> None:
+    """Provisions these hosts and writes their results; with `short` findings that pass are only counted."""
+    over = False
+
+    def seen(one: HostJob) -> bool:
+        nonlocal over
+        over = over or enough(one)
+        return over
+
+    for wave in _waves(members):
+        if not over:
+            pool.run_hosts(wave, action, activity="beginning", enough=seen)
+        else:
+            pool.leave_out(wave)
+    for one in members:
+        if one.report.error is None and one.report.status != "not_attempted":
+            text.findings(one.report, only_bad=short)
+            runner.show_p2p(one, text)
+            text.line(closing(one.report))
+        elif one.report.error is not None and len(members) > 1:
+            text.line(f"[bold]{escape(one.host.name)}[/]: [bold red]failed[/], {escape(one.report.error.found)}")
+
+
+def _waves(members: list[HostJob]) -> list[list[HostJob]]:
+    """The hosts in the order in which they are given out: all at once; but where workers elsewhere cannot see each other's
+    reboots, only so many of those that will reboot at a time."""
+    if not members or members[0].executor is None:
+        return [members]
+    rebooting = [one for one in members if any(map(_reboots, one.report.planned))]
+    others = [one for one in members if one not in rebooting]
+    size = members[0].run.options.reboots
+    turns = [rebooting[at : at + size] for at in range(0, len(rebooting), size)] or [[]]
+    return [[*others, *turns[0]], *turns[1:]]
+
+
+def _reboots(planned: PlannedStep) -> bool:
+    return any(change.reboot or change.leads_to == "reboot" for change in planned.changes)
+
+
+def closing(report: HostReport) -> str:
+    """The last line that is written about a host."""
+    bad, good = report.wrong, report.passed
+    proved = f"proved by {count(good, 'check')}" if good else "proved"
+    mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]{proved}[/]"
+    return f"[bold]{escape(report.host.name)}[/]: {count(report.changes, 'change')}, {mark}, {report.seconds:.1f} s"

@@ -1,0 +1,260 @@
+"""Runs a command on the hosts of the inventory: connects, lets the command act, writes the JSON document and the report."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rigwright.cli.options import HostsOptions
+from rigwright.core import prompt, shipped_files
+from rigwright.core.errors import RigwrightError, Unreachable, UsageError
+from rigwright.report.lazy_terminal import Output
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
+
+    from rigwright.fleet.rollout import Rolling
+    from rigwright.inventory.model import Host
+    from rigwright.report.output_files import Files
+
+Act = Callable[[list[Any], Any], None]
+"""What a command does with its connected hosts; it writes to the text output."""
+
+
+@dataclass(frozen=True)
+class HostCommand:
+    """How a command uses the hosts.
+
+    `options` are those that count, which are not those of the command line when a rollout is resumed.
+    `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
+    `checks_only` says of which hosts the steps of the playbook are left out.
+    """
+
+    options: HostsOptions
+    act: Act
+    playbook: Path | None = None
+    tags: frozenset[str] = frozenset()
+    disrupt: bool = False
+    reboots: int = 1
+    root: bool = True
+    tolerant: bool = False
+    quiet: bool = False
+    watch: bool = False
+    checks_only: Callable[[Any], bool] = lambda _host: False
+    rollout: Rolling | None = None
+
+
+def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Files | None = None) -> int:
+    """Runs a command on the hosts that --host names; returns the exit code.
+
+    `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError.
+    """
+    from rigwright.fleet.host_job import HostJob
+    from rigwright.report import json_document, output_files
+
+    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    files = files or output_files.Files(options.json)
+    metadata = json_document.RunMetadata()
+    command: HostCommand | None = None
+    jobs: list[HostJob] = []
+    error: RigwrightError | None = None
+    output = Output(sys.stderr if files.json == "-" else sys.stdout)
+    try:
+        command = prepare(run_id)
+        metadata = replace(
+            metadata,
+            playbook=short(command.playbook) if command.playbook else "",
+            inventory=short(inventory_path(command.options.inventory)),
+        )
+        output_files.require_writable(files)
+        with _workers(options.executor) as executor:
+            code = _run(command, run_id, jobs, output, executor)
+    except RigwrightError as stopped:
+        error, code = stopped, stopped.exit_code
+        output.text.error(stopped)
+    except KeyboardInterrupt:
+        code = 130
+        from rigwright.cli import interruption
+
+        interruption.show(options.changes_hosts, jobs, command.rollout if command else None, output.text)
+    reports = [job.report for job in jobs]
+    made = json_document.document(options.command, run_id, code, error, reports, metadata)
+    if command and command.rollout:
+        made["rollout"] = command.rollout.as_json()
+    if reports:
+        output_files.record(made, output)
+    failed = output_files.write(made, files, output)
+    return code or failed
+
+
+def _workers(address: str) -> AbstractContextManager[Executor | None]:
+    """The executor of --executor; None when this process connects to the hosts. Raises UsageError."""
+    if not address:
+        return nullcontext()
+    from rigwright.fleet import dask_executor
+
+    return dask_executor.executor(address)
+
+
+def _password(output: Output, host: str) -> str:
+    with output.text.paused():
+        return prompt.password(host)
+
+
+def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, executor: Executor | None) -> int:
+    """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
+    from rigwright.engine import playbook_choice
+    from rigwright.engine.host_run import Options
+    from rigwright.fleet import actions, host_job, pool
+
+    host = command.options.host
+    inventory = read_inventory(command.options.inventory)
+    if host and "@" in host:
+        host = _name_of_address(host, command.options.inventory)
+        inventory = read_inventory(command.options.inventory)
+    if command.rollout:
+        command.rollout.insist(inventory.hosts)
+    hosts = [inventory.only()] if host is None else inventory.select(host)
+    bound, refused = playbook_choice.bind(
+        command.playbook,
+        inventory,
+        hosts,
+        command.tags,
+        command.tolerant,
+        frozenset(one.name for one in hosts if command.checks_only(one)),
+    )
+    bound = command.rollout.to_do(bound) if command.rollout else bound
+    output.inventory, output.many = short(inventory.path), len(bound) > 1
+    ask = partial(_password, output) if prompt.on_terminal() and sys.stderr.isatty() else None
+    run_options = Options(run_id, command.disrupt, reboots=command.reboots, root=command.root)
+    stage = host_job.no_stage if command.watch else output.stage
+    sink = output.progress if command.quiet else output.event
+    jobs.extend(host_job.prepare(bound, run_options, sink, ask, executor, stage))
+    pool.refuse(jobs, refused)
+    try:
+        if executor is None:
+            pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=lambda: _load(jobs, output))
+        else:  # the workers connect
+            _load(jobs, output)
+        command.act(jobs, output.text)
+    finally:
+        host_job.close(jobs)
+    if wrong := [(job.host, job.report.error) for job in jobs if job.report.error is not None]:
+        lab = shipped_files.CHECKOUT / ".lab" / "inventory"
+        output.text.errors([(host.name, with_hint(error, host, inventory.path, lab)) for host, error in wrong])
+    return _exit_code([job.report.exit_code for job in jobs])
+
+
+def _load(jobs: Sequence[Any], output: Output) -> None:
+    """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
+    from rigwright.fleet import host_job
+
+    host_job.load_baselines(jobs)
+    output.text  # noqa: B018
+
+
+def _name_of_address(address: str, inventory: str) -> str:
+    """The name of the host at USER@ADDRESS; on a terminal a new one can be described. Raises UsageError."""
+    for name, one in read_inventory(inventory).hosts.items():
+        if address == one.login:
+            return str(name)
+    name = ""
+    if prompt.on_terminal():
+        from rigwright.cli import init
+
+        name = init.offer(address, inventory)
+    if not name:
+        flag = f" --inventory {inventory}" if inventory else ""
+        todo = f"invoke init --host NAME --address {address}{flag}"
+        raise UsageError(f"--host {address}", "is not in the inventory", "a host of the inventory", todo)
+    return name
+
+
+def _exit_code(codes: Sequence[int]) -> int:
+    """The exit code of a run on hosts with these codes: the most important one."""
+    return next((code for code in (130, 1, 3, 2) if code in codes), 0)
+
+
+_EXAMPLES = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
+"""Address ranges for documentation: RFC 5737 and RFC 3849."""
+
+
+def with_hint(error: RigwrightError, host: Host, path: Path, lab: Path) -> RigwrightError:
+    """The error of a host; an unreachable one gets a hint when its address is an example, or when the lab has the host.
+
+    `path` is the inventory that was read, `lab` is where that of the lab would be.
+    """
+    from rigwright import inventory
+
+    if not isinstance(error, Unreachable):
+        return error
+    if _is_example(host.address):
+        hint = f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours"
+        error.fix = hint
+    if path.resolve() != lab.resolve() and (lab / "hosts.yml").is_file() and host.name in inventory.read(lab).hosts:
+        hint = f"the lab has a host of that name: add --inventory {short(lab)}"
+        error.fix = f"{error.fix}; {hint}" if error.fix else hint
+    return error
+
+
+def _is_example(address: str) -> bool:
+    import ipaddress
+
+    try:
+        return any(ipaddress.ip_address(address) in ipaddress.ip_network(net) for net in _EXAMPLES)
+    except ValueError:  # a name
+        return False
+
+
+def consent(yes: bool, question: str) -> None:
+    """Asks the question, unless --yes was typed; returns after a yes. Raises ConsentError."""
+    if yes:
+        return
+    prompt.insist("consent", question, "the same command with --yes", "the answer was no; nothing was changed")
+
+
+def short(path: Path) -> str:
+    """A path relative to the current folder when it is inside it, else absolute."""
+    full = path.resolve()
+    return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
+
+
+def show_p2p(one: Any, text: Any) -> None:
+    """Shows the matrices and the scaling table of a host on which the peer-to-peer test has run."""
+    if one.report.p2p is not None:
+        from rigwright.report.tables import nccl
+
+        for line in nccl.lines(one.report.p2p):
+            text.line(line)
+
+
+def given_inventory(given: str) -> Any | None:
+    """The inventory of --inventory, RIGWRIGHT_INVENTORY or ./inventory; None when there is none. Raises InputError."""
+    there = given or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
+    return read_inventory(given) if there else None
+
+
+def read_inventory(given: str) -> Any:
+    """The inventory of --inventory, RIGWRIGHT_INVENTORY or ./inventory. Raises InputError."""
+    from rigwright import inventory
+
+    return inventory.read(inventory_path(given))
+
+
+def playbook(given: str, default: str) -> Path:
+    """The playbook of --playbook, or the one of that name that rigwright brings."""
+    return Path(given) if given else shipped_files.folder("playbooks") / f"{default}.yml"
+
+
+def inventory_path(given: str) -> Path:
+    """The path of --inventory, RIGWRIGHT_INVENTORY or ./inventory."""
+    return Path(given or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")

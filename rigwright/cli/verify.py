@@ -1,0 +1,93 @@
+"""`invoke verify`: proves that a host is still as provisioned."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rigwright.cli import runner, watch
+from rigwright.cli.options import VerifyOptions
+from rigwright.core.errors import UsageError
+from rigwright.core.numbers import count
+from rigwright.engine.nccl_programs import Programs
+from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
+from rigwright.fleet import actions, pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.inventory.model import Host
+from rigwright.report.output_files import Files
+
+
+def verify(options: VerifyOptions) -> int:
+    """Prints the findings of every host; returns the exit code, 2 when something is not as expected."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        _check(options)
+        return runner.HostCommand(
+            options,
+            partial(_verify, options=options),
+            runner.playbook(options.playbook, "provision"),
+            options.tag_names,
+            watch=options.watch,
+            checks_only=lambda host: options.watch or never_provisioned(host, options.playbook),
+        )
+
+    return runner.run(options, prepare, Files(options.json, options.html))
+
+
+def never_provisioned(host: Host, playbook: str) -> bool:
+    """Whether a host has no `driver`, so that our own playbook cannot provision it: only its checks can be done."""
+    return not playbook and "driver" not in host.variables
+
+
+def check_wheels(wheels: str) -> None:
+    """Raises UsageError for a value of --wheels that is no source of wheels."""
+    if wheels not in ("", "fetch", "none") and not Path(wheels).expanduser().is_dir():
+        raise UsageError("--wheels", f"{wheels} is not a directory", "a directory with wheels, fetch, or none")
+
+
+def _check(options: VerifyOptions) -> None:
+    """Raises UsageError for options that contradict each other."""
+    if options.watch and (options.json or options.html):
+        raise UsageError("--watch", "a watch has no end, so --json and --html are never written", "one of them")
+    if options.watch and options.executor:
+        raise UsageError("--watch", "connects from this machine, and --executor from others", "one of them")
+    if options.quick and "p2p" in options.tag_names:
+        raise UsageError("--quick", "skips the peer-to-peer test, and --tags asks for it", "one of them")
+    check_wheels(options.wheels)
+    if not (options.nccl_tests or options.python):
+        return
+    if "p2p" not in options.tag_names:
+        option = "--nccl-tests" if options.nccl_tests else "--python"
+        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
+    if options.watch:
+        raise UsageError("--watch", "only looks, and --nccl-tests and --python run programs", "one of them")
+    _programs(options)
+
+
+def _programs(options: VerifyOptions) -> Programs | None:
+    """The programs of --nccl-tests and --python; None without them. Raises UsageError."""
+    if not (options.nccl_tests or options.python):
+        return None
+    return Programs(options.nccl_tests, options.python, options.busy)
+
+
+def _verify(work: list[HostJob], text: Any, options: VerifyOptions) -> None:
+    if options.watch:
+        watch.watch(work, text)
+    test, programs = None, _programs(options)
+    if not options.quick:
+        full = "p2p" in options.tag_names
+        wheels = options.wheels or (AS_THE_INVENTORY_SAYS if full and not programs else "")
+        test = NcclTestOptions(not full, options.busy, wheels, bool(programs))
+    action = partial(actions.verify_host, test=test, programs=programs, describe=bool(options.json or options.html))
+    pool.run_hosts(work, action, activity="looking at the steps")
+    for one in work:
+        if one.report.error is None:
+            text.findings(one.report)
+            runner.show_p2p(one, text)
+            bad, good = one.report.wrong, one.report.passed
+            steps = sum(step.status == "ok" for step in one.report.planned)
+            result = f"[bold red]{count(bad, 'finding')}[/]" if bad else "[bold green]as expected[/]"
+            passed = f"{count(steps, 'step')} and {count(good, 'check')} passed"
+            text.line(f"[bold]{one.host.name}[/]: {result}; {passed}")

@@ -1,0 +1,100 @@
+"""Atomic changes of files; mode, owner, links and line endings are preserved."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from rigwright.core.errors import UsageError
+
+
+def text_of(path: Path) -> str:
+    """The text of a file with its line endings; "" if there is no file. Raises UsageError if it cannot be read."""
+    try:
+        return path.read_bytes().decode("utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(str(path), f"cannot be read: {error}", "a readable UTF-8 file") from None
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Holds an exclusive lock on a folder against other processes that use this lock; creates the folder if needed.
+
+    Raises UsageError when the folder cannot be created or opened.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _refused(error, folder) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
+    """Writes all files, then calls `proof`; restores all files on an exception.
+
+    Raises UsageError when a file cannot be written, and the exceptions of `proof`.
+    """
+    before = {path: path.read_bytes() if path.exists() else None for path in texts}
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, text.encode("utf-8"))
+        proof()
+    except BaseException as error:
+        for path, was in before.items():
+            with contextlib.suppress(OSError):
+                if was is None:
+                    path.unlink(missing_ok=True)
+                elif path.read_bytes() != was:
+                    replace(path, was)
+        if isinstance(error, OSError):
+            raise _refused(error, Path(str(error.filename or ""))) from None
+        raise
+
+
+def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool = True) -> None:
+    """Replaces the content of a file atomically; links, mode and owner are preserved. Raises OSError.
+
+    A new file gets its mode from the umask. With `private` a new file is accessible only to its owner, and a link is
+    replaced instead of followed, because root may be writing in another user's folder. With `lasting` the content is on
+    the disk (fsync) before the function returns.
+    """
+    target = path if private else Path(os.path.realpath(path))
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:200]}.", delete=False) as fresh:
+        try:
+            fresh.write(content)
+            fresh.flush()
+            if lasting:
+                os.fsync(fresh.fileno())
+            if target.exists() and not target.is_symlink():
+                was = target.stat()
+                os.fchmod(fresh.fileno(), was.st_mode & 0o7777)
+                with contextlib.suppress(PermissionError):
+                    os.fchown(fresh.fileno(), was.st_uid, was.st_gid)
+            elif not private:
+                mask = os.umask(0)
+                os.umask(mask)
+                os.fchmod(fresh.fileno(), 0o666 & ~mask)
+            os.replace(fresh.name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh.name)
+            raise
+
+
+def _refused(error: OSError, path: Path) -> UsageError:
+    return UsageError(
+        str(path.parent if path.name.startswith(".") else path),
+        f"cannot be written: {error.strerror}",
+        "an inventory directory that you may write",
+        f"ls -ld {path.parent}",
+    )

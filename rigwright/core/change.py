@@ -1,0 +1,38 @@
+"""The changes that an operation needs, and its notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.core.command import Command
+
+Action = Literal["add", "change", "remove", "run"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A choice of an operation with its reason, shown in the plan. `warn`: shown as a warning."""
+
+    text: str
+    warn: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference between a host and its desired state, and the commands that remove it.
+
+    `disruptive`: work on the host may be interrupted. `leads_to`: the later action that the change requires ("reboot",
+    "restart UNIT").
+    `reboot`: the change is the reboot itself; it has no commands. `reboot_timeout_s`: the host must answer again within that time.
+    """
+
+    action: Action
+    subject: str
+    before: str = ""
+    after: str = ""
+    commands: tuple[Command, ...] = ()
+    disruptive: bool = False
+    leads_to: str = ""
+    reboot: bool = False
+    reboot_timeout_s: int = 900

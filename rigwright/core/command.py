@@ -1,0 +1,121 @@
+"""Commands, their results and secrets. Only this module quotes text for a shell."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+class Secret:
+    """A text that is printed, formatted and written to JSON as `(secret)`, and that cannot be pickled."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The plain text; send it only to a program's stdin."""
+        return self._text
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not sent anywhere")
+
+    def __repr__(self) -> str:
+        return "(secret)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One program with its arguments, which no shell splits.
+
+    The program reads `stdin`, or /dev/null if it is empty. `timeout_s` is a hard limit in seconds. A `long` command
+    runs as a detached job that continues after the connection or the controller ends. A command with `reads` writes no
+    file, not even a cache, so its output can be limited by the file size limit, which needs two processes less on the
+    host than a pipe.
+    """
+
+    argv: tuple[str, ...]
+    stdin: bytes = field(default=b"", repr=False)
+    timeout_s: float = 120.0
+    long: bool = False
+    reads: bool = False
+
+    def __str__(self) -> str:
+        return quote(self.argv)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a command. `code` 124 or 137: it exceeded its time limit. `cut`: its output exceeded 4 MiB."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes = b""
+    cut: bool = False
+
+    @property
+    def text(self) -> str:
+        """stdout as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        """stderr as text, stripped."""
+        return self.stderr.decode("utf-8", "replace").strip()
+
+
+def command(
+    *argv: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False, reads: bool = False
+) -> Command:
+    """The command with these words."""
+    return Command(tuple(argv), stdin, timeout_s, long, reads)
+
+
+def script(
+    text: str, *args: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False, reads: bool = False
+) -> Command:
+    """A command that runs a fixed shell script. Values are passed only as `$1`, `$2`, ...; no shell parses them."""
+    return Command((*_SCRIPT, text, "sh", *args), stdin, timeout_s, long, reads)
+
+
+_SCRIPT = ("sh", "-c")
+
+
+def in_shell(cmd: Command) -> str:
+    """Shell text that runs the command. A script runs in a subshell of the current shell, which saves one process."""
+    if cmd.argv[:2] == _SCRIPT and cmd.argv[3:4] == ("sh",):
+        return f"( set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])} )"
+    return quote(cmd.argv)
+
+
+def quote(argv: Sequence[str]) -> str:
+    """Joins the words to shell text that a POSIX shell splits into the same words.
+
+    Raises ValueError when a word contains a NUL byte.
+    """
+    for word in argv:
+        if "\0" in word:
+            raise ValueError("an argument holds a NUL byte")
+    return shlex.join(argv)
+
+
+def with_stdin(cmd: Command, redirect: str = "") -> str:
+    """Shell text that runs the command with its stdin as a base64 here-document, or with /dev/null if stdin is empty.
+
+    `redirect` is appended unquoted, so it must come from rigwright's own code.
+    """
+    if not cmd.stdin:
+        return f"{quote(cmd.argv)} </dev/null {redirect}".rstrip()
+    text = base64.encodebytes(cmd.stdin).decode("ascii")
+    return f"base64 -d <<'.' | {quote(cmd.argv)} {redirect}\n{text}."

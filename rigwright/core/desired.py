@@ -1,0 +1,158 @@
+"""The inventory variables of rigwright as types; they describe the desired state of a host."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, get_args, get_type_hints
+
+from rigwright.core.schema import BusId, KernelWord, Release
+from rigwright.core.yaml_source import did_you_mean
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver branch ('535'), or one `version` of it.
+
+    `source`: auto, distribution, cuda, or a directory of .deb files on the host.
+    `flavour` of the kernel module: auto (the flavour that the GPUs need), proprietary, or open.
+    `modules`: with dkms the host builds the module; with prebuilt the module is Ubuntu's signed package, and the kernel
+    is held at its version; auto selects prebuilt with Secure Boot on, otherwise dkms.
+    """
+
+    branch: str
+    version: str = ""
+    source: str = "auto"
+    flavour: Literal["auto", "proprietary", "open"] = "auto"
+    modules: Literal["auto", "dkms", "prebuilt"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.source not in ("auto", "distribution", "cuda") and not re.fullmatch(r"/[^\s'\"]+", self.source):
+            hint = did_you_mean(self.source, ("auto", "distribution", "cuda"))
+            raise ValueError(
+                f"source '{self.source}'{hint}",
+                "auto, distribution, cuda, or a directory on the host that begins with /",
+            )
+        if self.modules == "prebuilt" and self.source == "cuda":
+            raise ValueError(
+                "modules prebuilt, source cuda", "NVIDIA's repository has none: source auto or distribution"
+            )
+        if self.branch.count(".") and not self.version:
+            object.__setattr__(self, "version", self.branch)
+        object.__setattr__(self, "branch", self.branch.split(".")[0])
+        if not re.fullmatch(r"\d{3}", self.branch) or (
+            self.version and not re.fullmatch(rf"{self.branch}(\.\d+)+", self.version)
+        ):
+            found = f"branch '{self.branch}', version '{self.version}'"
+            raise ValueError(found, "a branch such as '535', or a version of it such as '535.183.01'")
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """A CUDA toolkit ('12.2')."""
+
+    toolkit: Release
+
+
+@dataclass(frozen=True)
+class CudaSource:
+    """A repository with the layout of NVIDIA's, such as a local mirror. Its key must have the given fingerprint."""
+
+    url: str
+    key: str = ""
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"(https?|file)://[^\s'\"]+", self.url):
+            raise ValueError(f"url '{self.url}'", "http://..., https://... or file:///...")
+        object.__setattr__(self, "fingerprint", self.fingerprint.replace(" ", "").upper())
+        if self.fingerprint and not re.fullmatch(r"[0-9A-Fa-f]{40}", self.fingerprint):
+            raise ValueError(f"fingerprint '{self.fingerprint}'", "40 hexadecimal digits, without spaces")
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Application clocks in MHz: the two arguments of `nvidia-smi -ac MEMORY,GRAPHICS`."""
+
+    memory_mhz: int
+    graphics_mhz: int
+
+    def __post_init__(self) -> None:
+        if self.memory_mhz <= 0 or self.graphics_mhz <= 0:
+            raise ValueError(f"{self.memory_mhz},{self.graphics_mhz} MHz", "two clocks in MHz, such as 877 and 1005")
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """The limits of a GPU. A limit of None is not changed. A locked clock is a range [min, max] in MHz."""
+
+    persistence: bool | None = None
+    power_limit_w: int | None = None
+    application_clocks: Clocks | None = None
+    locked_graphics_mhz: tuple[int, int] | None = None
+    locked_memory_mhz: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.power_limit_w is not None and not 0 < self.power_limit_w <= 2000:
+            raise ValueError(f"power_limit_w {self.power_limit_w}", "watts of one GPU, such as 200")
+        for name in ("locked_graphics_mhz", "locked_memory_mhz"):
+            span = getattr(self, name)
+            if span is not None and not 0 < span[0] <= span[1] <= 20000:
+                raise ValueError(f"{name} {list(span)}", "[min, max] in MHz, such as [210, 1400]")
+
+    def over(self, below: GpuLimits) -> GpuLimits:
+        """These limits, with each None replaced by the value from `below`."""
+        names = [field.name for field in dataclasses.fields(GpuLimits)]
+        picked = {name: getattr(self if getattr(self, name) is not None else below, name) for name in names}
+        return GpuLimits(**picked)
+
+
+@dataclass(frozen=True)
+class Limits(GpuLimits):
+    """The limits of all GPUs of a host. `gpus` has exceptions by model (rtx-3090), position or UUID.
+
+    For each limit the most specific value applies: UUID, then position, then model, then the limits of the host.
+    """
+
+    gpus: dict[str, GpuLimits] = field(default_factory=dict)
+
+    def of(self, *names: str) -> GpuLimits:
+        """The limits of a GPU with these names, the least specific first (model, position, UUID)."""
+        found: GpuLimits = GpuLimits().over(self)
+        for name in names:
+            found = self.gpus.get(name, GpuLimits()).over(found)
+        return found
+
+
+@dataclass(frozen=True)
+class Desired:
+    """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
+
+    A parameter of an operation or check with the name of a field gets the field's value, unless the task sets the
+    parameter. `rig` is the name of a machine in the catalogue; a parameter `rig` gets that machine. `slots` maps bus
+    ids to positions. The defaults of `slots` and `expected_gpus` come from the rig.
+    """
+
+    rig: str | None = None
+    driver: Driver | None = None
+    cuda: Cuda | None = None
+    kernel_cmdline: tuple[KernelWord, ...] | None = None
+    limits: Limits | None = None
+    cuda_repository: CudaSource | None = None
+    slots: dict[BusId, str] | None = None
+    ssh_known_hosts: str | None = None
+    p2p_wheels: str | None = None
+    expected_gpus: int | None = None
+
+
+VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))
+"""The names of the inventory variables that rigwright knows."""
+
+
+@cache
+def variable_types() -> dict[str, Any]:
+    """The type of each field of Desired, without None."""
+    hints = get_type_hints(Desired)
+    return {name: next(kind for kind in get_args(hint) if kind is not type(None)) for name, hint in hints.items()}

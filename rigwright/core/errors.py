@@ -1,0 +1,77 @@
+"""All exceptions of rigwright.
+
+    RigwrightError            an error that a person can fix: where, found, expected, fix; no traceback
+      UsageError              the command line is wrong (exit 1)
+      InputError              a file that the user wrote is wrong (exit 1)
+      HistoryError            the history of runs cannot be used; runs continue without it (exit 1)
+      HostError               the host was reached, but its state or answer stops the run (exit 1)
+      ConsentError            a change needs a consent that was not given (exit 2)
+      Interrupted             Ctrl-C (exit 130)
+      Unreachable             connection refused or timed out, host key not verified, authentication failed (exit 3)
+
+Every other exception that is not caught is a bug in rigwright and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from rigwright.core.control_characters import visible
+from rigwright.core.program_name import as_typed
+
+
+class RigwrightError(Exception):
+    """An error that a person can fix; `exit_code` is the command's exit code."""
+
+    exit_code = 1
+
+    def __init__(self, where: str, found: str, expected: str = "", fix: str = "") -> None:
+        super().__init__(found)
+        self.where = where
+        self.found = found
+        self.expected = expected
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[type[RigwrightError], tuple[str, str, str, str]]:
+        return type(self), (self.where, self.found, self.expected, self.fix)
+
+    def __str__(self) -> str:
+        """The message, up to three lines: the place and the problem, the expected value, the fix."""
+        lines = [f"{self.where}: {self.found}" if self.where else self.found]
+        if self.expected:
+            lines.append(f"  expected: {as_typed(self.expected)}")
+        if self.fix:
+            lines.append(f"  fix:      {as_typed(self.fix)}")
+        return visible("\n".join(lines))
+
+
+class UsageError(RigwrightError):
+    """The command line is wrong."""
+
+
+class InputError(RigwrightError):
+    """An inventory, playbook, template or catalogue file is wrong."""
+
+
+class HistoryError(RigwrightError):
+    """The history file is damaged, not writable, or belongs to another program or version."""
+
+
+class HostError(RigwrightError):
+    """The host was reached, but its state or answer stops the run."""
+
+
+class ConsentError(RigwrightError):
+    """A change needs a consent that was not given."""
+
+    exit_code = 2
+
+
+class Interrupted(RigwrightError):
+    """Ctrl-C stopped the run; jobs that were started on a host continue there."""
+
+    exit_code = 130
+
+
+class Unreachable(RigwrightError):
+    """A verified, authenticated session with the host could not be opened."""
+
+    exit_code = 3

@@ -1,0 +1,200 @@
+"""Templates of the files that rigwright writes to hosts.
+
+An owner's template replaces the shipped template of the same name in templates/.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.meta
+import jinja2.nodes
+
+from rigwright.core import shipped_files, yaml_source
+from rigwright.core.errors import HostError, InputError
+from rigwright.core.templating import environment, render_text
+from rigwright.core.yaml_source import did_you_mean
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class HostFile:
+    """A file on a host that is rendered from a template. `example` has a value for each variable of the template.
+
+    `essential` returns the texts that the file must contain outside comments. The file has no effect without them.
+    """
+
+    path: str
+    example: Values
+    essential: Callable[[Values], Iterable[str]]
+
+
+def pin_stanza(pin: Mapping[str, Any]) -> str:
+    """One stanza of an apt preferences file."""
+    return f"Package: {' '.join(pin['packages'])}\nPin: {pin['pin']}\nPin-Priority: {pin['priority']}"
+
+
+_PINS = [
+    {"packages": ["nvidia-driver-535", "libnvidia-compute-535"], "pin": "version 535.183.01*", "priority": 1001},
+    {"packages": ["cuda-drivers*"], "pin": "version *", "priority": -1},
+]
+_SOURCE = {
+    "option": "signed-by=/usr/share/keyrings/rigwright-cuda.asc",
+    "url": "https://example.org/cuda",
+    "suite": "/",
+    "components": [],
+}
+_PROGRAM = {"program": "/usr/local/lib/rigwright/gpu_limits.py", "config": "/etc/rigwright/limits.json"}
+_UNITS = "/etc/systemd/system"
+
+HOST_FILES: dict[str, HostFile] = {
+    "apt/pin.j2": HostFile(
+        "/etc/apt/preferences.d/rigwright-NAME", {"pins": _PINS}, lambda values: map(pin_stanza, values["pins"])
+    ),
+    "apt/source.list.j2": HostFile(
+        "/etc/apt/sources.list.d/rigwright-NAME.list", _SOURCE, lambda values: (values["option"], values["url"])
+    ),
+    "apt/unattended.conf.j2": HostFile(
+        "/etc/apt/apt.conf.d/51rigwright-unattended",
+        {"patterns": ["nvidia", "libnvidia"]},
+        lambda values: ("Unattended-Upgrade::Package-Blacklist", *values["patterns"]),
+    ),
+    "cuda/ld.so.conf.j2": HostFile(
+        "/etc/ld.so.conf.d/rigwright-cuda.conf",
+        {"home": "/usr/local/cuda-12.2"},
+        lambda values: (values["home"],),
+    ),
+    "cuda/profile.sh.j2": HostFile(
+        "/etc/profile.d/rigwright-cuda.sh",
+        {"home": "/usr/local/cuda-12.2"},
+        lambda values: (f"{values['home']}/bin",),
+    ),
+    "grub/cmdline.cfg.j2": HostFile(
+        "/etc/default/grub.d/zz-rigwright.cfg",
+        {"kernel_cmdline": ["iommu=pt", "pci=realloc"]},
+        lambda values: ("GRUB_CMDLINE_LINUX_DEFAULT", *values["kernel_cmdline"]),
+    ),
+    "modprobe/blocked.conf.j2": HostFile(
+        "/etc/modprobe.d/rigwright-blocked.conf",
+        {"modules": ["nouveau", "nova_core"]},
+        lambda values: values["modules"],
+    ),
+    "systemd/gpu-limits.service.j2": HostFile(
+        f"{_UNITS}/gpu-limits.service", _PROGRAM, lambda values: (f"{values['program']} apply", values["config"])
+    ),
+    "systemd/gpu-limits-watch.service.j2": HostFile(
+        f"{_UNITS}/gpu-limits-watch.service", _PROGRAM, lambda values: (f"{values['program']} watch", values["config"])
+    ),
+    "systemd/gpu-limits.timer.j2": HostFile(
+        f"{_UNITS}/gpu-limits.timer", {}, lambda _values: ("gpu-limits-watch.service",)
+    ),
+}
+"""The files on hosts by the name of the template in templates/. docs/templates.md has the same table."""
+
+
+@dataclass(frozen=True)
+class Templates:
+    """The templates for a host. `own` maps names to path and text of the owner's templates; the others are shipped."""
+
+    own: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def render(self, name: str, values: Values) -> str:
+        """Renders the template of that name. Raises HostError with the template's file and line when this fails."""
+        where, text = self.own[name] if name in self.own else (f"templates/{name}", _shipped(name))
+        try:
+            return _render(name, where, text, values)
+        except InputError as error:
+            raise HostError(error.where, error.found, error.expected, error.fix) from None
+
+
+SHIPPED = Templates()
+
+
+@lru_cache(maxsize=8)
+def owners(folders: tuple[Path, ...]) -> Templates:
+    """The templates in these folders that replace a shipped template; earlier folders have precedence.
+
+    Renders each template with example values. Raises InputError with its file and line when that fails.
+    """
+    own: dict[str, tuple[str, str]] = {}
+    for folder in folders:
+        _check_names(folder)
+    for name in HOST_FILES:
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if path is None:
+            continue
+        text = yaml_source.text(path, str(path))
+        _check_variables(name, str(path), text)
+        _render(name, str(path), text, HOST_FILES[name].example)
+        own[name] = (str(path), text)
+    return Templates(own)
+
+
+@lru_cache(maxsize=len(HOST_FILES))
+def _shipped(name: str) -> str:
+    return (shipped_files.folder("templates") / name).read_text(encoding="utf-8")
+
+
+def _check_names(folder: Path) -> None:
+    """Raises InputError for a file whose name is similar to a shipped template's name but does not replace it."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder).as_posix()
+        near = next(iter(difflib.get_close_matches(name, HOST_FILES, n=1, cutoff=0.87)), "")
+        if name not in HOST_FILES and near and not (folder / near).exists():
+            raise InputError(
+                str(path),
+                f"no template of rigwright has the name '{name}'; did you mean '{near}'?",
+                f"one of {', '.join(HOST_FILES)}, or a name less like them",
+                f"rename it to {folder / near}, which replaces rigwright's own",
+            )
+
+
+def _check_variables(name: str, where: str, text: str) -> None:
+    """Raises InputError for a template with a syntax error or an unknown variable."""
+    known = HOST_FILES[name].example
+    try:
+        tree = environment().parse(text)
+        unknown = jinja2.meta.find_undeclared_variables(tree) - set(known)
+    except jinja2.TemplateSyntaxError as error:
+        raise InputError(f"{where}:{error.lineno}", f"template error: {error.message}", "valid Jinja2") from None
+    for node in tree.find_all(jinja2.nodes.Name):
+        if node.name in unknown:
+            raise InputError(
+                f"{where}:{node.lineno}",
+                f"unknown variable '{node.name}'{did_you_mean(node.name, known)}",
+                f"one of {', '.join(known)}" if known else "no variable: this template gets none",
+                "docs/templates.md lists the variables of each template",
+            )
+
+
+def _render(name: str, where: str, text: str, values: Values) -> str:
+    """Renders a template. Raises InputError if an essential text is missing in the result."""
+    rendered = render_text(text, values, where, lines=True)
+    effective = _without_comments(rendered)
+    missing = next((words for words in HOST_FILES[name].essential(values) if not _contains(effective, words)), "")
+    if missing:
+        raise InputError(
+            where,
+            f"the rendered file lacks {missing!r}",
+            f"{missing!r} outside comments: without it {HOST_FILES[name].path} has no effect",
+            "restore it, or delete this template to use the shipped one",
+        )
+    return rendered
+
+
+def _without_comments(text: str) -> str:
+    lines: Sequence[str] = text.splitlines()
+    return "\n".join(line.rstrip() for line in lines if not line.lstrip().startswith(("#", "//")))
+
+
+def _contains(text: str, words: str) -> bool:
+    """Whether a text contains these words as whole words."""
+    return re.search(rf"(?<![\w.-]){re.escape(words)}(?![\w.-])", text) is not None

@@ -1,0 +1,39 @@
+"""Questions at the terminal. Only this module reads from the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from rigwright.core.errors import ConsentError
+
+
+def on_terminal() -> bool:
+    """Whether stdin is a terminal."""
+    return sys.stdin.isatty()
+
+
+def answer(question: str = "") -> str:
+    """Prints the question and returns the typed answer, stripped; "" for Ctrl-D."""
+    print(question, end="", flush=True)
+    try:
+        return input().strip()
+    except EOFError:
+        return ""
+
+
+def insist(where: str, question: str, todo: str, otherwise: str) -> None:
+    """Asks for consent. Raises ConsentError when there is no terminal, or for an answer other than yes.
+
+    `todo` is the fix when there is no terminal. `otherwise` is the message for an answer other than yes.
+    """
+    if not on_terminal():
+        raise ConsentError(where, "there is no terminal to say yes at", "a yes", todo)
+    if answer(f"{question} [y/N] ").lower() not in ("y", "yes"):
+        raise ConsentError(where, otherwise, "a yes")
+
+
+def password(host: str) -> str:
+    """Asks for the sudo password of a host without echo, and returns it."""
+    import getpass
+
+    return getpass.getpass(f"sudo password on {host}: ")

@@ -1,0 +1,159 @@
+"""Converts values from YAML to types: dataclasses, lists, texts of a given form. Errors contain file and line."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NewType, get_args, get_origin, get_type_hints
+
+from rigwright.core.errors import InputError
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import Sequence as YamlSequence
+from rigwright.core.yaml_source import did_you_mean, only_keys
+
+AbsolutePath = NewType("AbsolutePath", str)
+"""An absolute path."""
+
+OctalMode = NewType("OctalMode", str)
+"""A file mode: three or four octal digits, in quotes."""
+
+KernelWord = NewType("KernelWord", str)
+"""One word of a kernel command line."""
+
+PciId = NewType("PciId", str)
+"""The device part of a PCI id."""
+
+BusId = NewType("BusId", str)
+"""A PCI address with its domain."""
+
+Branch = NewType("Branch", str)
+"""A driver branch."""
+
+Release = NewType("Release", str)
+"""A version with dots, in quotes. Without quotes YAML reads 12.10 as 12.1."""
+
+FILE_MODE, DIRECTORY_MODE = OctalMode("0644"), OctalMode("0755")
+
+_FORMS: dict[object, tuple[str, str, str]] = {
+    AbsolutePath: (r"/[^\0\n]*", "no path from the root", "a path that begins with /"),
+    OctalMode: (r"[0-7]{3,4}", "no mode", "octal digits in quotes, such as '0644'"),
+    PciId: (r"[0-9a-f]{4}", "no PCI device id", "four hexadecimal digits in lower case and quotes, such as '1db1'"),
+    BusId: (
+        r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]",
+        "no bus id",
+        "as sysfs and lspci -D write it: '0000:06:00.0'",
+    ),
+    Branch: (r"[0-9]{3}", "no driver branch", "three digits in quotes, such as '535'"),
+    Release: (r"[0-9]+(\.[0-9]+)+", "no version", "numbers with dots, in quotes, such as '12.2'"),
+    KernelWord: (r"[A-Za-z0-9_.:,/=+@%-]+", "no kernel parameter", "NAME or NAME=VALUE, without spaces and quotes"),
+}
+
+
+def bus_id(text: str) -> BusId:
+    """Converts a PCI address from nvidia-smi, NVML or the kernel to the form 0000:06:00.0; "" stays "".
+
+    Accepts 00000000:06:00.0, 0000:06:00.0 and 06:00.0.
+    """
+    return BusId(f"0000:{text.lower()}"[-12:] if text else "")
+
+
+def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
+    """Converts a value from YAML to the type `wanted`.
+
+    Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
+    value that the type rejects.
+    """
+    origin = get_origin(wanted)
+    if isinstance(wanted, typing.NewType):
+        text = convert(value, wanted.__supertype__, where, name)
+        pattern, wrong, meant = _FORMS.get(wanted, (r"(?s).*", "", ""))
+        if not re.fullmatch(pattern, text):
+            raise InputError(where, f"'{name}': {text!r} is {wrong}", meant)
+        return text
+    if origin in (types.UnionType, typing.Union):
+        (choice,) = (choice for choice in get_args(wanted) if choice is not type(None))
+        return None if value is None else convert(value, choice, where, name)
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+        return _dataclass(value, wanted, where, name)
+    if origin is typing.Literal:
+        if value not in get_args(wanted) or isinstance(value, bool):
+            known = [str(choice) for choice in get_args(wanted)]
+            raise InputError(
+                where, f"'{name}' is {value!r}{did_you_mean(str(value), known)}", f"one of {', '.join(known)}"
+            )
+        return value
+    if origin in (list, tuple):
+        if isinstance(value, str) or not isinstance(value, (list, tuple)):
+            raise _wrong(value, "a list", where, name)
+        lines = (
+            [value.where(at) for at in range(len(value))] if isinstance(value, YamlSequence) else [where] * len(value)
+        )
+        if origin is tuple and Ellipsis not in get_args(wanted) and len(value) != len(get_args(wanted)):
+            raise _wrong(list(value), f"a list of {len(get_args(wanted))}", where, name)
+        items = [convert(item, get_args(wanted)[0], line, name) for item, line in zip(value, lines, strict=True)]
+        return origin(items)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise _wrong(value, "{NAME: VALUE, ...}", where, name)
+        form, inner = get_args(wanted)
+        at = {key: value.where(key) if isinstance(value, YamlMapping) else where for key in value}
+        return {
+            convert(key, form, at[key], name): convert(item, inner, at[key], f"{name}.{key}")
+            for key, item in value.items()
+        }
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if (
+        not isinstance(wanted, type)
+        or not isinstance(value, wanted)
+        or (isinstance(value, bool) and wanted is not bool)
+    ):
+        words = {
+            str: "a text (in quotes)",
+            bool: "true or false",
+            int: "a whole number",
+            float: "a number",
+            datetime.date: "a date, YYYY-MM-DD",
+        }
+        raise _wrong(value, words.get(wanted, str(wanted)), where, name)
+    return value
+
+
+_type_hints = cache(get_type_hints)
+
+
+def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(wanted)}
+    if not isinstance(value, Mapping):
+        raise _wrong(value, "{" + ", ".join(f"{field}: ..." for field in fields) + "}", where, name)
+    if isinstance(value, YamlMapping):
+        where = value.where()
+        only_keys(value, fields, f"key of '{name}'" if name else "key")
+    hints = _type_hints(wanted)
+    given = {}
+    for key, item in value.items():
+        line = value.where(key) if isinstance(value, YamlMapping) else where
+        given[key] = convert(item, hints[key], line, f"{name}.{key}" if name else key)
+    needed = [
+        key
+        for key, field in fields.items()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    missing = [key for key in needed if key not in given]
+    if missing:
+        shape = "{" + ", ".join(f"{key}: ..." for key in fields) + "}" if name else f"at least {', '.join(needed)}"
+        raise InputError(where, f"{repr(name) + ' lacks' if name else 'lacks'} {', '.join(missing)}", shape)
+    try:
+        return wanted(**given)
+    except ValueError as error:
+        found, meant = error.args
+        raise InputError(where, f"'{name}': {found}" if name else found, meant) from None
+
+
+def _wrong(value: Any, wanted: str, where: str, name: str) -> InputError:
+    return InputError(where, f"'{name}' is {value!r}", wanted)

@@ -1,0 +1,52 @@
+"""The state directory on this machine: $XDG_STATE_HOME/rigwright, or ~/.local/state/rigwright.
+
+Under sudo the home directory and the owner of new files are those of the user who called sudo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+from pathlib import Path
+
+from rigwright.core import atomic_files
+
+
+def place(*parts: str) -> Path:
+    """A path in the state directory, which is in XDG_STATE_HOME, or in ~/.local/state of the user who called sudo."""
+    owner = _caller()
+    home = Path(owner.pw_dir) if owner else Path.home()
+    return Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state").joinpath("rigwright", *parts)
+
+
+def _caller() -> pwd.struct_passwd | None:
+    """The user who called sudo; None without sudo, or when that user is root or unknown."""
+    name = os.environ.get("SUDO_USER", "")
+    if os.geteuid() != 0 or name in ("", "root"):
+        return None
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(name)
+    return None
+
+
+def give(*paths: Path) -> None:
+    """Makes the user who called sudo the owner of the paths; does nothing without sudo. Raises OSError."""
+    if owner := _caller():
+        for one in paths:
+            os.chown(one, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
+
+
+def made(folder: Path) -> list[Path]:
+    """Creates a folder and its parents with mode 0700; returns the folders that it created. Raises OSError."""
+    fresh = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(fresh):
+        one.mkdir(mode=0o700, exist_ok=True)
+    return fresh
+
+
+def write(path: Path, text: str, *, lasting: bool) -> None:
+    """Writes a private file atomically; `lasting` as in `atomic_files.replace`. Raises OSError."""
+    fresh = [*made(path.parent), *([path] if path.is_symlink() or not path.exists() else [])]
+    atomic_files.replace(path, text.encode("utf-8"), private=True, lasting=lasting)
+    give(*fresh)

@@ -1,0 +1,68 @@
+"""Paths, content and parsing of apt preferences files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rigwright.core.host_templates import SHIPPED, Templates
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One stanza: names or globs of packages, apt's selector (`version 535*`, `release l=LABEL`), and the priority."""
+
+    packages: tuple[str, ...]
+    pin: str
+    priority: int
+
+    @property
+    def version(self) -> str:
+        """The version at which the packages are held, in apt's form (`535.183.01*`); "" for any other kind of pin."""
+        return self.pin.removeprefix("version ") if self.priority == 1001 and self.pin.startswith("version ") else ""
+
+
+def pin_path(name: str) -> str:
+    """The path of rigwright's preferences file of that name."""
+    return f"/etc/apt/preferences.d/rigwright-{name}"
+
+
+def pin_text(
+    packages: Sequence[str],
+    version: str,
+    block: str = "",
+    also: Mapping[str, Sequence[str]] | None = None,
+    not_from: str = "",
+    templates: Templates = SHIPPED,
+) -> str:
+    """The text of an apt preferences file that holds `packages` at `version` (priority 1001 allows downgrades).
+
+    `also` maps other versions to their packages. `not_from` (release l=LABEL) is an archive from which the packages are
+    never installed. `block` has the names of packages that are never installed. apt uses the first stanza that matches
+    a version of a package. Raises HostError when an owner's template omits one of these.
+    """
+    pins = [Pin(tuple(packages), f"version {version}", 1001)]
+    if not_from:
+        pins.insert(0, Pin(tuple(packages), not_from, -1))
+    pins += [Pin(tuple(names), f"version {each}", 1001) for each, names in (also or {}).items()]
+    if block:
+        pins.append(Pin((block,), "version *", -1))
+    return templates.render("apt/pin.j2", {"pins": [asdict(pin) for pin in pins]})
+
+
+def read_pins(text: str) -> Iterator[Pin]:
+    """The stanzas of a preferences file, in order. Ignores comments, other fields, and stanzas without a pin."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    for stanza in "\n".join(lines).split("\n\n"):
+        fields: dict[str, str] = {}
+        last = ""
+        for line in stanza.splitlines():
+            if line[:1].isspace() and last:
+                fields[last] += " " + line.strip()
+            elif ":" in line:
+                name, _, value = line.partition(":")
+                last = name.strip().lower()
+                fields[last] = value.strip()
+        priority = fields.get("pin-priority", "")
+        if fields.get("package") and fields.get("pin") and priority.removeprefix("-").isdigit():
+            yield Pin(tuple(fields["package"].split()), fields["pin"], int(priority))

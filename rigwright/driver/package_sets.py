@@ -1,0 +1,128 @@
+"""Names of a server driver's packages in the archives of Ubuntu, Debian and NVIDIA, and names that a pin blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rigwright.core.desired import Driver
+from rigwright.facts.system import OsRelease
+
+FABRIC_MANAGER = "nvidia-fabricmanager"
+BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
+"""Packages that have the version of a driver, but work with every driver."""
+MODULES = "linux-modules-nvidia-"
+"""The prefix of packages with a module that Ubuntu built and signed; the rest is BRANCH[-server][-open]-KERNEL."""
+BLOCK = "/^(lib|linux-modules-|linux-objects-|linux-signatures-|xserver-xorg-video-)?nvidia-(.*-)?[0-9][0-9][0-9](-|$)/ cuda-drivers*"
+"""Package names that contain a driver branch. The wanted packages are pinned before this pattern, so it blocks all
+other branches. It does not match nvidia-container-toolkit."""
+UNBRANCHED_FROM = 590
+"""The first branch whose package names in NVIDIA's repository for Ubuntu do not contain the branch (NVIDIA's
+installation guide, 2025-12)."""
+UNBRANCHED = (
+    "/^nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-open)?$/ nvidia-open nvidia-utils nvidia-compute-utils "
+    "nvidia-kernel-common nvidia-firmware /^libnvidia-(cfg1|common|compute|decode|encode|extra|fbc1|gl|gpucomp)$/ "
+    "xserver-xorg-video-nvidia"
+)
+"""The package names without the branch. Ubuntu's own archive has no such names. Debian's archive has such names, and
+there the pin on these names keeps the branch."""
+
+
+def not_from(source: str, os_release: OsRelease) -> str:
+    """The pin selector of the other archive with packages of the same names, which must not be mixed in.
+
+    Returns "" when the source is a directory.
+    """
+    own = "release o=Debian" if os_release.id == "debian" else "release o=Ubuntu"
+    return {"distribution": "release l=NVIDIA CUDA", "cuda": own}.get(source, "")
+
+
+def upstream(version: str) -> str:
+    """The upstream part of a package version without epoch and revision: 535.261.03 of 535.261.03-0ubuntu1."""
+    return re.split(r"[-+~]", version.split(":", 1)[-1])[0]
+
+
+def branch_of(version: str) -> str:
+    """The driver branch of a package version; "" when it is not the version of a driver (container toolkit 1.14)."""
+    found = re.match(r"(\d{3})\.\d", upstream(version))
+    return found[1] if found else ""
+
+
+def families(
+    branch: str, os_release: OsRelease, flavour: str = "proprietary", fabric_manager: bool = False
+) -> tuple[tuple[str, ...], ...]:
+    """The sets of packages of a server driver with a dkms module, the preferred set first.
+
+    With `fabric_manager` each set contains the fabric manager, which has the version of the driver.
+    """
+    if os_release.id == "debian":
+        return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ())
+    end = "-open" if flavour == "open" else ""
+    found: list[tuple[str, ...]] = [
+        (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
+        (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}"),
+    ]
+    if int(branch) >= UNBRANCHED_FROM:
+        libraries = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-compute-utils", "nvidia-utils")
+        found += [(f"nvidia-headless{end}", "nvidia-utils"), (f"nvidia-dkms{end}", *libraries)]
+    if not fabric_manager:
+        return tuple(found)
+    managers = (f"{FABRIC_MANAGER}-{branch}", *([FABRIC_MANAGER] if int(branch) >= UNBRANCHED_FROM else []))
+    return tuple((*one, manager) for one in found for manager in managers)
+
+
+def _debian(branch: str, flavour: str, also: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
+    tesla = f"nvidia-tesla-{branch}"  # a second branch for servers, next to the default branch of the release
+    libraries = (f"lib{tesla}-cuda1", f"lib{tesla}-cfg1")
+    own = (module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also)
+    if flavour == "open":
+        return (own,)
+    return own, (f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *also)
+
+
+def prebuilt(
+    branch: str, flavour: str = "proprietary", fabric_manager: bool = False
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The sets with a module that Ubuntu built and signed: the module package's prefix, and the other packages."""
+    also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
+    end = "-open" if flavour == "open" else ""
+    return tuple(
+        (f"{MODULES}{name}{end}-", (f"nvidia-headless-no-dkms-{name}{end}", f"nvidia-utils-{name}", *also))
+        for name in (f"{branch}-server", branch)
+    )
+
+
+def wants_prebuilt(driver: Driver, os_release: OsRelease, secure_boot: bool) -> bool:
+    """Whether to use the prebuilt, signed module: the inventory requests it, or Secure Boot is on and Ubuntu has it."""
+    if driver.modules != "auto":
+        return driver.modules == "prebuilt"
+    return secure_boot and os_release.id == "ubuntu" and driver.source in ("auto", "distribution")
+
+
+def kernel_of(name: str) -> str:
+    """The kernel release of a package of prebuilt modules; "" for other packages, also those that follow a flavour."""
+    found = re.fullmatch(rf"{MODULES}\d{{3}}(?:-server)?(?:-open)?-(\d+\.\d+\.\d+.*)", name)
+    return found[1] if found else ""
+
+
+def flavours_of(kernel: str, os_release: OsRelease) -> tuple[str, ...]:
+    """The flavours of a kernel release, as in package names: generic, generic-hwe-24.04; () when it has no flavour."""
+    found = re.search(r"\d-([a-z][a-z0-9-]*)$", kernel)
+    return (found[1], f"{found[1]}-hwe-{os_release.version_id}") if found else ()
+
+
+KERNELS = (
+    "linux-image-*",
+    "linux-headers-*",
+    "linux-modules-*",
+    "linux-generic*",
+    "linux-virtual*",
+    "linux-lowlatency*",
+)
+"""Globs of the packages that contain a kernel or install the next kernel."""
+
+
+def holding(installed: Iterable[str], kernel: str) -> list[str]:
+    """The installed kernel packages to hold: those of that kernel, and those that would install the next kernel."""
+    return sorted(name for name in installed if kernel in name or not re.search(r"\d+\.\d+\.\d+-", name))

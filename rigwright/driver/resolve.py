@@ -1,0 +1,296 @@
+"""Finds the exact driver packages of a host before the first change, with the host's apt in a private directory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rigwright import catalogue
+from rigwright.catalogue.compatibility import card_of, flavour_of, needs_fabric_manager
+from rigwright.core.desired import CudaSource, Driver
+from rigwright.core.errors import HostError
+from rigwright.driver.apt_pin import pin_path, pin_text, read_pins
+from rigwright.driver.candidates import (
+    Choice,
+    built_already,
+    built_here,
+    fits,
+    module_names,
+    nowhere,
+    transitional,
+    without_module,
+)
+from rigwright.driver.package_sets import (
+    BESIDE,
+    BLOCK,
+    KERNELS,
+    UNBRANCHED,
+    branch_of,
+    families,
+    flavours_of,
+    kernel_of,
+    not_from,
+    prebuilt,
+    upstream,
+    wants_prebuilt,
+)
+from rigwright.facts import Facts, apt_archive, files, grub, pci, system
+from rigwright.facts import driver as state
+from rigwright.facts.dpkg import Move
+from rigwright.facts.system import OsRelease
+
+PIN = "nvidia"
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The driver that a host will have: its exact version, its source with the reason, and the version of each package.
+
+    `kernel`: the kernel of the prebuilt module, which is held with the driver; "" when dkms builds the module.
+    `not_from`: the archive from which no package may be installed, in the form of apt preferences.
+    """
+
+    version: str
+    source: str
+    reason: str
+    closure: dict[str, str]
+    kernel: str = ""
+    not_from: str = ""
+
+    def of_release(self, name: str) -> bool:
+        """Whether a package has the version of the driver. Other packages have separate versions."""
+        return upstream(self.closure[name]) == self.version
+
+    @property
+    def beside(self) -> dict[str, list[str]]:
+        """The packages whose version differs from the driver's, by version.
+
+        Examples are Debian's nvidia-persistenced, prebuilt modules and their kernel.
+        """
+        found: dict[str, list[str]] = {}
+        for name, version in sorted(self.closure.items()):
+            if not self.of_release(name):
+                found.setdefault(version, []).append(name)
+        return found
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The chosen packages, their source, and the reason for the source."""
+
+    choice: Choice
+    source: str
+    reason: str
+    remote: apt_archive.Repository | None = None
+
+
+def repository(os_release: OsRelease, given: CudaSource | None) -> apt_archive.Repository:
+    """NVIDIA's repository for the host's distribution, or the mirror from the inventory."""
+    known = catalogue.cuda_repository()
+    url = (
+        given.url
+        if given
+        else known.url.format(distribution=f"{os_release.id}{os_release.version_id.replace('.', '')}")
+    )
+    key = (given and given.key) or f"{url.rstrip('/')}/{known.key}"
+    return apt_archive.Repository(
+        url.rstrip("/"), key, given.fingerprint if given and given.fingerprint else known.fingerprint
+    )
+
+
+def block(os_release: OsRelease) -> str:
+    """The names that the pin blocks.
+
+    On Debian they exclude UNBRANCHED, because the driver's own packages have those names.
+    """
+    return BLOCK if os_release.id == "debian" else f"{BLOCK} {UNBRANCHED}"
+
+
+def pinned(facts: Facts, driver: Driver) -> Resolution | None:
+    """The driver in the host's pin if it matches `driver`, else None. With a pinned driver apt is not needed."""
+    now = facts(files.file(pin_path(PIN)))
+    pins = list(read_pins(now.text)) if now else []
+    held = [pin for pin in pins if pin.version]
+    if not held or not re.fullmatch(r"[0-9.]+\*", held[0].version):
+        return None
+    version = held[0].version.removesuffix("*")
+    if not fits(version, driver):
+        return None
+    closure = {name: pin.version.removesuffix("*") for pin in held for name in pin.packages}
+    kernel = next((release for name in closure if (release := kernel_of(name))), "")
+    kept_out = next((pin.pin for pin in pins if pin.priority == -1 and pin.pin.startswith("release ")), "")
+    return Resolution(version, "", "pinned", closure, kernel, kept_out)
+
+
+def moves_it(move: Move, found: Resolution) -> bool:
+    """Whether a step of an upgrade changes a package that must not change: a driver, CUDA, or a held kernel."""
+    if found.kernel and any(fnmatchcase(move.name, glob) for glob in KERNELS):
+        return True
+    if move.name in found.closure or re.match(r"cuda-(?!keyring|.*config-common)", move.name):
+        return True
+    return brings_driver(move)
+
+
+def brings_driver(move: Move) -> bool:
+    """Whether a step of an installation installs a package of a driver."""
+    part = "nvidia" in move.name or move.name.startswith(("cuda-drivers", "libcuda1"))
+    return part and move.name not in BESIDE and bool(branch_of(move.version))
+
+
+def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resolution:
+    """The exact version and all packages of the driver.
+
+    Raises HostError when the release does not exist, when no source has it, when the sources have only transitional
+    packages, when another branch would also be installed, or when there is no prebuilt module for the kernel although
+    one is wanted.
+    """
+    asked = (system.os_release, files.file(pin_path(PIN)), pci.gpus, pci.nvswitches, state.secure_boot)
+    os_release, _, gpus, switches, secured = facts.all(*asked)
+    signed = wants_prebuilt(driver, os_release, secured)
+    kept = pinned(facts, driver)
+    if kept and _stands(facts, kept, driver, signed):
+        return kept
+    cards = [card for one in gpus if (card := card_of(one.device_id))]
+    fabric = needs_fabric_manager(cards, len(switches))
+    flavour = flavour_of(cards, driver)
+    if signed:
+        found = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric), secured)
+    else:
+        wanted = families(driver.branch, os_release, flavour, fabric)
+        found = _sourced(facts, driver, wanted, repository(os_release, given))
+    return _complete(facts, found, driver, os_release)
+
+
+def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
+    """Whether a pin has the wanted kind of module, and a prebuilt module is for the kernel that boots next."""
+    if not kept.kernel:
+        return not signed
+    return driver.modules != "dkms" and bool(facts(grub.grub).entry.release == kept.kernel)
+
+
+def _sourced(
+    facts: Facts, driver: Driver, wanted: tuple[tuple[str, ...], ...], remote: apt_archive.Repository
+) -> _Found:
+    """The driver with a dkms module from the first allowed source that has it. Raises HostError when none has it."""
+    names = tuple(name for family in wanted for name in family)
+    offered_by: dict[str, apt_archive.Archive] = {}
+    if driver.source.startswith("/"):
+        remote = apt_archive.Repository(f"file:{driver.source}", "", "")
+
+    def theirs(source: str) -> bool:
+        return source.startswith(remote.url)
+
+    def own(source: str) -> bool:  # a repository of NVIDIA that is already set up is not the distribution
+        return not theirs(source) and "/compute/cuda/repos/" not in source
+
+    if driver.source.startswith("/"):
+        offered_by[driver.source] = facts(apt_archive.offered(names, remote))
+        if choice := built_here(offered_by[driver.source], driver, wanted, theirs):
+            return _Found(choice, driver.source, "the inventory says so", remote)
+    if driver.source in ("auto", "distribution"):
+        offered_by["distribution"] = facts(apt_archive.offered(names))
+        if choice := built_here(offered_by["distribution"], driver, wanted, own):
+            return _Found(choice, "distribution", "the distribution's archive has the real branch")
+    if driver.source in ("auto", "cuda"):
+        offered_by["cuda"] = facts(apt_archive.offered(names, remote))
+        only = transitional(offered_by.get("distribution"))
+        reason = "the inventory says so" if driver.source == "cuda" else "the distribution's archive does not have it"
+        reason = f"the distribution's {only} is only transitional" if only else reason
+        if choice := built_here(offered_by["cuda"], driver, wanted, theirs):
+            return _Found(choice, "cuda", reason, remote)
+    raise nowhere(driver, offered_by)
+
+
+def _signed(
+    facts: Facts,
+    driver: Driver,
+    os_release: OsRelease,
+    wanted: tuple[tuple[str, tuple[str, ...]], ...],
+    secured: bool,
+) -> _Found:
+    """A driver with a module that Ubuntu built and signed, for the kernel that boots next or a newer kernel.
+
+    Raises HostError when the host is not Ubuntu, or when there is no such module.
+    """
+    if os_release.id != "ubuntu":
+        found = f"{os_release.pretty_name} has no kernel modules of NVIDIA's that are built and signed"
+        raise HostError("driver.modules", found, "modules: dkms, or auto")
+    kernel = facts(grub.grub).entry.release
+    flavours = flavours_of(kernel, os_release)
+    names = tuple(name for _, family in wanted for name in family)
+    local = apt_archive.Repository(f"file:{driver.source}", "", "") if driver.source.startswith("/") else None
+    offered = facts(apt_archive.offered((*names, *module_names(wanted, kernel, flavours)), local))
+    choice = built_already(offered, driver, wanted, kernel, flavours)
+    if choice is None:
+        raise without_module(driver, kernel, offered, secured)
+    reason = f"its module is built and signed for {choice.kernel}"
+    if choice.kernel != kernel:
+        parts = tuple(f"linux-{part}-{choice.kernel}" for part in ("image", "modules-extra", "headers"))
+        there = facts(apt_archive.offered(parts, local)).versions
+        moved = {name: there[name][0].version for name in parts if there.get(name)}
+        choice = Choice({**choice.packages, **moved}, choice.version, choice.kernel)
+        reason += f", and there is none for {kernel}: the kernel moves with it"
+    reason += "; Secure Boot takes no other" if secured else "; the inventory says so"
+    return _Found(choice, driver.source if local else "distribution", reason, local)
+
+
+def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease) -> Resolution:
+    """All packages that apt would install for a choice.
+
+    Raises HostError when apt cannot install them together, or when it would also install another branch.
+    """
+    packages, version = found.choice.packages, found.choice.version
+    ask = tuple(f"{name}={each}" for name, each in packages.items())
+    own = {name for name in packages if name.startswith("linux-")}
+    own |= {f"linux-signatures-nvidia-{found.choice.kernel}"} if own else set()
+    own |= {name.replace("linux-modules", "linux-objects") for name in own if kernel_of(name)}
+    also: dict[str, list[str]] = {}
+    for name, each in packages.items():
+        if kernel_of(name):
+            also[each] = sorted(one for one in own if "nvidia" in one)
+    other = not_from(found.source, os_release)
+    text = _preferences(packages, version, driver, os_release, also, other)
+    plan = facts(apt_archive.simulated(ask, text, found.remote))
+    if plan.error:
+        raise HostError(
+            "driver",
+            f"apt cannot install {' '.join(ask)}: {plan.error}",
+            "a set of packages that fit together",
+            "sudo apt-get -f install",
+        )
+    strangers = [
+        move
+        for move in plan.moves
+        if "nvidia" in move.name and move.name not in BESIDE and branch_of(move.version) not in ("", driver.branch)
+    ]
+    if strangers:
+        raise HostError(
+            "driver",
+            f"{ask[0]} would bring {strangers[0].name} {strangers[0].version}",
+            f"branch {driver.branch} and nothing else",
+            "source: cuda",
+        )
+    closure = {
+        move.name: move.version
+        for move in plan.moves
+        if move.version and (upstream(move.version) == version or move.name in (*own, *BESIDE))
+    }
+    closure.update(packages)
+    return Resolution(version, found.source, found.reason, closure, found.choice.kernel, other)
+
+
+def _preferences(
+    packages: dict[str, str],
+    version: str,
+    driver: Driver,
+    os_release: OsRelease,
+    also: dict[str, list[str]],
+    other: str,
+) -> str:
+    """The preferences for the simulation. They restrict all driver packages to the chosen release."""
+    if os_release.id == "debian":
+        return pin_text(["*nvidia*", "cuda-drivers*", "libcuda1"], f"{version}*")
+    branched = any(f"-{driver.branch}" in name for name in packages)
+    names = [f"*nvidia*-{driver.branch}*"] if branched else UNBRANCHED.split()
+    return pin_text(names, f"{version}*", block(os_release), also, other)

@@ -1,0 +1,246 @@
+"""Applies a plan to one host: each step is planned again, changed, and planned once more; the last plan must be empty."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from rigwright.core.change import Change
+from rigwright.core.command import Command, Result, command, script
+from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable
+from rigwright.engine import events, jobs, lease
+from rigwright.engine.host_report import ApplyResult
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import Step
+from rigwright.facts import Unreadable, system
+
+
+def apply(run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -> ApplyResult:
+    """Applies the steps in order, under the host's lease; `preview` is the plan that the user has seen.
+
+    The result's `error` says what stopped it; the steps after that are as they were in the preview.
+    """
+    return _Application(run, steps, preview).run_all()
+
+
+class _Application:
+    """The application of steps to one host."""
+
+    def __init__(self, run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -> None:
+        self.run = run
+        self.steps = steps
+        self.preview = preview
+        self.announced = _announced(preview)
+        self.ended: list[PlannedStep] = []
+        self.done: dict[str, tuple[Change, ...]] = {}
+        self.rebooted = False
+
+    def run_all(self) -> ApplyResult:
+        failure: RigwrightError | None = None
+        try:
+            lease.take(self.run.transport, self.run.host.name, self.run.options.run_id)
+            try:
+                self._await_leftover_jobs()
+                self.run.store.forget()  # another run may have changed the host between the preview and the lease
+                self._walk()
+            finally:
+                with contextlib.suppress(RigwrightError):  # the first error is the one to report
+                    lease.release(self.run.transport, self.run.options.run_id)
+        except RigwrightError as error:
+            failure = error
+        keys = {step.step.key for step in self.ended}
+        steps = (*self.ended, *(step for step in self.preview if step.step.key not in keys))
+        return ApplyResult(steps, self.done, failure, self.rebooted)
+
+    def _await_leftover_jobs(self) -> None:
+        for folder in self.run.value(jobs.leftovers):
+            self._note(f"a job of an earlier run is still at work ({folder}); waiting for it")
+            jobs.watch(self.run.transport, folder, 3600, folder, lambda _line: None)
+            self.run.store.forget()
+
+    def _walk(self) -> None:
+        pending = list(self.steps)
+        changing = {step.step.key for step in self.preview if step.status in ("pending", "unknown")}
+        while pending:
+            self.run.raise_if_stopped()
+            # Plans only up to the next step that will change something: that change forgets the facts of later steps.
+            reach = next((number for number, step in enumerate(pending, 1) if step.key in changing), len(pending))
+            taken = 0
+            for planned in self.run.planned(pending[:reach]):
+                taken += 1
+                if planned.status == "pending":
+                    self.ended.append(self._apply_step(planned))
+                    break
+                self.ended.append(planned)
+                if planned.status in ("failed", "unknown"):
+                    raise planned.error or HostError(planned.step.name, planned.reason)
+            pending = pending[taken:]
+
+    def _apply_step(self, planned: PlannedStep) -> PlannedStep:
+        """Makes the changes of a step, and proves them with a second plan. A step that fails is recorded before the error is raised."""
+        step, started = planned.step, time.monotonic()
+        host = self.run.host.name
+        self.run.emit(events.StepStarted(host, step.name, planned.changes))
+        try:
+            self._require_consent(planned)
+            for number, change in enumerate(planned.changes):
+                if change.reboot:
+                    self._reboot(step, change)
+                    self.rebooted = True
+                else:
+                    with self.run.critical_section(step.name):
+                        self._run_commands(step.name, number, change.commands)
+                self.done[step.key] = (*self.done.get(step.key, ()), change)
+            self.run.store.forget()
+            again = self.run.planned([step])[0]
+            if again.status != "ok":
+                left = [f"{change.subject}: {change.before or 'nothing'} -> {change.after}" for change in again.changes]
+                found = f"ran, and the host still wants: {'; '.join(left) or again.reason}"
+                fix = "look at what the host says, then run it again"
+                raise again.error or HostError(step.name, found, "nothing left to do", fix)
+        except RigwrightError as error:
+            self.run.store.forget()
+            self.ended.append(PlannedStep(step, "failed", planned.changes, error.found))
+            self.run.emit(events.StepDone(host, step.name, "failed", str(error), time.monotonic() - started))
+            raise
+        self.run.emit(events.StepDone(host, step.name, "changed", "", time.monotonic() - started))
+        return PlannedStep(step, "changed", planned.changes)
+
+    def _require_consent(self, planned: PlannedStep) -> None:
+        """Raises ConsentError for a disruptive change that the preview did not show, or while processes use the GPUs."""
+        disruptive = [change for change in planned.changes if change.disruptive]
+        leads = any(change.leads_to == "reboot" for change in planned.changes)
+        if self.run.options.disrupt or not (disruptive or leads):
+            return
+        name = planned.step.name
+        if disruptive and planned.step.key not in self.announced:
+            found = f"{disruptive[0].subject} was not announced ({disruptive[0].before})"
+            raise ConsentError(name, found, "a yes to it", "the same command with --disrupt")
+        users = self.run.gpu_users()
+        if users:
+            raise ConsentError(name, f"GPUs are in use by {users}", "idle GPUs", "end them, or add --disrupt")
+
+    def _run_commands(self, step: str, number: int, commands: Sequence[Command]) -> None:
+        batch: list[Command] = []
+        for part, cmd in enumerate(commands):
+            if not cmd.long:
+                batch.append(cmd)
+                continue
+            self._run_batch(step, batch)
+            batch = []
+            run_id, on_line = self.run.options.run_id, self._output_sink(step)
+            result = jobs.run(self.run.transport, run_id, step, number * 10 + part, cmd, on_line)
+            _require_success(step, cmd, result)
+        self._run_batch(step, batch)
+
+    def _output_sink(self, step: str) -> Callable[[str], None]:
+        return lambda line: self.run.emit(events.OutputLine(self.run.host.name, step, line))
+
+    def _run_batch(self, step: str, batch: list[Command]) -> None:
+        if batch:
+            with_lease = [lease.renewal(self.run.options.run_id), *batch]
+            for cmd, result in zip(with_lease, self.run.transport.run(with_lease), strict=False):
+                _require_success(step, cmd, result)
+
+    def _note(self, text: str) -> None:
+        self.run.emit(events.Note(self.run.host.name, text))
+
+    def _reboot(self, step: Step, change: Change) -> None:
+        """Reboots the host, once a reboot slot is free, and waits until it runs with another boot id and the step is ok.
+
+        Raises HostError when another host of the run did not come back, Unreachable when this one does not.
+        """
+        state, host = self.run.state, self.run.host.name
+        self._await_reboot_slot()
+        back = False
+        try:
+            self.run.raise_if_stopped()
+            if state.lost:
+                found = f"{state.lost} did not come back from its reboot as it should, so this host was not rebooted"
+                fix = f"look at {state.lost}; then run the same command again"
+                raise HostError(host, found, "a fleet that comes back", fix)
+            before = str(self.run.value(system.boot_id))
+            self._note(f"rebooting: {change.before}")
+            delay = ("--on-active=1s", "--timer-property=AccuracySec=100ms")
+            reboot = Command(("systemd-run", "--quiet", "--collect", *delay, "systemctl", "reboot"))
+            with self.run.critical_section(step.name):
+                self._run_batch(step.name, [command("sync"), reboot])
+            self.run.rebooting = True
+            self._await_boot(before, change.reboot_timeout_s)
+            self.run.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
+            back = self._becomes_ok(step)
+            self.run.rebooting = False
+        finally:
+            if not back and not state.stopping.is_set():
+                state.lost = state.lost or host
+            state.reboot_slots.release()
+
+    def _await_reboot_slot(self) -> None:
+        """Takes a reboot slot; renews the lease while it waits for one. Raises Interrupted."""
+        slots = self.run.state.reboot_slots
+        if slots.acquire(blocking=False):
+            return
+        renewed = time.monotonic()
+        self._note("waits for its turn to reboot")
+        while not slots.acquire(timeout=1):
+            self.run.raise_if_stopped()
+            if time.monotonic() - renewed > 60:
+                renewed = time.monotonic()
+                self.run.transport.run([lease.renewal(self.run.options.run_id)])
+
+    def _becomes_ok(self, step: Step) -> bool:
+        """Whether a step is ok within two minutes of a boot: a driver may load after systemd reports that the boot is complete."""
+        deadline = time.monotonic() + 120
+        while True:
+            self.run.store.forget()
+            if self.run.planned([step])[0].status == "ok":
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(5)
+
+    def _await_boot(self, before: str, limit_s: int) -> None:
+        """Waits until the host answers with another boot id than `before`. Raises Unreachable after `limit_s` seconds."""
+        started = noted = time.monotonic()
+        while time.monotonic() - started < limit_s:
+            time.sleep(1)
+            try:
+                self.run.transport.connect(10)
+                self.run.store.forget()
+                if self.run.value(system.boot_id) != before:
+                    self._note(f"back after {time.monotonic() - started:.0f} s")
+                    return
+            except (Unreachable, Unreadable, HostError):
+                pass
+            if time.monotonic() - noted > 30:
+                noted = time.monotonic()
+                self._note(f"waiting for it to come back, {noted - started:.0f} s so far")
+        found = f"it did not come back within {limit_s} s of its reboot"
+        fix = "look at its console; then run the same command again"
+        raise Unreachable(self.run.host.name, found, "a boot", fix)
+
+
+def _announced(preview: Sequence[PlannedStep]) -> frozenset[str]:
+    """The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to."""
+    leads = any(change.leads_to == "reboot" for step in preview for change in step.changes)
+    return frozenset(
+        step.step.key
+        for step in preview
+        if any(change.disruptive for change in step.changes) or (leads and step.step.declared.reboots)
+    )
+
+
+def _require_success(step: str, cmd: Command, result: Result) -> None:
+    """Raises HostError with the last line that a failed command printed."""
+    if result.code == 0:
+        return
+    words = (result.error_text or result.text.strip()).splitlines()
+    said = next((line for line in reversed(words) if line.startswith("E: ")), words[-1] if words else "nothing")
+    what = "ran past its limit" if result.code in (124, 137) else f"failed (exit {result.code})"
+    shown = str(cmd) if cmd.argv[0] != "sh" else "its script"
+    fix = "correct the cause, then run the same command again"
+    if said.startswith("E: "):
+        raise HostError(step, said.removeprefix("E: "), fix=fix)
+    raise HostError(step, f"{shown[:120]} {what}: {said}", "an exit of 0", fix)

@@ -1,0 +1,186 @@
+"""What a run returns about one host: the result of each stage, and the report that holds all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from rigwright.checks import Finding, Verdict
+from rigwright.core.change import Change
+from rigwright.core.errors import RigwrightError
+from rigwright.engine.events import Event
+from rigwright.engine.plan import PlannedStep
+from rigwright.facts.machine import Past
+from rigwright.inventory.model import Host
+
+if TYPE_CHECKING:
+    from rigwright.facts.nccl import Document
+
+FAILS: tuple[Verdict, ...] = ("fail", "unknown")
+"""Verdicts that make the status of a host `failed`."""
+
+BAD: tuple[Verdict, ...] = (*FAILS, "warn")
+"""Verdicts that a person should look at, the worst first."""
+
+HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
+
+
+@dataclass(frozen=True)
+class ConnectResult:
+    """The host is connected. `seconds`: how long the login took."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """The plan of a host. `simulated`: the lab's description of a simulated host, "" for a real one."""
+
+    steps: tuple[PlannedStep, ...]
+    simulated: str = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a step needs a change, or cannot be planned before an earlier change."""
+        return any(step.status in ("pending", "unknown") for step in self.steps)
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any."""
+
+    steps: tuple[PlannedStep, ...] = ()
+    done: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
+    error: RigwrightError | None = None
+    rebooted: bool = False
+
+
+@dataclass(frozen=True)
+class NcclTestResult:
+    """The document of the peer-to-peer test, None when it did not run; `not_run`: one finding for each test that did not run."""
+
+    document: Document | None = None
+    not_run: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The findings of the checks, and of steps that are not as the playbook says.
+
+    `baseline`: what the next run compares the host with; None: the recorded baseline stays.
+    """
+
+    findings: tuple[Finding, ...]
+    baseline: Past | None = None
+
+
+@dataclass(frozen=True)
+class FactsResult:
+    """Facts by name, with the reason in place of the value where a fact cannot be read."""
+
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LimitsResult:
+    """One row per GPU with its limits; `fleet.limit_rows` describes a row."""
+
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class MachineResult:
+    """The description of the machine: the key `machine` in docs/json.md."""
+
+    description: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HistoryResult:
+    """What changed since an earlier report of the fleet: the key `fleet` in docs/json.md."""
+
+    comparison: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a one-off command ended: its exit code (None: the time limit passed) and its output. `cut`: the output was too long and
+    its end is missing."""
+
+    code: int | None
+    output: str
+    cut: bool = False
+
+
+StageResult = (
+    ConnectResult
+    | PlanResult
+    | ApplyResult
+    | NcclTestResult
+    | CheckResult
+    | FactsResult
+    | LimitsResult
+    | MachineResult
+    | HistoryResult
+    | CommandResult
+)
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """Everything a run knows about one host. `fleet.merge` makes a new report from a report and the result of a stage.
+
+    `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
+    which `connecting_s` was the login and `asking_s` the reading of facts.
+    """
+
+    host: Host
+    status: HostStatus = "not_attempted"
+    error: RigwrightError | None = None
+    planned: tuple[PlannedStep, ...] = ()
+    applied: ApplyResult | None = None
+    findings: tuple[Finding, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Past | None = None
+    rows: tuple[dict[str, Any], ...] = ()
+    machine: dict[str, Any] | None = None
+    fleet: dict[str, Any] | None = None
+    events: tuple[tuple[float, Event], ...] = ()
+    p2p: Document | None = None
+    ran: CommandResult | None = None
+    simulated: str = ""
+    round_trips: int = 0
+    seconds: float = 0.0
+    connecting_s: float = 0.0
+    asking_s: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that the command would have if this were its only host."""
+        if self.error is not None:
+            return self.error.exit_code
+        if self.ran is not None:
+            return 0 if self.ran.code == 0 else 1
+        return 2 if self.status in ("pending", "failed") else 0
+
+    @property
+    def changes(self) -> int:
+        """How many changes were made."""
+        return sum(map(len, self.applied.done.values())) if self.applied else 0
+
+    @property
+    def wrong(self) -> int:
+        """How many findings have a verdict that fails the host."""
+        return sum(finding.verdict in FAILS for finding in self.findings)
+
+    @property
+    def passed(self) -> int:
+        """How many findings have the verdict `pass`."""
+        return sum(finding.verdict == "pass" for finding in self.findings)
+
+    @property
+    def bad(self) -> bool:
+        """Whether the host has an error or a failed check."""
+        return self.error is not None or self.status == "failed"

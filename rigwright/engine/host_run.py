@@ -1,0 +1,172 @@
+"""The state of one host during a run: its connection, the facts read so far, its events, and its critical sections."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rigwright.core.errors import ConsentError, HostError, Interrupted
+from rigwright.engine import events, plan
+from rigwright.engine.playbook import Step
+from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, system
+from rigwright.facts.machine import Past
+from rigwright.inventory.model import Host
+from rigwright.ssh.transport import Transport
+
+EventSink = Callable[[events.Event], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run.
+
+    `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many hosts may
+    reboot at a time. `root`: commands run as root; otherwise as the user who logs in.
+    """
+
+    run_id: str
+    disrupt: bool = False
+    reboots: int = 1
+    root: bool = True
+
+
+@dataclass
+class RunState:
+    """State that all hosts of a run share.
+
+    `reboot_slots` limits concurrent reboots. `lost`: the name of a host that did not come back from a reboot; no other host is
+    rebooted after that. `stopping` is set by the first Ctrl-C.
+    """
+
+    reboot_slots: threading.Semaphore
+    lost: str = ""
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+
+class HostRun:
+    """One host in one run. `since` is the monotonic time at which the run began; `events` have seconds since then."""
+
+    def __init__(
+        self,
+        host: Host,
+        transport: Transport,
+        options: Options,
+        sink: EventSink,
+        state: RunState,
+        since: float | None = None,
+    ) -> None:
+        self.host = host
+        self.transport = transport
+        self.options = options
+        self.state = state
+        self.since = time.monotonic() if since is None else since
+        self.store = FactStore()
+        self.events: list[tuple[float, events.Event]] = []
+        self.announced = False
+        """Whether the event Connected was sent."""
+        self.rebooting = False
+        self.current_section = ""
+        """The name of the critical section that is open, "" for none."""
+        self.asking_s = 0.0
+        self.earlier: Past | None = None
+        """The host in its last good run, which checks compare with; None when no run recorded it."""
+        self._sink = sink
+        self._prefetch: dict[Fact[Any], None] = {}
+        self._critical = threading.Lock()
+
+    def emit(self, event: events.Event) -> None:
+        """Records an event and passes it to the event sink."""
+        self.events.append((time.monotonic() - self.since, event))
+        self._sink(event)
+
+    def output_sink(self, name: str) -> Callable[[str], None]:
+        """A function that emits a line of a program's output as an event."""
+        return lambda line: self.emit(events.OutputLine(self.host.name, name, line))
+
+    def raise_if_stopped(self) -> None:
+        """Raises Interrupted after the first Ctrl-C."""
+        if self.state.stopping.is_set():
+            raise Interrupted(self.host.name, "stopped", "", "run the same command again; it continues from there")
+
+    @contextlib.contextmanager
+    def critical_section(self, name: str) -> Iterator[None]:
+        """A section that the first Ctrl-C does not interrupt. Raises Interrupted when the run was stopped before it begins."""
+        with self._critical:
+            self.raise_if_stopped()
+            self.current_section = name
+            try:
+                yield
+            finally:
+                self.current_section = ""
+
+    def stop(self) -> bool:
+        """Closes the connection, which ends reading and waiting. Returns False, and does nothing, inside a critical section."""
+        if not self._critical.acquire(blocking=False):
+            return False
+        try:
+            self.transport.abandon()
+        finally:
+            self._critical.release()
+        return True
+
+    def prefetch(self, facts: Iterable[Fact[Any]]) -> None:
+        """Adds facts to the next round trip that reads facts."""
+        self._prefetch.update(dict.fromkeys(facts))
+
+    def read(self, facts: Sequence[Fact[Any]]) -> None:
+        """Reads facts, and those that are prefetched, in one round trip. Boot id and simulation are read along when not known."""
+        along = (system.boot_id, system.simulated, *self._prefetch)
+        self._prefetch.clear()
+        asked = tuple(dict.fromkeys((*facts, *(fact for fact in along if fact not in self.store.known))))
+        began = time.monotonic()
+        answers = self.transport.run([fact.command for fact in asked], together=True)
+        self.asking_s += time.monotonic() - began
+        self.store.learn(zip(asked, answers, strict=True))
+        if not self.announced:
+            self.announced = True
+            simulated = self.store.known[system.simulated]
+            description = simulated if isinstance(simulated, str) else ""
+            self.emit(events.Connected(self.host.name, self.host.address, description))
+
+    def planned(self, steps: Sequence[Step]) -> tuple[plan.PlannedStep, ...]:
+        """The plan of the steps; reads the facts that it needs."""
+        return plan.plan_steps(steps, self.store, self.read)
+
+    def value(self, fact: Fact[Any]) -> Any:
+        """The value of a fact, read when not known. Raises HostError when the host cannot answer."""
+        if fact not in self.store.known:
+            self.read((fact,))
+        try:
+            return self.store(fact)
+        except (Unavailable, Unreadable) as reason:
+            raise HostError(self.host.name, str(reason), "an answer") from None
+
+    def gpu_users_or_unknown(self) -> str:
+        """As `gpu_users`; the text of the error when the host cannot tell."""
+        try:
+            return self.gpu_users()
+        except ConsentError as error:
+            return error.found
+
+    def gpu_users(self) -> str:
+        """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none.
+
+        Raises ConsentError when the host cannot tell.
+        """
+        from rigwright.facts import gpu
+
+        users: dict[int, gpu.Process] = {}
+        for fact in (gpu.processes, gpu.holders):
+            if fact not in self.store.known:
+                self.read((gpu.processes, gpu.holders))
+            value = self.store.known[fact]
+            if fact is gpu.holders and isinstance(value, Unreadable):
+                raise ConsentError(
+                    self.host.name, f"who uses the GPUs cannot be told ({value})", "idle GPUs", "add --disrupt"
+                )
+            users.update({process.pid: process for process in (value if isinstance(value, tuple) else ())})
+        return ", ".join(f"{process.name} ({process.pid})" for process in users.values() if process.works)

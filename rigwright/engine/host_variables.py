@@ -1,0 +1,122 @@
+"""The variables of one host as a playbook sees them: for templates as the inventory has them, for parameters as types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rigwright.core.desired import VARIABLES, Desired, Limits, variable_types
+from rigwright.core.errors import InputError
+from rigwright.core.schema import convert
+from rigwright.core.templating import settled
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import did_you_mean
+from rigwright.inventory.model import Host
+
+if TYPE_CHECKING:
+    from rigwright.catalogue import Rig
+
+
+@dataclass(frozen=True)
+class HostVariables:
+    """The variables of one host.
+
+    `variables`: all of them, for templates, with `slots` and `expected_gpus` of the rig. `desired`: rigwright's own, as
+    types. `rig`: the machine that `desired.rig` names. `rigs`: the folder of the user's own rigs.
+    """
+
+    host: Host
+    variables: Mapping[str, Any]
+    desired: Desired
+    rig: Rig | None
+    rigs: Path
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The values that parameters of these names get where a task does not give them."""
+        given = {name: value for name, value in vars(self.desired).items() if value is not None}
+        return {**given, "rig": self.rig} if self.rig else given
+
+    def with_vars(self, given: YamlMapping | None, where: str) -> HostVariables:
+        """These, with the `vars` of a play or task over them; they count as those of the inventory. Raises InputError."""
+        if not given:
+            return self
+        variables = settled({**self.variables, **given}, where, self.host.origins)
+        ours = {name: variables[name] for name in given if name in VARIABLES}
+        if not ours:
+            return replace(self, variables=variables)
+        origins = {**self.host.origins, **{name: given.where(name) for name in ours}}
+        host = replace(self.host, variables={**self.host.variables, **ours}, origins=origins)
+        typed = of_host(host, self.rigs)
+        return replace(
+            typed,
+            variables={**variables, **{name: typed.variables[name] for name in VARIABLES if name in typed.variables}},
+        )
+
+
+def of_host(host: Host, rigs: Path) -> HostVariables:
+    """The variables of a host, its templates filled in. Raises InputError for a value of rigwright's own that does not fit."""
+    variables = settled(dict(host.variables), host.where, host.origins)
+    rig = None
+    if "rig" in variables:
+        from rigwright import catalogue
+
+        rig = catalogue.rig(convert(variables["rig"], str, host.origin("rig"), "rig"), host.origin("rig"), rigs)
+        variables.setdefault("expected_gpus", len(rig.gpus))
+        variables.setdefault("slots", rig.slots)
+    if variables.get("limits") == "auto":
+        variables["limits"] = _own_limits(rig, host.origin("limits"))
+    types = variable_types()
+    values = {
+        name: convert(variables[name], types[name], host.origin(name), name) for name in VARIABLES if name in variables
+    }
+    desired = Desired(**values)
+    if rig:
+        _check_slots(desired.slots or {}, rig, host.origin("slots"))
+    _check_exceptions(desired, host.origin("limits"))
+    return HostVariables(host, variables, desired, rig, rigs)
+
+
+def _own_limits(rig: Rig | None, where: str) -> dict[str, Any]:
+    """The limits of the host's rig, as YAML would give them. Raises InputError where there are none."""
+    if rig is None or rig.limits is None:
+        found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
+        raise InputError(where, found, "a rig with limits, or limits written out")
+    return {key: value for key, value in asdict(rig.limits).items() if value not in (None, {})}
+
+
+def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:
+    """Raises InputError for a position that is not the rig's, or that has two bus ids."""
+    positions = list(slots.values())
+    twice = next((position for position in positions if positions.count(position) > 1), None)
+    if twice:
+        raise InputError(where, f"two bus ids for {twice}", "each position once")
+    unknown = next((position for position in positions if position not in rig.gpus), None)
+    if unknown is not None:
+        raise InputError(
+            where,
+            f"'{unknown}' is no position of {rig.key}{did_you_mean(unknown, rig.gpus)}",
+            f"one of {', '.join(rig.gpus)}",
+        )
+
+
+def _check_exceptions(desired: Desired, where: str) -> None:
+    """Raises InputError for a GPU of `limits.gpus` that is no model, position or UUID."""
+    gpus = (desired.limits or Limits()).gpus
+    if not gpus:
+        return
+    from rigwright import catalogue
+
+    positions = list((desired.slots or {}).values())
+    names = [*positions, *catalogue.gpu_keys()]
+    for name in gpus:
+        if name not in names and not re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", name):
+            hint = did_you_mean(name, names)
+            places = ", ".join(positions) or "none is named: slots names them"
+            raise InputError(
+                where, f"limits.gpus: no GPU '{name}'{hint}", f"a position ({places}), a model, or a whole UUID"
+            )

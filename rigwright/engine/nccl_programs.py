@@ -1,0 +1,89 @@
+"""Runs programs of the user over a host's GPUs on request: NVIDIA's nccl-tests, and a PyTorch program with the user's interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rigwright.checks import Finding
+from rigwright.core.errors import UsageError
+from rigwright.engine import onhost_program
+from rigwright.engine.host_report import NcclTestResult
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.facts import Fact, Unavailable, Unreadable, pci
+from rigwright.facts import nccl_programs as facts
+
+LIMIT_S = 700
+USUAL = "usual"
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs to run. `nccl_tests`: USUAL (searched in the usual places), a path on the host, or "" for no nccl-tests.
+
+    `python`: an interpreter on the host, or "" for no PyTorch program. `busy`: also while processes use the GPUs.
+    Raises UsageError.
+    """
+
+    nccl_tests: str = ""
+    python: str = ""
+    busy: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nccl_tests not in ("", USUAL) and not self.nccl_tests.startswith(("/", "~/")):
+            found = f"{self.nccl_tests} does not say where on the host"
+            raise UsageError("--nccl-tests", found, "nothing, or a folder that begins with / or ~/")
+        if "/" in self.python and not self.python.startswith(("/", "~/")):
+            found = f"{self.python} does not say where on the host"
+            raise UsageError("--python", found, "a path that begins with / or ~/, or a name such as python3")
+
+    def __bool__(self) -> bool:
+        return bool(self.nccl_tests or self.python)
+
+
+def test(run: HostRun, programs: Programs, needed: frozenset[Fact[Any] | None]) -> NcclTestResult:
+    """Runs the programs; their documents become facts of the run. The result has a finding for each that did not run.
+
+    `needed`: the facts that checks of the playbook need. Nothing stays on the host. Raises HostError, Unreachable.
+    """
+    folder = [] if programs.nccl_tests == USUAL else ["--at", programs.nccl_tests]
+    candidates: tuple[tuple[bool, Fact[Any], str, str, list[str]], ...] = (
+        (bool(programs.nccl_tests), facts.nccl_tests, "nccl-tests", "nccl-tests", folder),
+        (bool(programs.python), facts.torch, "torch", "PyTorch", ["--python", programs.python]),
+    )
+    results = [
+        _run_program(run, programs.busy, fact, title, [kind, *words], fact in needed)
+        for requested, fact, kind, title, words in candidates
+        if requested
+    ]
+    return NcclTestResult(None, tuple(finding for finding in results if finding is not None))
+
+
+def _run_program(
+    run: HostRun, busy: bool, fact: Fact[Any], title: str, words: list[str], needed: bool
+) -> Finding | None:
+    """Runs one program; returns None, or a finding that says why it did not run."""
+
+    def not_run(seen: str, expected: str, fix: str) -> Finding:
+        return Finding(fact.name, title, "unknown", seen, expected, "", fix)
+
+    if not needed:
+        fix = f"add `{fact.name}:` to its checks"
+        return not_run("not run: the playbook has no check of it", fact.name, fix)
+    users = run.gpu_users_or_unknown()
+    if users and not busy:
+        fix = "end them, then the same command again; or add --busy"
+        return not_run(f"not run: the GPUs are in use by {users}", "idle GPUs", fix)
+    count = sum(gpu.driver == "nvidia" for gpu in run.value(pci.gpus))
+    if not count:
+        return not_run("not run: no GPU has the nvidia driver", "", "invoke provision")
+    arguments = [words[0], "--gpus", str(count), "--timeout-s", str(LIMIT_S), *words[1:]]
+    onhost_program.run_and_read(run, OnhostProgram("nccl_programs.py", arguments, LIMIT_S, title), fact)
+    try:
+        run.store(fact)
+    except (Unavailable, Unreadable) as error:
+        del run.store.known[fact]
+        fix = "the same command again; journalctl -u rigwright-p2p, on the host"
+        return not_run(f"no answer: {error}", "a document", fix)
+    return None

@@ -1,0 +1,124 @@
+"""Parameters of operations and checks: given by the task, else the host's variable of that name, else the default.
+
+A run adds what a task cannot know (`earlier`) by the same rule, before it calls a check.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from rigwright.core.desired import VARIABLES
+from rigwright.core.errors import InputError
+from rigwright.core.schema import convert
+from rigwright.core.templating import Template, fill, render_file
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import did_you_mean, only_keys
+from rigwright.engine.host_variables import HostVariables
+
+NOT_OF_TASKS = ("facts", "earlier", "templates")
+"""Parameters that no task can give: the host's answers, what is remembered of its last run, and the owner's templates."""
+
+
+@cache
+def types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The type of every parameter that a task can give, by name."""
+    hints = get_type_hints(function)
+    return {name: hints[name] for name in inspect.signature(function).parameters if name not in NOT_OF_TASKS}
+
+
+@cache
+def _required(function: Callable[..., Any]) -> tuple[str, ...]:
+    parameters = inspect.signature(function).parameters.values()
+    empty = inspect.Parameter.empty
+    return tuple(one.name for one in parameters if one.default is empty and one.name not in NOT_OF_TASKS)
+
+
+@cache
+def _names(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
+
+
+def inject(function: Callable[..., Any], given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The given parameters, and those of `values` that the function has and that were not given."""
+    names = _names(function)
+    return {**{name: value for name, value in values.items() if name in names}, **given}
+
+
+def check(name: str, function: Callable[..., Any], given: Any, where: str) -> None:
+    """Raises InputError for parameters that are no mapping, or that the operation or check `name` does not have."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(where, f"the parameters of {name} are {given!r}", "{NAME: VALUE, ...}")
+    if isinstance(given, YamlMapping) and given:
+        only_keys(given, types(function), f"parameter of {name}")
+
+
+def bind(
+    name: str,
+    function: Callable[..., Any],
+    given: Mapping[str, Any] | None,
+    variables: Mapping[str, Any],
+    host: HostVariables,
+    where: str,
+    folders: Sequence[Path],
+    others: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The parameters of one step or check on one host.
+
+    `variables` are those that templates in `given` see, `folders` hold the files that a parameter of type Template names,
+    `others` are values for the parameters that no task can give.
+    Raises InputError: a value of the wrong type, a required parameter that neither the task nor the host gives.
+    """
+    found: dict[str, Any] = {}
+    for parameter, value in (given or {}).items():
+        at = given.where(parameter) if isinstance(given, YamlMapping) else where
+        hint = types(function)[parameter]
+        filled = converted(fill(value, variables, at), hint, at, parameter, host.rigs)
+        found[parameter] = _rendered(filled, variables, folders, at) if hint is Template else filled
+    found = inject(function, found, {**host.parameters, **others})
+    missing = next((parameter for parameter in _required(function) if parameter not in found), "")
+    if missing in VARIABLES:
+        raise InputError(
+            where,
+            f"{name} needs '{missing}': the task does not give it, and host {host.host.name} has none in the inventory",
+            f"the variable {missing} in the inventory, or {missing}: ... in the task",
+            f"docs/inventory.md describes {missing}; `when: {missing} is defined` skips the task on hosts without it",
+        )
+    if missing:
+        raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...")
+    return found
+
+
+def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
+    """A value from YAML as the type of a parameter; a rig by its name, of the folder `rigs` or the catalogue. Raises InputError."""
+    kinds = (hint, *get_args(hint))
+    if any(getattr(kind, "__name__", "") == "Rig" for kind in kinds):  # by name, so that the catalogue is not imported
+        from rigwright import catalogue
+
+        if value is None and len(kinds) > 1:
+            return None
+        return catalogue.rig(convert(value, str, where, name), where, rigs)
+    return convert(value, hint, where, name)
+
+
+def _rendered(name: str, variables: Mapping[str, Any], folders: Sequence[Path], where: str) -> Template:
+    """The text of the template file in the first folder that has it. Raises InputError: a name outside the folders, no such file, a mistake in it."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise InputError(where, f"the template '{name}' is outside templates/", "the name of a file in templates/")
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if path is None:
+        known = sorted(
+            {
+                str(file.relative_to(folder))
+                for folder in folders
+                for file in folder.rglob("*.j2")
+                if file.parent.name != "report"
+            }
+        )
+        found = f"no such template '{name}'{did_you_mean(name, known)}"
+        expected = f"one of {', '.join(known)}" if known else f"one of the files in {' or '.join(map(str, folders))}"
+        raise InputError(where, found, expected)
+    return Template(render_file(path, variables))

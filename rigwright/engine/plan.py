@@ -1,0 +1,84 @@
+"""The plan of a host: what each step still has to change, computed from facts that are read in rounds. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rigwright.core.change import Change, Note
+from rigwright.core.errors import HostError
+from rigwright.engine.playbook import Step
+from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable
+
+Status = Literal["ok", "pending", "changed", "unknown", "failed", "skipped"]
+Read = Callable[[Sequence[Fact[Any]]], None]
+MAX_ROUNDS = 6
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step with its status: `pending` with changes, `unknown` with the reason, `failed` with the error.
+
+    `notes`: what the operation chose, for the person who reads the plan.
+    """
+
+    step: Step
+    status: Status
+    changes: tuple[Change, ...] = ()
+    reason: str = ""
+    error: HostError | None = None
+    notes: tuple[Note, ...] = ()
+
+
+def plan_steps(steps: Sequence[Step], store: FactStore, read: Read) -> tuple[PlannedStep, ...]:
+    """The plan of all steps. `read` reads the facts that the store lacks.
+
+    A step whose facts are unavailable is `unknown` when an earlier step will change something, and `failed` otherwise.
+    Raises RuntimeError when an operation asks for new facts in every round, which is a bug of the operation.
+    """
+    asked: list[str] = []
+    for _ in range(MAX_ROUNDS + 1):
+        planned: list[PlannedStep] = []
+        missing: dict[Fact[Any], None] = {}
+        for step in steps:
+            try:
+                planned.append(_plan_step(step, store))
+            except Missing as error:
+                missing.update(dict.fromkeys(error.facts))
+        if not missing:
+            return _unknown_or_failed(planned)
+        asked.append(", ".join(fact.name for fact in missing))
+        read(tuple(missing))
+    raise RuntimeError("facts that never settle: " + " | ".join(asked))
+
+
+def _plan_step(step: Step, store: FactStore) -> PlannedStep:
+    if step.skipped:
+        return PlannedStep(step, "skipped", reason=step.skipped)
+    try:
+        yielded = tuple(step.function(store, **step.parameters))
+    except Unavailable as reason:
+        return PlannedStep(step, "unknown", reason=str(reason))
+    except Unreadable as reason:
+        fix = "correct the cause on the host, then run the same command again"
+        error = HostError(step.name, str(reason), "an answer that can be read", fix)
+        return PlannedStep(step, "failed", reason=str(reason), error=error)
+    except HostError as error:
+        error.where = error.where or step.name
+        return PlannedStep(step, "failed", reason=error.found, error=error)
+    changes = tuple(item for item in yielded if isinstance(item, Change))
+    notes = tuple(item for item in yielded if isinstance(item, Note))
+    return PlannedStep(step, "pending" if changes else "ok", changes, notes=notes)
+
+
+def _unknown_or_failed(planned: Sequence[PlannedStep]) -> tuple[PlannedStep, ...]:
+    """The steps; an unknown step fails where no earlier step will change something."""
+    result: list[PlannedStep] = []
+    changing = False
+    for step in planned:
+        if step.status == "unknown" and not changing:
+            step = replace(step, status="failed", error=HostError(step.step.name, step.reason))
+        changing = changing or step.status in ("pending", "unknown")
+        result.append(step)
+    return tuple(result)

@@ -1,0 +1,251 @@
+"""Reads playbooks and binds them to a host: steps and checks with their parameters, all checked before any connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rigwright import checks, operations
+from rigwright.checks import Finding
+from rigwright.core import host_templates, shipped_files
+from rigwright.core.change import Change, Note
+from rigwright.core.desired import Desired
+from rigwright.core.errors import InputError, UsageError
+from rigwright.core.templating import evaluate, fill
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import Sequence as YamlSequence
+from rigwright.core.yaml_source import did_you_mean, loads, only_keys, text
+from rigwright.engine import parameters, plugins
+from rigwright.engine.host_variables import HostVariables, of_host
+from rigwright.inventory.model import NO_MATCH, Host, Inventory
+
+_TASK_KEYS = ("name", "when", "loop", "tags", "vars")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation with its parameters for one host. `skipped` is the reason why it does not apply, or empty."""
+
+    name: str
+    operation: str
+    function: Callable[..., Iterator[Change | Note]] = field(compare=False, repr=False)
+    parameters: Mapping[str, Any]
+    where: str
+    skipped: str = ""
+
+    @property
+    def key(self) -> str:
+        """Identifies the step on its host: two steps may have the same name, and those of a loop the same line."""
+        return f"{self.where} {self.name}"
+
+    @property
+    def declared(self) -> operations.Declaration:
+        """The declaration of its operation."""
+        return operations.declared(self.operation) or operations.Declaration()
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check with its parameters for one host."""
+
+    name: str
+    check: str
+    function: Callable[..., Iterator[Finding]] = field(compare=False, repr=False)
+    parameters: Mapping[str, Any]
+    where: str
+
+    @property
+    def declared(self) -> checks.Declaration:
+        """The declaration of its check."""
+        return checks.declared(self.check) or checks.Declaration()
+
+
+@dataclass(frozen=True)
+class BoundPlaybook:
+    """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of rigwright."""
+
+    host: Host
+    steps: tuple[Step, ...]
+    checks: tuple[Check, ...]
+    tags: frozenset[str] = frozenset()
+    desired: Desired = field(default_factory=Desired)
+
+
+def read(path: Path) -> YamlSequence:
+    """The plays of a playbook file. Raises InputError for unknown or missing keys."""
+    return _plays(text(path, str(path)), str(path))
+
+
+@lru_cache(maxsize=8)
+def _plays(written: str, path: str) -> YamlSequence:
+    """The plays of a text; parsed once for all hosts, so callers must not change them."""
+    plays = loads(written, path)
+    if not isinstance(plays, YamlSequence) or not plays:
+        raise InputError(path, "no list of plays", "- name: ...\n            hosts: ...\n            tasks: [...]")
+    for number, play in enumerate(plays):
+        if not isinstance(play, YamlMapping):
+            raise InputError(plays.where(number), "a play that is no mapping", "name, hosts, tasks")
+        only_keys(play, ("name", "hosts", "vars", "tasks", "checks"), "key of a play")
+        for key in ("name", "hosts"):
+            if not play.get(key):
+                where = play.where(key) if key in play else plays.where(number)
+                raise InputError(where, f"a play without '{key}'", f"{key}: ...")
+        if not isinstance(play.get("vars") or {}, dict):
+            raise InputError(play.where("vars"), f"'vars' is {play['vars']!r}", "{NAME: VALUE, ...}")
+    return plays
+
+
+def bind(
+    path: Path, inventory: Inventory, host: Host, tags: frozenset[str] = frozenset(), *, checks_only: bool = False
+) -> BoundPlaybook:
+    """The steps and checks of all plays for this host; no steps with `checks_only`. Raises InputError."""
+    variables = of_host(host, inventory.rigs)
+    beside = path.parent.parent / "templates"
+    shipped = shipped_files.folder("templates")
+    folders = (inventory.templates, beside if beside.is_dir() else shipped)
+    owners = host_templates.owners(tuple(folder for folder in folders if folder != shipped))
+    binder = _Binder(tags, folders, {"templates": owners} if owners.own else {})
+    steps: list[Step] = []
+    checks: list[Check] = []
+    known_tags: set[str] = set()
+    for play in read(path):
+        if not _is_for(play, inventory, host):
+            continue
+        of_play = variables.with_vars(play.get("vars"), play.where("name"))
+        tasks, questions = _tasks(play, "tasks"), _tasks(play, "checks")
+        for task in (*tasks, *questions):
+            known_tags |= _tags(task)
+        for task in () if checks_only else tasks:
+            steps += [Step(*bound) for bound in binder.bind(task, of_play, "operations")]
+        for task in questions:
+            checks += [Check(*bound[:-1]) for bound in binder.bind(task, of_play, "checks") if not bound.skipped]
+    return BoundPlaybook(host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired)
+
+
+def _is_for(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
+    """Whether a play is for a host. Raises InputError if `hosts:` names neither a host nor a group of the inventory."""
+    try:
+        hosts = play["hosts"]
+        return host.name in inventory.names(":".join(map(str, hosts)) if isinstance(hosts, list) else str(hosts))
+    except UsageError as error:
+        if error.found == NO_MATCH:
+            return False
+        expected = f"hosts and groups of the inventory {inventory.path}, or `all`"
+        fix = f"put {host.name} into that group in the inventory, or change `hosts:` in a playbook of your own"
+        raise InputError(play.where("hosts"), error.found, expected, fix) from None
+
+
+def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
+    """The entries under `tasks` or `checks` of a play. Raises InputError."""
+    tasks = play.get(key) or YamlSequence()
+    if not isinstance(tasks, YamlSequence):
+        raise InputError(play.where(key), f"'{key}' is no list", "- name: ...")
+    for number, task in enumerate(tasks):
+        if not isinstance(task, YamlMapping):
+            raise InputError(tasks.where(number), "a task that is no mapping", "name and one operation")
+    return list(tasks)
+
+
+class _BoundTask(NamedTuple):
+    """A task for one host, or one repetition of its loop; the fields are those of Step."""
+
+    name: str
+    plugin: str
+    function: Callable[..., Any]
+    parameters: Mapping[str, Any]
+    where: str
+    skipped: str
+
+
+@dataclass(frozen=True)
+class _Binder:
+    """Binds tasks with one of the `tags`; all tasks if there are none.
+
+    `folders` contain templates, `others` are values of parameters that no task can give.
+    """
+
+    tags: frozenset[str]
+    folders: Sequence[Path]
+    others: Mapping[str, Any]
+
+    def bind(self, task: YamlMapping, outer: HostVariables, kind: plugins.Kind) -> Iterator[_BoundTask]:
+        """The task, once for each item of its loop; nothing if its tags exclude it. Raises InputError."""
+        plugin, function = _plugin(task, kind)
+        where, given = task.where(plugin), task[plugin]
+        if self.tags and not _tags(task) & (self.tags | {"always"}):
+            return
+        if not isinstance(task.get("vars") or {}, dict):
+            raise InputError(task.where("vars"), f"'vars' is {task['vars']!r}", "{NAME: VALUE, ...}")
+        parameters.check(plugin, function, given, where)
+        host = outer.with_vars(task.get("vars"), where)
+        for variables in _repetitions(task, host.variables):
+            name = str(fill(task.get("name", plugin), variables, task.where()))
+            skipped = _skip_reason(task, variables)
+            values = (
+                {}
+                if skipped
+                else parameters.bind(plugin, function, given, variables, host, where, self.folders, self.others)
+            )
+            yield _BoundTask(name, plugin, function, values, where, skipped)
+
+
+def _plugin(task: YamlMapping, kind: plugins.Kind) -> tuple[str, Callable[..., Any]]:
+    """The name and function of the operation (or check) of a task. Raises InputError unless there is exactly one."""
+    names = [key for key in task if key not in _TASK_KEYS]
+    singular = kind.removesuffix("s")
+    unknown_key = next((name for name in names if "." not in name), "")
+    if unknown_key and len(names) > 1:
+        found = f"unknown key of a task '{unknown_key}'{did_you_mean(unknown_key, _TASK_KEYS)}"
+        raise InputError(task.where(unknown_key), found, f"one operation, and {', '.join(_TASK_KEYS)}")
+    if len(names) != 1:
+        article = "an" if kind == "operations" else "a"
+        found = f"{kind} {', '.join(names)}" if names else f"a task without {article} {singular}"
+        raise InputError(task.where(), found, f"one {singular} a task, such as {next(iter(plugins.known(kind)))}")
+    name = names[0]
+    function = plugins.find(kind, name)
+    if function is None:
+        known = plugins.known(kind)
+        module = name.split(".")[0]
+        same = [other for other in known if other.split(".")[0] == module]
+        modules = dict.fromkeys(other.split(".")[0] for other in known)
+        raise InputError(
+            task.where(name),
+            f"unknown {singular} '{name}'{did_you_mean(name, [*known, *_TASK_KEYS])}",
+            f"one of {', '.join(same)}" if same else f"one of the modules {', '.join(modules)}",
+            f"docs/{kind}.md lists all",
+        )
+    return name, function
+
+
+def _repetitions(task: YamlMapping, variables: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The variables of each repetition of a task, with `item` if it has a loop. Raises InputError."""
+    if "loop" not in task:
+        yield variables
+        return
+    items = fill(task["loop"], variables, task.where("loop"))
+    if not isinstance(items, (list, tuple)):
+        raise InputError(task.where("loop"), f"'loop' is {items!r}", "a list")
+    for item in items:
+        yield {**variables, "item": item}
+
+
+def _tags(task: YamlMapping) -> set[str]:
+    """The tags of a task. Raises InputError."""
+    tags = task.get("tags") or []
+    if not isinstance(tags, (str, list)) or not all(isinstance(tag, str) for tag in tags):
+        raise InputError(task.where("tags"), f"'tags' is {tags!r}", "a name, or a list of names")
+    return {tags} if isinstance(tags, str) else set(tags)
+
+
+def _skip_reason(task: YamlMapping, variables: Mapping[str, Any]) -> str:
+    """The first condition of `when` that is false, or empty. Raises InputError."""
+    conditions = task.get("when", True)
+    for condition in conditions if isinstance(conditions, list) else [conditions]:
+        if not isinstance(condition, (str, bool)):
+            raise InputError(task.where("when"), f"'when' is {condition!r}", "an expression")
+        if not (condition if isinstance(condition, bool) else evaluate(condition, variables, task.where("when"))):
+            return f"when: {condition}"
+    return ""

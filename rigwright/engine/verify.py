@@ -1,0 +1,101 @@
+"""The checks of a host: evaluated in rounds, their findings, and the baseline for the next run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rigwright.checks import Finding, machine, unknown
+from rigwright.checks.health import loaded_c as loaded
+from rigwright.core.errors import HostError
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.parameters import inject
+from rigwright.engine.plan import MAX_ROUNDS, PlannedStep
+from rigwright.engine.playbook import Check
+from rigwright.facts import Fact, Missing, Unavailable, Unreadable, gpu_health
+from rigwright.facts.machine import Past
+
+
+class CheckEvaluation:
+    """Evaluates checks in rounds, as their facts become known. A check that has ended is not evaluated again."""
+
+    def __init__(self, run: HostRun, checks: Sequence[Check]) -> None:
+        self._run = run
+        self._checks = tuple(checks)
+        self._injected = {"earlier": run.earlier}
+        self._ended: dict[int, tuple[Finding, ...]] = {}
+
+    def evaluate(self) -> tuple[Fact[Any], ...]:
+        """Evaluates the checks that have not ended; returns the facts that they lack.
+
+        A check whose facts are unavailable or unreadable ends with the finding `unknown`.
+        """
+        missing: dict[Fact[Any], None] = {}
+        for number, check in enumerate(self._checks):
+            if number in self._ended:
+                continue
+            given = inject(check.function, check.parameters, self._injected)
+            try:
+                self._ended[number] = tuple(check.function(self._run.store, **given))
+            except Missing as error:
+                missing.update(dict.fromkeys(error.facts))
+            except (Unavailable, Unreadable, HostError) as reason:
+                self._ended[number] = (unknown(check.check, check.name, str(reason).splitlines()[0]),)
+        return tuple(missing)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all checks, in the order of the checks; reads the facts that they lack. Raises Unreachable."""
+        for _ in range(MAX_ROUNDS + 1):
+            missing = self.evaluate()
+            if not missing:
+                return tuple(finding for number in sorted(self._ended) for finding in self._ended[number])
+            self._run.read(missing)
+        raise RuntimeError("checks whose facts never settle")
+
+
+def answerable(checks: Sequence[Check], run: HostRun, *, tested: bool) -> tuple[Check, ...]:
+    """The checks that can be evaluated in this run.
+
+    `tested`: the peer-to-peer test has run; active checks need it. A check that needs the fact of a program needs that program
+    to have run. A check that another one replaces is left out.
+    """
+    known = run.store.known
+    able = [
+        check
+        for check in checks
+        if (tested or not check.declared.active) and (check.declared.needs is None or check.declared.needs in known)
+    ]
+    replaced = {check.declared.replaces for check in able}
+    return tuple(check for check in able if check.function not in replaced)
+
+
+def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past | None:
+    """What the next run compares this host with; None: the recorded baseline stays.
+
+    A machine that has lost something becomes the baseline only with `accept`, so that every verify reports the loss.
+    """
+    if any(one.source == "past" and one.verdict == "fail" for one in findings) and not accept:
+        return None
+    try:
+        here = machine.now(run.store)
+    except (Missing, Unavailable, Unreadable):
+        return None  # no check read these facts, or the host gave no answer
+    samples = run.store.known.get(gpu_health.cards)
+    hot = any(one.symptom == "thermal.one_hotter" for one in findings)
+    loaded_c = loaded(samples) if isinstance(samples, tuple) and not hot else {}
+    earlier_c = (run.earlier.loaded_c if run.earlier else None) or {}
+    return replace(here, loaded_c={**earlier_c, **loaded_c})
+
+
+def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
+    """A failed finding for each change that a step still needs, an unknown one for each step that cannot be planned."""
+    found: list[Finding] = []
+    for planned_step in planned:
+        name = planned_step.step.name
+        for change in planned_step.changes:
+            subject, seen = f"{name}: {change.subject}", change.before or "not there"
+            found.append(Finding("plan", subject, "fail", seen, change.after, "", "invoke provision", "inventory"))
+        if planned_step.status in ("unknown", "failed"):
+            found.append(unknown("plan", name, planned_step.reason))
+    return tuple(found)

@@ -1,0 +1,286 @@
+"""NVIDIA's libraries for the peer-to-peer test: wheels fetched on this machine by hash, copied to a host once and kept there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from rigwright.catalogue.nccl_wheels import Wheel
+from rigwright.core.command import Command, script
+from rigwright.core.errors import HostError
+from rigwright.ssh.transport import Transport
+
+KEPT = "/var/lib/rigwright/libraries"
+CHUNK_BYTES = 8 << 20
+FETCH_S = 1800
+PLATFORMS = ("manylinux1_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_27_x86_64")
+_FETCHING, _HASHING = threading.Lock(), threading.Lock()
+
+
+class NoWheels(Exception):
+    """The libraries are not available; the message is the reason, `fix` is what to do."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(why)
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Local:
+    """A wheel on this machine. `unpacked_bytes`: the size of its libraries."""
+
+    name: str
+    version: str
+    path: Path
+    sha256: str
+    unpacked_bytes: int
+
+
+def cache() -> Path:
+    """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rigwright" / "wheels"
+
+
+def given(directory: Path, wanted: Mapping[str, Wheel], on_line: Callable[[str], None]) -> list[Local]:
+    """The wheels in a directory of the user. Another version than the pinned one is accepted and reported.
+
+    Raises NoWheels.
+    """
+    if not directory.is_dir():
+        raise NoWheels(f"{directory} is no directory", f"--wheels DIR with {_names(wanted)}")
+    found = []
+    for name, wheel in wanted.items():
+        stem = name.replace("-", "_")
+        paths = sorted(
+            directory.glob(f"{stem}-*.whl"), key=lambda path: [int(n) for n in re.findall(r"\d+", _version(path))]
+        )
+        pinned = [path for path in paths if _version(path) == wheel.version]
+        if not paths:
+            lacks = f"{directory} has no {stem}-*.whl"
+            raise NoWheels(
+                lacks,
+                f"pip download --no-deps --dest {directory} {name}=={wheel.version}, on a machine with internet access",
+            )
+        path = (pinned or paths)[-1]
+        one = _local(name, path)
+        if one.sha256 != wheel.sha256:
+            on_line(f"{one.path.name} is not the pinned {name} {wheel.version}")
+        found.append(one)
+    return found
+
+
+def fetched(wanted: Mapping[str, Wheel], on_line: Callable[[str], None], folder: Path | None = None) -> list[Local]:
+    """The pinned wheels, from the cache or fetched by pip from its index; every hash is checked. Raises NoWheels."""
+    folder = folder or cache()
+    with _FETCHING:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths = {name: _cached(folder, name, wheel) for name, wheel in wanted.items()}
+            for name, wheel in wanted.items():
+                if paths[name] is None:
+                    on_line(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
+                    paths[name] = _fetch(folder, name, wheel, _todo(wanted))
+        except OSError as error:
+            todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
+            raise NoWheels(f"wheels cannot be kept here: {error}", todo) from None
+    return [_local(name, path, wanted[name].sha256) for name, path in paths.items() if path]
+
+
+def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
+    paths = folder.glob(f"{name.replace('-', '_')}-{wheel.version}-*.whl")
+    return next((path for path in paths if _sha256(path) == wheel.sha256), None)
+
+
+def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
+    """Fetches a wheel into the folder; pip checks its hash. Raises NoWheels."""
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        wanted = Path(work) / "wanted.txt"
+        wanted.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
+        platforms = [word for one in PLATFORMS for word in ("--platform", one)]
+        options = [
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--no-cache-dir",
+            "--progress-bar=off",
+            "--retries=2",
+        ]
+        argv = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            *options,
+            *platforms,
+            "--dest",
+            work,
+            "-r",
+            str(wanted),
+        ]
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=FETCH_S, stdin=subprocess.DEVNULL, check=False
+            )
+            failed = next((line for line in reversed(done.stderr.splitlines()) if "ERROR" in line), done.stderr[-200:])
+        except subprocess.TimeoutExpired:
+            raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", todo) from None
+        made = next(Path(work).glob("*.whl"), None)
+        if done.returncode or made is None:
+            raise NoWheels(f"{name} cannot be fetched: {unreached(done.stderr) or failed.strip()[:200]}", todo)
+        return made.replace(folder / made.name)
+
+
+def unreached(said: str) -> str:
+    """The reason why pip could not reach its index, from its output; "" when it could. Pip itself only says that no version matches."""
+    found = re.search(r"connection broken by '(.*)'|Could not fetch URL \S+: (.*)", said)
+    if found is None:
+        return ""
+    reason = re.search(
+        r"(\[Errno -?\d+\] [^'\")]+|timed out|CERTIFICATE_VERIFY_FAILED|\d{3} Client Error[^'\"]*)", found[0]
+    )
+    return f"the package index cannot be reached ({reason[1] if reason else found[0][:120]})"
+
+
+def _todo(wanted: Mapping[str, Wheel]) -> str:
+    every = " ".join(f"{name}=={one.version}" for name, one in wanted.items())
+    download = f"pip download --no-deps --dest DIR {every}"
+    return f"on a machine with internet access: {download}; then --wheels DIR (this machine's index: pip config list)"
+
+
+def _names(wanted: Mapping[str, Wheel]) -> str:
+    return ", ".join(f"{name} {one.version}" for name, one in wanted.items())
+
+
+def _version(path: Path) -> str:
+    """The version in the file name of a wheel: NAME-VERSION-..."""
+    return path.name.split("-")[1]
+
+
+def _sha256(path: Path) -> str:
+    about = path.stat()
+    with _HASHING:
+        return _hashed(path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001
+    """The sha256 of a file with this size and time of change; computed once for all hosts."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _local(name: str, path: Path, sha256: str = "") -> Local:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            files = ((PurePosixPath(one.filename).name, one.file_size) for one in archive.infolist())
+            size = sum(size for file, size in files if ".so" in file)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise NoWheels(f"{path} is no wheel ({error})", "fetch it again") from None
+    if not size:
+        raise NoWheels(f"{path} holds no library", "the wheel for Linux")
+    return Local(name, _version(path), path, sha256 or _sha256(path), size)
+
+
+_LOOK = """
+folder=$1; shift
+for name; do [ -e "$folder/$name/.whole" ] && echo "$name"; done
+mkdir -p -m 755 -- "${folder%/*}" && df -Pk -- "${folder%/*}" | awk 'END {print "free", $4}'
+"""
+_APPEND = 'mkdir -p -m 755 "$1" && if [ "$3" = 0 ]; then cat >"$1/$2"; else cat >>"$1/$2"; fi'
+_UNPACK = """
+import hashlib, os, shutil, sys, zipfile
+folder, sha, name = sys.argv[1:]
+wheel, target, new = (os.path.join(folder, name) for name in (sha + ".whl", sha, sha + ".new"))
+digest = hashlib.sha256()
+with open(wheel, "rb") as file:
+    for block in iter(lambda: file.read(1 << 20), b""):
+        digest.update(block)
+if digest.hexdigest() != sha:
+    os.remove(wheel)
+    sys.exit("what came is not what was sent")
+shutil.rmtree(new, ignore_errors=True)
+os.makedirs(new)
+with zipfile.ZipFile(wheel) as archive:
+    for one in archive.infolist():
+        file = os.path.basename(one.filename)
+        if ".so" in file:
+            with archive.open(one) as source, open(os.path.join(new, file), "wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+open(os.path.join(new, ".whole"), "w").close()
+shutil.rmtree(target, ignore_errors=True)
+os.rename(new, target)
+os.remove(wheel)
+link = os.path.join(folder, name)
+os.symlink(sha, link + ".new")
+os.replace(link + ".new", link)
+"""
+
+
+def kept(transport: Transport, names: list[str]) -> tuple[set[str], int]:
+    """The names (a sha256, or NAME-VERSION) that a host has completely, and the free bytes on its disk."""
+    answer = transport.run([script(_LOOK, KEPT, *names, timeout_s=30)])[0]
+    lines = answer.text.split("\n")
+    free = next((int(line.split()[1]) for line in lines if line.startswith("free ")), 0)
+    return {line for line in lines if line in names}, free * 1024
+
+
+def copy_missing(transport: Transport, local: list[Local], on_line: Callable[[str], None]) -> list[str]:
+    """Copies the libraries of the wheels that the host lacks; returns their folders on the host.
+
+    Raises NoWheels (no room), HostError, Unreachable.
+    """
+    present, free_bytes = kept(transport, [one.sha256 for one in local])
+    copy(transport, [one for one in local if one.sha256 not in present], free_bytes, on_line)
+    return [f"{KEPT}/{one.sha256}" for one in local]
+
+
+def copy(transport: Transport, local: list[Local], free_bytes: int, on_line: Callable[[str], None]) -> None:
+    """Copies the libraries of these wheels to the host. Raises NoWheels (no room), HostError, Unreachable."""
+    needed = sum(one.path.stat().st_size + one.unpacked_bytes for one in local) + (200 << 20)
+    if local and needed > free_bytes:
+        why = f"/var/lib has {free_bytes >> 20} MiB free, and the libraries want {needed >> 20} for a moment"
+        raise NoWheels(why, "sudo apt-get clean; df -h /var")
+    for one in local:
+        try:
+            _copy_one(transport, one, on_line)
+        except HostError:  # for example a full disk, which a partial wheel would keep full
+            transport.run([script('rm -rf -- "$1/$2.whl" "$1/$2.new"', KEPT, one.sha256, timeout_s=60)])
+            raise
+
+
+def _copy_one(transport: Transport, one: Local, on_line: Callable[[str], None]) -> None:
+    for number, (at, size, chunk) in enumerate(_chunks(one.path)):
+        if number % 4 == 0:
+            on_line(f"copying {one.path.name}: {at * 100 // size} % of {size // 1000000} MB")
+        _must(transport, script(_APPEND, KEPT, f"{one.sha256}.whl", str(at), stdin=chunk, timeout_s=300), one)
+    unpack = ("python3", "-I", "-c", _UNPACK, KEPT, one.sha256, f"{one.name}-{one.version}")
+    _must(transport, Command(unpack, timeout_s=300), one)
+
+
+def _chunks(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    size, at = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield at, size, chunk
+            at += len(chunk)
+
+
+def _must(transport: Transport, cmd: Command, one: Local) -> None:
+    answer = transport.run([cmd])[0]
+    if answer.code != 0:
+        said = answer.error_text.splitlines()[-1:] or ["no word"]
+        raise HostError(one.path.name, f"it cannot be put on the host: {said[0]}", "room, and python3", "df -h /var")

@@ -1,0 +1,218 @@
+"""Packages that apt could install. The host's own apt answers, with private sources, lists and pins; nothing is changed.
+
+NVIDIA's repository may be added to the private sources. Its key is fetched and accepted only if the repository's InRelease
+has a valid signature by the expected fingerprint (gpgv).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.core.command import Result, script
+from rigwright.facts import Fact, Unreadable
+from rigwright.facts.dpkg import Move, moves
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A flat apt repository: its URL, the URL of its armored key, the key's fingerprint (40 hex digits, "" not pinned)."""
+
+    url: str
+    key_url: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a package in a source. `transitional`: a package that only depends on another one.
+
+    For a package of prebuilt kernel modules, `driver` is the release of the modules. `kernel` is the kernel release if the
+    package is for a whole flavour and depends on the newest kernel.
+    """
+
+    version: str
+    source: str
+    transitional: bool
+    driver: str = ""
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The versions of the requested packages in the sources, newest first, and the key of the added repository."""
+
+    versions: dict[str, tuple[Version, ...]]
+    key: str
+
+
+_PRIVATE = """
+url=$1 key_url=$2 fingerprint=$3 preferences=$4; shift 4
+d=/run/rigwright/apt-$(printf %s "$url" | sha256sum | cut -c1-8)
+mkdir -p "$d" && exec 9>"$d/lock" && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
+[ -d "$d/lists" ] || cp -a /var/lib/apt/lists "$d/lists"
+mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
+rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/sources.list.d/rigwright-*
+private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
+fetch="/usr/lib/apt/apt-helper -q $private download-file"
+get() { rm -f "$2"; $fetch "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
+case $url in
+"") ;;
+file:*)
+  [ -e "${url#file:}/Packages" ] || { echo "NOINDEX" >&2; exit 1; }
+  echo "deb [trusted=yes] $url ./" >"$d/etc/sources.list.d/rigwright-private.list";;
+*)
+  command -v gpgv >/dev/null || { echo 'gpgv is missing: sudo apt-get install gpgv' >&2; exit 1; }
+  if ! [ -s "$d/key.asc" ] || [ "$(cat "$d/key.url" 2>/dev/null)" != "$key_url" ]; then
+    get "$key_url" "$d/key.asc"; get "$url/InRelease" "$d/InRelease"
+  fi
+  dearmor='/^-----BEGIN/{h=1;next} h&&/^[ \\t\\r]*$/{h=0;b=1;next} /^=/||/^-----END/{b=0} b'
+  awk "$dearmor" "$d/key.asc" | base64 -d >"$d/key.gpg"
+  signed=$(gpgv --keyring "$d/key.gpg" --status-fd 1 "$d/InRelease" 2>/dev/null | awk '/VALIDSIG/{print $3, $NF}')
+  [ -n "$signed" ] || { rm -f "$d/key.asc"; echo "BADSIG $url" >&2; exit 1; }
+  case " $signed " in *" $fingerprint "*) ;; *) rm -f "$d/key.asc"; echo "BADKEY $signed" >&2; exit 1;; esac
+  echo "$key_url" >"$d/key.url"
+  for file in $(grep -lF "${url%/}" "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null); do
+    case $file in *.sources) rm -f "$file";; *) grep -vF "${url%/}" "$file" >"$d/kept"; cat "$d/kept" >"$file";; esac
+  done
+  echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list";;
+esac
+if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
+sources=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)
+if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updated" -mmin -10 2>/dev/null)" ]; then
+  rm -f "$d/updated"
+  if apt-get $private -q update >"$d/update.log" 2>&1 && ! grep -qE '^(W|Err)' "$d/update.log"; then
+    echo "$sources" >"$d/sources"; : >"$d/updated"
+  elif [ -z "$(find "$d/lists" -maxdepth 1 -name '*Packages*')" ]; then
+    grep -E '^(E|W|Err)' "$d/update.log" | head -5 >&2; exit 1
+  fi
+fi
+if [ -n "$url" ] && ! apt-cache $private policy | grep -qF "${url%/}"; then
+  echo "the packages of $url could not be read: $(grep -E '^(E|W|Err)' "$d/update.log" | head -1)" >&2; exit 1
+fi
+"""
+_OFFERED = (
+    _PRIVATE
+    + """
+echo "--key"; [ -s "$d/key.asc" ] && cat "$d/key.asc"
+echo "--madison"; apt-cache $private madison "$@"
+echo "--show"; apt-cache $private show "$@" 2>/dev/null; :
+"""
+)
+_SIMULATE = (
+    _PRIVATE
+    + """
+modules='^Package: linux-(modules|objects|signatures)-nvidia-'
+awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules && !(/^Package: [^\\n]*(nvidia|cuda-drivers)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
+apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1
+echo "rc=$?"
+"""
+)
+
+
+def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fact[Archive]:
+    """The versions of these packages in the host's sources and, if given, in a repository."""
+
+    def parse(result: Result) -> Archive:
+        if result.code != 0:
+            raise Unreadable(_why(result, repository))
+        key, found, rest = result.text.partition("--key\n")[2].partition("--madison\n")
+        if not found:
+            raise Unreadable(f"apt's answer is no answer: {result.text.strip()[:120]}")
+        madison, _, show = rest.partition("--show\n")
+        return Archive(_versions(madison, show), key)
+
+    asked = tuple(sorted(set(names)))
+    return Fact(
+        f"apt_archive.offered({','.join(asked)}){_from(repository)}",
+        script(_OFFERED, *_arguments(repository), "", *asked, timeout_s=300),
+        parse,
+    )
+
+
+def _from(repository: Repository | None) -> str:
+    return f" from {repository.url}" if repository else ""
+
+
+def _arguments(repository: Repository | None) -> tuple[str, str, str]:
+    return (repository.url, repository.key_url, repository.fingerprint) if repository else ("", "", "")
+
+
+def _why(result: Result, repository: Repository | None) -> str:
+    error = result.error_text
+    if repository and "NOINDEX" in error:
+        folder = repository.url.removeprefix("file:")
+        return f"{folder} has no file Packages: cd {folder} && dpkg-scanpackages . > Packages (dpkg-dev has it)"
+    if repository and "BADKEY" in error:
+        signed = dict.fromkeys(error.split("BADKEY", 1)[1].split())
+        return f"{repository.url} is signed by {' and '.join(signed)}, not by the expected key {repository.fingerprint}"
+    if repository and "BADSIG" in error:
+        return f"{repository.url} has no valid signature by the key at {repository.key_url}"
+    said = error.splitlines()[-1] if error else "no message"
+    if repository and ("Download Failed" in error or "Failed" in error or "Could not" in error):
+        return f"{repository.url} cannot be reached: {said}"
+    return f"apt cannot read its sources: {said}"
+
+
+def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
+    stanzas: dict[tuple[str, str], tuple[bool, str, str]] = {}
+    for stanza in show.split("\n\n"):
+        values = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
+        if "Package" in values and "Version" in values:
+            description = values.get("Description", "") + values.get("Description-en", "")
+            only_another = _other_branch(values["Package"], values.get("Depends", ""))
+            transitional = "transitional" in description.lower() or only_another
+            stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values))
+    found: dict[str, list[Version]] = {}
+    for line in madison.splitlines():
+        name, version, source = (word.strip() for word in line.split("|", 2))
+        if not source.endswith("Sources"):
+            more = stanzas.get((name, version), (False, "", ""))
+            found.setdefault(name, []).append(Version(version, source.split()[0], *more))
+    return {name: tuple(versions) for name, versions in found.items()}
+
+
+def _modules(values: dict[str, str]) -> tuple[str, str]:
+    """The driver release of a package of prebuilt modules, and the kernel release if it is for a flavour; ("", "") for others."""
+    name, depends = values["Package"], values.get("Depends", "")
+    if not name.startswith("linux-modules-nvidia-"):
+        return "", ""
+    driver = re.search(r"nvidia-dkms-\S+ \(= ([0-9.]+)", values.get("Provides", ""))
+    driver = driver or re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)", depends)
+    kernel = re.search(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(\d+\.\d+\.\S+) \(=", depends)
+    return driver[1] if driver else "", kernel[1] if kernel else ""
+
+
+def _other_branch(name: str, depends: str) -> bool:
+    """Whether a package named after a branch depends on NVIDIA packages of other branches only."""
+    own = re.search(r"-(\d{3})(-|$)", name)
+    others = re.findall(r"nvidia-[a-z0-9-]*?(\d{3})(?:[-, ]|$)", depends)
+    return bool(own and others) and own is not None and own[1] not in others
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The result of a simulated installation. `error` is apt's message if it refuses."""
+
+    moves: tuple[Move, ...]
+    error: str
+
+
+def simulated(packages: tuple[str, ...], preferences: str, repository: Repository | None = None) -> Fact[Simulation]:
+    """Simulates `apt-get install NAME=VERSION...` on this host as if no NVIDIA package were installed.
+
+    So the result has all packages of the installation, also those that are installed in another version.
+    """
+
+    def parse(result: Result) -> Simulation:
+        if result.code != 0:
+            raise Unreadable(_why(result, repository))
+        text, found, code = result.text.rpartition("rc=")
+        if not found:
+            raise ValueError("no exit status")
+        errors = [line for line in text.splitlines() if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
+        return Simulation(moves(text), "" if code.strip() == "0" else "\n".join(errors) or text.strip()[-300:])
+
+    arguments = (*_arguments(repository), preferences, *packages)
+    name = f"apt_archive.simulated({','.join(packages)}){_from(repository)}"
+    return Fact(name, script(_SIMULATE, *arguments, timeout_s=300), parse)

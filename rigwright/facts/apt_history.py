@@ -1,0 +1,67 @@
+"""apt's past changes on this machine, from its history.log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.core.command import Result, script
+from rigwright.facts import Fact
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A package that apt changed from version `before` to `version` ("": removed), with time (host clock), command and user."""
+
+    at: str
+    by: str
+    name: str
+    before: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before or 'new'} -> {self.version or 'removed'} on {self.at} by {self.by}"
+
+
+_SCRIPT = """
+cd /var/log/apt 2>/dev/null || exit 0
+for file in $(ls -tr history.log.*.gz history.log 2>/dev/null | tail -4); do
+  case $file in *.gz) zcat "$file";; *) cat "$file";; esac
+done
+"""
+_ACTIONS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
+_LIBRARIES = ("libnvidia-compute", "libnvidia-ml1", "libcuda1")
+_PACKAGE = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9]+)? \(([^)]*)\)")
+
+
+def _moved(result: Result) -> tuple[Moved, ...]:
+    found: list[Moved] = []
+    for stanza in result.text.split("\n\n"):
+        values = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+        if "Start-Date" not in values:
+            continue
+        at = " ".join(values["Start-Date"].split())
+        asked = f", asked by {values['Requested-By']}" if "Requested-By" in values else ""
+        by = values.get("Commandline", "apt") + asked
+        there = [
+            _one(at, by, action, name, versions)
+            for action in _ACTIONS
+            for name, versions in _PACKAGE.findall(values.get(action, ""))
+            if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules"))
+        ]
+        found += sorted(there, key=lambda one: one.name.startswith(_LIBRARIES))
+    return tuple(found)
+
+
+def _one(at: str, by: str, action: str, name: str, versions: str) -> Moved:
+    words = [word.strip() for word in versions.split(",") if word.strip() != "automatic"]
+    if action in ("Upgrade", "Downgrade"):
+        return Moved(at, by, name, words[0], words[-1])
+    if action in ("Remove", "Purge"):
+        return Moved(at, by, name, words[0], "")
+    return Moved(at, by, name, "", words[0])
+
+
+moved = Fact("apt_history.moved", script(_SCRIPT), _moved)
+"""apt's changes of NVIDIA packages and kernels, oldest first, from all logs that still exist; () without logs.
+Within one command the libraries that programs load come last."""

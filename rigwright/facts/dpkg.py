@@ -1,0 +1,191 @@
+"""Packages: installed and held ones from dpkg, and what apt would do next."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+
+from rigwright.core.command import Result, command, script
+from rigwright.facts import Fact, Unreadable
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package in dpkg's database. `installed`: unpacked and configured. A package that is held but removed has no version."""
+
+    version: str
+    installed: bool
+    held: bool
+
+
+def packages(*names: str) -> Fact[dict[str, Package]]:
+    """The named packages in dpkg's database, by name. Unknown and removed packages are left out."""
+
+    def parse(result: Result) -> dict[str, Package]:
+        if result.code not in (0, 1):  # 1: some names are unknown
+            raise Unreadable(result.error_text)
+        found: dict[str, Package] = {}
+        for line in result.text.splitlines():
+            name, version, want, status, *architecture = line.split("\t")
+            if architecture and architecture[0] not in ("amd64", "all"):
+                name = f"{name}:{architecture[0]}"  # the 32-bit variant of a library; the driver is 64-bit
+            if status not in ("not-installed", "config-files") or want == "hold":
+                found[name] = Package(version, status == "installed", want == "hold")
+        return found
+
+    form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
+    asked = tuple(sorted(set(names)))
+    return Fact(
+        f"dpkg.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, "--", *asked, reads=True), parse
+    )
+
+
+def matching(*globs: str) -> Fact[dict[str, Package]]:
+    """The installed packages whose names match."""
+    return dataclasses.replace(packages(*globs), name=f"dpkg.matching({','.join(globs)})")
+
+
+def _audit(result: Result) -> str:
+    if result.code not in (0, 1):
+        raise Unreadable(result.error_text)
+    return result.text.strip()
+
+
+_AUDIT = """
+ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' && echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
+exec dpkg --audit
+"""
+dpkg_audit = Fact("dpkg.dpkg_audit", script(_AUDIT), _audit)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Digest of dpkg's status, apt's lists and preferences, now and at the time when the pin was last proved."""
+
+    now: str
+    proved: str
+
+
+def sources_naming(url: str) -> Fact[tuple[str, ...]]:
+    """The files of apt's sources that name a URL, other than rigwright's own."""
+    ask = 'grep -lF -- "$1" /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v /rigwright-; :'
+    return Fact(f"dpkg.sources_naming({url})", script(ask, url), lambda result: tuple(result.text.split()))
+
+
+_PROOF_NOW = (
+    "stat -c '%n %Y %s' /var/lib/dpkg/status /var/lib/apt/lists /etc/apt/preferences.d /etc/apt/preferences.d/* "
+    "/etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/sources.list.d/* 2>/dev/null | sha256sum | cut -d' ' -f1"
+)
+PROOF_FILE = "/var/lib/rigwright/pin-proof"
+PROOF_WRITE = f"mkdir -p /var/lib/rigwright && {{ {_PROOF_NOW}; }} > {PROOF_FILE}"
+
+
+def _proof(result: Result) -> Proof:
+    lines = result.text.splitlines()
+    return Proof(lines[0], lines[1] if len(lines) > 1 else "")
+
+
+pin_proof = Fact("dpkg.pin_proof", script(f"{_PROOF_NOW}; cat {PROOF_FILE} 2>/dev/null; :"), _proof)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One line of an apt simulation: `version` would replace `before`; "" as `version`: the package would be removed."""
+
+    name: str
+    before: str
+    version: str
+
+
+def moves(text: str) -> tuple[Move, ...]:
+    """The Inst, Remv and Purg lines of `apt-get -s`."""
+    found = re.findall(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
+    return tuple(
+        Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in found
+    )
+
+
+def _upgrades(result: Result) -> tuple[Move, ...]:
+    if result.code != 0:
+        raise ValueError(result.error_text)
+    return moves(result.text)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it refuses."""
+
+    broken: tuple[str, ...]
+    moves: tuple[Move, ...]
+    error: str
+
+
+BROKEN = "apt-get -o Debug::NoLocking=1 check 2>&1 | sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
+"""Shell text that prints the packages whose dependencies are not met, one a line."""
+
+_REPAIR = f"""
+broken=$({BROKEN})
+[ -n "$broken" ] || exit 0
+echo "$broken"; echo "--fix"
+status=$(mktemp -p /run) && trap 'rm -f "$status"' EXIT
+awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
+apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status" -s -f install 2>&1; :
+"""
+
+
+def _repair(result: Result) -> Repair:
+    if result.code != 0:
+        raise Unreadable(result.error_text)
+    names, _, plan = result.text.partition("--fix\n")
+    error = next((line for line in plan.splitlines() if line.startswith("E: ")), "")
+    return Repair(tuple(names.split()), moves(plan), error)
+
+
+repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=120), _repair)
+"""Packages with unmet dependencies, and apt's repair of them. The repair may change held NVIDIA packages."""
+
+
+next_upgrade = Fact(
+    "dpkg.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=120), _upgrades
+)
+
+
+def _patterns(result: Result) -> tuple[str, ...]:
+    if result.code != 0:
+        raise ValueError(result.error_text)
+    return tuple(re.findall(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', result.text, re.MULTILINE))
+
+
+unattended_blocked = Fact(
+    "dpkg.unattended_blocked", command("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist"), _patterns
+)
+"""The package blacklist of unattended-upgrades in all of apt's configuration: regular expressions for the start of a name."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a lock of apt or dpkg."""
+
+    pid: int
+    name: str
+
+
+LOCK_HOLDERS = """
+for file in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
+  inode=$(stat -c %i "$file" 2>/dev/null) || continue
+  awk -v inode=":$inode$" '$2 != "->" && $6 ~ inode {print $5}' /proc/locks
+done | sort -un | while read pid; do
+  [ -r "/proc/$pid/cmdline" ] && printf '%s %s\\n' "$pid" "$(tr '\\0\\n' '  ' <"/proc/$pid/cmdline" | cut -c1-80)"
+done; :
+"""
+"""Shell text that prints `PID COMMAND` of every process that holds a lock of dpkg or apt."""
+
+
+def _lock_holders(result: Result) -> tuple[Holder, ...]:
+    rows = (line.partition(" ") for line in result.text.splitlines())
+    return tuple(Holder(int(pid), name.strip()) for pid, _, name in rows)
+
+
+lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS), _lock_holders)
+"""The processes that hold dpkg's and apt's locks; () for none."""

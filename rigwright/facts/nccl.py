@@ -1,0 +1,289 @@
+"""The results of the peer-to-peer test, and NCCL settings in files. docs/nccl_p2p.md has every key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from rigwright.core.command import Result, script
+from rigwright.core.control_characters import visible
+from rigwright.core.errors import InputError
+from rigwright.core.schema import convert
+from rigwright.facts import Fact, Unavailable, Unreadable
+
+T = TypeVar("T")
+
+FOLDER = "/run/rigwright-p2p"
+"""The folder on the host with the program, its log and its document during the test. It is removed afterwards."""
+
+Outcome = Literal["ok", "wrong data", "hang", "error", "refused", "not run"]
+Status = Literal["ok", "chipset", "gpu", "topology", "disabled by registry", "not supported", "unknown"]
+Kind = Literal["P2P", "SHM", "NET", "mixed", "unknown"]
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """A copy from one GPU to another, or within one GPU. `ok` None: not tested; `outcome` and `error` have the reason.
+
+    `gb_s`: in one direction, 10^9 bytes per second. None: not measured.
+    """
+
+    ok: bool | None
+    outcome: Outcome
+    gb_s: float | None = None
+    latency_us: float | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class SendRecvResult(CopyResult):
+    """NCCL's send and receive between two GPUs, and the transport in its log: `kind`, and the original `words` of the log.
+
+    `without_p2p`: the same with NCCL_P2P_DISABLE=1. `with_level_sys`: with NCCL_P2P_LEVEL=SYS; None: not tested.
+    """
+
+    gpus: tuple[int, ...] = ()
+    transport: str | None = None
+    kind: Kind | None = None
+    words: tuple[str, ...] = ()
+    without_p2p: SendRecvResult | None = None
+    with_level_sys: SendRecvResult | None = None
+
+
+@dataclass(frozen=True)
+class AllReduceResult:
+    """NCCL's all-reduce over all GPUs. `busbw_gb_s`: bus bandwidth as defined by nccl-tests; None for one GPU."""
+
+    ok: bool | None
+    outcome: Outcome
+    latency_us: float | None = None
+    error: str | None = None
+    busbw_gb_s: float | None = None
+    gpus: tuple[int, ...] = ()
+    transports: dict[str, str | None] = field(default_factory=dict)
+    without_p2p: AllReduceResult | None = None
+
+
+@dataclass(frozen=True)
+class Granted:
+    """NVML's peer-to-peer status of two GPUs; None: unknown, because a GPU is lost."""
+
+    read: Status | None
+    write: Status | None
+    nvlink: Status | None
+    atomics: Status | None
+    pci: Status | None
+
+
+@dataclass(frozen=True)
+class Grant:
+    """`cuda`: peer access (None: unknown). `distance`: PIX, PXB, PHB, NODE or SYS, as in `nvidia-smi topo -m`."""
+
+    cuda: bool | None
+    nvml: Granted | None
+    distance: str | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two GPUs, one direction. `bytes`: a copy with peer access; `staged`: through the host; `collective` None: not requested."""
+
+    start: int
+    end: int
+    grant: Grant
+    bytes: CopyResult | None = None
+    staged: CopyResult | None = None
+    collective: SendRecvResult | None = None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by nvidia-smi's index. `cuda_device` None: CUDA does not list it. Unknown values are None."""
+
+    index: int
+    cuda_device: int | None
+    bus_id: str | None
+    uuid: str | None
+    name: str | None
+    compute_capability: str | None
+    compute_mode: str | None
+    mig: bool | None
+    processes: int | None
+    own: CopyResult | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A synthetic training step on `gpus` GPUs: `speed_up` relative to one GPU; `efficiency` is speed_up / gpus."""
+
+    gpus: int
+    step_ms: float | None
+    product_ms: float | None
+    all_reduce_ms: float | None
+    speed_up: float | None
+    efficiency: float | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """/dev/shm."""
+
+    size_mib: int
+    free_mib: int
+    enough: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A variable of NCCL or CUDA that is set in a file or in the environment.
+
+    `in_force`: it may have affected the test. Two settings that differ only in this are equal.
+    """
+
+    name: str
+    value: str
+    where: str
+    in_force: bool = field(default=False, compare=False)
+
+    @property
+    def switches_off(self) -> bool:
+        """Whether it disables a transport of NCCL."""
+        return self.name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") and self.value not in ("", "0")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An error and its place."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions of the driver, of CUDA in the driver, of the CUDA runtime and of NCCL; None: unknown or not used."""
+
+    driver: str | None
+    cuda_driver: str | None
+    cuda_runtime: str | None
+    nccl: str | None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The numbers of GPUs that NVML and CUDA list."""
+
+    nvml: int | None
+    cuda: int | None
+
+
+@dataclass(frozen=True)
+class Document:
+    """The results of one run of nccl_p2p.py."""
+
+    schema: int
+    quick: bool
+    outcome: Literal["ok", "failed", "could not run"]
+    started: str
+    seconds: float | None
+    versions: Versions
+    libraries: dict[str, str]
+    counts: Counts
+    gpus: tuple[Gpu, ...]
+    pairs: tuple[Pair, ...]
+    all_reduce: AllReduceResult | None
+    scaling: tuple[Row, ...]
+    shared_memory: SharedMemory | None
+    leftovers: tuple[Setting, ...]
+    notes: tuple[str, ...]
+    errors: tuple[Mistake, ...]
+    left_behind: tuple[int, ...]
+    tiers_s: dict[str, float] = field(default_factory=dict)
+
+
+_RENAMED = {"from": "start", "to": "end"}
+"""Keys of a pair that are keywords of Python."""
+
+
+def read_document(text: str, document_type: type[T], name: str) -> T:
+    """Parses the JSON document of a program of onhost/ as a type. Raises ValueError for an unknown or missing key, a value of
+    another type, and another schema than 1."""
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict):
+            raise ValueError("no JSON object")
+        document: T = convert(_visible(given), document_type, f"the {name} document", "")
+    except InputError as error:
+        raise ValueError(
+            f"{error.where}: {error.found}" + (f", not {error.expected}" if error.expected else "")
+        ) from None
+    except KeyError as key:
+        raise ValueError(f"unknown key {key}") from None
+    except RecursionError:
+        raise ValueError("nested without end") from None
+    if given["schema"] != 1:
+        raise ValueError(f"schema {given['schema']}, not 1")
+    return document
+
+
+def _visible(value: Any) -> Any:
+    """A value from JSON with its control characters replaced, and `from` and `to` of a pair renamed."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [_visible(item) for item in value]
+    if isinstance(value, Mapping):
+        is_pair = "from" in value and "grant" in value
+        return {(_RENAMED.get(key, key) if is_pair else str(key)): _visible(item) for key, item in value.items()}
+    return value
+
+
+def read(text: str) -> Document:
+    """The document of the peer-to-peer test. Raises ValueError."""
+    document = read_document(text, Document, "test's")
+    known = {gpu.index for gpu in document.gpus}
+    unknown = {index for pair in document.pairs for index in (pair.start, pair.end)} - known
+    if unknown:
+        raise ValueError(f"a pair with GPU {min(unknown)}, which is not among its GPUs")
+    return document
+
+
+def _tested(result: Result) -> Document:
+    if result.code == 1 and not result.stdout:
+        raise Unavailable("the peer-to-peer test has not run")
+    if not result.stdout.strip():
+        raise Unreadable("the peer-to-peer test left no document")
+    return read(result.text)
+
+
+tested = Fact("nccl.tested", script('cat "$1/document" 2>/dev/null', FOLDER), _tested)
+"""The document of the test; it exists on the host only right after the test."""
+
+_SETTINGS = """
+home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)
+for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/zsh/zshrc /etc/security/pam_env.conf \\
+  /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf /etc/nccl.conf \\
+  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" "$home/.bashrc" \\
+  /home/*/.nccl.conf /home/*/.profile /home/*/.bashrc /home/*/.bash_profile /home/*/.zshrc /home/*/.config/environment.d/*.conf; do
+  [ -f "$file" ] && head -c 262144 "$file" 2>/dev/null | grep -aE '(^|[^A-Za-z0-9_#])NCCL_[A-Z0-9_]+ *=' | head -n 20 | while IFS= read -r line; do
+    printf '%s\\t%s\\n' "$file" "$line"; done
+done; :
+"""
+
+
+def _settings(result: Result) -> tuple[Setting, ...]:
+    found = []
+    for line in result.text.splitlines():
+        path, _, text = line.partition("\t")
+        said = re.split(r"(?:^|\s)#", text)[0]
+        for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", said):
+            found.append(Setting(name, visible(value), visible(path)))
+    return tuple(dict.fromkeys(found))
+
+
+settings = Fact("nccl.settings", script(_SETTINGS), _settings)
+"""NCCL's variables in the files that logins, services or NCCL read."""

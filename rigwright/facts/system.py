@@ -1,0 +1,170 @@
+"""The machine and its operating system."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+
+from rigwright.core.command import Result, command, script
+from rigwright.core.control_characters import one_line
+from rigwright.facts import Fact, whole
+
+
+@dataclass(frozen=True)
+class OsRelease:
+    """From /etc/os-release: `id` ubuntu or debian, `version_id` 22.04, `codename` jammy."""
+
+    id: str
+    version_id: str
+    codename: str
+    pretty_name: str
+
+
+def _os_release(result: Result) -> OsRelease:
+    values: dict[str, str] = {}
+    for line in result.text.splitlines():
+        key, found, value = line.partition("=")
+        if found:
+            values[key.strip()] = value.strip().strip("\"'")
+    if "ID" not in values:
+        raise ValueError("no ID= in os-release")
+    name = values["ID"]
+    return OsRelease(
+        name, values.get("VERSION_ID", ""), values.get("VERSION_CODENAME", ""), values.get("PRETTY_NAME", name)
+    )
+
+
+def said(result: Result) -> str:
+    """A command's output, stripped. Raises ValueError if the command failed or printed nothing."""
+    word = result.text.strip()
+    if result.code != 0 or not word:
+        raise ValueError("no answer")
+    return word
+
+
+os_release = Fact(
+    "system.os_release", command("cat", "/etc/os-release", reads=True), _os_release, durable=True, kept=whole
+)
+architecture = Fact("system.architecture", command("uname", "-m", reads=True), said, durable=True, kept=whole)
+running_kernel = Fact("system.running_kernel", command("uname", "-r", reads=True), said, kept=whole)
+boot_id = Fact("system.boot_id", command("cat", "/proc/sys/kernel/random/boot_id", reads=True), said)
+simulated = Fact(
+    "system.simulated",
+    script("cat /etc/rigwright-lab 2>/dev/null; :", reads=True),
+    lambda result: result.text.strip(),
+    durable=True,
+)
+
+
+def _free(result: Result) -> dict[str, int]:
+    return {
+        path: int(line.split()[3])
+        for path, line in zip(("/", "/boot", "/var", "/usr"), result.text.splitlines()[1:], strict=True)
+    }
+
+
+free_mib = Fact("system.free_mib", command("df", "-Pm", "/", "/boot", "/var", "/usr", reads=True), _free)
+
+
+@dataclass(frozen=True)
+class User:
+    """One line of the user database."""
+
+    name: str
+    home: str
+    login_shell: str
+    groups: tuple[str, ...]
+
+
+def user(name: str) -> Fact[User | None]:
+    """The user with that name, or None."""
+
+    def parse(result: Result) -> User | None:
+        if result.code == 2:
+            return None
+        fields, groups = result.text.splitlines()[:2]
+        words = fields.split(":")
+        return User(words[0], words[5], words[6], tuple(sorted(groups.split())))
+
+    return Fact(f"system.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name, reads=True), parse)
+
+
+def _today(result: Result) -> datetime.date:
+    return datetime.date.fromisoformat(said(result))
+
+
+today = Fact("system.today", command("date", "+%F", reads=True), _today)
+"""The date of the host's clock, which may be wrong."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """The machine's names in its firmware; empty texts if the firmware has none (a virtual machine, a container)."""
+
+    vendor: str
+    product: str
+    board: str
+
+    def __str__(self) -> str:
+        return " ".join(dict.fromkeys(word for word in (self.vendor, self.product, self.board) if word))
+
+
+_BOARD = 'for name in sys_vendor product_name board_name; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
+_BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer", "default string", "not specified")
+
+
+def _three(text: str) -> list[str]:
+    if text.count("\n") < 3:
+        raise ValueError("not three lines")
+    return [one_line(line) for line in text.split("\n")[:3]]
+
+
+def _board(result: Result) -> Board:
+    lines = _three(result.text)
+    return Board(*("" if line.lower() in _BLANKS else line for line in lines))
+
+
+board = Fact("system.board", script(_BOARD, reads=True), _board, kept=whole)
+"""The machine's names from DMI; placeholders of the manufacturer count as empty."""
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """The machine's BIOS or UEFI; empty texts if unknown (a container). `date` in the manufacturer's format: 09/14/2021."""
+
+    vendor: str
+    version: str
+    date: str
+
+
+_FIRMWARE = (
+    'for name in bios_vendor bios_version bios_date; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
+)
+
+
+def _firmware(result: Result) -> Firmware:
+    return Firmware(*_three(result.text))
+
+
+firmware = Fact("system.firmware", script(_FIRMWARE, reads=True), _firmware, kept=whole)
+
+_CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
+
+
+def _cpu(result: Result) -> str:
+    rows = [line.partition(":") for line in result.text.splitlines()]
+    names = [one_line(value) for key, _, value in rows if key.strip() == "model name"]
+    sockets = sum(key.strip() == "physical id" for key, _, _ in rows)
+    if not names:
+        raise ValueError("no model name")
+    return f"{sockets} x {names[0]}" if sockets > 1 else names[0]
+
+
+cpu = Fact("system.cpu", script(_CPU, reads=True), _cpu, kept=whole)
+"""The processors: `2 x Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz`."""
+
+_CLOUD_INIT = (
+    "command -v cloud-init >/dev/null && cloud-init status 2>/dev/null | sed -n 's/^status: *//p' | head -1; :"
+)
+cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT), lambda result: result.text.strip())
+"""The status of cloud-init: running, done, error, disabled; "" if it is not installed."""

@@ -1,0 +1,234 @@
+"""The actions of a run on one host: connect, plan, apply, test, check and describe. Each yields the results of its stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rigwright.checks import ranked
+from rigwright.core.errors import HostError, RigwrightError
+from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_report import (
+    ApplyResult,
+    CheckResult,
+    ConnectResult,
+    LimitsResult,
+    MachineResult,
+    NcclTestResult,
+    PlanResult,
+    StageResult,
+)
+from rigwright.facts import system
+from rigwright.fleet.host_job import HostJob
+
+if TYPE_CHECKING:
+    from rigwright.engine.nccl_programs import Programs
+    from rigwright.engine.nccl_test import NcclTestOptions
+    from rigwright.engine.verify import CheckEvaluation
+
+R = TypeVar("R")
+Stages = Generator[StageResult, None, R]
+"""Yields the results of stages and returns what the next stage needs of them."""
+
+
+def connect_host(job: HostJob) -> Iterator[StageResult]:
+    """Connects to the host. Raises Unreachable."""
+    began = time.monotonic()
+    job.run.transport.connect()
+    yield ConnectResult(time.monotonic() - began)
+
+
+def plan_host(job: HostJob) -> Stages[PlanResult]:
+    """Plans all steps; steps that fail are part of the result."""
+    steps = job.run.planned(job.bound.steps)
+    result = PlanResult(steps, str(job.run.value(system.simulated)))
+    yield result
+    return result
+
+
+def plan_or_fail(job: HostJob, describe: bool = False) -> Iterator[StageResult]:
+    """Plans all steps. Raises the error of the first step that fails, with `describe` after the description of the machine."""
+    stages = _plan_or_fail(job)
+    yield from (described(job, stages, always=False) if describe else stages)
+
+
+def _plan_or_fail(job: HostJob) -> Iterator[StageResult]:
+    result = yield from plan_host(job)
+    for step in result.steps:
+        if step.error is not None:
+            raise step.error
+
+
+def apply_host(job: HostJob) -> Stages[ApplyResult]:
+    """Applies the plan of the report, where it has changes. Raises the error that stopped it."""
+    if job.report.status != "pending":
+        return ApplyResult()
+    from rigwright.engine import apply as engine_apply
+
+    result = engine_apply.apply(job.run, job.bound.steps, job.report.planned)
+    yield result
+    if result.error is not None:
+        raise result.error
+    return result
+
+
+def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:
+    """Applies the plan of the report, runs the peer-to-peer test where the changes affect it, and the checks.
+
+    `wheels`: as in NcclTestOptions, "" for what the inventory says. `describe`: the description of the machine, too.
+    """
+    stages = _provision(job, wheels, describe)
+    yield from (described(job, stages) if describe else stages)
+
+
+def _provision(job: HostJob, wheels: str, describe: bool) -> Iterator[StageResult]:
+    applied = yield from apply_host(job)
+    test = yield from _test_after(job, applied, wheels)
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    yield from _check(job, test, describe)
+
+
+def verify_host(
+    job: HostJob, test: NcclTestOptions | None = None, programs: Programs | None = None, describe: bool = False
+) -> Iterator[StageResult]:
+    """Plans the steps, runs the requested tests, and the checks. A step that is not ok is a finding."""
+    stages = _verify(job, test, programs, describe)
+    yield from (described(job, stages) if describe else stages)
+
+
+def _verify(
+    job: HostJob, test: NcclTestOptions | None, programs: Programs | None, describe: bool
+) -> Iterator[StageResult]:
+    from rigwright.engine import verify
+    from rigwright.fleet import machine
+
+    tested = NcclTestResult()
+    evaluation = None
+    if test is None and programs is None:
+        evaluation = verify.CheckEvaluation(job.run, verify.answerable(job.bound.checks, job.run, tested=False))
+        job.run.prefetch((*evaluation.evaluate(), *(machine.FACTS if describe else ())))
+    planned = yield from plan_host(job)
+    if test is not None:
+        tested = yield from _test(job, test)
+    if programs is not None:
+        tested = yield from _test_programs(job, programs, tested)
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    if evaluation is None:
+        evaluation = _evaluation(job, tested, describe)
+    findings = ranked((*evaluation.findings(), *tested.not_run, *verify.drift(planned.steps)))
+    yield CheckResult(findings, verify.baseline(job.run, findings, accept=False))
+
+
+def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[StageResult]:
+    """Runs the checks after changes; the machine as they find it becomes the baseline."""
+    from rigwright.engine import verify
+
+    checks = verify.answerable(job.bound.checks, job.run, tested=tested.document is not None)
+    if not checks and not tested.not_run:
+        return
+    findings = ranked((*_evaluation(job, tested, describe).findings(), *tested.not_run))
+    yield CheckResult(findings, verify.baseline(job.run, findings, accept=True))
+
+
+def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
+    """The evaluation of the checks that this run can answer; the facts of the description are read along with theirs."""
+    from rigwright.engine import verify
+    from rigwright.fleet import machine
+
+    checks = verify.answerable(job.bound.checks, job.run, tested=tested.document is not None)
+    if describe:
+        job.run.prefetch(machine.FACTS)
+    return verify.CheckEvaluation(job.run, checks)
+
+
+def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
+    """Runs the peer-to-peer test if the playbook has a check that needs it."""
+    if not any(check.declared.active for check in job.bound.checks):
+        return NcclTestResult()
+    from rigwright.engine import nccl_test
+
+    job.tell(ActivityStarted(job.host.name, nccl_test.NAME))
+    wheels = _wheels(job, options.wheels)
+    result = nccl_test.test(job.run, replace(options, wheels="" if wheels == "none" else wheels))
+    yield result
+    return result
+
+
+def _test_after(job: HostJob, applied: ApplyResult, wheels: str) -> Stages[NcclTestResult]:
+    """Runs the peer-to-peer test if a change of this run affects it, unless no libraries are to be copied (`none`)."""
+    if not any(step.declared.affects_p2p for step in job.bound.steps if step.key in applied.done):
+        return NcclTestResult()
+    from rigwright.engine import nccl_test
+
+    wheels = wheels or nccl_test.AS_THE_INVENTORY_SAYS
+    if _wheels(job, wheels) == "none":
+        return NcclTestResult()
+    result = yield from _test(job, nccl_test.NcclTestOptions(False, False, wheels))
+    return result
+
+
+def _wheels(job: HostJob, given: str) -> str:
+    """The source of the test's libraries, where the inventory's variable is put in."""
+    from rigwright.engine import nccl_test
+
+    if given != nccl_test.AS_THE_INVENTORY_SAYS:
+        return given
+    return job.bound.desired.p2p_wheels or "fetch"
+
+
+def _test_programs(job: HostJob, programs: Programs, tested: NcclTestResult) -> Stages[NcclTestResult]:
+    """Runs the programs of the user; returns the results of all tests together."""
+    from rigwright.engine import nccl_programs
+
+    job.tell(ActivityStarted(job.host.name, "running the test programs of the host"))
+    needed = frozenset(check.declared.needs for check in job.bound.checks)
+    result = nccl_programs.test(job.run, programs, needed)
+    yield result
+    return NcclTestResult(tested.document, (*tested.not_run, *result.not_run))
+
+
+def plan_limits(job: HostJob, show: bool) -> Iterator[StageResult]:
+    """Plans the steps. With `show`, and when the plan fails, the table of limits follows."""
+    from rigwright.fleet import limit_rows
+
+    job.run.prefetch(limit_rows.FACTS)
+    yield from _followed(_plan_or_fail(job), lambda: _limit_rows(job), always=show)
+
+
+def apply_limits(job: HostJob) -> Iterator[StageResult]:
+    """Applies the plan of the report; the table of limits follows, also when a change fails."""
+    yield from _followed(apply_host(job), lambda: _limit_rows(job))
+
+
+def _limit_rows(job: HostJob) -> StageResult:
+    from rigwright.fleet import limit_rows
+
+    return LimitsResult(tuple(limit_rows.rows(job.run, job.bound)))
+
+
+def described(job: HostJob, stages: Iterator[StageResult], always: bool = True) -> Iterator[StageResult]:
+    """The stages; the description of the machine follows. Without `always` it follows only when a stage fails."""
+
+    def describe() -> StageResult:
+        from rigwright.fleet import machine
+
+        return MachineResult(machine.describe(job.run, job.bound))
+
+    yield from _followed(stages, describe, always)
+
+
+def _followed(
+    stages: Iterator[StageResult], last: Callable[[], StageResult], always: bool = True
+) -> Iterator[StageResult]:
+    """The stages, then one more, also when they raise HostError: the host still answers."""
+    try:
+        yield from stages
+    except HostError:
+        with suppress(RigwrightError):
+            yield last()
+        raise
+    if always:
+        yield last()

@@ -1,0 +1,182 @@
+"""A host in a run with its playbook, connection and report, and the execution of one action on it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rigwright.core.command import Secret
+from rigwright.core.errors import HostError, Interrupted, RigwrightError
+from rigwright.engine.events import ActivityStarted, Event
+from rigwright.engine.host_report import HostReport, StageResult
+from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts import FactStore
+from rigwright.facts.machine import Past
+from rigwright.fleet.merge import merge, not_attempted, with_error
+from rigwright.inventory.model import Host
+from rigwright.ssh.transport import open_transport
+
+Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
+"""A context that shows the progress of the hosts with these names."""
+
+
+def no_stage(_hosts: Sequence[str]) -> AbstractContextManager[object]:
+    """A context that shows nothing."""
+    return nullcontext()
+
+
+def no_events(_event: Event) -> None:
+    """No-op event sink."""
+
+
+@dataclass
+class HostJob:
+    """A host in a run. `report` is replaced by a new one after each action; only the package fleet replaces it.
+
+    `tell` shows an event that is not part of the report. `executor`: its workers act on the host; None: threads of this process.
+    `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned.
+    """
+
+    bound: BoundPlaybook
+    run: HostRun
+    report: HostReport
+    tell: EventSink = no_events
+    executor: Executor | None = None
+    stage: Stage = no_stage
+    left_in: str = ""
+
+    @property
+    def host(self) -> Host:
+        """The host, with its name, address and variables."""
+        return self.bound.host
+
+    def merge(self, result: StageResult) -> None:
+        """Merges a result that was computed without the host, such as a comparison with other hosts."""
+        self.report = merge(self.report, result)
+
+    def restart(self) -> None:
+        """Closes the connection and begins a new report, so that the next action tries the host again."""
+        self.run.transport.close()
+        self.report = HostReport(self.host)
+
+
+HostAction = Callable[[HostJob], Iterable[StageResult]]
+"""What is done with one host: yields the result of each stage, and raises the error that stops it. For an executor: a function of
+a module, or a `functools.partial` of one."""
+
+
+def prepare(
+    bound: Sequence[BoundPlaybook],
+    options: Options,
+    emit: EventSink,
+    ask_password: Callable[[str], str] | None = None,
+    executor: Executor | None = None,
+    stage: Stage = no_stage,
+) -> list[HostJob]:
+    """The jobs of a run; nothing is connected yet. A password is asked for once per host, for one host at a time."""
+    state = RunState(threading.BoundedSemaphore(options.reboots))
+    passwords: dict[str, Secret] = {}
+    asking = threading.Lock()
+
+    def ask(name: str) -> str:
+        with asking:
+            if name not in passwords and ask_password:
+                passwords[name] = Secret(ask_password(name))
+        return passwords[name].reveal()
+
+    asker = ask if ask_password else None
+    since = time.monotonic()
+
+    def job(playbook: BoundPlaybook) -> HostJob:
+        run = new_run(playbook.host, options, emit, state, asker, since)
+        return HostJob(playbook, run, HostReport(playbook.host), emit, executor, stage)
+
+    return [job(playbook) for playbook in bound]
+
+
+def load_baselines(jobs: Sequence[HostJob]) -> None:
+    """Reads the baselines of the hosts from the history; a history that cannot be read counts as empty."""
+    from rigwright.history import History, HistoryError
+
+    with suppress(HistoryError), History.open(write=False) as past:
+        for job in jobs:
+            values = past.baseline(job.host.name, job.host.address)
+            job.run.earlier = Past.of(values) if values else None
+
+
+def new_run(
+    host: Host,
+    options: Options,
+    emit: EventSink,
+    state: RunState,
+    ask_password: Callable[[str], str] | None,
+    since: float,
+) -> HostRun:
+    """The run of a host, with a transport that is not connected yet."""
+    transport = open_transport(host, {"RIGWRIGHT_RUN": options.run_id}, ask_password, options.root)
+    return HostRun(host, transport, options, emit, state, since)
+
+
+def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostReport:
+    """The job's report after an action: with the results of its stages, its events, kept facts and totals.
+
+    An error of the action is in the report; results from before the error stay. A report that had an error keeps that error.
+    """
+    run, report = job.run, job.report
+    started, round_trips, asking_s, events = time.monotonic(), run.transport.round_trips, run.asking_s, len(run.events)
+    job.tell(ActivityStarted(job.host.name, activity))
+    try:
+        for result in action(job):
+            report = merge(report, result)
+    except RigwrightError as error:
+        if report.error is None:
+            report = _stopped(job, report) if run.state.stopping.is_set() else with_error(report, error)
+    except Exception as error:  # a bug in rigwright must not end the work on other hosts
+        traceback.print_exc()
+        found = f"a bug in rigwright ({type(error).__name__}: {error})"
+        bug = HostError(job.host.name, found, "a run without one", "report it with the lines above")
+        report = with_error(report, bug) if report.error is None else report
+    return replace(
+        report,
+        kept={**report.kept, **_kept(run.store)},
+        events=(*report.events, *run.events[events:]),
+        seconds=report.seconds + time.monotonic() - started,
+        round_trips=report.round_trips + run.transport.round_trips - round_trips,
+        asking_s=report.asking_s + run.asking_s - asking_s,
+    )
+
+
+def _stopped(job: HostJob, report: HostReport) -> HostReport:
+    """The report of a host whose action Ctrl-C ended: how far it came. Not attempted where nothing was changed."""
+    name, fix = job.host.name, "run the same command again; it continues from there"
+    if job.left_in:
+        found = f"left in the middle of '{job.left_in}', which continues on the host"
+    elif job.run.rebooting:
+        found = "left during its reboot"
+    elif report.applied is not None and report.applied.done:
+        found = "stopped after some steps; the step that was running is complete"
+    else:
+        return not_attempted(report)
+    return with_error(report, Interrupted(name, found, "", fix))
+
+
+def _kept(store: FactStore) -> Mapping[str, Any]:
+    """The known facts that the history keeps, by name."""
+    return {
+        fact.name: fact.kept(value)
+        for fact, value in store.known.items()
+        if fact.kept and not isinstance(value, Exception)
+    }
+
+
+def close(jobs: Sequence[HostJob]) -> None:
+    """Closes all connections."""
+    for job in jobs:
+        job.run.transport.close()

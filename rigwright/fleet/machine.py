@@ -1,0 +1,110 @@
+"""The description of a machine in a report: its cards, the links between them, and what its rig specifies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rigwright import catalogue
+from rigwright.catalogue import Rig
+from rigwright.core.schema import BusId
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts import Fact, driver, gpu_health, system, topology
+from rigwright.facts.gpu_health import Card
+from rigwright.facts.plain import plain
+from rigwright.facts.topology import NvLink, Place
+
+NAMES: dict[str, Fact[Any]] = {
+    "board": system.board,
+    "cpu": system.cpu,
+    "system": system.os_release,
+    "kernel": system.running_kernel,
+    "driver": driver.loaded_version,
+}
+FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), gpu_health.cards, topology.places, topology.nvlinks)
+
+
+def describe(run: HostRun, bound: BoundPlaybook) -> dict[str, Any]:
+    """The description of a machine: the key `machine` in docs/json.md. Reads the facts that are not known in one round trip."""
+    missing = [fact for fact in FACTS if fact not in run.store.known]
+    if missing:
+        run.read(missing)
+    known = {fact: run.store.known[fact] for fact in FACTS}
+    given = [*(step.parameters for step in bound.steps), *(check.parameters for check in bound.checks)]
+    rig = next((parameters["rig"] for parameters in given if parameters.get("rig")), None)
+    slots = next((parameters["slots"] for parameters in given if parameters.get("slots")), rig.slots if rig else {})
+    return of(known, rig, slots)
+
+
+def of(known: Mapping[Fact[Any], Any], rig: Rig | None, slots: Mapping[BusId, str]) -> dict[str, Any]:
+    """The description of a machine with these facts; its rig, if it has one, says what is expected."""
+    cards, places, links = (
+        value if isinstance(value := known[fact], tuple) else ()
+        for fact in (gpu_health.cards, topology.places, topology.nvlinks)
+    )
+    told = isinstance(known[topology.nvlinks], tuple)
+    return {
+        **{name: _text(known[fact]) for name, fact in NAMES.items()},
+        "rig": _rig(rig) if rig else None,
+        "gpus": _gpus(cards, places, slots, rig),
+        "bus": [plain(place) for place in places],
+        "nvlinks": _pairs(cards, links, rig, {name: bus_id for bus_id, name in slots.items()}) if told else [],
+        "unknown": {fact.name: str(value) for fact, value in known.items() if isinstance(value, Exception)},
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, Exception):
+        return ""
+    return str(value.pretty_name) if isinstance(value, system.OsRelease) else str(value)
+
+
+def _rig(rig: Rig) -> dict[str, Any]:
+    keys = ("key", "title", "bandwidth_gb_s", "all_reduce_gb_s", "scaling")
+    return {**{key: plain(getattr(rig, key)) for key in keys}, "path": rig.p2p.path, "why": rig.p2p.why}
+
+
+def _gpus(
+    cards: tuple[Card, ...], places: tuple[Place, ...], slots: Mapping[BusId, str], rig: Rig | None
+) -> list[dict[str, Any]]:
+    """One row for each GPU that the driver or the PCI bus shows, in bus order, with its position and the model expected there."""
+    seen = {one.bus_id for one in cards}
+    rest = [Card(one.bus_id, "", "") for one in places if one.is_gpu and one.bus_id not in seen]
+    rows = []
+    for one in sorted((*cards, *rest), key=lambda one: one.bus_id):
+        position = slots.get(BusId(one.bus_id), "")
+        wanted = rig.gpus.get(position) if rig else None
+        answers = bool(one.uuid) and not one.lost
+        expected = catalogue.model(wanted).label if wanted else ""
+        rows.append({**plain(one), "position": position, "expected": expected, "answers": answers})
+    return rows
+
+
+def _pairs(
+    cards: tuple[Card, ...], links: tuple[NvLink, ...], rig: Rig | None, bus_of: Mapping[str, BusId]
+) -> list[dict[str, Any]]:
+    """NVLinks by pair, with the number that the rig has there; `to` is "" for links that are down and do not name their peer."""
+    where = {one.uuid: one.bus_id for one in cards if one.uuid}
+    gpus, telling = {one.bus_id for one in cards}, {where.get(link.uuid, "") for link in links}
+    up: Counter[tuple[str, str]] = Counter()
+    down: Counter[tuple[str, str]] = Counter()
+    speed: dict[tuple[str, str], float] = {}
+    for link in links:
+        ends = (where.get(link.uuid, link.uuid), link.peer)
+        pair = (ends[1], ends[0]) if link.peer in gpus and ends[1] < ends[0] else ends
+        if pair != ends and link.peer in telling:
+            continue  # the other end reports the same link
+        (down if link.gb_s is None else up)[pair] += 1
+        speed[pair] = link.gb_s or speed.get(pair, 0.0)
+    wanted: dict[tuple[str, str], int] = {}
+    for a, b, count in rig.pairs if rig else ():
+        if a in bus_of and b in bus_of:
+            first, second = sorted((str(bus_of[a]), str(bus_of[b])))
+            wanted[first, second] = count
+    return [
+        {"from": a, "to": b, "up": up[a, b], "down": down[a, b], "expected": wanted.get((a, b)),
+         "gb_s": speed.get((a, b)) or None}
+        for a, b in sorted({*up, *down, *wanted})
+    ]  # fmt: skip

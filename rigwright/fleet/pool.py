@@ -1,0 +1,165 @@
+"""Runs an action on many hosts at once (docs/rollouts.md)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from queue import SimpleQueue
+
+from rigwright.core.errors import RigwrightError
+from rigwright.engine.events import HostFinished, Note
+from rigwright.engine.host_report import HostReport
+from rigwright.fleet.host_job import HostAction, HostJob, run_action
+from rigwright.fleet.merge import not_attempted, with_error
+from rigwright.fleet.remote_work import merge_report, remote_job, run_remote
+
+WORKERS = 32
+
+
+def run_hosts(
+    jobs: Sequence[HostJob],
+    action: HostAction,
+    executor: Executor | None = None,
+    *,
+    activity: str = "asking",
+    meanwhile: Callable[[], object] = int,
+    enough: Callable[[HostJob], bool] = lambda _job: False,
+) -> None:
+    """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports.
+
+    `executor` (default: that of the jobs, else a pool of threads) is not shut down. `activity` is shown as progress. `meanwhile`
+    runs in this thread while the first hosts answer. `enough` is called after each host, one call at a time; once it returns true
+    no further host begins, and the remaining hosts are not attempted.
+
+    The first Ctrl-C begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second one abandons the
+    hosts that are still running.
+    """
+    able = [job for job in jobs if job.report.error is None]
+    workers = executor or next((job.executor for job in able), None)
+    if not able:
+        meanwhile()
+        return
+    with able[0].stage([job.host.name for job in able]):
+        if workers is not None:
+            HostPool(able, lambda job: workers.submit(run_remote, remote_job(job, action)), enough).run(meanwhile)
+            return
+        with ThreadPoolExecutor(max_workers=min(WORKERS, len(able))) as threads:
+            HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough).run(meanwhile)
+
+
+def refuse(jobs: Sequence[HostJob], errors: Mapping[str, RigwrightError]) -> None:
+    """Reports an error of the input, by host, before anything is connected."""
+    for job in jobs:
+        if job.host.name in errors:
+            job.report = with_error(job.report, errors[job.host.name])
+
+
+def leave_out(jobs: Sequence[HostJob]) -> None:
+    """Reports jobs as not attempted; those with an error keep it."""
+    for job in jobs:
+        job.report = not_attempted(job.report)
+
+
+class HostPool:
+    """Hosts that were submitted to workers, and which of them have not ended."""
+
+    def __init__(
+        self,
+        jobs: Sequence[HostJob],
+        submit: Callable[[HostJob], Future[HostReport]],
+        enough: Callable[[HostJob], bool],
+    ) -> None:
+        self.jobs, self.submit, self.enough = jobs, submit, enough
+        self.futures: list[Future[HostReport]] = []
+        self.running: set[str] = set()
+        self.no_more = False
+        self.merging = threading.RLock()
+        self.ended: SimpleQueue[str] = SimpleQueue()
+        """The name of each host that has ended, and _CTRL_C. A signal handler may touch nothing else."""
+
+    def run(self, meanwhile: Callable[[], object]) -> None:
+        """Submits all hosts and waits for them. Raises KeyboardInterrupt after a Ctrl-C."""
+        with _on_ctrl_c(lambda: self.ended.put(_CTRL_C)):
+            for job in self.jobs:
+                if self.no_more:
+                    self._leave_out(job)
+                    continue
+                self.running.add(job.host.name)
+                self.futures.append(self.submit(job))
+                self.futures[-1].add_done_callback(partial(self._on_end, job))
+            meanwhile()
+            self._wait()
+
+    def _wait(self) -> None:
+        interrupts = 0
+        while self.running or not self.ended.empty():
+            name = self.ended.get()
+            self.running.discard(name)
+            interrupts += name == _CTRL_C
+            if name == _CTRL_C and interrupts == 1:
+                self._stop()
+            elif name == _CTRL_C:
+                self._abandon()
+                break
+        if interrupts:
+            raise KeyboardInterrupt
+
+    def _on_end(self, job: HostJob, future: Future[HostReport]) -> None:
+        """Called in the worker's thread, before it takes the next host."""
+        try:
+            if future.cancelled():
+                self._leave_out(job)
+                return
+            with self.merging:
+                merge_report(job, future)
+                job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))
+                if not self.no_more and self.enough(job):
+                    self._begin_no_more()
+        finally:
+            self.ended.put(job.host.name)
+
+    def _begin_no_more(self) -> None:
+        self.no_more = True
+        for future in self.futures:
+            future.cancel()
+
+    def _leave_out(self, job: HostJob) -> None:
+        leave_out([job])
+        job.tell(HostFinished(job.host.name, "not attempted"))
+
+    def _stop(self) -> None:
+        """Begins no further host, ends reading and waiting, and says which critical sections it waits for."""
+        self._begin_no_more()
+        self.jobs[0].run.state.stopping.set()
+        for job in self.jobs:
+            if job.host.name not in self.running or job.run.stop():
+                continue
+            section = job.run.current_section
+            work = f"'{section}', which must not be interrupted" if section else "the running command"
+            job.tell(Note(job.host.name, f"finishing {work}; press Ctrl-C again to stop waiting for it"))
+
+    def _abandon(self) -> None:
+        """Abandons the hosts that are still running: closes their connections and waits no longer."""
+        for job in self.jobs:
+            job.left_in = job.run.current_section if job.host.name in self.running else ""
+            job.run.transport.abandon()
+
+
+_CTRL_C = "\x03"
+
+
+@contextmanager
+def _on_ctrl_c(act: Callable[[], None]) -> Iterator[None]:
+    """Calls `act` at Ctrl-C, in place of KeyboardInterrupt. Does nothing outside the main thread, which alone gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,190 @@
+"""Rollouts: hosts in batches, the limit of failed hosts, and the saved state from which `--resume` continues."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rigwright.core import host_ranges, state_dir
+from rigwright.core.errors import UsageError
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts.plain import plain
+
+SCHEMA = 1
+FOLDER = "rollouts"
+_SIZES = "numbers of hosts, or percents of them, such as 1,10%,100%"
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a batch: a number of hosts, or a percentage of all hosts of the rollout."""
+
+    number: int
+    percent: bool
+
+    def of(self, total: int) -> int:
+        """The number of hosts, rounded down, at least 1."""
+        return max(1, total * self.number // 100) if self.percent else self.number
+
+
+def sizes(text: str) -> tuple[Size, ...]:
+    """The sizes of `1,10%,100%`. Raises UsageError."""
+    found = []
+    for word in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,6})\s*(%?)\s*", word)
+        if not match or not int(match[1]):
+            raise UsageError("--serial", f"'{word.strip()}' is no size of a batch", _SIZES)
+        if match[2] and int(match[1]) > 100:
+            raise UsageError("--serial", f"'{word.strip()}' is more than all hosts", _SIZES)
+        found.append(Size(int(match[1]), bool(match[2])))
+    return tuple(found)
+
+
+def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], ...]:
+    """The hosts in order, in batches of these sizes; the last size is repeated."""
+    found: list[tuple[str, ...]] = []
+    rest = tuple(hosts)
+    while rest:
+        count = of[min(len(found), len(of) - 1)].of(len(hosts))
+        found.append(rest[:count])
+        rest = rest[count:]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """The state of a rollout: its files, its hosts in batches, and the hosts that are done.
+
+    `done`: for each host that is done a digest of its steps and checks. `run`: the run that began the rollout.
+    """
+
+    run: str
+    inventory: str
+    playbook: str
+    host: str
+    tags: str
+    max_fail: int
+    reboots: int
+    hosts: tuple[str, ...]
+    batches: tuple[tuple[str, ...], ...] = ()
+    done: dict[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The hosts that are not done."""
+        return tuple(name for name in self.hosts if name not in self.done)
+
+
+def save(rollout: Rollout) -> None:
+    """Saves the state. Raises UsageError when it cannot be written: then no host may be changed, because --resume would not work."""
+    path = _file(rollout)
+    try:
+        state_dir.write(path, json.dumps(dataclasses.asdict(rollout), indent=1), lasting=True)
+    except OSError as error:
+        found = f"cannot be written ({error.strerror}), so a rollout that stops could not be resumed"
+        raise UsageError(str(path.parent), found, "a folder that you may write", "set XDG_STATE_HOME") from None
+
+
+def begin(rollout: Rollout) -> None:
+    """Saves the state, and deletes older rollouts of the same hosts and files."""
+    save(rollout)
+    for other in _kept():
+        if other.run != rollout.run and _of(other) == _of(rollout):
+            end(other)
+
+
+def _of(rollout: Rollout) -> tuple[str, ...]:
+    return rollout.inventory, rollout.playbook, rollout.host, rollout.tags
+
+
+def end(rollout: Rollout) -> None:
+    """Deletes the saved state."""
+    with contextlib.suppress(OSError):
+        _file(rollout).unlink()
+
+
+def stopped() -> Rollout:
+    """The rollout that stopped last. Raises UsageError when there is none."""
+    found = next(_kept(), None)
+    if found:
+        return found
+    todo = "begin one: invoke provision --host PATTERN --serial 1,10%,100%"
+    raise UsageError("--resume", "no rollout was stopped", "a rollout that has hosts left", todo)
+
+
+def _kept() -> Iterator[Rollout]:
+    """All saved rollouts, the newest first; files of another kind or schema are ignored."""
+    for path in sorted(state_dir.place(FOLDER).glob("*.json"), reverse=True):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            yield _read(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _read(found: dict[str, Any]) -> Rollout:
+    """A rollout from JSON. Raises TypeError, KeyError, ValueError for JSON that is no rollout of this schema."""
+    if found["schema"] != SCHEMA:
+        raise ValueError("another schema")
+    lists = {"hosts": tuple(found["hosts"]), "batches": tuple(map(tuple, found["batches"]))}
+    return Rollout(**{**found, **lists})
+
+
+def _file(rollout: Rollout) -> Path:
+    return state_dir.place(FOLDER, f"{rollout.run}.json")
+
+
+@dataclass
+class Rolling:
+    """A rollout while a run works on it: its state, the batch sizes of a new one (none when it is resumed), why it stopped."""
+
+    state: Rollout
+    sizes: tuple[Size, ...] = ()
+    digests: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""
+
+    @property
+    def going_on(self) -> bool:
+        """Whether an earlier run began the rollout."""
+        return not self.sizes
+
+    def must_stop(self, failed: int) -> bool:
+        """Whether the rollout stops after so many failed hosts."""
+        return failed > self.state.max_fail
+
+    def to_do(self, bound: Sequence[BoundPlaybook]) -> list[BoundPlaybook]:
+        """The hosts that this run provisions: those that are not done, and those whose steps or variables have changed since."""
+        self.digests = {one.host.name: digest(one) for one in bound}
+        return [one for one in bound if self.state.done.get(one.host.name) != self.digests[one.host.name]]
+
+    def insist(self, hosts: Container[str]) -> None:
+        """Raises UsageError when the inventory no longer has a host of the rollout."""
+        gone = [name for name in self.state.hosts if name not in hosts]
+        if gone:
+            found = (
+                f"{self.state.inventory} has no {host_ranges.folded(gone)} any more (rollout of run {self.state.run})"
+            )
+            raise UsageError("--resume", found, "all its hosts", "begin a new rollout: --serial in place of --resume")
+
+    def as_json(self) -> dict[str, Any]:
+        """The key `rollout` of the JSON document."""
+        return {
+            "batches": [list(batch) for batch in self.state.batches],
+            "max_fail": self.state.max_fail,
+            "reboots": self.state.reboots,
+            "goes_on_with": self.state.run if self.going_on else "",
+            "stopped": self.stopped,
+            "left": list(self.state.left),
+        }
+
+
+def digest(bound: BoundPlaybook) -> str:
+    """A hash of the steps and checks of a host with their parameters: it changes when they change."""
+    steps = [(one.name, one.operation, plain(one.parameters)) for one in bound.steps]
+    checks = [(one.name, one.check, plain(one.parameters)) for one in bound.checks]
+    return hashlib.sha256(json.dumps([steps, checks], sort_keys=True, default=str).encode()).hexdigest()[:16]

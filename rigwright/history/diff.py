@@ -1,0 +1,56 @@
+"""Differences of a host over time: changed facts, and changes that runs made. Uses the caller's database connection."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rigwright.history.json_diff import compared
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One difference of a host: a value inside a fact (`kind` fact) or a change that a run made (`kind` change)."""
+
+    at: datetime.datetime
+    kind: str
+    subject: str
+    before: str
+    after: str
+    run: str
+
+
+def since(database: sqlite3.Connection, host: int, begin: float) -> list[Changed]:
+    """All differences of a host since `begin` (seconds since 1970), oldest first."""
+    return sorted([*_facts(database, host, begin), *_made(database, host, begin)], key=lambda change: change.at)
+
+
+def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Changed]:
+    rows = database.execute(
+        "SELECT now.name, was.value, now.value, now.first_seen, now.run FROM fact AS now JOIN fact AS was ON was.id ="
+        " (SELECT max(id) FROM fact WHERE host = now.host AND name = now.name AND id < now.id)"
+        " WHERE now.host = ? AND now.first_seen >= ? ORDER BY now.id",
+        (host, begin),
+    )
+    for name, was, now, at, run in rows:
+        for path, before, after in compared(json.loads(was), json.loads(now)):
+            joined = path if path.startswith("[") or not path else f".{path}"
+            yield Changed(utc(at), "fact", name + joined, before, after, run)
+
+
+def _made(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Changed]:
+    rows = database.execute(
+        "SELECT ended, subject, before, after, run FROM change JOIN run ON run.id = run"
+        " WHERE host = ? AND ended >= ? AND done ORDER BY ended, position",
+        (host, begin),
+    )
+    for at, subject, before, after, run in rows:
+        yield Changed(utc(at), "change", subject, before, after, run)
+
+
+def utc(epoch: float) -> datetime.datetime:
+    """Converts seconds since 1970 to a UTC time."""
+    return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc)

@@ -1,0 +1,137 @@
+"""Reads inventories in Ansible's INI format: `[group]`, `[group:children]`, `[group:vars]`, one host per line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import warnings
+from typing import Any
+
+from rigwright.core.errors import InputError
+from rigwright.core.yaml_source import did_you_mean
+from rigwright.inventory import names
+from rigwright.inventory.groups import Declared, Given
+
+_SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
+_NAME = re.compile(r"([^:\]\s]+)\s*(?:#.*)?")
+_KINDS = ("hosts", "children", "vars")
+
+
+def declare(text: str, file: str, declared: Declared) -> None:
+    """Adds the content of an INI text to `declared`. Raises InputError when the text is not a valid inventory."""
+    group, kind = "ungrouped", "hosts"
+    sections: set[str] = set()
+    wanted: list[tuple[str, str]] = []
+    seen: dict[tuple[str, str], int] = {}
+    for number, raw in enumerate(text.splitlines(), 1):
+        line, where = raw.strip(), f"{file}:{number}"
+        if not line or line[0] in "#;":
+            continue
+        if line.startswith("[") and (found := _section(line, where)):
+            group, kind = found
+            declared.group(group)
+            if kind != "vars":
+                sections.add(group)
+            else:
+                wanted.append((group, where))
+        elif kind == "hosts":
+            _once(line.split()[0], group, number, where, seen)
+            _host(line, group, where, declared)
+        elif kind == "vars":
+            declared.variables(group, _variable(line, where))
+        else:
+            child = _child(line, where)
+            wanted.append((child, where))
+            declared.child(group, child, where)
+    for name, where in wanted:
+        names.group(name, {*sections, *_elsewhere(declared, wanted), "all", "ungrouped"}, where)
+
+
+def _elsewhere(declared: Declared, wanted: list[tuple[str, str]]) -> set[str]:
+    """The groups that other files of the inventory declared."""
+    return {
+        name for name, group in declared.groups.items() if group.hosts or group.children or name not in dict(wanted)
+    }
+
+
+def _section(line: str, where: str) -> tuple[str, str] | None:
+    """The group and kind of a section header; None for a host that begins with a range or an address in brackets.
+
+    Raises InputError for an invalid section header.
+    """
+    found = _SECTION.fullmatch(line)
+    if found:
+        kind = found[2] or "hosts"
+        if kind not in _KINDS:
+            hint = did_you_mean(kind, _KINDS)
+            raise InputError(
+                where, f"'{kind}' is no kind of section{hint}", "[GROUP], [GROUP:children] or [GROUP:vars]"
+            )
+        return found[1], kind
+    if re.sub(r"\s*#.*", "", line).endswith("]"):
+        raise InputError(where, f"'{line}' is no section", "[GROUP], [GROUP:children] or [GROUP:vars], without spaces")
+    return None
+
+
+def _once(name: str, group: str, line: int, where: str, seen: dict[tuple[str, str], int]) -> None:
+    """Raises InputError for a host that a file names twice in one group; the second line would silently win."""
+    before = seen.setdefault((group, name), line)
+    if before != line:
+        raise InputError(
+            where, f"the host '{name}' a second time in [{group}] (first in line {before})", "each host once"
+        )
+
+
+def _host(line: str, group: str, where: str, declared: Declared) -> None:
+    try:
+        name, *words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise InputError(where, f"{str(error).lower()} in '{line}'", "quotes in pairs") from None
+    if name == "---":
+        raise InputError(where, "'---', which begins YAML", "an INI inventory, or a name that ends with .yml")
+    found, port = names.hosts(name, where)
+    variables: Given = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(where, f"'{word}' behind the host '{name}'", "NAME=VALUE", "one host a line")
+        names.variable(key, where)
+        variables[key] = (_value(value), where)
+    for host in found:
+        declared.host(host, group, where, port, variables)
+
+
+def _variable(line: str, where: str) -> Given:
+    key, equals, value = (part.strip() for part in line.partition("="))
+    if not equals:
+        raise InputError(where, f"'{line}' in a section of variables", "NAME = VALUE")
+    names.variable(key, where)
+    return {key: (_value(value), where)}
+
+
+def _child(line: str, where: str) -> str:
+    found = _NAME.fullmatch(line)
+    if not found:
+        raise InputError(where, f"'{line}' in a section of children", "the name of a group")
+    return found[1]
+
+
+def _value(text: str) -> Any:
+    """Parses a Python literal (number, list, True, quoted text); returns any other text unchanged."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+    return _plain(value, text)
+
+
+def _plain(value: Any, text: str) -> Any:
+    """Converts tuples to lists, and values that YAML does not have (sets, bytes, complex) to the original text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(inner, text) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner, text) for inner in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else text

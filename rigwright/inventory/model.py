@@ -1,0 +1,228 @@
+"""Hosts and groups, and the patterns that select them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rigwright.core.command import Secret
+from rigwright.core.errors import InputError, UsageError
+from rigwright.core.numbers import number
+from rigwright.core.templating import settled
+from rigwright.core.yaml_source import did_you_mean
+
+NO_MATCH = "matches no host"
+
+_NAMES = {
+    "ansible_host": ("ansible_ssh_host", "ansible_host"),
+    "ansible_port": ("ansible_ssh_port", "ansible_port"),
+    "ansible_user": ("ansible_ssh_user", "ansible_user"),
+    "ansible_ssh_private_key_file": ("ansible_ssh_private_key_file", "ansible_private_key_file"),
+}
+"""The names that Ansible accepts for a variable. The first name that is set is used, as in Ansible's ssh plugin."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine: its name, its groups (highest precedence last), its variables, and where it was named (FILE:LINE).
+
+    `origins` maps each variable to the place where it was set (FILE:LINE).
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    variables: Mapping[str, Any] = field(compare=False, repr=False)
+    where: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def origin(self, variable: str) -> str:
+        """The place where a variable was set (FILE:LINE)."""
+        return self.origins.get(self.called(variable), self.where)
+
+    def connection(self, variable: str) -> Any:
+        """The value of a connection variable under any of its names; None if it is not set."""
+        return self.variables.get(self.called(variable))
+
+    def called(self, variable: str) -> str:
+        """The name under which a variable was set."""
+        return next((name for name in _NAMES.get(variable, ()) if name in self.variables), variable)
+
+    @property
+    def address(self) -> str:
+        """The name or address to connect to."""
+        return str(self.connection("ansible_host") or self.name)
+
+    @property
+    def login(self) -> str:
+        """USER@ADDRESS, or ADDRESS if the inventory sets no user."""
+        user = self.connection("ansible_user")
+        return f"{user}@{self.address}" if user else self.address
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The hosts and groups of an inventory, in file order.
+
+    `groups` maps each group to all its hosts, `children` to its child groups, and `own` to its direct hosts.
+    """
+
+    path: Path
+    hosts: Mapping[str, Host]
+    groups: Mapping[str, tuple[str, ...]]
+    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def rigs(self) -> Path:
+        """The folder of the user's own rigs, `rigs/` next to the inventory. It may not exist."""
+        return (self.path if self.path.is_dir() else self.path.parent) / "rigs"
+
+    @property
+    def templates(self) -> Path:
+        """The folder of the owner's templates, `templates/` next to the inventory. It may not exist."""
+        return self.rigs.with_name("templates")
+
+    def select(self, pattern: str) -> list[Host]:
+        """The hosts of a pattern, with their templates rendered and their connection variables checked.
+
+        Raises UsageError as `names` does, and InputError for an invalid variable.
+        """
+        return [_ready(self.hosts[name]) for name in self.names(pattern)]
+
+    def names(self, pattern: str) -> list[str]:
+        """The names of the hosts that match a pattern in Ansible's syntax.
+
+        A part is NAME, GROUP, glob, ~regex, GROUP[0] or GROUP[1:3]. Parts are joined by `:` or `,`; `:&` selects the
+        intersection, and `:!` excludes hosts. Raises UsageError when a part matches nothing, or when no host is left.
+        """
+        chosen: list[str] = []
+        parts = self._parts(pattern)
+        if parts and all(part[0] in "!&" for part in parts):
+            chosen = list(self._members("all"))
+        order = {"!": 2, "&": 1}
+        for part in sorted(parts, key=lambda text: order.get(text[0], 0)):
+            names = self._matching(part[1:] if part[0] in "!&" else part, pattern)
+            if part[0] == "!":
+                chosen = [name for name in chosen if name not in names]
+            elif part[0] == "&":
+                chosen = [name for name in chosen if name in names]
+            else:
+                chosen = list(dict.fromkeys([*chosen, *names]))
+        if not chosen:
+            raise UsageError(f"--host {pattern}", NO_MATCH, "a host, a group or a pattern", self._todo())
+        return chosen
+
+    def _parts(self, pattern: str) -> list[str]:
+        """Splits a pattern at `,` and `:`, but not inside `[1:3]` or a known name with colons (an IPv6 address)."""
+        known = {*self.hosts, *self.groups}
+        parts: list[str] = []
+        for piece in re.split(r",(?![^\[]*\])", pattern):
+            whole = piece.strip().lstrip("!&") in known
+            parts += [piece] if whole else re.split(r":(?![^\[]*\])", piece)
+        return [part.strip() for part in parts if part.strip()]
+
+    def only(self) -> Host:
+        """The only host of the inventory. Raises UsageError if the inventory does not have exactly one host."""
+        if len(self.hosts) != 1:
+            raise UsageError(
+                "--host",
+                f"is missing, and {self.path} has {len(self.hosts)} hosts",
+                "which ones are meant",
+                self._todo(),
+            )
+        return _ready(next(iter(self.hosts.values())))
+
+    def _matching(self, part: str, pattern: str) -> list[str]:
+        """The hosts of one part of a pattern.
+
+        `[...]` is a subscript if the text before it matches hosts, else part of a glob. Raises UsageError for an
+        unknown name, an invalid regex, or a subscript that is out of range.
+        """
+        if part in self.hosts:
+            return [part]
+        found = re.fullmatch(r"([^~].*)\[(?:(-?\d+)|(\d+)[:-](\d*))\]", part)
+        if found and (names := self._alike(found[1], pattern)):
+            if found[2] is None:
+                return names[int(found[3]) : int(found[4]) + 1 if found[4] else None]
+            at = int(found[2])
+            if not -len(names) <= at < len(names):
+                wanted = f"a number from 0 to {len(names) - 1}, or from the end -1 to -{len(names)}"
+                raise UsageError(f"--host {pattern}", f"{found[1]} has {len(names)} hosts, so no [{at}]", wanted)
+            return [names[at]]
+        names = self._alike(part, pattern)
+        if not names and not part.startswith("~") and part not in self.groups:
+            known = [*self.hosts, *self.groups]
+            hint = did_you_mean(part, known)
+            raise UsageError(f"--host {pattern}", f"no host or group '{part}'{hint}", "", self._todo())
+        return names
+
+    def _alike(self, part: str, pattern: str) -> list[str]:
+        """The hosts of the groups that match a name, glob or ~regex, then the hosts that match a glob or regex.
+
+        A name that matches no group is compared with the names of hosts. Raises UsageError for an invalid regex.
+        """
+        if part.startswith("~"):
+            try:
+                match = re.compile(part[1:]).match
+            except re.error as error:
+                wanted = "one after ~, such as ~v100-0[1-4]"
+                found = f"'{part[1:]}' is no regular expression: {error}"
+                raise UsageError(f"--host {pattern}", found, wanted, self._todo()) from None
+        else:
+            match = re.compile(fnmatch.translate(part)).match
+        groups = [name for name in self.groups if match(name)]
+        hosts = [name for name in self.hosts if match(name)] if not groups or re.search(r"^~|[.?*\[]", part) else []
+        return [name for group in groups for name in self._members(group)] + hosts
+
+    def _members(self, group: str) -> tuple[str, ...]:
+        return self.groups.get(group, tuple(self.hosts))
+
+    def _todo(self) -> str:
+        names = list(self.hosts)
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        return f"{self.path} has: {shown or 'no hosts'}; `all` means every one"
+
+
+_REFUSED = (
+    "ansible_ssh_common_args",
+    "ansible_ssh_extra_args",
+    "ansible_ssh_args",
+    "ansible_password",
+    "ansible_ssh_pass",
+)
+
+
+def _ready(host: Host) -> Host:
+    """The host with rendered templates, checked connection variables, and the sudo password as a secret.
+
+    Raises InputError for an invalid or unsupported variable.
+    """
+    variables = settled(dict(host.variables), host.where, host.origins)
+    host = replace(host, variables=variables)
+    for name in _REFUSED:
+        if name in variables:
+            found = f"{name}, which rigwright does not use"
+            raise InputError(
+                host.origin(name), found, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out"
+            )
+    for name in ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"):
+        if name in variables:
+            if not isinstance(variables[name], str) or re.search(r"[\r\n\0]", variables[name]):
+                raise InputError(host.origin(name), f"{name} is no text of one line", "the password, in quotes")
+            variables["ansible_become_password"] = variables[name] = Secret(variables[name])
+    key = host.connection("ansible_ssh_private_key_file")
+    if key is not None and not Path(str(key)).expanduser().is_file():
+        found = f"the ssh key {key} is not there"
+        raise InputError(
+            host.origin("ansible_ssh_private_key_file"), found, "a private key file", "ssh-keygen makes one"
+        )
+    port = host.connection("ansible_port")
+    if port is not None and not 0 < (number(port) or 0) < 65536:
+        raise InputError(
+            host.origin("ansible_port"), f"{host.called('ansible_port')} is {port!r}", "a number from 1 to 65535"
+        )
+    return host

@@ -1,0 +1,103 @@
+"""Whether a GPU supports its limits, by the ranges that it reports, and the nearest values that it does support."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rigwright.catalogue import Model
+from rigwright.core.desired import Clocks, GpuLimits
+from rigwright.core.errors import HostError
+from rigwright.facts.gpu import ClockPair, Gpu, Locks
+
+Supported = Mapping[str, tuple[ClockPair, ...]]
+"""Per UUID the pairs of memory and graphics clocks that a GPU lists."""
+
+
+def cannot(
+    one: Gpu, name: str, want: GpuLimits, supported: Supported, model: Model | None, locks: Locks
+) -> HostError | None:
+    """The error for limits that a GPU does not support, with the nearest supported values. None when nothing speaks against them."""
+    if one.lost:
+        todo = "sudo dmesg | grep -e NVRM -e Xid; a cold boot, then reseat it"
+        return HostError("limits", f"{name} cannot be reached: {one.lost}", "a GPU that answers", todo)
+    title = f"{name} ({one.name})"
+    pairs = supported.get(one.uuid, ())
+    return (
+        _power(one, title, want.power_limit_w)
+        or (_clocks(one, title, pairs, want.application_clocks) if want.application_clocks else None)
+        or _locked(one, title, "graphics", want.locked_graphics_mhz, pairs, model, locks)
+        or _locked(one, title, "memory", want.locked_memory_mhz, pairs, model, locks)
+    )
+
+
+def _power(one: Gpu, title: str, watts: int | None) -> HostError | None:
+    if watts is None:
+        return None
+    if one.power_min_w is None or one.power_max_w is None:
+        found = f"the power of {title} cannot be limited"
+        return HostError("limits.power_limit_w", found, "a GPU that tells its range", "leave power_limit_w out for it")
+    if one.power_min_w <= watts <= one.power_max_w:
+        return None
+    nearest = one.power_min_w if watts < one.power_min_w else one.power_max_w
+    return HostError(
+        "limits.power_limit_w",
+        f"{watts} W is not what {title} can be limited to",
+        f"{one.power_min_w:g} to {one.power_max_w:g} W",
+        f"power_limit_w: {nearest:g} is the nearest",
+    )
+
+
+def _clocks(one: Gpu, title: str, pairs: tuple[ClockPair, ...], wanted: Clocks) -> HostError | None:
+    pair = ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
+    if one.application_clocks == pair:
+        return None
+    if one.application_clocks is None or not pairs:
+        return HostError(
+            "limits.application_clocks",
+            f"{title} has no application clocks",
+            "a GPU with application clocks (Tesla, Quadro)",
+            "leave application_clocks out; a power limit works on every card",
+        )
+    if pair in pairs:
+        return None
+    apart = sorted(
+        pairs, key=lambda known: (abs(known.memory_mhz - pair.memory_mhz), abs(known.graphics_mhz - pair.graphics_mhz))
+    )
+    near = sorted({*apart[:2]}, key=lambda known: known.graphics_mhz)
+    return HostError(
+        "limits.application_clocks",
+        f"{title} does not support {pair}",
+        f"a pair that it supports; the nearest are {' and '.join(map(str, near))}",
+        f"application_clocks: {{memory_mhz: {apart[0].memory_mhz}, graphics_mhz: {apart[0].graphics_mhz}}}; "
+        "all of them: nvidia-smi -q -d SUPPORTED_CLOCKS",
+    )
+
+
+def _locked(
+    one: Gpu,
+    title: str,
+    kind: str,
+    span: tuple[int, int] | None,
+    pairs: tuple[ClockPair, ...],
+    model: Model | None,
+    locks: Locks,
+) -> HostError | None:
+    if span is None or locks.get((one.uuid, kind)) == span:
+        return None
+    where = f"limits.locked_{kind}_mhz"
+    if model is not None and f"locked_{kind}" not in model.clock_verbs:
+        other = "application_clocks" if "application" in model.clock_verbs else "power_limit_w"
+        found = f"{title} has no locked {kind} clocks"
+        return HostError(
+            where, found, "a GPU whose driver locks them", f"leave locked_{kind}_mhz out; {other} works on it"
+        )
+    known = sorted({pair.graphics_mhz if kind == "graphics" else pair.memory_mhz for pair in pairs})
+    if not known or (known[0] <= span[0] and span[1] <= known[-1]):
+        return None
+    low, high = (min(max(mhz, known[0]), known[-1]) for mhz in span)
+    return HostError(
+        where,
+        f"{span[0]} to {span[1]} MHz is not what {title} can be locked to",
+        f"{known[0]} to {known[-1]} MHz",
+        f"locked_{kind}_mhz: [{low}, {high}] is the nearest",
+    )

@@ -1,0 +1,183 @@
+"""The lists at the top of the fleet page: problems, changes since the last report, and ends of life; equal items once, with
+all of their hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from rigwright.checks import VERDICTS
+from rigwright.core.program_name import as_typed
+from rigwright.engine.host_report import BAD
+from rigwright.report.html.host_page import HostView
+from rigwright.report.labels import FOLDED
+
+DRIFT = {"plan": "playbook", "fleet.past": "its past", "fleet.peers": "its peers", "fleet.gpus": "GPUs"}
+"""By check that compares: what it compares a host with."""
+
+_PLACE = re.compile(
+    r"\b[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b|\bGPU-[0-9a-f]{8}[0-9a-f-]*(?: \(serial [^)]*\))?"
+)
+_UNITS = {"w": "W", "mib": "MiB", "mhz": "MHz", "c": "°C"}
+_UNIT = re.compile(f" ({'|'.join(_UNITS)})$")
+_YEAR_DAYS = 365.25
+
+
+@dataclass(frozen=True)
+class Where:
+    """A host, and the places in it: bus ids, positions, UUIDs; "" for the whole host."""
+
+    name: str
+    anchor: str
+    places: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A bad finding or an error, with all hosts that have it."""
+
+    verdict: str
+    check: str
+    title: str
+    seen: str
+    expected: str
+    source: str
+    cause: str
+    fix: str
+    hosts: tuple[Where, ...] = ()
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A difference from the last report, with all hosts that have it. `kind`: worse, better or other."""
+
+    kind: str
+    title: str
+    before: str = ""
+    after: str = ""
+    by: str = ""
+    hosts: tuple[Where, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ending:
+    """An end of life, with all hosts that it concerns. `verdict` as of a finding; `left`: the time from now, in words."""
+
+    verdict: str
+    name: str
+    date: str
+    left: str
+    words: str
+    source: str
+    hosts: tuple[Where, ...] = ()
+
+
+Item = TypeVar("Item", Problem, Changed, Ending)
+
+
+def problems(hosts: Sequence[HostView]) -> list[Problem]:
+    """The problems of all hosts: the worst first, then those of most hosts."""
+    items = _grouped(hosts, _problems)
+    return sorted(
+        items, key=lambda item: (VERDICTS.index(item.verdict), item.check in DRIFT.values(), -len(item.hosts))
+    )
+
+
+def changes(hosts: Sequence[HostView]) -> list[Changed]:
+    """The differences from the last report: the worse ones first, the better ones last."""
+    items = _grouped(hosts, _changes)
+    return sorted(items, key=lambda item: (("worse", "other", "better").index(item.kind), -len(item.hosts)))
+
+
+def endings(hosts: Sequence[HostView]) -> list[Ending]:
+    """The ends of life by date; those without a date last."""
+    return sorted(_grouped(hosts, _endings), key=lambda item: (item.date or "9999", item.name))
+
+
+def _grouped(hosts: Sequence[HostView], items_of: Callable[[HostView], Iterable[tuple[Item, str]]]) -> list[Item]:
+    """The items of all hosts, equal ones once. `items_of` yields an item without hosts, and the place on the host."""
+    places: dict[Item, dict[tuple[str, str], list[str]]] = {}
+    for host in hosts:
+        for item, place in items_of(host):
+            places.setdefault(item, {}).setdefault((host.name, host.anchor), []).append(place)
+    return [
+        replace(
+            item, hosts=tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, on)))) for host, on in by_host.items())
+        )
+        for item, by_host in places.items()
+    ]
+
+
+def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
+    unreachable = host.data["status"] == "unreachable"
+    if host.data["error"] or unreachable:
+        error = {"where": "", "found": "", "expected": "", "fix": "", **(host.data["error"] or {})}
+        kind = ("unknown", "unreachable", "Does not answer") if unreachable else ("fail", "error", "Run failed")
+        where = f"{error['where']}: " if error["where"] not in ("", host.name) and not unreachable else ""
+        yield Problem(*kind, where + error["found"], error["expected"], "", "", error["fix"]), ""
+    bad = [finding for finding in host.findings if finding["verdict"] in BAD]
+    plan = [finding for finding in bad if finding["check"] == "plan"]
+    folds = len(plan) > FOLDED
+    if folds:
+        seen = ", ".join(dict.fromkeys(finding["subject"].partition(":")[0] for finding in plan))
+        title = f"{len(plan)} differences from the playbook"
+        yield (
+            Problem("fail", DRIFT["plan"], title, seen, "", "", "", as_typed("invoke plan, then invoke provision")),
+            "",
+        )
+    for finding in bad:
+        if not (folds and finding["check"] == "plan"):
+            title, place = split(finding["subject"], positions(host))
+            texts = (finding[key] for key in ("seen", "expected", "source", "cause", "fix"))
+            yield Problem(finding["verdict"], DRIFT.get(finding["check"], finding["check"]), title, *texts), place
+
+
+def _changes(host: HostView) -> Iterator[tuple[Changed, str]]:
+    past, names = host.data["fleet"], positions(host)
+    unreachable, was_unreachable = host.data["status"] == "unreachable", past["was"] == "unreachable"
+    if past["since"] and unreachable != was_unreachable:
+        yield (Changed("worse", "no longer answers") if unreachable else Changed("better", "answers again")), ""
+    for finding in past["new"]:
+        title, place = split(finding["subject"], names)
+        yield Changed("worse", title, "", finding["seen"]), place
+    for change in past["became"]:
+        title, place = split(change["subject"], names)
+        by = "by rigwright" if change.get("run") else ""
+        yield Changed("other", title, change["before"], change["after"], by), place
+    for finding in past["gone"]:
+        title, place = split(finding["subject"], names)
+        yield Changed("better", title, finding["seen"], ""), place
+
+
+def _endings(host: HostView) -> Iterator[tuple[Ending, str]]:
+    for end in host.data["fleet"]["ends"]:
+        verdict = {"ended": "fail", "soon": "warn"}.get(end["state"], "info")
+        yield Ending(verdict, end["name"], end["date"] or "", left(end["days"]), end["words"], end["source"]), ""
+
+
+def positions(host: HostView) -> set[str]:
+    """The names of the positions of its GPUs."""
+    return {gpu["position"] for gpu in host.data["machine"]["gpus"]} - {""}
+
+
+def split(subject: str, names: set[str]) -> tuple[str, str]:
+    """A subject as title and places: `0000:06:00.0 GPU-531aad71 vbios` is `vbios` at `0000:06:00.0 GPU-531aad71`."""
+    places = [*(word for word in subject.split() if word in names), *_PLACE.findall(subject)]
+    if not places:
+        return subject, ""
+    rest = [word for word in _PLACE.sub(" ", subject).split() if word not in names]
+    title = _UNIT.sub(lambda unit: f", {_UNITS[unit[1]]}", " ".join(rest) or "GPU")
+    return title, " ".join(places)
+
+
+def left(days: int | None) -> str:
+    """`today`, `in 35 days`, `in 1.7 years`, `144 days ago`; "" without a date."""
+    if days is None:
+        return ""
+    if days == 0:
+        return "today"
+    far = abs(days)
+    span = f"{far} day{'s' if far != 1 else ''}" if far < 2 * _YEAR_DAYS else f"{far / _YEAR_DAYS:.1f} years"
+    return f"{span} ago" if days < 0 else f"in {span}"

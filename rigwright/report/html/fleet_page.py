@@ -1,0 +1,141 @@
+"""The fleet page: one self-contained HTML file, made from the JSON document of `fleet.report`."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rigwright.engine.host_report import BAD
+from rigwright.report.html import fleet_attention, fleet_tiles
+from rigwright.report.html.fleet_attention import Changed, Ending, Problem
+from rigwright.report.html.fleet_tiles import Machine
+from rigwright.report.html.host_page import environment, view
+from rigwright.report.html.sparkline import Trend, spread, total
+from rigwright.report.labels import SIGNS, SOURCES, WORDS, count_bad, local_time
+
+FIRST = 12
+"""The number of problems that are shown; the rest is behind a click."""
+
+STATES = ("pass", "warn", "fail", "unknown")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure of the fleet. `kind`: its CSS class; `href`: the section that explains it; `bar`: CSS classes and widths of its parts."""
+
+    title: str
+    value: str
+    unit: str
+    detail: str
+    kind: str = ""
+    href: str = ""
+    bar: tuple[tuple[str, int], ...] = ()
+    trend: Trend | None = None
+
+
+def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
+    """The page of a document of `fleet.report`. With `reload_s` a browser loads it again after that many seconds."""
+    hosts = [view(name, f"host-{number}", data, document) for number, (name, data) in enumerate(document["hosts"].items(), 1)]  # fmt: skip
+    ended = datetime.datetime.fromisoformat(document["ended"])
+    begin, end = fleet_tiles.times(hosts, ended)
+    machines = by_group([fleet_tiles.machine(host, begin, end) for host in hosts])
+    problems, changes = fleet_attention.problems(hosts), fleet_attention.changes(hosts)
+    endings = fleet_attention.endings(hosts)
+    since = [datetime.datetime.fromisoformat(time) for host in hosts if (time := host.data["fleet"]["since"])]
+    return environment().get_template("fleet.html.j2").render(
+        machines=machines, tiles=tiles(machines, problems, changes, endings, (begin, end)),
+        problems=problems, changes=changes, endings=endings, first=FIRST, summary=summary(machines),
+        since=local_time(min(since)) if since else "",
+        ended=local_time(ended), past=span(end - begin), run=document["run"], error=document["error"],
+        inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s, shows=fleet_tiles.SHOWN,
+        words=WORDS, signs=SIGNS, sources=SOURCES,
+    )  # fmt: skip
+
+
+def span(seconds: float) -> str:
+    """The length of a plot in words: `40 min`, `5 hours`, `7 days`."""
+    for unit, length in (("day", 86400), ("hour", 3600)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.0f} {unit}s"
+    return f"{max(1, round(seconds / 60))} min"
+
+
+def by_group(machines: Sequence[Machine]) -> list[Machine]:
+    """The machines sorted by group, else in the order of the inventory. A group that all share is not named."""
+    groups = list(dict.fromkeys(machine.group for machine in machines))
+    if len(groups) == 1:
+        return [replace(machine, group="") for machine in machines]
+    return sorted(machines, key=lambda machine: groups.index(machine.group))
+
+
+def summary(machines: Sequence[Machine]) -> str:
+    """`6 machines: 4 as expected, 1 drifting, 1 unreachable`."""
+    count = Counter((STATES.index(machine.verdict), machine.label) for machine in machines)
+    words = ", ".join(f"{number} {label}" for (_, label), number in sorted(count.items()))
+    return f"{len(machines)} machine{'s' if len(machines) != 1 else ''}: {words}" if machines else "no machine"
+
+
+def tiles(
+    machines: Sequence[Machine],
+    problems: Sequence[Problem],
+    changes: Sequence[Changed],
+    endings: Sequence[Ending],
+    times: tuple[float, float],
+) -> list[Tile]:
+    """The figures of the fleet; those that no GPU reports are left out."""
+    states = Counter(machine.verdict for machine in machines)
+    bar = tuple((kind, states[kind]) for kind in STATES if states[kind])
+    bad = Counter(problem.verdict for problem in problems)
+    ended = Counter(ending.verdict for ending in endings)
+    near = ", ".join(f"{ended[kind]} {word}" for kind, word in (("fail", "ended"), ("warn", "soon")) if ended[kind])
+    figures = [
+        Tile("Machines", str(states["pass"]), f"of {len(machines)}", "as expected", _worst(states), "#machines", bar),
+        Tile("Problems", str(len(problems)), "", count_bad(bad) or "none", _worst(bad), "#attention"),
+        Tile("Changes", str(len(changes)), "", "since the last report", "", "#changes"),
+        Tile("End of life", str(ended["fail"] + ended["warn"]), "", near or "nothing within half a year",
+             _worst(ended), "#endings"),
+    ]  # fmt: skip
+    return [*figures, *_gpu_tiles(machines, times)]
+
+
+def _worst(count: Mapping[str, int]) -> str:
+    return next((kind for kind in BAD if count[kind]), "")
+
+
+def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[Tile]:
+    gpus = [(machine, gpu) for machine in machines for gpu in machine.gpus]
+    if not gpus:
+        return []
+    answering = sum(bool(gpu.data["answers"]) for _, gpu in gpus)
+    lost = len(gpus) - answering
+    figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", f"{lost} do not answer" if lost else "all answer", "fail" if lost else "")]  # fmt: skip
+    temperatures, powers = fleet_tiles.series([machine.host for machine in machines])
+    hot = max((pair for pair in gpus if pair[1].data["temperature_c"] is not None), key=lambda pair: pair[1].data["temperature_c"], default=None)  # fmt: skip
+    if hot:
+        where = f"{hot[0].host.name} {hot[1].title}"
+        figures.append(Tile("Hottest GPU", f"{hot[1].data['temperature_c']}", "°C", where, "", f"#{hot[0].host.anchor}",
+                          trend=spread(temperatures, *times)))  # fmt: skip
+    draw = [gpu.data["power_w"] for _, gpu in gpus if gpu.data["power_w"] is not None]
+    if draw:
+        limit = sum(gpu.data["power_limit_w"] or 0.0 for _, gpu in gpus)
+        figures.append(Tile("GPU power", *_watts(sum(draw)), f"of {' '.join(_watts(limit))}", trend=total(powers, *times, limit)))  # fmt: skip
+    busy = [gpu.data["utilization_percent"] for _, gpu in gpus if gpu.data["utilization_percent"] is not None]
+    if busy:
+        idle = sum(percent < fleet_tiles.IDLE_PERCENT for percent in busy)
+        figures.append(Tile("GPU load", f"{sum(busy) / len(busy):.0f}", "%", f"{idle} of {len(busy)} idle"))
+    memory = [(gpu.data["memory_used_mib"], gpu.data["memory_mib"]) for _, gpu in gpus if gpu.data["memory_used_mib"] is not None and gpu.data["memory_mib"]]  # fmt: skip
+    if memory:
+        used, total_gib = (sum(values) / 1024 for values in zip(*memory, strict=True))
+        figures.append(Tile("GPU memory", *_gib(used), f"of {' '.join(_gib(total_gib))} used"))
+    return figures
+
+
+def _watts(value: float) -> tuple[str, str]:
+    return (f"{value / 1000:.1f}", "kW") if value >= 1000 else (f"{value:.0f}", "W")
+
+
+def _gib(value: float) -> tuple[str, str]:
+    return (f"{value / 1024:.1f}", "TiB") if value >= 1024 else (f"{value:.0f}", "GiB")

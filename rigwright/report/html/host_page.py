@@ -1,0 +1,156 @@
+"""The report page: one self-contained HTML file, made from JSON documents by the templates in templates/report/.
+
+The page fetches nothing and runs no script. Text of a host is escaped, and its control characters are replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+import jinja2.sandbox
+
+from rigwright.checks import VERDICTS
+from rigwright.core import shipped_files
+from rigwright.core.control_characters import visible
+from rigwright.core.program_name import as_typed
+from rigwright.report.html import gpu_cards
+from rigwright.report.html.p2p_matrix import Matrix, gb_s, matrices
+from rigwright.report.html.scaling_plot import Plot, plotted
+from rigwright.report.html.topology import Drawing, drawn
+from rigwright.report.json_document import over_time
+from rigwright.report.labels import SIGNS, SOURCES, WORDS
+
+FOLDER = shipped_files.folder("templates") / "report"
+
+_HOST: dict[str, Any] = {
+    "status": "", "error": None, "steps": [], "changes": [], "findings": [], "gpus": [], "events": [], "p2p": None,
+    "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
+}  # fmt: skip
+_FINDING = {"check": "", "subject": "", "seen": "", "expected": "", "cause": "", "fix": "", "source": "", "symptom": ""}
+_MACHINE: dict[str, Any] = {
+    "board": "", "cpu": "", "system": "", "kernel": "", "driver": "", "rig": None, "gpus": [], "bus": [],
+    "nvlinks": [], "unknown": {},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Card:
+    """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings."""
+
+    title: str
+    worst: str
+    groups: list[gpu_cards.Group]
+
+
+@dataclass(frozen=True)
+class HostView:
+    """One host of a document with all that its sections show. `data`: the host's part of the document with every key present;
+    `counts`: the number of findings by verdict."""
+
+    name: str
+    anchor: str
+    data: dict[str, Any]
+    findings: list[dict[str, Any]]
+    counts: Counter[str]
+    cards: list[Card] = field(default_factory=list)
+    matrices: list[Matrix] = field(default_factory=list)
+    drawing: Drawing | None = None
+    plot: Plot | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict of its findings; fail for an error, unknown for an unreachable host."""
+        if self.data["error"] or self.data["status"] in ("failed", "unreachable"):
+            return "unknown" if self.data["status"] == "unreachable" else "fail"
+        return next((verdict for verdict in VERDICTS if self.counts[verdict]), "pass")
+
+    @property
+    def label(self) -> str:
+        """The verdict in a word."""
+        return "unreachable" if self.data["status"] == "unreachable" else WORDS[self.verdict]
+
+
+def page(documents: Sequence[Mapping[str, Any]]) -> str:
+    """The page of one or more documents as `--json` writes them; for several hosts it begins with an index."""
+    named = ((name, data, document) for document in documents for name, data in document["hosts"].items())
+    hosts = [view(name, f"host-{number}", data, document) for number, (name, data, document) in enumerate(named, 1)]
+    first: dict[str, Any] = dict(documents[0]) if documents else {"command": "", "run": "", "exit_code": 0}
+    return environment().get_template("page.html.j2").render(
+        hosts=hosts, command=first["command"], run=first["run"], begun=begun(first["run"]),
+        exit_code=first["exit_code"], errors=[document["error"] for document in documents if document.get("error")],
+        verdicts=VERDICTS, words=WORDS, signs=SIGNS, sources=SOURCES,
+    )  # fmt: skip
+
+
+def begun(run: str) -> str:
+    """The start time of a run from its id; "" for an id without a time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.strptime(run[:15], "%Y%m%d-%H%M%S"))
+    except ValueError:
+        return ""
+
+
+def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str, Any]) -> HostView:
+    """The view of one host of a document."""
+    data: dict[str, Any] = {**_HOST, **host, "command": document["command"]}
+    machine: dict[str, Any] = {**_MACHINE, **(data["machine"] or {})}
+    p2p: dict[str, Any] = data["p2p"] or {}
+    data |= {"machine": machine, "p2p": p2p, "fleet": {**over_time(), **(data["fleet"] or {})}}
+    findings = [{**_FINDING, **finding} for finding in data["findings"]]
+    known = {(finding["subject"], finding["seen"]) for finding in findings}
+    judged = ({**_FINDING, **finding} for finding in p2p.get("judged") or [])
+    findings += [finding for finding in judged if (finding["subject"], finding["seen"]) not in known]
+    findings.sort(key=lambda finding: VERDICTS.index(finding["verdict"]))
+    limits = {row["bus_id"]: row for row in data["gpus"]}
+    positions = {gpu["bus_id"]: gpu["position"] for gpu in machine["gpus"]}
+    cards = [
+        Card(
+            gpu_cards.title(gpu),
+            _worst(gpu, findings),
+            gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {})),
+        )
+        for gpu in machine["gpus"]
+    ]
+    return HostView(
+        name, anchor, data, findings, Counter(finding["verdict"] for finding in findings), cards, matrices(p2p, positions),
+        drawn(machine), plotted(p2p.get("scaling") or [], (machine["rig"] or {}).get("scaling")),
+    )  # fmt: skip
+
+
+def _worst(gpu: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
+    about = {finding["verdict"] for finding in findings if gpu["bus_id"] in finding["subject"]}
+    worst = next((verdict for verdict in VERDICTS if verdict in about), "")
+    if gpu["answers"]:
+        return worst
+    return "fail" if gpu["lost"] else "unknown"
+
+
+def shown(value: Any) -> Any:
+    """The text that a template writes for a value: "" for None, control characters replaced."""
+    if value is None:
+        return ""
+    if isinstance(value, str) and not hasattr(value, "__html__"):  # a template's own text has it
+        return visible(value)
+    return value
+
+
+@lru_cache(maxsize=1)
+def environment() -> jinja2.Environment:
+    """The environment of the templates in templates/report/; it escapes every value."""
+    environment = jinja2.sandbox.SandboxedEnvironment(
+        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, autoescape=True, finalize=shown,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"seconds": _duration, "gb_s": gb_s, "as_typed": as_typed}
+    return environment
+
+
+def _duration(value: float) -> str:
+    """4.2 s, 3 min 20 s."""
+    return f"{value:.1f} s" if value < 60 else f"{int(value // 60)} min {int(value % 60)} s"

@@ -1,0 +1,137 @@
+"""The JSON document of a run (schema 2)."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rigwright.checks import Finding, declared
+from rigwright.core.change import Change
+from rigwright.core.control_characters import escaped
+from rigwright.core.errors import RigwrightError
+from rigwright.core.program_name import as_typed
+from rigwright.engine.events import Event
+from rigwright.engine.host_report import HostReport
+from rigwright.engine.plan import PlannedStep
+from rigwright.facts.plain import plain
+
+SCHEMA = 2
+
+
+@dataclass(frozen=True)
+class RunMetadata:
+    """When a run began (UTC), and the paths of its playbook and inventory, "" where there is none."""
+
+    started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.timezone.utc))
+    playbook: str = ""
+    inventory: str = ""
+
+
+def document(
+    command: str,
+    run_id: str,
+    exit_code: int,
+    error: RigwrightError | None,
+    reports: Sequence[HostReport],
+    metadata: RunMetadata | None = None,
+) -> dict[str, Any]:
+    """The document of a run that ends now; docs/json.md describes its keys."""
+    metadata = metadata or RunMetadata()
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "run": run_id,
+        "started": metadata.started.isoformat(timespec="milliseconds"),
+        "ended": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        "playbook": metadata.playbook,
+        "inventory": metadata.inventory,
+        "exit_code": exit_code,
+        "error": _error(error),
+        "hosts": {report.host.name: _host(report) for report in reports},
+    }
+
+
+def _error(error: RigwrightError | None) -> dict[str, str] | None:
+    if error is None:
+        return None
+    return {"where": error.where, "found": error.found, "expected": error.expected, "fix": as_typed(error.fix)}
+
+
+def _host(report: HostReport) -> dict[str, Any]:
+    steps: Sequence[PlannedStep] = report.applied.steps if report.applied else report.planned
+    done = report.applied.done if report.applied else {}
+    return {
+        "address": report.host.address,
+        "status": report.status,
+        "error": _error(report.error),
+        "steps": [
+            {"name": planned.step.name, "status": planned.status, "reason": planned.reason,
+             "notes": [note.text for note in planned.notes]}
+            for planned in steps
+        ],
+        "changes": [
+            _change(planned.step.name, change, change in done.get(planned.step.key, ()))
+            for planned in steps
+            for change in planned.changes
+        ],
+        "findings": [{**plain(finding), "fix": as_typed(finding.fix)} for finding in report.findings],
+        "facts": plain(report.facts),
+        "kept": plain(report.kept),
+        "baseline": plain(report.baseline),
+        "gpus": plain(report.rows),
+        "machine": report.machine,
+        "fleet": report.fleet,
+        "events": [_event(at_s, event) for at_s, event in report.events],
+        "p2p": p2p(report),
+        "ran": plain(report.ran),
+        "simulated": report.simulated,
+        "rebooted": bool(report.applied and report.applied.rebooted),
+        "round_trips": report.round_trips,
+        "seconds": round(report.seconds, 3),
+        "connecting_s": round(report.connecting_s, 3),
+        "asking_s": round(report.asking_s, 3),
+    }  # fmt: skip
+
+
+def over_time() -> dict[str, Any]:
+    """The key `fleet` of a host without a past in the history."""
+    return {
+        "groups": [], "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [], "ends": [],
+        "readings": {},
+    }  # fmt: skip
+
+
+def p2p(report: HostReport) -> dict[str, Any] | None:
+    """The document of the peer-to-peer test, plus `judged`: the findings of the checks that judge it. None without a test."""
+    if report.p2p is None:
+        return None
+    test: dict[str, Any] = plain(report.p2p)
+    for pair in test["pairs"]:
+        pair["from"], pair["to"] = pair.pop("start"), pair.pop("end")
+    test["judged"] = [plain(finding) for finding in report.findings if _active(finding)]
+    return test
+
+
+def _active(finding: Finding) -> bool:
+    """Whether the check of a finding judges what the peer-to-peer test measured."""
+    declaration = declared(finding.check)
+    return declaration is not None and declaration.active
+
+
+def _event(at_s: float, event: Event) -> dict[str, Any]:
+    values = {key: plain(value) for key, value in vars(event).items() if key not in ("host", "changes")}
+    rounded = {key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()}
+    return {"at_s": round(at_s, 3), "event": event.kind, **rounded}
+
+
+def _change(step: str, change: Change, done: bool) -> dict[str, Any]:
+    keys = ("action", "subject", "before", "after", "disruptive", "leads_to")
+    return {"step": step, **{key: getattr(change, key) for key in keys}, "done": done}
+
+
+def dumps(document: dict[str, Any]) -> str:
+    """The document as JSON text with control characters as \\u escapes."""
+    return escaped(json.dumps(document, indent=2, ensure_ascii=False))

@@ -1,0 +1,44 @@
+"""Words, signs and formats that all forms of a report share."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+from rich.markup import escape
+
+from rigwright.checks import VERDICTS
+from rigwright.core.control_characters import visible
+
+FOLDED = 4
+"""Up to this many failed steps of a host's plan are shown one by one, as findings; more are one entry."""
+
+SOURCES = {
+    "rig": "by the rig",
+    "inventory": "by the inventory",
+    "catalogue": "by the catalogue",
+    "host": "by the host itself",
+    "peers": "by its peers",
+    "past": "by its past",
+}
+"""By the source of a finding."""
+
+
+WORDS = {"fail": "failed", "unknown": "unknown", "warn": "warning", "info": "information", "pass": "passed"}
+SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
+
+
+def as_is(text: str) -> str:
+    """Text of a host or a file for rich's markup: its brackets are escaped, its control characters replaced."""
+    return escape(visible(text))
+
+
+def count_bad(counts: Mapping[str, int]) -> str:
+    """`1 failed, 2 unknown, 3 warnings`; "" when there are none."""
+    words = {**WORDS, "warn": "warning" if counts.get("warn") == 1 else "warnings"}
+    return ", ".join(f"{counts[verdict]} {words[verdict]}" for verdict in VERDICTS[:3] if counts.get(verdict))
+
+
+def local_time(at: datetime.datetime) -> str:
+    """A time in this machine's time zone, to the minute: `2026-11-21 10:15`."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,144 @@
+"""Writes the results of a run: its record in the history, its JSON document, its page and its metrics."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rigwright.core import atomic_files, numbers
+from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.report import json_document
+from rigwright.report.lazy_terminal import Output
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files to write, "" for none. `reload`: the seconds after which a browser loads the page again, "" for never."""
+
+    json: str = ""
+    html: str = ""
+    prometheus: str = ""
+    reload: str = ""
+
+
+def require_writable(files: Files) -> None:
+    """Checks before a run that every file can be written. Raises UsageError."""
+    if files.json != "-":
+        _require_writable("--json", files.json, "run.json")
+    _require_writable("--html", files.html, "report.html")
+    _require_writable("--prometheus", files.prometheus, "fleet.prom", ".prom")
+    seconds("--reload", files.reload)
+
+
+def _require_writable(option: str, file: str, example: str, ending: str = "") -> None:
+    """Raises UsageError for a file that cannot be written, or that has another ending."""
+    folder = os.path.dirname(os.path.realpath(file))
+    if not file:
+        return
+    if file == "-" or os.path.isdir(file):
+        raise UsageError(option, f"'{file}' is no file", "a file in an existing directory", f"{option} {example}")
+    if _is_stream(file):
+        return
+    if ending and not file.endswith(ending):
+        fix = f"{option} {Path(file).with_suffix(ending)}"
+        raise UsageError(
+            option, f"'{file}' does not end in {ending}", f"a file that ends in {ending}; others are ignored", fix
+        )
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        problem = "is not writable" if os.path.exists(folder) else "does not exist"
+        raise UsageError(option, f"{file}: the directory {folder} {problem}", "a file in an existing directory")
+
+
+def _is_stream(file: str) -> bool:
+    """Whether it is a device or a pipe, which is written to and never replaced: /dev/null, /dev/stderr, >(jq)."""
+    return os.path.exists(file) and not os.path.isfile(file)
+
+
+def seconds(option: str, word: str) -> int:
+    """The whole number of seconds; 0 for "". Raises UsageError below 10 seconds or above a day."""
+    return numbers.whole(option, word, 10, "seconds", most=86400, fix=f"{option} 300") if word else 0
+
+
+def record(document: dict[str, Any], output: Output) -> None:
+    """Records the run in the history. A failure is a warning and does not affect the result."""
+    from rigwright.history import History
+
+    try:
+        with History.open() as history:
+            history.record(document)
+    except RigwrightError as error:
+        output.text.warn(f"the history has not recorded this run: {error}")
+
+
+def write(document: dict[str, Any], files: Files, output: Output) -> int:
+    """Writes the document to its file (`-`: stdout), and its page and metrics to theirs. Returns 1 when one cannot be written;
+    a message says so."""
+    failed = 0
+    is_fleet_report = document["command"] == "fleet.report"
+    # The last whole report is better than half a report or one without hosts: keep it.
+    keep_last = not document["hosts"] or (is_fleet_report and document["exit_code"] == 130)
+    refused = (document["error"] or {}).get("where") == "--json"  # the message about it is printed already
+    for file, write_one in (
+        ("" if refused else files.json, write_json),
+        ("" if keep_last else files.html, partial(_write_page, files.reload)),
+        ("" if keep_last else files.prometheus, _write_metrics),
+    ):
+        try:
+            if file:
+                write_one(document, file)
+        except UsageError as error:
+            output.text.error(error)
+            failed = 1
+    if is_fleet_report and not failed and not keep_last:
+        written = [file for file in (files.html, files.prometheus, files.json) if file not in ("", "-")]
+        if written:
+            output.text.plain(f"written: {', '.join(written)}")
+    return failed
+
+
+def _write_page(reload: str, document: dict[str, Any], file: str) -> None:
+    if document["command"] == "fleet.report":
+        from rigwright.report.html import fleet_page
+
+        text = fleet_page.page(document, seconds("--reload", reload) if not document["error"] else 0)
+    else:
+        from rigwright.report.html import host_page
+
+        text = host_page.page([document])
+    _write("--html", text, file)
+
+
+def _write_metrics(document: dict[str, Any], file: str) -> None:
+    from rigwright.report import prometheus
+
+    _write("--prometheus", prometheus.text(document), file)
+
+
+def write_json(document: dict[str, Any], target: str) -> None:
+    """Writes the document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
+    if target == "-":
+        print(json_document.dumps(document))
+    else:
+        _write("--json", json_document.dumps(document) + "\n", target)
+
+
+def write_answer(
+    target: str, command: str, exit_code: int = 0, error: RigwrightError | None = None, **keys: Any
+) -> None:
+    """Writes the document of a command that connects to no host, with its own keys, as `write_json` does."""
+    write_json({**json_document.document(command, "", exit_code, error, []), **keys}, target)
+
+
+def _write(option: str, text: str, file: str) -> None:
+    """Writes the file whole or not at all; a device or a pipe is written to. Raises UsageError when it cannot be written."""
+    try:
+        if _is_stream(file):
+            Path(file).write_text(text, encoding="utf-8")
+        else:
+            atomic_files.replace(Path(file), text.encode("utf-8"))
+    except OSError as error:
+        found = f"{file} cannot be written ({error.strerror})"
+        raise UsageError(option, found, "a file in an existing directory") from None

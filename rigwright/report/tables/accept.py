@@ -1,0 +1,69 @@
+"""`invoke accept`: the acceptance sheet of second-hand hardware at the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rigwright.engine.host_report import HostReport
+from rigwright.report import json_document
+from rigwright.report.html import gpu_cards
+from rigwright.report.labels import SIGNS, as_is, count_bad
+from rigwright.report.tables import with_columns, with_labels
+
+_STYLE = {"warn": "yellow", "fail": "bold red"}
+_COLUMNS = ("Bus id", "UUID", "Serial")
+"""Rows of a card that are columns of the table; every other row is shown once for all cards that have the same."""
+
+
+def show(console: Console, reports: list[HostReport]) -> None:
+    """Writes for each host a table of its cards, a line for each property of theirs, and a line that counts the findings."""
+    for report in reports:
+        machine = report.machine or {}
+        console.print()
+        if machine.get("gpus"):
+            console.print(_table(machine["gpus"]), highlight=False)
+            console.print(_properties(machine["gpus"], report), highlight=False)
+        for name, why in machine.get("unknown", {}).items():
+            console.print(f"[yellow]?[/] {as_is(name)}: {as_is(why)}", highlight=False)
+        if report.error is None:
+            bad = count_bad(Counter(finding.verdict for finding in report.findings))
+            result = f"[bold red]{bad}[/]" if bad else "[bold green]no flaw found[/]"
+            console.print(f"[bold]{as_is(report.host.name)}[/]: {result}", highlight=False)
+
+
+def _table(gpus: list[dict[str, Any]]) -> Table:
+    table = with_columns("position", "bus id", "serial", "UUID")
+    for gpu in gpus:
+        cells = (gpu["position"], gpu["bus_id"].removeprefix("0000:"), gpu["serial"], gpu["uuid"])
+        table.add_row(*(as_is(cell or "-") for cell in cells))
+    return table
+
+
+def _properties(gpus: list[dict[str, Any]], report: HostReport) -> Table:
+    """A line for each property; those that not all cards share name the cards that have it."""
+    places: dict[gpu_cards.Row, list[str]] = {}
+    for gpu in gpus:
+        for row in _rows(gpu, report):
+            places.setdefault(row, []).append(gpu["position"] or gpu["bus_id"])
+    order = list(dict.fromkeys(row.label for row in places))
+    return with_labels(
+        (row.label, _text(row) + ("" if len(names) == len(gpus) else f" [dim]({as_is(', '.join(names))})[/]"))
+        for row, names in sorted(places.items(), key=lambda item: order.index(item[0].label))
+    )
+
+
+def _text(row: gpu_cards.Row) -> str:
+    return f"[{_STYLE[row.kind]}]{SIGNS[row.kind]} {as_is(row.text)}[/]" if row.kind else as_is(row.text)
+
+
+def _rows(gpu: dict[str, Any], report: HostReport) -> Iterator[gpu_cards.Row]:
+    limits = next((row for row in report.rows if row["bus_id"] == gpu["bus_id"]), {})
+    p2p: dict[str, Any] = json_document.p2p(report) or {}
+    yield gpu_cards.Row("Card", gpu["name"] or gpu["expected"] or "unknown")
+    for group in gpu_cards.groups(gpu, report.machine or {}, p2p, limits):
+        yield from (row for row in group.rows if row.label not in _COLUMNS)

@@ -1,0 +1,30 @@
+"""`invoke explain`: what the catalogue knows, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from rigwright.catalogue.explain import Explanation
+from rigwright.core.program_name import as_typed
+from rigwright.report.labels import as_is
+from rigwright.report.tables import with_labels
+
+
+def show(console: Console, explanations: Sequence[Explanation]) -> None:
+    """Writes each explanation: its title, then a line for each thing that is known, with its source behind it."""
+    for number, explanation in enumerate(explanations):
+        if number:
+            console.print()
+        console.print(f"[bold]{as_is(explanation.title)}[/]", highlight=False)
+        if console.is_terminal:
+            rows = [
+                (line.label, as_is(as_typed(line.text)) + (f"  [dim]({as_is(line.source)})[/]" if line.source else ""))
+                for line in explanation.lines
+            ]
+            console.print(with_labels(rows, "  "), highlight=False)
+            continue
+        for line in explanation.lines:
+            source = f"  ({line.source})" if line.source else ""
+            print(f"  {line.label:10} {as_typed(line.text)}{source}", file=console.file)

@@ -1,0 +1,127 @@
+"""`invoke fleet.check` and `fleet.report` as text: a line for each host, and under it the differences."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from rigwright.catalogue.summary import counted_ids
+from rigwright.checks import Finding
+from rigwright.core import numbers
+from rigwright.core.host_ranges import folded
+from rigwright.core.program_name import as_typed
+from rigwright.engine.host_report import BAD, HostReport
+from rigwright.report.labels import as_is, local_time
+
+SHOWN = 8
+"""The number of findings shown for each kind and host; plan, verify and --json have all."""
+
+_KINDS = {
+    "plan": ("playbook", "from its playbook", "invoke plan --host {host}"),
+    "fleet.past": ("past", "from its past", "invoke history.diff {host}"),
+    "fleet.gpus": ("GPUs", "of its GPUs", "invoke fleet.check --host {host} --json -"),
+    "fleet.peers": ("peers", "from its peers", "invoke fleet.check --host {host} --json -"),
+    "checks": ("checks", "in its checks", "invoke verify --host {host}"),
+}
+"""By check: a title, a phrase for the count, and the command that shows all."""
+
+_OF_THE_PAST = ("fleet.past", "fleet.gpus")
+
+
+def check(console: Console, reports: Sequence[HostReport]) -> None:
+    """Writes a line for each host: its hardware, or the number of differences and each of them; then a line that counts the hosts."""
+    wide = max((len(report.host.name) for report in reports), default=0)
+    for report in reports:
+        _host(console, report, wide)
+    states = Counter(_state(report) for report in reports)
+    words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
+    console.print(f"\n[bold]{numbers.count(len(reports), 'host')}[/]: {', '.join(words)}")
+    other = [one.host.name for one in reports if any(finding.check in _OF_THE_PAST for finding in one.findings)]
+    if other:
+        hosts = as_is(shlex.quote(folded(other).replace(", ", ",")))
+        console.print(
+            as_typed(f"to accept these differences as the new state: invoke verify --host {hosts}"), soft_wrap=True
+        )
+
+
+_STATES = {
+    "ok": ("ok   ", "green", "as expected"),
+    "drift": ("DRIFT", "bold red", "drifting"),
+    "unreachable": ("away ", "bold yellow", "unreachable"),
+    "error": ("error", "bold red", "with an error"),
+}
+
+
+def _state(report: HostReport) -> str:
+    if report.error is not None:
+        return "unreachable" if report.status == "unreachable" else "error"
+    return "drift" if report.status == "failed" else "ok"
+
+
+def _host(console: Console, report: HostReport, wide: int) -> None:
+    mark, colour, _ = _STATES[_state(report)]
+    bad = [finding for finding in report.findings if finding.verdict in BAD]
+    count = Counter(_kind(finding) for finding in bad)
+    if report.error is not None:
+        text = report.error.found
+    elif count:
+        text = ", ".join(f"{count[kind]} {_KINDS[kind][1]}" for kind in _KINDS if count[kind])
+    else:
+        text = _summary(report)
+    line = f"[{colour}]{mark}[/]  [bold]{as_is(report.host.name):{wide}}[/]  {as_is(text)}"
+    console.print(line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), no_wrap=True, overflow="ellipsis")
+    for kind, (title, _, command) in _KINDS.items():
+        findings = [finding for finding in bad if _kind(finding) == kind]
+        for finding in findings[:SHOWN]:
+            console.print(_finding(title, finding), soft_wrap=True)
+        if len(findings) > SHOWN:
+            more = as_typed(command.format(host=report.host.name))
+            console.print(f"       [dim]{title:8}  and {len(findings) - SHOWN} more: {as_is(more)}[/]", soft_wrap=True)
+
+
+def _kind(finding: Finding) -> str:
+    return finding.check if finding.check in _KINDS else "checks"
+
+
+def over_time(console: Console, reports: Sequence[HostReport]) -> None:
+    """Writes a line that counts the differences from the last report, and one for each end of life that is past or near."""
+    known = [report.fleet for report in reports if report.fleet and report.fleet["since"]]
+    if known:
+        became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))
+        oldest = min(datetime.datetime.fromisoformat(host["since"]) for host in known)
+        words = f"{numbers.count(became, 'change')}, {numbers.count(new, 'new finding')}, {gone} gone"
+        console.print(f"since the report of {local_time(oldest)}: {words}", soft_wrap=True)
+    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+    for report in reports:
+        for end in (report.fleet or {}).get("ends", ()):
+            if end["state"] in ("ended", "soon"):
+                key = (end["date"], end["name"], end["state"], end["words"])
+                hosts.setdefault(key, []).append(report.host.name)
+    for (date, name, state, words), names in sorted(hosts.items()):
+        mark = "[yellow]ended[/] on" if state == "ended" else "[yellow]ends[/] on"
+        on = f"{len(names)} hosts" if len(names) > 1 else names[0]
+        console.print(f"{as_is(name)} {mark} {date} ({as_is(on)}): {as_is(words)}", soft_wrap=True)
+
+
+def _finding(title: str, finding: Finding) -> Text:
+    compared = finding.expected and finding.check in ("plan", "fleet.peers", "fleet.past")
+    expected = f", not {_short(finding.expected)}" if compared else ""
+    cause = f"  [dim]({as_is(finding.cause)})[/]" if finding.cause else ""
+    seen = f"{as_is(finding.subject)}: {_short(finding.seen)}"
+    return Text.from_markup(f"       [dim]{title:8}[/]  {seen}{expected}{cause}")
+
+
+def _summary(report: HostReport) -> str:
+    """GPUs, driver and kernel, as far as they are known."""
+    gpus = counted_ids(gpu.device_id for gpu in report.kept.get("pci.gpus", ()))
+    driver, kernel = (report.kept.get(name) for name in ("driver.loaded_version", "system.running_kernel"))
+    return ", ".join(text for text in (gpus, driver and f"driver {driver}", kernel and f"kernel {kernel}") if text)
+
+
+def _short(text: str) -> str:
+    return as_is(" ".join(text.split())[:100])

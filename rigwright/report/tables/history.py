@@ -1,0 +1,95 @@
+"""The history as text: a table of runs, one run, and the changes of a host."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from rigwright.core.numbers import count
+from rigwright.history import Changed, HostSummary, RunSummary
+from rigwright.report.labels import as_is, local_time
+from rigwright.report.tables import with_columns
+from rigwright.report.terminal import SIGN, VERDICT, before_after
+
+_BAD = ("failed", "unreachable")
+
+
+def runs(console: Console, summaries: Sequence[RunSummary]) -> None:
+    """Writes a line for each run."""
+    table = with_columns("run", "when", "command", "hosts", "result", wrap=("hosts", "result"))
+    for run in summaries:
+        table.add_row(run.id, local_time(run.started), run.command, as_is(_hosts(run.hosts)), _result(run))
+    console.print(table)
+
+
+def _hosts(hosts: Sequence[HostSummary]) -> str:
+    names = [host.name for host in hosts]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _result(run: RunSummary) -> str:
+    """The result of a run in a few words: the hosts in each bad state, findings and changes, else ok."""
+    states = [host.status for host in run.hosts]
+    words = [f"[bold red]{_of(states.count(word), states)}{word}[/]" for word in _BAD if word in states]
+    failed, changes = sum(one.failed for one in run.hosts), sum(one.changes for one in run.hosts)
+    words += [f"[red]{count(failed, 'finding')}[/]"] if failed else []
+    words += [count(changes, "change")] if changes else []
+    words += ["changes pending"] if "pending" in states and not words else []
+    words += ["interrupted"] if run.exit_code == 130 else []
+    return ", ".join(words) or ("[green]ok[/]" if run.exit_code == 0 else f"exit {run.exit_code}")
+
+
+def _of(number: int, states: Sequence[str]) -> str:
+    return f"{number} of {len(states)} " if len(states) > 1 else ""
+
+
+def run(console: Console, document: dict[str, Any]) -> None:
+    """Writes one run: its time and files, and for each host the failed steps, changes and findings; passed checks are counted."""
+    began, ended = (datetime.datetime.fromisoformat(document[key]) for key in ("started", "ended"))
+    times = f"{local_time(began)}, {(ended - began).total_seconds():.1f} s"
+    console.print(f"[bold]{as_is(document['run'])}[/]  {document['command']}  {times}, exit {document['exit_code']}")
+    files = [f"{word} {as_is(document[word])}" for word in ("playbook", "inventory") if document[word]]
+    console.print(f"[dim]{', '.join(files)}[/]")
+    for name, host in document["hosts"].items():
+        _host(console, name, host)
+
+
+def _host(console: Console, name: str, host: dict[str, Any]) -> None:
+    colour = "bold red" if host["status"] in _BAD else "green"
+    mark = f"  [bold magenta]SIMULATED[/] [dim]({as_is(host['simulated'])})[/]" if host["simulated"] else ""
+    console.print(f"\n[bold]{as_is(name)}[/]  {as_is(host['address'])}  [{colour}]{host['status']}[/]{mark}")
+    if host["error"]:
+        console.print(f"  [bold red]error[/] {as_is(host['error']['where'])}: {as_is(host['error']['found'])}")
+    for step in host["steps"]:
+        if step["status"] in ("failed", "unknown"):
+            console.print(f"  [bold red]{step['status']}[/]  {as_is(step['name'])}  [dim]{as_is(step['reason'])}[/]")
+    for change in host["changes"]:
+        sign, arrow = SIGN[change["action"]], before_after(change["before"], change["after"])
+        not_done = "" if change["done"] else "  [yellow]not done[/]"
+        console.print(f"  {sign} {as_is(change['subject'])}  {arrow}{not_done}")
+    for finding in host["findings"]:
+        if finding["verdict"] != "pass":
+            verdict, subject, seen = VERDICT[finding["verdict"]], as_is(finding["subject"]), as_is(finding["seen"])
+            expected = f"  [dim]expected {as_is(finding['expected'])}[/]" if finding["expected"] else ""
+            console.print(f"  {verdict}  {subject}: {seen}{expected}")
+    passed = sum(finding["verdict"] == "pass" for finding in host["findings"])
+    console.print(
+        f"  [dim]{count(host['steps_planned'], 'step')}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]"
+    )
+
+
+def diff(console: Console, host: str, since: datetime.datetime, changes: Sequence[Changed]) -> None:
+    """Writes a line for each change, under the run that observed or made it."""
+    if not changes:
+        console.print(f"[bold]{as_is(host)}[/]: nothing that the history keeps has changed since {local_time(since)}")
+        return
+    above = ""
+    for change in changes:
+        if change.run != above:
+            console.print(f"[bold]{local_time(change.at)}[/]  [dim]run {as_is(change.run)}[/]")
+            above = change.run
+        by = "  [dim]made by rigwright[/]" if change.kind == "change" else ""
+        console.print(f"  {as_is(change.subject)}  {before_after(change.before, change.after)}{by}")

@@ -1,0 +1,72 @@
+"""An inventory in three forms: the document of `ansible-inventory --list`, the tree of `--graph`, and a table of hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from rigwright.inventory.model import Host, Inventory
+from rigwright.report.labels import as_is
+from rigwright.report.tables import with_columns
+
+_MADE = ("inventory_hostname", "inventory_hostname_short", "group_names")
+_SECRET = re.compile(r"(^|_)(pass|password|passwd|passphrase|secret|token)$", re.IGNORECASE)
+
+
+def listing(inventory: Inventory, names: Collection[str]) -> dict[str, Any]:
+    """Each group with its own hosts and its children, and under `_meta` the variables of each host; only hosts in `names`.
+
+    The value of a variable whose name ends in password, secret or token is `(secret)`.
+    """
+    groups: dict[str, Any] = {}
+    for group, children in inventory.children.items():
+        body = {
+            "children": list(children),
+            "hosts": [name for name in inventory.own[group] if name in names] if group != "all" else [],
+        }
+        groups[group] = {key: value for key, value in body.items() if value}
+    variables = {name: _variables(inventory.hosts[name]) for name in inventory.hosts if name in names}
+    hostvars = {name: values for name, values in variables.items() if values}
+    return {"_meta": {"hostvars": hostvars}, **{group: body for group, body in groups.items() if body}}
+
+
+def _variables(host: Host) -> dict[str, Any]:
+    given = {name: value for name, value in host.variables.items() if name not in _MADE}
+    return {name: "(secret)" if _SECRET.search(name) else value for name, value in given.items()}
+
+
+def graph(inventory: Inventory, names: Collection[str], group: str = "all", depth: int = 0) -> Iterator[str]:
+    """The lines of the tree: a group, its child groups, then its own hosts; only hosts in `names`."""
+    lead = "  |" * depth + "--" if depth else ""
+    yield f"{lead}@{group}:"
+    for child in inventory.children[group]:
+        yield from graph(inventory, names, child, depth + 1)
+    for name in inventory.own[group] if group != "all" else ():
+        if name in names:
+            yield "  |" * (depth + 1) + f"--{name}"
+
+
+def table(console: Console, inventory: Inventory, hosts: Sequence[Host]) -> None:
+    """Writes a line for each host: its address, groups, rig and driver, and the file that declares it."""
+    rows = with_columns(
+        "host", "address", "groups", "rig", "driver", "declared in", wrap=("address", "groups", "declared in")
+    )
+    folder = inventory.path if inventory.path.is_dir() else inventory.path.parent
+    for host in hosts:
+        driver = host.variables.get("driver")
+        branch = driver.get("branch", "") if isinstance(driver, dict) else driver or ""
+        groups, rig = ", ".join(host.variables["group_names"]), host.variables.get("rig") or ""
+        cells = (host.name, _address(host), groups, rig, branch, host.where.removeprefix(f"{folder}/"))
+        rows.add_row(*(as_is(str(cell)) for cell in cells))
+    console.print(rows)
+
+
+def _address(host: Host) -> str:
+    """USER@ADDRESS:PORT, as far as the inventory has it."""
+    port = host.connection("ansible_port")
+    if host.variables.get("ansible_connection") == "local":
+        return "this machine"
+    return host.login + (f":{port}" if port else "")

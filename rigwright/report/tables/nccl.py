@@ -1,0 +1,104 @@
+"""The peer-to-peer test as text: the bandwidth of each pair of GPUs, and the scaling with the number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.markup import escape
+
+from rigwright.facts.nccl import CopyResult, Document, Pair, SendRecvResult
+
+_WRONG = {"wrong data": "BAD", "hang": "HANG", "error": "ERR", "not run": "?"}
+_NARROW = 12
+"""With more GPUs than this a cell has four columns, so that 16 GPUs fit into 80 columns."""
+
+
+def lines(document: Document) -> Iterator[str]:
+    """The lines as rich markup, at most 80 columns wide for 16 GPUs."""
+    if document.pairs:
+        yield ""
+        yield "[bold]Copies[/], GB/s one way, from row to column [dim](h: through the host, no peer access)[/]"
+        yield from _matrix(document, _copy_cell)
+    if any(pair.collective for pair in document.pairs):
+        yield from _nccl(document)
+    if document.scaling:
+        yield from _scaling(document)
+
+
+def _matrix(document: Document, cell: Callable[[Pair], str]) -> Iterator[str]:
+    numbers = sorted({index for pair in document.pairs for index in (pair.start, pair.end)})
+    wide = 4 if len(numbers) > _NARROW else 6
+    cells = {(pair.start, pair.end): cell(pair) for pair in document.pairs}
+    yield "  [dim]" + " " * 3 + "".join(str(number).rjust(wide) for number in numbers) + "[/]"
+    for a in numbers:
+        row = "".join(_coloured(cells.get((a, b), "-" if a == b else ""), wide) for b in numbers)
+        yield f"  [dim]{a:>3}[/]{row}"
+
+
+def _coloured(text: str, wide: int) -> str:
+    shown = escape(text.rjust(wide))
+    if text in _WRONG.values():
+        return f"[bold red]{shown}[/]"
+    if text.endswith(("h", "s", "n", "-", "m")):
+        return f"[dim]{shown}[/]"
+    return f"[green]{shown}[/]"
+
+
+def _number(gb_s: float | None) -> str:
+    if gb_s is None:
+        return "?"
+    return f"{gb_s:.0f}" if gb_s >= 9.95 else f"{gb_s:.1f}"
+
+
+def _copy_cell(pair: Pair) -> str:
+    copy, staged = pair.bytes, pair.staged
+    if copy is None:
+        return "?"
+    if copy.outcome == "refused":
+        return _failed(staged) or f"{_number(staged.gb_s if staged else None)}h"
+    return _failed(copy) or _number(copy.gb_s)
+
+
+def _failed(result: CopyResult | SendRecvResult | None) -> str:
+    return "?" if result is None else _WRONG.get(result.outcome, "")
+
+
+_LETTER = {"SHM": "s", "NET": "n", "mixed": "m", "P2P": ""}
+
+
+def _sent_cell(pair: Pair) -> str:
+    sent = pair.collective
+    if sent is None:
+        return "?"
+    return _failed(sent) or f"{_number(sent.gb_s)}{_LETTER.get(sent.kind or '', '?')}"
+
+
+def _nccl(document: Document) -> Iterator[str]:
+    """One line where all pairs use the same transport, else a matrix."""
+    sent = [pair.collective for pair in document.pairs if pair.collective]
+    transports = {(result.ok, result.transport) for result in sent}
+    version = f"NCCL {document.versions.nccl}" if document.versions.nccl else "NCCL"
+    if len(transports) == 1 and sent[0].ok:
+        speeds = [result.gb_s for result in sent if result.gb_s is not None]
+        without = [result.without_p2p for result in sent if result.without_p2p]
+        off = [result.gb_s for result in without if result.gb_s is not None]
+        rest = f"; {min(off):.3g} with P2P off" if off and sent[0].kind == "P2P" else ""
+        speed = f", {min(speeds):.3g} GB/s or more" if speeds else ""
+        yield f"[bold]{version}[/]: {escape(sent[0].transport or '?')} for all {len(sent)} pairs{speed}{rest}"
+        return
+    yield f"[bold]{version}[/], GB/s one way [dim](s: shared memory, n: network, m: mixed; else P2P)[/]"
+    yield from _matrix(document, _sent_cell)
+
+
+def _scaling(document: Document) -> Iterator[str]:
+    yield "[bold]Scaling[/] [dim](synthetic: a matrix product, then the all-reduce of 300 million numbers, no overlap)[/]"
+    yield "  [dim]GPUs   step ms   product   all-reduce   speed-up   efficiency[/]"
+    for row in document.scaling:
+        if row.step_ms is None or row.speed_up is None or row.efficiency is None:
+            yield f"  {row.gpus:>4}   [bold red]{escape(row.error or 'not run')}[/]"
+            continue
+        product, total = row.product_ms or 0.0, row.all_reduce_ms or 0.0
+        yield (
+            f"  {row.gpus:>4}{row.step_ms:>10.1f}{product:>10.1f}{total:>13.1f}{row.speed_up:>11.2f}"
+            f"{row.efficiency * 100:>11.0f} %"
+        )

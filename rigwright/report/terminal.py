@@ -1,0 +1,252 @@
+"""A run as text: plan, events, findings and errors. Colours only on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from rigwright.checks import Finding
+from rigwright.core import host_ranges
+from rigwright.core.change import Change
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import RigwrightError
+from rigwright.core.program_name import as_typed
+from rigwright.engine import events
+from rigwright.engine.host_report import HostReport
+from rigwright.report.labels import FOLDED, SOURCES, as_is
+
+if TYPE_CHECKING:
+    from rigwright.report.live import Region
+
+SIGN = {"add": "[green]+[/]", "change": "[yellow]~[/]", "remove": "[red]-[/]", "run": "[cyan]>[/]"}
+VERDICT = {
+    "pass": "[green]pass[/]",
+    "info": "[cyan]info[/]",
+    "warn": "[yellow]warn[/]",
+    "fail": "[bold red]FAIL[/]",
+    "unknown": "[bold yellow]????[/]",
+}
+
+
+class Text:
+    """Writes a run to a stream; thread-safe."""
+
+    def __init__(self, stream: IO[str], inventory: str, many: bool) -> None:
+        wide = None if stream.isatty() or "COLUMNS" in os.environ else 160  # a file or a pipe: no need to wrap tables
+        self.console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), emoji=False, width=wide)
+        self.inventory = inventory
+        self.many = many
+        self._lock = threading.Lock()
+        self._last_output = 0.0
+        self._region: Region | None = None
+
+    @contextlib.contextmanager
+    def stage(self, hosts: Sequence[str]) -> Iterator[None]:
+        """Shows the progress of several hosts while it is open, on a terminal; elsewhere it does nothing."""
+        if len(hosts) < 2 or not self.console.is_terminal or self.console.is_dumb_terminal:
+            yield
+            return
+        from rigwright.report.live import Region
+
+        with Region(self.console, hosts) as self._region:
+            try:
+                yield
+            finally:
+                region, self._region = self._region, None
+        if region.connected:
+            self._folded_heading(region.connected)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hides the progress lines while the terminal asks a question."""
+        with self._region.paused() if self._region else contextlib.nullcontext():
+            yield
+
+    def _folded_heading(self, connected: Sequence[events.Connected]) -> None:
+        """One line in place of a heading for each host."""
+        simulated = host_ranges.folded(event.host for event in connected if event.simulated)
+        names = as_is(host_ranges.folded(event.host for event in connected))
+        about = f"{len(connected)} hosts, inventory {as_is(self.inventory)}"
+        self.line(f"[bold]{names}[/]  [dim]{about}[/]{_simulated(simulated)}")
+
+    def line(self, text: str = "") -> None:
+        """One line, with markup."""
+        with self._lock:
+            self.console.print(text)
+
+    def plain(self, text: str) -> None:
+        """One line without markup."""
+        self.line(as_is(text))
+
+    def warn(self, text: str) -> None:
+        """A warning that does not affect the result of the run."""
+        self.line(f"{VERDICT['warn']} {as_is(text)}")
+
+    def progress(self, event: events.Event) -> None:
+        """Passes an event to the progress lines only."""
+        if self._region:
+            self._region.takes(event)
+
+    def event(self, event: events.Event) -> None:
+        """Shows an event in the progress lines, or as a line of its own."""
+        if self._region and self._region.takes(event):
+            return
+        prefix = f"[dim]{as_is(event.host)}[/] " if self.many else ""
+        if isinstance(event, events.Connected):
+            about = f"{as_is(event.address)}  [dim]inventory {as_is(self.inventory)}[/]{_simulated(event.simulated)}"
+            self.line(f"[bold]{as_is(event.host)}[/]  {about}")
+        elif isinstance(event, events.StepStarted):
+            self.line(f"{prefix}[bold]•[/] {as_is(event.step)}")
+        elif isinstance(event, events.OutputLine):
+            now = time.monotonic()
+            if event.line.strip() and (now - self._last_output > 0.5 or "error" in event.line.lower()):
+                self._last_output = now
+                self.line(f"{prefix}    [dim]{as_is(event.line.strip()[: self.console.width - 6])}[/]")
+        elif isinstance(event, events.StepDone):
+            changed = event.status == "changed"
+            mark, proved = ("[green]✓[/]", "proved, ") if changed else ("[bold red]✗[/]", "")
+            self.line(f"{prefix}  {mark} {as_is(event.step)}  [dim]{proved}{event.seconds:.1f} s[/]")
+        elif isinstance(event, events.Note):
+            self.line(f"{prefix}  [cyan]…[/] {as_is(event.text)}")
+
+    def plans(self, reports: Sequence[HostReport]) -> None:
+        """The changes of every host, equal plans once, and a line that counts them."""
+        if not reports:
+            return
+        groups: dict[tuple[Any, ...], list[HostReport]] = {}
+        for report in reports:
+            if report.planned:
+                key = tuple(
+                    (planned.step.name, planned.status, planned.reason, planned.notes,
+                     tuple((change.action, change.subject, change.before, change.after) for change in planned.changes))
+                    for planned in report.planned
+                )  # fmt: skip
+                groups.setdefault(key, []).append(report)
+        for same in groups.values():
+            if self.many:
+                self.line(f"\n[bold]{as_is(host_ranges.folded(report.host.name for report in same))}[/]")
+            self._plan(same[0])
+        self.line(_count(reports))
+
+    def _plan(self, report: HostReport) -> None:
+        for planned in report.planned:
+            name = f"  [bold]{as_is(planned.step.name)}[/]"
+            if planned.notes or planned.status == "pending":
+                self.line(name)
+            for note in planned.notes:
+                self.line(f"    {'[yellow]![/]' if note.warn else '[dim]·[/]'} {as_is(note.text)}")
+            if planned.status == "pending":
+                for change in planned.changes:
+                    self.line(_change(change))
+            elif planned.status == "unknown":
+                self.line(f"{name}\n    [magenta]?[/] known later [dim]({as_is(planned.reason)})[/]")
+
+    def findings(self, report: HostReport, only_bad: bool = False) -> None:
+        """Every finding; for one that is not a pass also the expected value, the cause and the fix.
+
+        Unknown findings that differ only in their subject are one entry. With `only_bad`, pass and info are left out.
+        """
+        shown = [finding for finding in report.findings if not only_bad or finding.verdict not in ("pass", "info")]
+        if self.many and shown:
+            self.line(f"\n[bold]{as_is(report.host.name)}[/]")
+        subjects: dict[Finding, list[str]] = {}
+        for finding in _folded(shown):
+            same = replace(finding, check="", subject="") if finding.verdict == "unknown" else finding
+            subjects.setdefault(same, []).append(finding.subject)
+        for finding, names in subjects.items():
+            self.line(f"  {VERDICT[finding.verdict]}  {as_is(', '.join(dict.fromkeys(names)))}: {as_is(finding.seen)}")
+            if finding.verdict != "pass":
+                by = f" ({SOURCES[finding.source]})" if finding.source else ""
+                expected = finding.expected and finding.expected + by
+                for label, text in (("expected", expected), ("cause", finding.cause), ("fix", as_typed(finding.fix))):
+                    if text:
+                        self._hanging(f"{label + ':':10}", text)
+
+    def _hanging(self, label: str, text: str) -> None:
+        """A dim label and its text. On a terminal the text is wrapped beside the label, except a fix, which a reader copies."""
+        room = self.console.width - 8 - len(label)
+        wrap = self.console.is_terminal and room > 30 and not label.startswith("fix")
+        with self._lock:
+            for number, line in enumerate(textwrap.wrap(text, room) if wrap else [text]):
+                shown = label if number == 0 else " " * len(label)
+                self.console.print(f"        [dim]{shown}[/]{as_is(line)}", soft_wrap=True)
+
+    def limits(self, report: HostReport) -> None:
+        """The table of limits."""
+        from rigwright.report.tables import limits
+
+        with self._lock:
+            limits.show(self.console, report.rows)
+
+    def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
+        """The errors of hosts; one that three or more hosts share is shown once."""
+        groups: dict[str, list[tuple[str, RigwrightError]]] = {}
+        for host, error in errors:
+            groups.setdefault(f"{type(error)} {error}".replace(host, "HOST"), []).append((host, error))
+        for same in groups.values():
+            if len(same) > 2:
+                host, error = same[0]
+                names = host_ranges.folded(name for name, _ in same)
+                message = str(error).removeprefix(f"{host}: ").replace(host, "HOST")
+                self.line(f"[bold red]error[/] {as_is(names)}: {as_is(message)}")
+                continue
+            for host, error in same:
+                self.error(error, host)
+
+    def error(self, error: RigwrightError, host: str = "") -> None:
+        """One error with its place, what was found, what was expected and the fix."""
+        prefix = f"{host}: " if host and not error.where.startswith(host) else ""
+        self.line(f"[bold red]error[/] {as_is(prefix + str(error))}")
+
+
+def _simulated(text: str) -> str:
+    return f"  [bold magenta]SIMULATED[/] [dim]({as_is(text)})[/]" if text else ""
+
+
+def _folded(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings; more than FOLDED failed steps of the plan are one finding, in the place of the first."""
+    steps = [finding for finding in findings if finding.check == "plan" and finding.verdict == "fail"]
+    if len(steps) <= FOLDED:
+        return list(findings)
+    seen = f"{len(steps)} steps are not as expected: {'; '.join(step.subject for step in steps[:FOLDED])}; ..."
+    fix = "invoke plan shows all of them, invoke provision makes the changes"
+    folded = Finding("plan", "plan", "fail", seen, fix=fix)
+    return [folded if finding is steps[0] else finding for finding in findings if finding not in steps[1:]]
+
+
+def _change(change: Change) -> str:
+    leads_to = f"  [bold red]! {as_is(change.leads_to)}[/]" if change.leads_to else ""
+    sign = "[bold red]![/]" if change.disruptive else SIGN[change.action]
+    return f"    {sign} {as_is(change.subject)}  {before_after(change.before, change.after)}{leads_to}"
+
+
+def before_after(before: str, after: str) -> str:
+    """`before -> after` on one line, each shortened to 160 characters; rich markup."""
+    was, now = (escape(one_line(text)[:160]) for text in (before, after))
+    return f"{was} [dim]->[/] {now}" if was and now else was or now
+
+
+def _count(reports: Sequence[HostReport]) -> str:
+    planned = [step for report in reports for step in report.planned]
+    changes = [change for step in planned for change in step.changes]
+    unknown = sum(step.status == "unknown" for step in planned)
+    if not changes and not unknown:
+        return f"[green]Nothing to change[/]: {len(planned)} steps, all as expected."
+    counts: Counter[str] = Counter(change.action for change in changes)
+    parts = [f"{counts[action]} to {action}" for action in SIGN if counts[action]]
+    disruptive = sum(change.disruptive for change in changes)
+    if disruptive:
+        parts.append(f"[bold red]{disruptive} disruptive[/]")
+    if unknown:
+        parts.append(f"{unknown} known later")
+    return f"\n[bold]Plan[/]: {', '.join(parts)}."

@@ -1,0 +1,78 @@
+"""Sends a script over a channel and reads its output, with a limit on time and size."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from rigwright.core.errors import HostError, Unreachable
+from rigwright.inventory.model import Host
+from rigwright.ssh import batch_script
+
+if TYPE_CHECKING:
+    from paramiko import Channel
+
+MOST_BYTES = 32 << 20
+"""The maximum output of a script, eight times that of a command. The limit protects the memory of this machine."""
+
+
+def _flood(host: Host) -> HostError:
+    todo = f"ssh {host.address} sudo -n true, and look at what it prints"
+    return HostError(host.name, f"it says more than {MOST_BYTES >> 20} MiB, and comes to no end", "an answer", todo)
+
+
+def until(
+    channel: Channel, mark: bytes, deadline: float, host: Host, *, errors: bool, give_up: bytes = b"\0\0"
+) -> tuple[bytes, bytes]:
+    """Reads stdout and stderr until `mark` or `give_up` appears, the channel closes, or the deadline; returns both.
+
+    `mark` is searched in stdout, with `errors` in stderr; `give_up` is searched in stderr. `deadline` is in seconds of
+    the monotonic clock. Raises HostError for an output over the size limit.
+    """
+    out, err = b"", b""
+    while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
+        moved = False
+        if len(out) + len(err) > MOST_BYTES:
+            raise _flood(host)
+        while channel.recv_ready():
+            out, moved = out + channel.recv(65536), True
+        while channel.recv_stderr_ready():
+            err, moved = err + channel.recv_stderr(65536), True
+        if not moved and (channel.exit_status_ready() or channel.closed):
+            break
+        if not moved:
+            time.sleep(0.005)
+    return out, err
+
+
+def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host: Host) -> tuple[bytes, bytes]:
+    """Sends a script, and returns its stdout and stderr when the output is complete or the channel is closed.
+
+    `deadline` is in seconds of the monotonic clock. Raises Unreachable at the deadline or when the connection is lost,
+    and HostError for an output over the size limit.
+    """
+    with contextlib.suppress(OSError):  # the program may have ended already; its stderr, read below, has the reason
+        channel.sendall(script)
+    answer, errors = bytearray(), b""
+    try:
+        while not batch_script.finished(bytes(answer[-64:]), nonce):
+            channel.settimeout(max(0.1, deadline - time.monotonic()))
+            data = channel.recv(262144)
+            if not data:
+                break
+            answer += data
+            if len(answer) > MOST_BYTES:
+                raise _flood(host)
+        while channel.recv_stderr_ready() or (
+            not answer and not channel.exit_status_ready() and time.monotonic() < deadline
+        ):
+            errors += channel.recv_stderr(65536) if channel.recv_stderr_ready() else b""
+            time.sleep(0.002)
+        while channel.recv_stderr_ready():
+            errors += channel.recv_stderr(65536)
+    except (TimeoutError, OSError, EOFError) as error:
+        raise Unreachable(
+            host.name, f"the connection was lost ({error or 'no answer in time'})", "", "run the same command again"
+        ) from None
+    return bytes(answer), errors

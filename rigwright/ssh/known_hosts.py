@@ -1,0 +1,103 @@
+"""Reads and writes known_hosts files of OpenSSH. Reads an unchanged file once, and decodes only the needed keys."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import paramiko
+from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
+
+from rigwright.core import atomic_files
+from rigwright.core.errors import UsageError
+
+OWN = Path("~/.config/rigwright/known_hosts")
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a file with their numbers: `named` by plain host name, `hashed` with hashed names."""
+
+    named: dict[str, list[tuple[int, str]]]
+    hashed: list[tuple[int, str]]
+
+
+def recorded(path: Path, name: str) -> Iterator[paramiko.PKey]:
+    """The keys in a file for a name (`HOST` or `[HOST]:PORT`), in file order; none when the file cannot be read.
+
+    Names may be plain or hashed. Like paramiko, it ignores patterns and lines with a @marker.
+    """
+    try:
+        state = path.stat()
+        lines = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
+    except OSError:
+        return
+    own = [(number, line) for number, line in lines.hashed if _is_hashed(name, line)]
+    for number, line in sorted([*lines.named.get(name, ()), *own]):
+        key = _decoded(line, number)
+        if key is not None:
+            yield key
+
+
+def learn(keys: HostKeys, path: Path, name: str) -> None:
+    """Adds the keys in a file for a name to `keys`. Does not replace a key of a type that is already present."""
+    for key in recorded(path, name):
+        if key.get_name() not in (keys.lookup(name) or ()):
+            keys.add(name, key.get_name(), key)
+
+
+@lru_cache(maxsize=16)
+def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> _Lines:
+    found = _Lines(defaultdict(list), [])
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        words = line.split()
+        if len(words) < 3 or words[0].startswith(("#", "@")):
+            continue
+        entry = (number, " ".join(words[:3]))
+        if "|1|" in words[0]:
+            found.hashed.append(entry)
+        for name in words[0].split(","):
+            found.named[name].append(entry)
+    return found
+
+
+def _is_hashed(name: str, line: str) -> bool:
+    hashes = (one for one in line.split()[0].split(",") if one.startswith("|1|") and one.count("|") == 3)
+    try:
+        return any(HostKeys.hash_host(name, one) == one for one in hashes)
+    except (ValueError, AssertionError):  # not base64, or a salt of another length
+        return False
+
+
+def _decoded(line: str, number: int) -> paramiko.PKey | None:
+    try:
+        entry = HostKeyEntry.from_line(line, number)
+    except (paramiko.SSHException, InvalidHostKey, ValueError, IndexError):
+        return None  # a truncated line, or a key type that paramiko does not know
+    return entry.key if entry else None
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """The type and the SHA256 fingerprint of a key, in the form of `ssh-keygen -l`."""
+    return f"{key.get_name()} {key.fingerprint}"
+
+
+def trust(name: str, key: paramiko.PKey) -> Path:
+    """Records the key in rigwright's own known_hosts file, and returns the path of that file.
+
+    Raises UsageError when the file cannot be written.
+    """
+    path = OWN.expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        kept = [line for line in lines if line.split()[:2] != [name.encode(), key.get_name().encode()]]
+        added = f"{name} {key.get_name()} {key.get_base64()}\n".encode()
+        atomic_files.replace(path, b"\n".join([*kept, added]))
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+        raise UsageError(str(path), found, "a place for known_hosts that you may write") from None
+    return path

@@ -1,0 +1,122 @@
+"""A login with fewer round trips. It sends the requests together; paramiko waits for the answer to each request."""
+
+from __future__ import annotations
+
+import threading
+
+import paramiko
+from paramiko.auth_handler import AuthHandler
+from paramiko.common import cMSG_CHANNEL_REQUEST
+
+_IN_ORDER = "SSH-2.0-OpenSSH_"
+"""The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
+
+
+class Login(paramiko.Transport):
+    """Sends the service request, the authentication request, and the request for the channel of `early_exec` together.
+
+    Set `early_exec` only for a key that is likely to be accepted, because sshd logs a line for a channel that is
+    requested before the login succeeds.
+    """
+
+    early_exec = ""
+    sent_early_exec = False
+    """Whether a channel was requested together with the login."""
+    answer: Exception | None = None
+    """The error of the last key that was tried. Paramiko can lose this error: it may read the same file again as a key
+    of another type, and raise only the error of that attempt."""
+    _opening: _Opening | None = None
+    _queued_exec: paramiko.Message | None = None
+
+    def auth_publickey(self, username: str, key: paramiko.PKey, event: threading.Event | None = None) -> list[str]:
+        """Like paramiko's method, but also stores the error in `answer`."""
+        try:
+            return self._with_key(username, key, event)
+        except Exception as error:
+            self.answer = error
+            raise
+
+    def _with_key(self, username: str, key: paramiko.PKey, event: threading.Event | None) -> list[str]:
+        if event is not None or not self.remote_version.startswith(_IN_ORDER):
+            return super().auth_publickey(username, key, event)
+        if not self.is_active() or not self.initial_kex_done:
+            raise paramiko.SSHException("No existing session")
+        done = threading.Event()
+        handler = self.auth_handler = PipelinedAuth(self)
+        handler.auth_publickey(username, key, done)
+        opening = None
+        if self.early_exec:
+            self._queued_exec = exec_request(0, self.early_exec)
+            opening = _Opening(self, self.early_exec)
+            self.sent_early_exec = True
+        self.early_exec = ""  # a further key is less likely to be accepted
+        further: list[str] = handler.wait_for_response(done)
+        self._opening = None if further else opening
+        return further
+
+    def _send_user_message(self, data: paramiko.Message) -> None:
+        """Like paramiko's method, but sends the queued exec request directly after the message."""
+        queued, self._queued_exec = self._queued_exec, None
+        super()._send_user_message(data)  # type: ignore[misc]
+        if queued is not None:
+            super()._send_user_message(queued)  # type: ignore[misc]
+
+    def first_channel(self, timeout_s: float) -> tuple[paramiko.Channel, str] | None:
+        """The channel that was requested with the login, and the program that runs on it; None when it did not open.
+
+        Raises SSHException when the number of the channel is not 0.
+        """
+        opening, self._opening = self._opening, None
+        channel = opening.channel(timeout_s) if opening else None
+        if opening is None or channel is None:
+            return None
+        if channel.remote_chanid != 0:
+            raise paramiko.SSHException("the first channel is not 0")
+        return channel, opening.program
+
+
+def exec_request(channel: int, program: str) -> paramiko.Message:
+    """The message that requests a program on the remote channel with that number."""
+    asked = paramiko.Message()
+    asked.add_byte(cMSG_CHANNEL_REQUEST)
+    asked.add_int(channel)
+    asked.add_string("exec")
+    asked.add_boolean(True)
+    asked.add_string(program)
+    return asked
+
+
+class PipelinedAuth(AuthHandler):
+    """Sends the authentication request directly after the service request, without waiting for the answer."""
+
+    def _request_auth(self) -> None:
+        super()._request_auth()  # type: ignore[misc]
+        accepted = paramiko.Message()
+        accepted.add_string("ssh-userauth")
+        accepted.rewind()
+        super()._parse_service_accept(accepted)  # type: ignore[misc]
+
+    def _parse_service_accept(self, m: paramiko.Message) -> None:
+        """Ignores the message, because the authentication request was already sent."""
+
+
+class _Opening:
+    """A channel that a thread is opening, and the program that was requested on it."""
+
+    def __init__(self, transport: paramiko.Transport, program: str) -> None:
+        self.program = program
+        self._transport = transport
+        self._opened: paramiko.Channel | None = None
+        self._thread = threading.Thread(target=self._open, daemon=True)
+        self._thread.start()
+
+    def _open(self) -> None:
+        try:
+            self._opened = self._transport.open_session(timeout=30)
+        except (paramiko.SSHException, OSError, EOFError):
+            self._opened = None
+
+    def channel(self, timeout_s: float) -> paramiko.Channel | None:
+        """Waits for the channel and returns it; None when it was refused or did not open within `timeout_s` seconds."""
+        self._thread.join(timeout_s)
+        return self._opened

@@ -1,0 +1,76 @@
+"""An open connection to a host, and its channels."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import paramiko
+
+from rigwright.core.errors import Unreachable
+from rigwright.inventory.model import Host
+from rigwright.ssh.pipelined_login import exec_request
+
+EARLY_CHANNEL_S = 5.0
+"""Seconds to wait after the login for a channel that was requested with it; both answers normally arrive together
+(assumed)."""
+
+
+class Session:
+    """An open, verified, authenticated connection."""
+
+    def __init__(self, host: Host, connection: Any, abort: Any) -> None:
+        self.host = host
+        self.connection = connection
+        self.user: str = connection.user
+        self._abort = abort
+        self._first: list[tuple[paramiko.Channel, str]] = []
+
+    def open_first(self, deadline: float) -> None:
+        """Opens the first channel, which takes sshd longer than later ones.
+
+        Raises Unreachable when it does not open, and SSHException as `Login.first_channel` does.
+        """
+        login = self.connection.client.get_transport()
+        wait_s = max(1.0, min(EARLY_CHANNEL_S, deadline - time.monotonic()))
+        self._first = [login.first_channel(wait_s) or (self._open(deadline), "")]
+
+    @contextlib.contextmanager
+    def channel(self, deadline: float, program: str) -> Iterator[paramiko.Channel]:
+        """Opens a channel, requests a program on it ("" for none), and closes it at the end.
+
+        The caller can send data at once, because this method does not wait for the server's answer to the request, as
+        `exec_command` does; this saves a round trip. The server closes the channel when it refuses the request. Raises
+        Unreachable when no channel opens in time.
+        """
+        channel, runs = self._first.pop() if self._first else (self._open(deadline), "")
+        if runs not in ("", program):
+            channel.close()
+            channel, runs = self._open(deadline), ""
+        try:
+            if program and not runs:
+                self.connection.client.get_transport()._send_user_message(exec_request(channel.remote_chanid, program))
+            yield channel
+        finally:
+            channel.close()
+
+    def _open(self, deadline: float) -> paramiko.Channel:
+        transport = self.connection.client.get_transport()
+        try:
+            if transport is None or not transport.is_active():
+                raise EOFError("the connection is closed")
+            wait_s = max(1.0, min(30.0, deadline - time.monotonic()))
+            channel: paramiko.Channel = transport.open_session(timeout=wait_s)
+            return channel
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise Unreachable(
+                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
+            ) from None
+
+    def close(self) -> None:
+        """Closes the connection and its gateways without waiting for a host that does not answer."""
+        with contextlib.suppress(Exception):
+            self.connection.close()
+        self._abort()

@@ -1,0 +1,86 @@
+"""Gets root with sudo, with or without a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rigwright.core.command import Secret
+from rigwright.core.errors import HostError, Unreachable
+from rigwright.inventory.model import Host
+from rigwright.ssh import channel_io
+
+if TYPE_CHECKING:
+    from paramiko import Channel
+
+_FIX = "as root on the host: usermod -a -G sudo USER, or a line in /etc/sudoers.d"
+_ASKS = rb"password|authentication is required|terminal is required"
+
+
+def wants_password(errors: bytes, host: Host) -> bool:
+    """Whether sudo did not run the script because it needs a password; False when sudo refuses the user.
+
+    `errors` is the stderr of a script without an answer. Raises HostError when sudo is not installed, and Unreachable
+    when the stderr is not from sudo.
+    """
+    if b"not found" in errors:
+        expected = "sudo on the host, or a login as root"
+        raise HostError(host.name, last_line(errors), expected, "apt-get install sudo, as root")
+    if b"sudo" not in errors:
+        message = last_line(errors) or "no message"
+        raise Unreachable(host.name, f"the connection ended before an answer came ({message})")
+    return re.search(_ASKS, errors) is not None
+
+
+def start_root_shell(
+    channel: Channel,
+    host: Host,
+    password: Secret | None,
+    ask_password: Callable[[str], str] | None,
+    nonce: str,
+    deadline: float,
+) -> Secret:
+    """Starts a root shell on the channel with the sudo password, and returns the password.
+
+    Sends the password only after the prompt with `nonce` appeared, and returns only after the shell answered with
+    `nonce`, so the caller's script cannot be read as a password. `deadline` is in seconds of the monotonic clock.
+    Raises HostError when there is no password or sudo refuses it.
+    """
+    if password is None:
+        if ask_password is None:
+            user = host.connection("ansible_user") or "USER"
+            raise HostError(
+                host.name,
+                "sudo asks for a password, and none was given",
+                "sudo without a password, or a terminal to type it at",
+                f"run it in a terminal, or on the host: echo '{user} ALL=(ALL) NOPASSWD: ALL' "
+                "| sudo tee /etc/sudoers.d/rigwright",
+            )
+        password = Secret(ask_password(host.name))
+    marker = f"rigwright-{nonce}-password"
+    channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
+    _, errors = channel_io.until(channel, marker.encode(), deadline, host, errors=True)
+    if marker.encode() not in errors:
+        raise refused(host, errors, "that this user may use sudo")
+    channel.sendall(password.reveal().encode() + b"\n")
+    ready, errors = channel_io.until(
+        channel, f"{nonce} ready\n".encode(), deadline, host, errors=False, give_up=marker.encode()
+    )
+    if f"{nonce} ready".encode() not in ready:
+        message = errors.replace(marker.encode(), b"")
+        if b"sudoers" in message or b"not allowed" in message:
+            raise refused(host, message, "that this user may use sudo")
+        raise HostError(host.name, "sudo refused the password", "the password of the user that logs in", "try again")
+    return password
+
+
+def refused(host: Host, errors: bytes, expected: str) -> HostError:
+    """The error for a user whom sudo does not allow to become root."""
+    return HostError(host.name, f"sudo refused: {last_line(errors)}", expected, _FIX)
+
+
+def last_line(errors: bytes) -> str:
+    """The last line of the stderr; "" when it is empty."""
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,217 @@
+"""Runs batches of commands on a host: over SSH with verified host keys (Fabric, paramiko), or on this machine.
+
+Commands run as root by default. `Ssh` keeps one connection for a whole run. Every wait has a deadline that closes the
+socket, so a login that hangs while a host resets cannot block rigwright.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from rigwright.core.command import Command, Result, Secret
+from rigwright.core.errors import HostError, Interrupted, Unreachable
+from rigwright.inventory.model import Host
+from rigwright.ssh import batch_script, channel_io, sudo
+
+if TYPE_CHECKING:
+    from rigwright.ssh.session import Session
+
+CONNECT_S = 20.0
+
+
+class Transport(Protocol):
+    """The interface of a connection to a host. `round_trips` is the number of batches that were run."""
+
+    round_trips: int
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        """Opens a verified, authenticated session. Raises Unreachable."""
+        ...
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        """Runs the commands and returns their results, in order up to the first failure.
+
+        With `together` all commands run at the same time with an empty stdin. Raises Unreachable when the connection is
+        lost, and HostError when there is no root or no usable shell.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes the connection."""
+        ...
+
+    def abandon(self) -> None:
+        """Closes the connection from any thread. Waiting calls end soon, and later calls raise Interrupted."""
+        ...
+
+
+class Ssh:
+    """One SSH session with one host for a whole run. Commands run as root, or with `root=False` as the login user."""
+
+    def __init__(
+        self,
+        host: Host,
+        environment: Mapping[str, str] | None = None,
+        ask_password: Callable[[str], str] | None = None,
+        root: bool = True,
+    ) -> None:
+        self.host = host
+        self.root = root
+        self.environment = dict(environment or {})
+        self.round_trips = 0
+        self._session: object | None = None
+        self._abandoned = False
+        self._abort: Callable[[], None] = lambda: None
+        self._ask = ask_password
+        self._sudo_password: Secret | None = host.variables.get("ansible_become_password")
+        self._sudo_wants_password = False
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        from rigwright.ssh import connect
+
+        self.close()
+        if self._abandoned:
+            raise Interrupted(self.host.name, "interrupted")
+        self._session = connect.verified(self.host, timeout_s, self._opening, self._program)
+
+    def _program(self, user: str) -> str:
+        """The program that runs a script on the host; "" when sudo needs a password."""
+        if user == "root" or not self.root:
+            return "sh"
+        return "" if self._sudo_wants_password else "sudo -n sh"
+
+    def _opening(self, abort: Callable[[], None]) -> None:
+        self._abort = abort
+        if self._abandoned:
+            abort()
+
+    def abandon(self) -> None:
+        self._abandoned = True
+        self._abort()
+        self.close()
+
+    def close(self) -> None:
+        from rigwright.ssh.session import Session
+
+        if isinstance(self._session, Session):
+            self._session.close()
+        self._session = None
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        if not commands:
+            return []
+        nonce = secrets.token_hex(12)
+        if together:
+            script = batch_script.together(commands, nonce)
+            limit_s = max(cmd.timeout_s for cmd in commands) + 20
+        else:
+            script = batch_script.in_order(commands, nonce, self.environment)
+            limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+        self.round_trips += 1
+        return batch_script.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
+
+    def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+        from paramiko import SSHException
+
+        from rigwright.ssh.session import Session
+
+        if not isinstance(self._session, Session):
+            self.connect()
+        session = self._session
+        assert isinstance(session, Session)
+        deadline = time.monotonic() + limit_s
+        stop = threading.Timer(limit_s, session.close)
+        stop.daemon = True
+        stop.start()
+        try:
+            return self._attempt(session, script, nonce, deadline)
+        except (OSError, EOFError, SSHException) as error:
+            raise Unreachable(
+                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
+            ) from None
+        finally:
+            stop.cancel()
+
+    def _attempt(self, session: Session, script: bytes, nonce: str, deadline: float) -> bytes:
+        program = self._program(session.user)
+        with session.channel(deadline, program) as channel:
+            channel.settimeout(max(1.0, deadline - time.monotonic()))
+            if not program:
+                self._sudo_password = sudo.start_root_shell(
+                    channel, self.host, self._sudo_password, self._ask, nonce, deadline
+                )
+            answer, errors = channel_io.converse(channel, script, nonce, deadline, self.host)
+        if batch_script.finished(answer, nonce):
+            return answer
+        if answer.startswith(batch_script.NO_ROOM.encode()):
+            raise HostError(
+                self.host.name, "no temporary directory can be made", "room in /run or /dev/shm", "df -h /run /dev/shm"
+            )
+        if answer:
+            raise Unreachable(
+                self.host.name, "the connection ended in the middle of an answer", "", "run the same command again"
+            )
+        if not sudo.wants_password(errors, self.host) or self._sudo_wants_password:
+            raise sudo.refused(self.host, errors, f"that {session.user} may use sudo")
+        self._sudo_wants_password = True
+        return self._attempt(session, script, nonce, deadline)
+
+
+class Local:
+    """Runs commands on this machine."""
+
+    def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
+        self.host = host
+        self.root = root
+        self.environment = dict(environment or {})
+        self.round_trips = 0
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def abandon(self) -> None:
+        """Does nothing."""
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        import os
+
+        nonce = secrets.token_hex(12)
+        script = (
+            batch_script.together(commands, nonce)
+            if together
+            else batch_script.in_order(commands, nonce, self.environment)
+        )
+        self.round_trips += 1
+        limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+        argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]
+        try:
+            done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
+        except subprocess.TimeoutExpired:
+            raise HostError(self.host.name, f"no answer within {limit_s:g} s", "an answer") from None
+        if not done.stdout:
+            raise HostError(
+                self.host.name, f"no root: {sudo.last_line(done.stderr)}", "root, or sudo without a password"
+            )
+        return batch_script.results(done.stdout, nonce, len(commands))
+
+
+def open_transport(
+    host: Host,
+    environment: Mapping[str, str] | None = None,
+    ask_password: Callable[[str], str] | None = None,
+    root: bool = True,
+) -> Transport:
+    """The transport of a host of the inventory (`ansible_connection: local` is this machine)."""
+    if host.variables.get("ansible_connection") == "local":
+        return Local(host, environment, root)
+    from rigwright.ssh import connect  # noqa: F401  # imported before the worker threads start, which would otherwise all wait for the import
+
+    return Ssh(host, environment, ask_password, root)

@@ -1,0 +1,143 @@
+"""invoke explain: names, texts and codes, and the message for an unknown word."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rigwright import catalogue
+from rigwright.catalogue.explain import explain
+from rigwright.core.errors import UsageError
+from tests.paths import ROOT
+
+TODAY = datetime.date(2026, 11, 21)
+
+
+def _text(name: str, rigs: Path | None = None) -> str:
+    return "\n".join(
+        f"{one.title}\n" + "\n".join(f"{line.label}: {line.text} ({line.source})" for line in one.lines)
+        for one in explain(name, TODAY, rigs)
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [*catalogue.gpu_keys(), *catalogue.rigs(), *catalogue.branches(), *catalogue.toolkits()]
+)
+def test_every_name_is_explained(name: str) -> None:
+    found = explain(name, TODAY)
+    assert found
+    for one in found:
+        assert len(one.lines) >= 3
+        assert all(line.text.strip() for line in one.lines)
+
+
+@pytest.mark.parametrize("name", catalogue.symptoms())
+def test_every_symptom_is_explained_by_its_key_and_its_text(name: str) -> None:
+    known = catalogue.symptoms()[name]
+    assert known.fix in _text(name)
+    assert known.cause in _text(known.texts[0])
+
+
+@pytest.mark.parametrize("code", catalogue.xids())
+def test_every_xid_is_explained(code: int) -> None:
+    assert catalogue.xids()[code].meaning in _text(f"Xid {code}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("servbadge", ["4 x Tesla V100-SXM2-16GB", "535 is end of life since 2026-06-30", "up to 12.2", "nvlink", "1200 W", "3 x 1100 W", "3.92"]),
+        ("SERVBADGE", ["Gigabyte T180-G20"]),
+        ("kaggle-box", ["2 x Tesla K80", "470", "up to 11.4"]),
+        ("dgx-2", ["16 x Tesla V100-SXM3-32GB", "fabric manager: required"]),
+        ("rtx-4090", ["2 x NVIDIA GeForce RTX 4090", "peers: none", "branches 520 to the newest"]),
+        ("rtx 4090", ["branches 520 to the newest"]),
+        ("GeForce RTX 3090", ["branches 455 to the newest"]),
+        ("H100 PCIe", ["Hopper"]),
+        ("Tesla V100-SXM2-16GB", ["branches 384 to 580", "proprietary module", "P0, 40 W is normal", "6 NVLinks"]),
+        ("10de:1db1", ["Tesla V100-SXM2-16GB"]),
+        ("1db1", ["Tesla V100-SXM2-16GB"]),
+        ("10de:2c02", ["unknown model 10de:2c02 (NVIDIA GeForce RTX 5080", "add a file to rigwright/catalogue/gpus/"]),
+        ("535", ["long-term support, support ended on 2026-06-30", "Volta"]),
+        ("driver 580", ["support until 2028-08-04", "the last for Maxwell, Pascal, Volta"]),
+        ("535.172.04", ["535.172.04 is no release that is known"]),
+        ("535.183.01", ["535.183.01 is a release"]),
+        ("CUDA 13.0", ["580.65.06 came with it", "Maxwell, Pascal, Volta (since 13.0)"]),
+        ("12.2", ["535.54.03 came with it; 525.60.13 or newer runs it"]),
+        ("Xid 79", ["fallen off the bus".upper().replace(" ", "_"), "poweroff"]),
+        ("Xid 999", ["does not describe"]),
+        ("NVRM: Xid (PCI:0000:3b:00): 48, pid=77, name=python", ["Xid 48"]),
+        ("  Failed to initialize NVML: Driver/library version mismatch\n", ["driver.mismatch"]),
+    ],
+)  # fmt: skip
+def test_explained(name: str, words: list[str]) -> None:
+    for word in words:
+        assert word in _text(name)
+
+
+def test_a_rig_and_a_gpu_of_one_name_are_both_explained() -> None:
+    titles = [one.title for one in explain("rtx-4090", TODAY)]
+    assert titles == ["rtx-4090: Workstation with two GeForce RTX 4090", "NVIDIA GeForce RTX 4090"]
+
+
+def test_a_rig_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "MyBox.yml").write_text("title: Mine\nvariant_of: servbadge\nsources: {}\n", encoding="utf-8")
+    assert _text("mybox", tmp_path).startswith("MyBox: Mine")
+
+
+def test_a_whole_log_gives_everything_in_it() -> None:
+    titles = [one.title for one in explain(LOG, TODAY)]
+    assert "Xid 79" in titles
+    assert catalogue.symptoms()["driver.mismatch"].title in titles
+
+
+LOG = """kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.
+nvidia-smi: Failed to initialize NVML: Driver/library version mismatch
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("servbagde", "did you mean 'servbadge'"),
+        ("rxt-3090", "did you mean 'rtx-3090'"),
+        ("driver.mismach", "did you mean 'driver.mismatch'"),
+        ("the driver and library are of another version", "driver.mismatch"),
+        ("qwertzuiop", "a log's line as the program printed it"),
+        ("V100", "is it one of v100-pcie-16gb, v100-pcie-32gb, v100-sxm2-16gb"),
+        ("gtx 1060", "is it one of gtx-1060-3gb"),
+        ("CUDA 12", "12.2"),
+        ("", "nothing is known of ''"),
+    ],
+)
+def test_unknown_offers_the_nearest(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        explain(name, TODAY)
+    assert words in str(caught.value)
+
+
+def _invoke(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "invoke", *words]
+    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_on_the_command_line() -> None:
+    done = _invoke("explain", "Xid 79")
+    assert (done.returncode, "FALLEN_OFF_THE_BUS" in done.stdout) == (0, True)
+    assert "driver.mismatch" in _invoke("explain", "-", stdin=LOG).stdout
+    empty = _invoke("explain", "-")
+    assert (empty.returncode, "stdin is empty" in empty.stderr) == (1, True)
+    unquoted = _invoke("explain", "Xid", "79")
+    assert unquoted.returncode == 1
+    assert "invoke explain 'Xid 79'" in unquoted.stderr
+    unknown = _invoke("explain", "servbagde")
+    assert (unknown.returncode, "did you mean 'servbadge'" in unknown.stderr) == (1, True)
+
+
+def test_catalogue_check() -> None:
+    done = _invoke("catalogue.check")
+    assert (done.returncode, "They agree." in done.stdout) == (0, True), done.stderr

@@ -1,0 +1,287 @@
+"""The symptoms: every text matches only its own symptom, every Xid has an explanation, mistakes give clear errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigwright.catalogue import loader
+from rigwright.catalogue.symptoms import nearest, symptoms, symptoms_in, xids, xids_in
+from rigwright.core.errors import InputError
+
+SYMPTOMS = symptoms()
+SYMPTOM = pytest.mark.parametrize("key", list(SYMPTOMS))
+XIDS = pytest.mark.parametrize("code", list(xids()))
+TEXTS = [
+    pytest.param(key, text, id=f"{key}-{at}") for key, one in SYMPTOMS.items() for at, text in enumerate(one.texts)
+]
+
+
+@pytest.mark.parametrize(("key", "text"), TEXTS)
+def test_a_text_shows_its_own_symptom_and_no_other(key: str, text: str) -> None:
+    assert [one.key for one in symptoms_in(text)] == [key]
+
+
+@pytest.mark.parametrize(("key", "text"), TEXTS)
+def test_a_text_is_found_in_a_log(key: str, text: str) -> None:
+    log = f"Linux version 6.8.0-71-generic\n{text}\nusb 1-3: new high-speed USB device number 4\n"
+    assert [one.key for one in symptoms_in(log)] == [key]
+
+
+@SYMPTOM
+def test_every_pattern_has_a_text(key: str) -> None:
+    one = SYMPTOMS[key]
+    idle = [p for p in one.patterns if not any(re.search(p, text, re.IGNORECASE | re.MULTILINE) for text in one.texts)]
+    assert idle == []
+
+
+@SYMPTOM
+def test_every_symptom_says_what_to_do(key: str) -> None:
+    one = SYMPTOMS[key]
+    assert one.key == key
+    assert re.fullmatch(r"[a-z0-9]+\.[a-z0-9_]+", key)
+    for sentence in (one.title, one.cause, one.fix, one.source):
+        assert sentence == sentence.strip()
+        assert sentence
+        assert "\n" not in sentence
+        assert not re.search(r"FAILURES|PROCEDURES|captures/|facts/|shared/|\brows? \d|\bTODO\b", sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("Failed to initialize NVML: Driver/library version mismatch", "driver.mismatch"),
+        ("NVRM: API mismatch: the client", "driver.mismatch"),
+        ("Failed to initialize NVML: Unknown Error", "container.cgroup_lost"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver", "module.not_loaded"),
+        ("No devices were found", "gpu.none"),
+        ("not supported by open nvidia.ko", "flavour.open_on_pre_turing"),
+        ("System Processor (GSP)", "flavour.open_on_pre_turing"),
+        ("580.xx Legacy drivers", "branch.too_new"),
+        ("will ignore this GPU", "branch.too_new"),
+        ("probe routine was not called for", "module.other_driver_bound"),
+        ("BAR1 is 0M @ 0x0", "bios.above4g"),
+        ("RmInitAdapter failed! (0x62:0x1a:2631)", "gpu.init_failed"),
+        ("RmInitAdapter failed! (0x24:0x72:1603)", "flavour.open_on_pre_turing"),
+        ("RmInitAdapter failed! (0x22:0x56:1017)", "flavour.proprietary_on_blackwell"),
+        ("NVRM: Xid (PCI:0000:3b:00): 79,", "gpu.off_bus"),
+        ("NVRM: Xid (PCI:0000:3b:00.0): 79,", "gpu.off_bus"),
+        ("GPU has fallen off the bus", "gpu.off_bus"),
+        ("rev ff", "gpu.off_bus"),
+        ("NVRM: Xid (PCI:0000:3b:00): 119,", "gsp.timeout"),
+        ("NVRM: Xid (PCI:0000:3b:00): 63,", "ecc.remap_pending"),
+        ("NVRM: Xid (PCI:0000:3b:00): 64,", "ecc.remap_failed"),
+        ("NVRM: Xid (PCI:0000:3b:00): 94,", "ecc.contained"),
+        ("NVRM: Xid (PCI:0000:3b:00): 48,", "ecc.uncorrectable"),
+        ("don't match with driver version", "fm.mismatch"),
+        ("system not yet initialized", "fm.not_running"),
+        ("is not a valid power limit which should be between 60.00 W and 70.00 W", "power.out_of_range"),
+        ("Key was rejected by service", "secureboot.mok"),
+        ("Required key not available", "secureboot.mok"),
+        ("unrecognized command-line option '-ftrivial-auto-var-init=zero'", "dkms.gcc_mismatch"),
+        ("held broken packages", "apt.broken"),
+        ("unmet dependencies", "apt.broken"),
+        ("Could not get lock /var/lib/dpkg/lock-frontend", "apt.locked"),
+    ],
+)
+def test_what_people_search_for(text: str, key: str) -> None:
+    assert [one.key for one in symptoms_in(text)] == [key]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "GPU 00000000:3C:00.0: Persistence mode is already Enabled.",
+        "Power limit for GPU 00000000:3C:00.0 was set to 250.00 W from 300.00 W.",
+        "\t\tLnkSta:\tSpeed 8GT/s, Width x16",
+        "\t\tACSCtl:\tSrcValid- TransBlk- ReqRedir- CmpltRedir- UpstreamFwd- EgressCtrl- DirectTrans-",
+        "iommu: Default domain type: Passthrough (set via kernel command line)",
+        "  CNS  = Chipset not supported",
+        "    BAR1 Memory Usage\n        Total                             : 32768 MiB",
+        "    Fabric\n        State                             : Completed",
+        "    Invalid HW Power Brake Slowdown       : Active",
+        "12V              | 12.19 Volts       | ok",
+        "# Out of bounds values : 0 OK",
+        "NCCL version 2.25.10+cuda12.8",
+        "nvidia-nvswitch2: SXid (PCI:0000:c4:00.0): 79",
+        "NVRM: Xid (PCI:0000:79:00): 13, pid=79, name=python3, Graphics Exception: ESR 0x504730=0x79",
+        "BOOT_IMAGE=/vmlinuz-6.8.0-71-generic root=UUID=0a ro apparmor=none iommu=pt",
+        "    Remapped Rows\n        Correctable Error                 : 0\n        Pending                           : No",
+    ],
+)
+def test_a_healthy_text_shows_nothing(text: str) -> None:
+    assert symptoms_in(text) == ()
+
+
+def test_a_log_of_several_shows_them_all() -> None:
+    log = "NVRM: Xid (PCI:0000:3b:00): 79, GPU\nNVRM: Xid (PCI:0000:5e:00): 74, NVLink\n"
+    assert {one.key for one in symptoms_in(log)} == {"gpu.off_bus", "nvlink.error"}
+    assert xids_in(log) == (79, 74)
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", (79,)),
+        ("NVRM: Xid (PCI:0000:3b:00.0): 79, GPU has fallen off the bus.", (79,)),
+        ("NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 02", (149,)),
+        ("kernel: NVRM: Xid (0000:03:00): 31, Ch 00000010, engmask 00000101", (31,)),
+        ("Xid 79", (79,)),
+        ("xid:79", (79,)),
+        ("XID 79", (79,)),
+        ("xid=154", (154,)),
+        ("Xid error 13", (13,)),
+        ("Xid 48, then Xid 63, then Xid 48", (48, 63)),
+        ("nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48", ()),
+        ("NVRM: GPU at PCI:0000:79:00: GPU-00", ()),
+        ("Xid 20034", ()),
+        ("no code", ()),
+    ],
+)
+def test_xids_in(text: str, codes: tuple[int, ...]) -> None:
+    assert xids_in(text) == codes
+
+
+@XIDS
+def test_every_xid_is_explained(code: int) -> None:
+    one = xids()[code]
+    assert one.code == code
+    assert re.fullmatch(r"[A-Z0-9_]+", one.name)
+    assert one.do
+    assert one.action in ACTIONS
+    for sentence in (one.meaning, *one.first_steps, *([one.again] if one.again else [])):
+        assert sentence.strip() == sentence != ""
+        assert not re.search(r"WORKFLOW|RESTART_|CONTACT_|FAILURES|PROCEDURES|captures|jsonl", sentence)
+
+
+ACTIONS = {"ignore", "follow_other", "restart_app", "reset_later", "reset", "reboot", "power_cycle"} | {
+    "check_power", "check_nvlink", "update", "contact"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "code", [13, 31, 43, 48, 61, 62, 63, 64, 68, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 149, 154]
+)
+def test_an_important_xid_has_first_steps(code: int) -> None:
+    assert xids()[code].first_steps
+
+
+def test_unused_codes_are_left_out() -> None:
+    assert not {1, 12, 14, 47, 65, 91, 108, 138} & set(xids())
+    assert {8, 61, 79, 172} <= set(xids())
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("the server just turns off when training starts", "host.power_cut"),
+        ("nvidia driver gone after kernel update, module not loaded", "module.not_loaded"),
+        ("training hangs, only NCCL_P2P_DISABLE helps", "nccl.p2p_disabled_by_hand"),
+        ("one gpu hotter than peers", "thermal.one_hotter"),
+        ("nouveau loaded", "module.other_driver_bound"),
+    ],
+)
+def test_the_nearest_of_an_unknown_text(text: str, key: str) -> None:
+    assert key in [one.key for one in nearest(text)]
+
+
+def test_nearest_gives_no_more_than_asked_and_nothing_for_nothing() -> None:
+    assert len(nearest("gpu power slowdown memory", 2)) == 2
+    assert nearest("qwertyuiop") == ()
+    assert nearest("") == ()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yields an empty catalogue folder that replaces ours; the test writes it."""
+    monkeypatch.setattr(loader, "FOLDER", tmp_path)
+    symptoms.cache_clear()
+    xids.cache_clear()
+    yield tmp_path
+    symptoms.cache_clear()
+    xids.cache_clear()
+
+
+GOOD = """\
+symptoms:
+  disk.full:
+    title: The disk is full
+    kind: tooling
+    level: fail
+    patterns:
+      - 'No space left'
+    texts:
+      - "write: No space left on device"
+    cause: Logs.
+    fix: df -h
+    source: ours
+"""
+
+
+def test_a_good_file_loads(folder: Path) -> None:
+    (folder / "symptoms.yml").write_text(GOOD, encoding="utf-8")
+    assert list(symptoms()) == ["disk.full"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("'No space left'", "'No space (left'", 7, "unterminated subpattern"),
+        ('"write: No space left on device"', '"all is well"', 9, "no pattern of 'disk.full' finds this text"),
+        ('    texts:\n      - "write: No space left on device"\n', "    texts: []\n", 8, "'disk.full' has no texts"),
+        ("    patterns:\n      - 'No space left'\n", "    patterns: []\n", 6, "'disk.full' has no patterns"),
+        ('    texts:\n      - "write: No space left on device"\n', "", 3, "lacks texts"),
+        ("kind: tooling", "kind: tool", 4, "did you mean 'tooling'"),
+        ("level: fail", "level: bad", 5, "'symptoms.disk.full.level' is 'bad'"),
+        ("    cause: Logs.", "    couse: Logs.", 10, "did you mean 'cause'"),
+        ("    source: ours\n", "", 3, "lacks source"),
+        ("    source: ours\n", "    source: ours\n    key: x\n", 13, "the row's name is the key"),
+    ],
+)
+def test_a_bad_symptom_is_named_by_line(folder: Path, old: str, new: str, line: int, words: str) -> None:
+    assert old in GOOD
+    (folder / "symptoms.yml").write_text(GOOD.replace(old, new), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        symptoms()
+    assert caught.value.where == f"catalogue/symptoms.yml:{line}"
+    assert words in str(caught.value)
+
+
+GOOD_XIDS = """\
+sources: {name: a, meaning: b, action: c}
+actions: {reset: do it}
+xids:
+  "79":
+    name: GONE
+    meaning: Gone.
+    action: reset
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("action: reset", "action: resett", 7, "did you mean 'reset'"),
+        ('"79":', '"79a":', 4, "'79a' is no Xid"),
+        ("    meaning: Gone.\n", "", 5, "lacks meaning"),
+        ("    name: GONE\n", "    name: GONE\n    again: x\n", 6, "'again' has no source"),
+        ("meaning: b, ", "", 6, "'meaning' has no source"),
+        ("    action: reset\n", "    action: reset\n    code: 3\n", 8, "'code' has no source"),
+    ],
+)
+def test_a_bad_xid_is_named_by_line(folder: Path, old: str, new: str, line: int, words: str) -> None:
+    assert old in GOOD_XIDS
+    (folder / "xids.yml").write_text(GOOD_XIDS.replace(old, new), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        xids()
+    assert caught.value.where == f"catalogue/xids.yml:{line}"
+    assert words in str(caught.value)
+
+
+def test_good_xids_load(folder: Path) -> None:
+    (folder / "xids.yml").write_text(GOOD_XIDS, encoding="utf-8")
+    assert xids()[79].do == "do it"

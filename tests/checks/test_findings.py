@@ -1,0 +1,66 @@
+"""Findings: cause and fix come from the catalogue's symptoms, root causes come first, and the text has both."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from rigwright import catalogue
+from rigwright.checks import Finding, of_symptom, ranked, unknown
+from rigwright.engine import plugins, verify
+from rigwright.engine.host_report import HostReport
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.playbook import Check
+from rigwright.inventory.model import Host
+from rigwright.report.terminal import Text
+from tests.ssh.fake_transport import FakeTransport
+
+
+def test_a_symptom_gives_verdict_cause_and_fix() -> None:
+    known = catalogue.symptoms()["ecc.remap_pending"]
+    found = of_symptom("ecc.remap_pending", "gpu.memory", "GPU 2", "pending", "none", "host", names={"INDEX": "2"})
+    assert (found.verdict, found.cause, found.symptom) == (known.level, known.cause, known.key)
+    assert "nvidia-smi -r -i 2," in found.fix
+    assert "INDEX" not in found.fix
+
+
+def test_a_reason_that_the_catalogue_knows_brings_its_fix() -> None:
+    said = "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    assert unknown("gpu.answering", "GPUs", said).symptom == "module.not_loaded"
+    assert unknown("gpu.answering", "GPUs", "no answer").fix == "invoke provision"
+
+
+def test_root_causes_come_first() -> None:
+    order = ["pass", "warn", "unknown", "fail", "info", "fail"]
+    found = ranked(Finding(str(at), "", verdict, "") for at, verdict in enumerate(order))  # type: ignore[arg-type]
+    assert [one.check for one in found] == ["3", "5", "2", "1", "4", "0"]
+
+
+def test_what_cannot_be_judged_for_one_reason_is_one_entry() -> None:
+    stream = io.StringIO()
+    findings = (
+        of_symptom("pcie.narrow", "pci.links", "PCIE-1 [x]", "x1", "x16", "host"),
+        unknown("a", "Links", "no answer"),
+        unknown("b", "Heat", "no answer"),
+    )
+    Text(stream, "inventory", many=False).findings(HostReport(Host("h", (), {}), findings=findings))
+    text = stream.getvalue()
+    assert "????  Links, Heat: no answer" in text
+    assert "PCIE-1 [x]: x1" in text
+    assert "expected: x16 (by the host itself)" in text
+
+
+def test_what_the_peer_to_peer_test_has_measured_is_told_once() -> None:
+    """NCCL's settings appear once: with their measured cost after a peer-to-peer test, else as in the files."""
+    host = Host("h", (), {})
+    names = ("environment.clean", "environment.not_stalled", "p2p.ran", "p2p.settings", "nccl_programs.torch")
+    known = plugins.known("checks")
+    checks = tuple(Check(name, name, known[name], {}, "") for name in names)
+    run = HostRun(host, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
+
+    def names_of(checks: tuple[Check, ...], *, tested: bool) -> list[str]:
+        return [check.check for check in verify.answerable(checks, run, tested=tested)]
+
+    assert names_of(checks, tested=False) == ["environment.clean", "environment.not_stalled"]
+    assert names_of(checks, tested=True) == ["environment.not_stalled", "p2p.ran", "p2p.settings"]
+    assert names_of(checks[:3], tested=True) == ["environment.clean", "environment.not_stalled", "p2p.ran"]

@@ -1,0 +1,198 @@
+"""Commands with `--executor`: only the workers connect to hosts, also when something fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+import pytest
+
+from rigwright.core.command import Command, Result
+from rigwright.facts import files, gpu, pci
+from rigwright.fleet import dask_executor
+from rigwright.operations import limits
+from tests.cli.run_command import run_command
+from tests.fleet import fake_fleet
+from tests.fleet.fake_fleet import Answering, Fleet
+from tests.paths import ROOT
+from tests.test_cases import file_on_host
+
+T = TypeVar("T")
+ADDRESS = "tcp://scheduler:8786"
+UUID = "GPU-5a1c00%s-0001-4000-8000-0000000000a0"
+PLAY = """- name: Limits
+  hosts: all
+  tasks:
+    - name: Limits in force
+      limits.applied: {limits: {power_limit_w: 200}}
+  checks:
+    - name: GPUs answer
+      gpu.answering: {}
+"""
+
+
+class Elsewhere(ThreadPoolExecutor):
+    """Workers that receive jobs and return reports in pickled form."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **named: Any) -> Future[T]:
+        order = pickle.dumps((fn, args, named))
+
+        def work() -> Any:
+            act, given, words = pickle.loads(order)
+            return pickle.loads(pickle.dumps(act(*given, **words)))
+
+        return super().submit(work)
+
+
+@pytest.fixture
+def asked_by(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Returns the names of the thread pools that sent a command to a host."""
+    found: set[str] = set()
+    run = Answering.run
+
+    def noted(self: Answering, cmds: Sequence[Command], *, together: bool = False) -> list[Result]:
+        found.add(threading.current_thread().name.partition("_")[0])
+        return run(self, cmds, together=together)
+
+    monkeypatch.setattr(Answering, "run", noted)
+    return found
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    """Yields hosts with a GPU at 300 W, and workers for them; setting the power limit fails on the last host."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    made = fake_fleet.fleet(tmp_path, monkeypatch, "gpu01", "gpu02", "gpu03")
+    made.broken = {"gpu03"}
+    (tmp_path / "play.yml").write_text(PLAY)
+    usual = made.answer
+    config = {"gpus": [{"match": {}, "power_limit_w": 200}]}
+    content = {
+        limits.PROGRAM: ((ROOT / "onhost/gpu_limits.py").read_bytes(), "755"),
+        limits.PYNVML: (Path(str(pynvml.__file__)).read_bytes(), "644"),
+        limits.CONFIG: (json.dumps(config, indent=2, sort_keys=True).encode() + b"\n", "644"),
+    }
+    kept = {files.file(path).command: file_on_host(*given) for path, given in content.items()}
+
+    def answer(name: str, cmd: Command) -> Result:
+        watts = 200 if name in made.made else 300
+        row = f"0, {UUID % name[-2:]}, 00000000:06:00.0, Tesla V100-SXM2-16GB, Enabled, {watts}.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
+        said: dict[Command, str] = {
+            gpu.gpus.command: row,
+            pci.gpus.command: "0000:06:00.0 0x030200 1db1 nvidia\n",
+            gpu.locked.command: "b1 -\n",
+        }
+        if cmd in said:
+            return Result(0, said[cmd].encode())
+        if cmd in kept:
+            return kept[cmd]
+        if "apply" in cmd.argv:
+            if name in made.broken:
+                return Result(1, b"", b"E: the power limit cannot be set")
+            made.made.append(name)
+        return usual(name, cmd)
+
+    monkeypatch.setattr(made, "answer", answer)
+    with Elsewhere(4, thread_name_prefix="elsewhere") as pool:
+        monkeypatch.setattr(dask_executor, "executor", lambda _address: contextlib.nullcontext(pool))
+        yield made
+
+
+def run(gpus: Fleet, command: str, **words: Any) -> tuple[int, dict[str, Any]]:
+    """Runs a command; returns the exit code and the hosts of the JSON document."""
+    file = gpus.folder / "out.json"
+    given = {"host": "gpu", "inventory": gpus.inventory, "json": str(file), "executor": ADDRESS, **words}
+    return run_command(command, **given), json.loads(file.read_text())["hosts"]
+
+
+def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, hosts = run(gpus, "facts")
+    out = capsys.readouterr().out
+    assert (code, asked_by) == (0, {"elsewhere"})
+    assert [f"uuid='{UUID % number}'" in out for number in ("01", "02", "03")] == [True] * 3
+    assert [host["facts"]["pci.gpus"][0]["device_id"] for host in hosts.values()] == ["1db1"] * 3
+
+
+def test_limits_also_of_a_gpu_that_refuses(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, hosts = run(gpus, "limits", playbook=gpus.playbook)
+    out = capsys.readouterr().out
+    assert (code, asked_by) == (1, {"elsewhere"}), out
+    assert sorted(gpus.made) == ["gpu01", "gpu02"]
+    powers = {name: host["gpus"][0]["power"]["in_force"] for name, host in hosts.items()}
+    assert powers == {"gpu01": "200 W", "gpu02": "200 W", "gpu03": "300 W"}
+    assert {name: host["status"] for name, host in hosts.items()} == {
+        "gpu01": "changed", "gpu02": "changed", "gpu03": "failed",
+    }  # fmt: skip
+    assert "the power limit cannot be set" in hosts["gpu03"]["error"]["found"]
+    assert "gpu01: 1 change\n" in out
+
+
+def test_limits_that_are_only_shown(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    code, hosts = run(gpus, "limits", playbook=gpus.playbook, show=True)
+    assert (code, asked_by, gpus.made) == (2, {"elsewhere"}, [])
+    assert [host["gpus"][0]["power"]["drift"] for host in hosts.values()] == [True] * 3
+    assert capsys.readouterr().out.count(": drift\n") == 3
+
+
+def test_accept(gpus: Fleet, asked_by: set[str]) -> None:
+    gpus.made = ["gpu01", "gpu02", "gpu03"]
+    code, hosts = run(gpus, "accept", playbook=gpus.playbook, quick=True)
+    assert (code, asked_by) == (0, {"elsewhere"})
+    assert {finding["check"] for host in hosts.values() for finding in host["findings"]} == {"gpu.answering"}
+    assert [len(host["machine"]["bus"]) for host in hosts.values()] == [0] * 3
+
+
+def test_a_machine_that_failed_is_described_by_a_worker_too(gpus: Fleet, asked_by: set[str]) -> None:
+    code, hosts = run(gpus, "provision", playbook=gpus.playbook, yes=True)
+    assert (code, asked_by) == (1, {"elsewhere"})
+    assert hosts["gpu03"]["machine"] is not None
+    assert "the power limit cannot be set" in hosts["gpu03"]["error"]["found"]
+
+
+@pytest.mark.parametrize("executor", ["", ADDRESS])
+def test_a_machine_is_described_in_the_round_trip_of_its_checks(gpus: Fleet, executor: str) -> None:
+    gpus.made = ["gpu01", "gpu02", "gpu03"]
+    _, hosts = run(gpus, "verify", playbook=gpus.playbook, quick=True, executor=executor)
+    trips = {name: host["round_trips"] for name, host in hosts.items()}
+    assert all(host["machine"] is not None for host in hosts.values())
+    _, hosts = run(gpus, "plan", playbook=gpus.playbook, executor=executor)
+    assert trips == {name: host["round_trips"] for name, host in hosts.items()}
+
+
+def test_a_fleet_is_compared(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    gpus.made = ["gpu01", "gpu02"]
+    code = run_command("fleet.check", host="gpu", playbook=gpus.playbook, inventory=gpus.inventory, executor=ADDRESS)
+    assert (code, asked_by) == (2, {"elsewhere"})
+    out = capsys.readouterr().out
+    assert "DRIFT  gpu03  1 from its playbook" in out
+    assert "playbook  Limits in force: 0000:06:00.0 GPU-5a1c0003 power limit: 300 W, not 200 W" in out
+    assert "3 hosts: 2 as expected, 1 drifting" in out
+
+
+def test_a_fleet_is_reported_on(gpus: Fleet, asked_by: set[str]) -> None:
+    gpus.made = ["gpu01", "gpu02"]
+    file = gpus.folder / "out.json"
+    code = run_command(
+        "fleet.report", host="gpu", playbook=gpus.playbook, inventory=gpus.inventory, json=str(file), executor=ADDRESS
+    )
+    assert (code, asked_by) == (2, {"elsewhere"})
+    hosts = json.loads(file.read_text())["hosts"]
+    assert [(host["status"], host["fleet"]["groups"]) for host in hosts.values()] == [
+        ("ok", ["all", "gpu"]), ("ok", ["all", "gpu"]), ("failed", ["all", "gpu"]),
+    ]  # fmt: skip
+    assert [host["machine"]["unknown"] != {} for host in hosts.values()] == [True] * 3
+
+
+def test_one_command_on_all(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run_command("fleet.run", cmd="true", host="gpu", inventory=gpus.inventory, timeout_s="20", executor=ADDRESS),
+        asked_by,
+    ) == (0, {"elsewhere"})
+    assert "3 of 3 hosts: exit 0" in capsys.readouterr().out

@@ -1,0 +1,222 @@
+"""`invoke init` without a machine: the recognised rig, the draft, and the lines added to an inventory."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rigwright import catalogue, inventory
+from rigwright.cli import init_draft
+from rigwright.core.desired import variable_types
+from rigwright.core.errors import HostError, InputError, UsageError
+from rigwright.core.schema import convert
+from rigwright.core.yaml_source import loads
+from rigwright.facts.system import Board
+from tests.paths import ROOT
+
+TODAY = datetime.date(2026, 11, 21)
+SILENT = Board("", "", "")
+RIGS = [catalogue.rig(name, "a test") for name in catalogue.rigs()]
+
+
+def _matching(models: Sequence[str], board: Board = SILENT) -> list[str]:
+    return [rig.key for rig in init_draft.matching(RIGS, [catalogue.model(key) for key in models], board)]
+
+
+V100 = ["v100-sxm2-16gb"] * 4
+
+
+@pytest.mark.parametrize(
+    ("models", "board", "names"),
+    [
+        (V100, Board("GIGABYTE", "T180-G20-ZB3", "MT70-G20"), ["servbadge"]),
+        (V100, Board("GIGABYTE", "T181-G20-00", "MU71"), ["t181"]),
+        (V100, Board("Dell Inc.", "PowerEdge C4140", ""), []),
+        (V100, SILENT, ["servbadge", "t181"]),
+        (["v100-sxm2-32gb"] * 4, Board("GIGABYTE", "T180-G20-ZB3", ""), ["servbadge-32gb"]),
+        ([*V100, "v100-pcie-16gb", "v100-pcie-16gb"], Board("GIGABYTE", "T180-G20-ZB3", ""), ["servbadge-6gpu"]),
+        (["v100-sxm2-16gb"] * 3, Board("GIGABYTE", "T180-G20-ZB3", ""), []),
+        (["gtx-1060-6gb", "rtx-3060"], SILENT, ["desktop"]),
+        (["t4"], SILENT, []),
+    ],
+)
+def test_matching(models: list[str], board: Board, names: list[str]) -> None:
+    assert _matching(models, board) == names
+
+
+def test_slots_are_in_bus_order_and_of_the_right_model() -> None:
+    rig = catalogue.rig("servbadge-6gpu", "a test")
+    gpus = {
+        "0000:41:00.0": "v100-pcie-16gb", "0000:06:00.0": "v100-sxm2-16gb", "0000:0b:00.0": "v100-sxm2-16gb",
+        "0000:07:00.0": "v100-sxm2-16gb", "0000:0a:00.0": "v100-sxm2-16gb", "0000:05:00.0": "v100-pcie-16gb",
+    }  # fmt: skip
+    found = init_draft.slots(rig, {bus_id: catalogue.model(key) for bus_id, key in gpus.items()})
+    assert found == {
+        "0000:05:00.0": "PCIE-1", "0000:06:00.0": "SXM2-1", "0000:07:00.0": "SXM2-2",
+        "0000:0a:00.0": "SXM2-3", "0000:0b:00.0": "SXM2-4", "0000:41:00.0": "PCIE-2",
+    }  # fmt: skip
+
+
+def _drafted(
+    folder: Path, models: Sequence[str], board: Board = SILENT, supply_w: int = 1600, nvswitches: int = 0
+) -> catalogue.Rig:
+    gpus = {f"0000:{at:02x}:00.0": catalogue.model(key) for at, key in enumerate(models, 1)}
+    text = init_draft.rig_text(board, "AMD Ryzen 7", gpus, nvswitches, supply_w, TODAY)
+    (folder / "mine.yml").write_text(text, encoding="utf-8")
+    return catalogue.rig("mine", "a test", folder)
+
+
+def test_a_drafted_rig_is_a_rig(tmp_path: Path) -> None:
+    rig = _drafted(tmp_path, ["rtx-4090", "t4"], Board("ASUS", "", "ProArt X670E"))
+    assert rig.title == "ASUS ProArt X670E, 1 x NVIDIA GeForce RTX 4090, 1 x Tesla T4"
+    assert (rig.gpus, rig.boards) == ({"PCIE-1": "rtx-4090", "PCIE-2": "t4"}, ("ProArt X670E",))
+    assert (rig.driver, rig.cuda, rig.p2p.path) == ("580", "13.0", "measure")
+    assert [supply.watts for supply in rig.supplies] == [1600]
+
+
+def test_sockets_are_named_by_their_kind(tmp_path: Path) -> None:
+    rig = _drafted(tmp_path, ["v100-sxm2-16gb", "v100-pcie-16gb", "v100-sxm2-16gb"], supply_w=0)
+    assert list(rig.gpus) == ["SXM2-1", "PCIE-1", "SXM2-2"]
+    assert (rig.cuda, rig.supplies) == ("12.9", ())
+
+
+def test_nvswitches_are_drafted_too(tmp_path: Path) -> None:
+    rig = _drafted(tmp_path, ["h200"] * 8, nvswitches=4)
+    assert (next(iter(rig.gpus)), rig.nvswitches, rig.p2p.path) == ("SXM-1", 4, "nvswitch")
+
+
+def test_a_module_is_named_by_its_socket(tmp_path: Path) -> None:
+    assert list(_drafted(tmp_path, ["h100-sxm5"]).gpus) == ["SXM5-1"]
+
+
+def test_a_machine_that_lacks_a_gpu_is_still_told_by_its_board() -> None:
+    three = [catalogue.model("v100-sxm2-16gb")] * 3
+    board = Board("GIGABYTE", "T180-G20-ZB3", "")
+    assert [rig.key for rig in init_draft.lacking(RIGS, three, board)] == ["servbadge", "servbadge-6gpu"]
+    assert init_draft.lacking(RIGS, three, SILENT) == ()
+
+
+def test_a_gpu_without_a_position() -> None:
+    with pytest.raises(UsageError, match=r"servbadge has no position for the Tesla T4 at 0000:01:00.0"):
+        init_draft.slots(catalogue.rig("servbadge", "a test"), {"0000:01:00.0": catalogue.model("t4")})
+
+
+def test_nothing_is_drafted_for_gpus_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="no kernel module supports both"):
+        _drafted(tmp_path, ["v100-pcie-16gb", "rtx-5090"])
+
+
+@pytest.mark.parametrize("name", catalogue.rigs())
+def test_the_variables_of_every_rig_are_understood(name: str) -> None:
+    rig = catalogue.rig(name, "a test")
+    positions = {f"0000:{at:02x}:00.0": position for at, position in enumerate(rig.gpus, 1)}
+    found = loads(init_draft.host_text(rig, positions, TODAY), "host_vars/x.yml")
+    for key, value in found.items():
+        convert(value, variable_types()[key], found.where(key), key)
+    assert (found["rig"], found["slots"]) == (name, positions)
+    assert found["driver"]["branch"] == rig.driver
+
+
+VARIABLES_OF_IT = {"ansible_host": "192.168.1.20", "ansible_user": "bbadger"}
+
+
+def _hosts(folder: Path, text: str) -> inventory.Inventory:
+    (folder / "hosts.yml").write_text(text, encoding="utf-8")
+    return inventory.read(folder)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "# mine\n",
+        "all:\n  hosts:\n    nas:\n      ansible_host: 192.168.1.3\n",
+        "# mine\ngpu:\n  hosts:\n    # the old one\n    frame:\n      ansible_host: 192.168.1.4  # garage\n",
+        "gpu:\n    hosts:\n        frame: {ansible_host: 192.168.1.4}\n    vars: {x: 1}",
+        "gpu:\n  vars: {x: 1}\n  hosts:\n    frame:\n",
+    ],
+)
+def test_a_host_is_put_in_and_everything_else_stays(tmp_path: Path, before: str) -> None:
+    after = init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+    assert [line for line in before.splitlines() if line not in after.splitlines()] == []
+    found = _hosts(tmp_path, after)
+    host = found.hosts["servbadge"]
+    assert host.address == "192.168.1.20"
+    assert "gpu" in host.groups
+    others = _hosts(tmp_path, before).hosts if ":" in before else {}
+    assert set(found.hosts) == {*others, "servbadge"}
+
+
+def test_the_example_gets_the_address(tmp_path: Path) -> None:
+    before = "gpu:\n  hosts:\n    servbadge:\n      ansible_host: 192.0.2.10\n      ansible_user: ubuntu\n    b:\n"
+    after = init_draft.with_host(before, "hosts.yml", "servbadge", {**VARIABLES_OF_IT, "ansible_port": 2222})
+    host = _hosts(tmp_path, after).hosts["servbadge"]
+    assert (host.address, host.variables["ansible_user"], host.variables["ansible_port"]) == (
+        "192.168.1.20",
+        "bbadger",
+        2222,
+    )
+    without = init_draft.with_host(
+        after.replace("192.168.1.20", "192.0.2.10"), "hosts.yml", "servbadge", {"ansible_host": "x"}
+    )
+    assert set(_hosts(tmp_path, without).hosts["servbadge"].variables) & {"ansible_user", "ansible_port"} == set()
+
+
+def test_our_own_example_gets_the_address(tmp_path: Path) -> None:
+    before = (ROOT / "inventory" / "hosts.yml").read_text(encoding="utf-8")
+    after = init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+    assert _hosts(tmp_path, after).hosts["servbadge"].address == "192.168.1.20"
+
+
+def test_a_host_that_is_there_is_left_alone() -> None:
+    before = "gpu:\n  hosts:\n    servbadge:\n      ansible_host: 192.168.1.9\n"
+    with pytest.raises(UsageError, match=r"in the inventory already \(hosts.yml:3\)"):
+        init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "gpu: {hosts: {a: }}\n",
+        "gpu:\n  hosts: {a: }\n",
+        "just text\n",
+        "[]\n",
+        "{all: {hosts: {a: }}}\n",
+        "a: 1\n...\n",
+    ],
+)
+def test_a_file_that_no_line_fits_into_is_left_alone(before: str) -> None:
+    with pytest.raises(InputError, match="put this under gpu: hosts: yourself"):
+        init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "gpu:\n",
+        "gpu:\n  hosts:\n",
+        "gpu:\n  vars: {a: 1}\n  hosts:\n",
+        "gpu:\n  hosts: &all\n    a: {ansible_host: h}\nold:\n  hosts: *all\n",
+    ],
+)
+def test_what_is_empty_is_filled(tmp_path: Path, before: str) -> None:
+    after = init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)
+    assert _hosts(tmp_path, after).hosts["servbadge"].address == "192.168.1.20"
+
+
+def test_line_ends_and_comments_stay() -> None:
+    before = "gpu:\r\n  hosts:\r\n    servbadge:\r\n      ansible_host: 192.0.2.10  # the basement\r\n"
+    after = init_draft.with_host(
+        before, "hosts.yml", "servbadge", {"ansible_host": "192.168.1.20", "ansible_user": "ann"}
+    )
+    assert after.count("\r\n") == after.count("\n") == 5
+    assert "ansible_host: 192.168.1.20  # the basement" in after
+
+
+def test_an_example_in_braces_gets_the_address(tmp_path: Path) -> None:
+    before = "gpu:\n  hosts:\n    servbadge: {ansible_host: 192.0.2.10, x: 1}\n    b:\n"
+    host = _hosts(tmp_path, init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)).hosts["servbadge"]
+    assert (host.address, host.variables["x"]) == ("192.168.1.20", 1)

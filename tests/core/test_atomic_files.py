@@ -1,0 +1,69 @@
+"""Files of the user are replaced atomically and keep their mode, owner and other attributes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from rigwright.core import atomic_files
+from rigwright.core.errors import InputError, UsageError
+from rigwright.core.yaml_source import loads
+
+
+def test_mode_and_link_stay(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.yml", tmp_path / "inventory" / "hosts.yml"
+    real.write_text("secret: 1\n")
+    real.chmod(0o600)
+    link.parent.mkdir()
+    link.symlink_to(real)
+    atomic_files.change({link: "secret: 2\n"}, lambda: None)
+    assert link.is_symlink()
+    assert (real.read_text(), real.stat().st_mode & 0o777) == ("secret: 2\n", 0o600)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["hosts.yml", "inventory", "real.yml"]
+
+
+@pytest.mark.parametrize("wrong", [InputError("x", "no"), KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_all_is_as_it_was_when_something_objects(tmp_path: Path, wrong: BaseException) -> None:
+    old, new = tmp_path / "hosts.yml", tmp_path / "host_vars" / "a.yml"
+    old.write_bytes(b"a: 1\r\n")
+
+    def proof() -> None:
+        assert new.read_text() == "b: 1\n"
+        raise wrong
+
+    with pytest.raises((InputError, KeyboardInterrupt, UsageError)):
+        atomic_files.change({new: "b: 1\n", old: "a: 2\n"}, proof)
+    assert old.read_bytes() == b"a: 1\r\n"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["hosts.yml"]
+
+
+def test_a_file_in_the_way_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "host_vars").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        atomic_files.change({tmp_path / "host_vars" / "a.yml": "b: 1\n"}, lambda: None)
+
+
+def _append(path: Path) -> None:
+    for _ in range(20):
+        with atomic_files.alone(path.parent):
+            atomic_files.change({path: atomic_files.text_of(path) + "x\n"}, lambda: None)
+
+
+def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yml"
+    both = [multiprocessing.get_context("fork").Process(target=_append, args=(path,)) for _ in range(4)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(60)
+    assert path.read_text() == "x\n" * 80
+
+
+@pytest.mark.parametrize(
+    "text", ["a: " + "[" * 50000, "a: " + "{a: " * 2000, "- " * 5000 + "x", "a: " + "[" * 1000 + "]" * 1000]
+)
+def test_nesting_that_would_overflow_a_parser(text: str) -> None:
+    with pytest.raises(InputError, match=r"x.yml:1: lists and mappings nested too deep"):
+        loads(text, "x.yml")

@@ -1,0 +1,145 @@
+"""Files that runs write here: one folder (under sudo, the caller's), atomic writes, readable only by the owner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rigwright.core import atomic_files, state_dir
+from rigwright.core.errors import UsageError
+from rigwright.fleet import rollout
+from rigwright.fleet.rollout import Rollout
+from rigwright.history import History, file
+from rigwright.report import output_files
+from rigwright.ssh import known_hosts
+from tests.ssh.test_known_hosts import KEYS
+
+ROLLOUT = Rollout("r1", "hosts.yml", "", "gpu", "", 0, 1, ("a", "b"), (("a",), ("b",)))
+
+
+@pytest.fixture
+def anna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
+    """Simulates sudo called by the user anna; returns the files whose owner was set, with the user id."""
+    given: dict[Path, int] = {}
+    for name in ("XDG_STATE_HOME", "RIGWRIGHT_HISTORY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SUDO_USER", "anna")
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(pwd, "getpwnam", lambda _name: SimpleNamespace(pw_dir=str(tmp_path), pw_uid=1000, pw_gid=1000))
+    monkeypatch.setattr(os, "chown", lambda path, uid, _gid, **_: given.update({Path(path): uid}))
+    return given
+
+
+def _rollout() -> Path:
+    rollout.save(ROLLOUT)
+    assert rollout.stopped() == ROLLOUT
+    return state_dir.place("rollouts", "r1.json")
+
+
+def _history() -> Path:
+    with History.open():
+        return file()
+
+
+@pytest.mark.parametrize("leave", [_rollout, _history])
+def test_under_sudo_all_of_it_is_the_callers(tmp_path: Path, anna: dict[Path, int], leave: Callable[[], Path]) -> None:
+    path = leave()
+    assert path.is_relative_to(tmp_path / ".local" / "state" / "rigwright")
+    assert set(anna) == {path, *(one for one in path.parents if one.is_relative_to(tmp_path) and one != tmp_path)}
+    assert set(anna.values()) == {1000}
+    modes = {one: one.stat().st_mode & 0o777 for one in anna}
+    assert modes.pop(path) == 0o600
+    assert set(modes.values()) == {0o700}
+
+
+def test_a_disk_that_is_full_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = _rollout()
+    was = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with contextlib.suppress(UsageError):
+        _rollout()
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    assert path.read_bytes() == was
+
+
+def test_a_link_in_the_callers_folder_leads_root_nowhere(tmp_path: Path, anna: dict[Path, int]) -> None:
+    other = tmp_path / "other"
+    other.write_text("not hers")
+    path = state_dir.place("rollouts", "r1.json")
+    state_dir.made(path.parent)
+    path.symlink_to(other)
+    assert _rollout() == path
+    assert (other.read_text(), path.is_symlink(), path.stat().st_mode & 0o777) == ("not hers", False, 0o600)
+    assert set(anna) == {path}
+
+
+# Files that options name
+
+TEXT = '{\n  "a": 1\n}\n'
+
+
+def test_a_report_keeps_the_mode_and_the_link_of_the_one_before(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.json", tmp_path / "run.json"
+    real.write_text("{}")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    output_files.write_json({"a": 1}, str(link))
+    assert (link.is_symlink(), real.read_text(), real.stat().st_mode & 0o777) == (True, TEXT, 0o640)
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe, got = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
+    reader.start()
+    output_files.require_writable(output_files.Files(json=str(pipe)))
+    output_files.write_json({"a": 1}, str(pipe))
+    reader.join(10)
+    assert got == [TEXT]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_report_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        output_files.write_json({"a": 1}, str(tmp_path / "there" / "run.json"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_is_added_to_what_is_there_whatever_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = known_hosts.OWN.expanduser()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"# J\xfcrgen's\n")
+    path.chmod(0o600)
+    for _ in range(2):
+        assert known_hosts.trust("box", KEYS[0]) == path
+    assert path.read_bytes().splitlines()[0] == b"# J\xfcrgen's"
+    assert len(path.read_bytes().splitlines()) == 2
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
+        known_hosts.trust("box", KEYS[0])
+
+
+def test_what_only_speeds_up_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(os, "fsync", waited.append)
+    atomic_files.replace(tmp_path / "a", b"", lasting=False)
+    assert waited == []
+    atomic_files.replace(tmp_path / "a", b"")
+    assert len(waited) == 1

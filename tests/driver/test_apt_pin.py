@@ -1,0 +1,251 @@
+"""The effect of rigwright's pins on the real apt: archives of a few package descriptions, simulated upgrades.
+
+Needs apt-get on the machine, and no root.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rigwright.core.desired import Driver
+from rigwright.core.errors import HostError
+from rigwright.driver.resolve import Resolution, resolved
+from rigwright.operations import driver as operations
+from tests.driver.apt_machine import Machine, archive, run
+
+NOBLE = "ID=ubuntu\nVERSION_ID=24.04\nVERSION_CODENAME=noble\n"
+KERNEL = "6.8.0-31-generic"
+GRUB = (
+    f"parses=yes\n--env\n--cfg\nset default=\"0\"\nmenuentry 'Ubuntu' {{\n\tlinux\t/boot/vmlinuz-{KERNEL} root=UUID=1 ro\n"
+    f"\tinitrd\t/boot/initrd.img-{KERNEL}\n}}\n"
+)
+
+
+def driver(name: str, version: str) -> str:
+    """Returns the packages of a driver as in Ubuntu's archive; NAME is for example 535-server."""
+    exact, release = f"(= {version})", version.split("-")[0]
+    return f"""
+Package: nvidia-headless-{name}
+Version: {version}
+Depends: nvidia-headless-no-dkms-{name}, nvidia-dkms-{name}
+
+Package: nvidia-headless-no-dkms-{name}
+Version: {version}
+Depends: nvidia-kernel-common-{name} (>= {release}), libnvidia-compute-{name} {exact}
+
+Package: nvidia-dkms-{name}
+Version: {version}
+Depends: nvidia-kernel-common-{name} (>= {release})
+
+Package: nvidia-kernel-common-{name}
+Version: {version}
+
+Package: libnvidia-compute-{name}
+Version: {version}
+
+Package: nvidia-utils-{name}
+Version: {version}
+Depends: libnvidia-compute-{name} (>= {release})
+"""
+
+
+def transitional(old: str, new: str, version: str) -> str:
+    """Returns those packages as transitional packages that depend on another branch."""
+    kinds = (
+        "nvidia-headless",
+        "nvidia-headless-no-dkms",
+        "nvidia-dkms",
+        "nvidia-kernel-common",
+        "libnvidia-compute",
+        "nvidia-utils",
+    )
+    return "\n".join(
+        f"Package: {kind}-{old}\nVersion: {version}\nDepends: {kind}-{new}\nDescription: transitional package\n"
+        for kind in kinds
+    )
+
+
+def modules(name: str, kernel: str, version: str, release: str) -> str:
+    """Returns a kernel with Ubuntu's prebuilt module, and the metapackages for the newest kernel."""
+    return f"""
+Package: linux-image-{kernel}
+Version: {version}
+
+Package: linux-image-generic
+Version: {version}
+Depends: linux-image-{kernel}
+
+Package: linux-signatures-nvidia-{kernel}
+Version: {version}
+
+Package: linux-objects-nvidia-{name}-{kernel}
+Version: {version}
+
+Package: linux-modules-nvidia-{name}-{kernel}
+Version: {version}
+Depends: linux-image-{kernel}, linux-signatures-nvidia-{kernel} (= {version}), linux-objects-nvidia-{name}-{kernel} (= {version}), nvidia-kernel-common-{name} (<= {release}-1), nvidia-kernel-common-{name} (>= {release})
+"""
+
+
+UNBRANCHED = """
+Package: libnvidia-compute
+Version: 615.20-0ubuntu1
+
+Package: cuda-drivers
+Version: 615.20-1
+Depends: libnvidia-compute
+
+Package: nvidia-container-toolkit
+Version: 1.17.0-1
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Yields a folder that apt's own user may read."""
+    path = Path(tempfile.mkdtemp(prefix="rigwright-pins-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def pinned(machine: Machine, wanted: Driver, *installed: str) -> Resolution:
+    """Installs these packages on the machine and writes rigwright's pin; returns the resolution of the driver."""
+    machine.install(installed)
+    found: Resolution = machine.ask(resolved, wanted, None)
+    (change,) = machine.ask(operations.pinned_exactly, driver=wanted)
+    machine.pin(change.commands[0].stdin)
+    return found
+
+
+def words(name: str, version: str) -> list[str]:
+    kinds = (
+        "nvidia-headless",
+        "nvidia-headless-no-dkms",
+        "nvidia-dkms",
+        "nvidia-kernel-common",
+        "libnvidia-compute",
+        "nvidia-utils",
+    )
+    return [f"{kind}-{name}={version}" for kind in kinds]
+
+
+def test_the_real_branch_stays_where_the_updates_only_bring_another(folder: Path) -> None:
+    real = driver("535-server", "535.161.08-0ubuntu2")
+    updates = transitional("535-server", "580-server", "535.309.01-0ubuntu0.24.04.2")
+    updates += "\n" + driver("580-server", "580.178.04-0ubuntu0.24.04.1")
+    sources = [
+        archive(folder / "noble", "Ubuntu", "Ubuntu", real),
+        archive(folder / "updates", "Ubuntu", "Ubuntu", updates),
+    ]
+    noble = Machine(folder / "machine", NOBLE, sources)
+    found = pinned(noble, Driver("535"), *words("535-server", "535.161.08-0ubuntu2"))
+    assert (found.version, found.source, len(found.closure)) == ("535.161.08", "distribution", 6)
+    assert noble.next_upgrade() == {}
+    assert run("apt-get", "-s", "install", "nvidia-utils-580-server", config=noble.config, status=100)
+    noble.pin(b"")
+    assert noble.next_upgrade()["nvidia-dkms-580-server"] == "580.178.04-0ubuntu0.24.04.1"
+
+
+def test_a_newer_driver_goes_down_to_the_pin(folder: Path) -> None:
+    """The command of the installation and any upgrade downgrade the driver to the pinned version."""
+    both = driver("535-server", "535.161.08-0ubuntu2") + "\n" + driver("535-server", "535.183.01-0ubuntu1")
+    noble = Machine(folder / "machine", NOBLE, [archive(folder / "noble", "Ubuntu", "Ubuntu", both)])
+    pinned(noble, Driver("535.161.08"), *words("535-server", "535.183.01-0ubuntu1"))
+    assert set(noble.next_upgrade().values()) == {"535.161.08-0ubuntu2"}
+    asked = words("535-server", "535.161.08-0ubuntu2")
+    moves = run("apt-get", "-s", "-y", "--allow-downgrades", "install", *asked, config=noble.config)
+    assert moves.count("\nInst ") + moves.startswith("Inst ") == 6
+    noble.pin(b"")
+    assert noble.next_upgrade() == {}
+
+
+@pytest.mark.parametrize("branch", ["535", "580"])
+def test_the_same_release_of_another_archive_is_kept_out(folder: Path, branch: str) -> None:
+    """Both archives use the same package names, and NVIDIA's build of the same release has a higher version."""
+    version = {"535": "535.183.01", "580": "580.178.04"}[branch]
+    ubuntu = archive(folder / "ubuntu", "Ubuntu", "Ubuntu", driver(branch, f"{version}-0ubuntu0.24.04.1"))
+    theirs = driver(branch, f"{version}-0ubuntu1") + "\n" + UNBRANCHED
+    nvidia = archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", theirs)
+    noble = Machine(folder / "machine", NOBLE, [ubuntu, nvidia])
+    found = pinned(noble, Driver(branch), *words(branch, f"{version}-0ubuntu0.24.04.1"))
+    assert found.source == "distribution"
+    assert set(found.closure.values()) == {f"{version}-0ubuntu0.24.04.1"}
+    assert noble.next_upgrade() == {}
+    noble.pin(b"")
+    assert set(noble.next_upgrade().values()) == {f"{version}-0ubuntu1"}
+
+
+def test_names_without_a_branch_are_kept_out_and_the_container_toolkit_is_not(folder: Path) -> None:
+    noble = Machine(
+        folder / "machine",
+        NOBLE,
+        [
+            archive(folder / "ubuntu", "Ubuntu", "Ubuntu", driver("535-server", "535.161.08-0ubuntu2")),
+            archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", UNBRANCHED),
+        ],
+    )
+    pinned(noble, Driver("535"), *words("535-server", "535.161.08-0ubuntu2"))
+    for name in ("libnvidia-compute", "cuda-drivers"):
+        assert "no installation candidate" in run("apt-get", "-s", "install", name, config=noble.config, status=100)
+    assert "Inst nvidia-container-toolkit" in run(
+        "apt-get", "-s", "install", "nvidia-container-toolkit", config=noble.config
+    )
+
+
+def test_a_built_module_and_its_kernel_stay_together(folder: Path) -> None:
+    """The pin keeps the module and the hold keeps the kernel; both are necessary."""
+    first = driver("580-server", "580.126.20-0ubuntu2") + modules("580-server", KERNEL, "6.8.0-31.31", "580.126.20")
+    later = driver("580-server", "580.178.04-0ubuntu1") + modules("580-server", KERNEL, "6.8.0-31.31+1", "580.178.04")
+    later += modules("580-server", "6.8.0-149-generic", "6.8.0-149.149", "580.178.04")
+    sources = [
+        archive(folder / "noble", "Ubuntu", "Ubuntu", first),
+        archive(folder / "updates", "Ubuntu", "Ubuntu", later),
+    ]
+    noble = Machine(folder / "machine", NOBLE, sources, secure_boot=True)
+    noble.known["grub.grub"] = GRUB.encode()
+    name = f"linux-modules-nvidia-580-server-{KERNEL}"
+    parts = [name, f"linux-objects-nvidia-580-server-{KERNEL}", f"linux-signatures-nvidia-{KERNEL}"]
+    kernel = [f"linux-image-{KERNEL}", "linux-image-generic"]
+    there = [f"{one}=6.8.0-31.31" for one in (*parts, *kernel)]
+    there += [
+        word for word in words("580-server", "580.126.20-0ubuntu2") if "-dkms-580" not in word or "no-dkms" in word
+    ]
+    there = [word for word in there if not word.startswith("nvidia-headless-580")]
+    found = pinned(noble, Driver("580.126.20"), *there)
+    assert (found.version, found.kernel) == ("580.126.20", KERNEL)
+    assert {one: found.closure[one] for one in parts} == dict.fromkeys(parts, "6.8.0-31.31")
+    assert set(noble.next_upgrade()) == {
+        f"linux-image-{KERNEL}",
+        "linux-image-generic",
+        "linux-image-6.8.0-149-generic",
+    }
+    noble.install(there, held=kernel)
+    assert noble.next_upgrade() == {}
+    noble.pin(b"")
+    assert {name, "nvidia-utils-580-server"} <= set(noble.next_upgrade())
+
+
+def test_no_module_for_this_kernel_and_release_moves_both(folder: Path) -> None:
+    ubuntu = driver("580-server", "580.178.04-0ubuntu1") + modules("580-server", KERNEL, "6.8.0-31.31", "580.126.20")
+    newer = "6.8.0-149-generic"
+    ubuntu += modules("580-server", newer, "6.8.0-149.149", "580.178.04")
+    ubuntu += f"""
+Package: linux-modules-nvidia-580-server-generic
+Version: 6.8.0-149.149
+Provides: nvidia-dkms-580-server (= 580.178.04-0ubuntu1), nvidia-prebuilt-kernel
+Depends: linux-modules-nvidia-580-server-{newer} (= 6.8.0-149.149), nvidia-kernel-common-580-server (>= 580.178.04)
+"""
+    noble = Machine(folder / "machine", NOBLE, [archive(folder / "noble", "Ubuntu", "Ubuntu", ubuntu)])
+    noble.known["grub.grub"] = GRUB.encode()
+    found = noble.ask(resolved, Driver("580", modules="prebuilt"), None)
+    assert found.kernel == newer
+    assert found.closure[f"linux-image-{newer}"] == "6.8.0-149.149"
+    assert f"none for {KERNEL}: the kernel moves with it" in found.reason
+    with pytest.raises(HostError, match=r"no source has a built and signed module of 580\.126\.20"):
+        noble.ask(resolved, Driver("580.126.20", modules="prebuilt"), None)

@@ -1,0 +1,98 @@
+"""Runs rigwright's command line as a user does."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.paths import ROOT
+
+INVENTORY = ROOT / ".lab" / "inventory"
+
+
+def argv(task: str, *words: str) -> list[str]:
+    """Returns the words of `invoke TASK ...` with this interpreter's Invoke."""
+    return [sys.executable, "-m", "invoke", task, *words]
+
+
+def inventory(folder: Path, **hosts: dict[str, Any]) -> str:
+    """Returns the path of an inventory of these hosts; the given values override the lab's (None removes a key)."""
+    groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
+    written = {}
+    for name, changed in hosts.items():
+        given = groups["gpu"]["hosts"][name] | yaml.safe_load((INVENTORY / "host_vars" / f"{name}.yml").read_text())
+        given |= {"ssh_known_hosts": str(ROOT / ".lab" / "known_hosts"), **changed}
+        written[name] = {key: value for key, value in given.items() if value is not None}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"gpu": {"hosts": written}}))
+    return str(folder)
+
+
+def invoke(task: str, *words: str, deadline: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command without terminal and stdin; returns its output and exit code."""
+    return subprocess.run(
+        argv(task, *words),
+        cwd=ROOT,
+        env={**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=deadline,
+        check=False,
+    )
+
+
+def document(task: str, *words: str, deadline: float = 240, **environment: str) -> dict[str, Any]:
+    """Returns the JSON document that `--json -` writes to stdout."""
+    done = invoke(task, *words, "--json", "-", deadline=deadline, **environment)
+    found = json.loads(done.stdout)
+    assert found["exit_code"] == done.returncode, done.stderr
+    assert isinstance(found, dict)
+    return found
+
+
+def not_as_wanted(found: dict[str, Any]) -> list[Any]:
+    """Returns the errors of a document and its findings that did not pass, for an assert message."""
+    hosts = found["hosts"].values()
+    errors = [one["error"] for one in (found, *hosts) if one["error"]]
+    return errors + [
+        finding for host in hosts for finding in host["findings"] if finding["verdict"] not in ("pass", "info")
+    ]
+
+
+def on_terminal(
+    answers: list[tuple[str, str]], task: str, *words: str, deadline: float = 120, **environment: str
+) -> tuple[int, str]:
+    """Runs a command on a terminal and types each answer after its question; returns exit code and output."""
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", "TERM": "dumb", **environment}
+    done = subprocess.Popen(argv(task, *words), cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    text, asked, until = "", 0, time.monotonic() + deadline
+    try:
+        while time.monotonic() < until:
+            if not select.select([ours], [], [], 0.5)[0]:
+                continue
+            try:
+                read = os.read(ours, 65536)
+            except OSError:
+                break
+            text += read.decode()
+            if answers[asked:] and answers[asked][0] in text:
+                os.write(ours, answers[asked][1].encode() + b"\n")
+                asked += 1
+        assert not answers[asked:], f"never asked: {answers[asked][0]}\n{text}"
+        return done.wait(10), text.replace("\r\n", "\n")
+    finally:
+        done.kill()
+        done.wait()
+        os.close(ours)

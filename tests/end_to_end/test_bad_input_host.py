@@ -1,0 +1,587 @@
+"""A faulty host stops a run before the first change; after an interrupted run, the same command repairs the host.
+
+The module uses one simulated servbadge. Its tests run in order, from the bare machine to the provisioned one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.cli import commands
+from lab.host import login, network
+from lab.power import switch
+from tests.end_to_end.conftest import training
+from tests.end_to_end.rw import INVENTORY, argv, document, invoke, not_as_wanted
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.lab
+NAME = "t-bad"
+PASSWORD = 's3cret "pw" $HOME \'x'
+PWNED = "/tmp/rigwright-pwned"
+SUDOERS = "/etc/sudoers.d/90-cloud-init-users"
+
+Root = Callable[[str], str]
+Inventory = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def bad(lab_root: None) -> Iterator[str]:  # noqa: ARG001
+    """Yields a fresh simulated servbadge for this module."""
+    commands.down(name=NAME, say=print)
+    commands.up(name=NAME, rig="servbadge", say=print)
+    yield NAME
+    commands.down(name=NAME, say=print)
+
+
+@pytest.fixture(scope="module")
+def root(bad: str) -> Root:
+    """Returns `root(script)`, which runs a script as root on the host by plain ssh and returns its output."""
+
+    def run(script: str) -> str:
+        word = base64.b64encode(script.encode()).decode()
+        done = login.ssh(switch.get(bad), f"echo {word} | base64 -d | sudo sh", 60)
+        assert done.returncode == 0, f"{script}: {done.stderr}"
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def inventory(bad: str, tmp_path: Path) -> Inventory:
+    """Returns `inventory(a={...}, b={...})`: it lists the one host under each name, with these variables."""
+    groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
+    given = groups["gpu"]["hosts"][bad] | yaml.safe_load((INVENTORY / "host_vars" / f"{bad}.yml").read_text())
+    given["ssh_known_hosts"] = str(ROOT / ".lab" / "known_hosts")
+    given["p2p_wheels"] = "none"
+
+    def write(**hosts: dict[str, Any]) -> str:
+        text = yaml.safe_dump({"gpu": {"hosts": {name: {**given, **changed} for name, changed in hosts.items()}}})
+        folder = tmp_path / "inventory"
+        folder.mkdir(exist_ok=True)
+        (folder / "hosts.yml").write_text(text)
+        return str(folder)
+
+    return write
+
+
+def state(root: Root) -> str:
+    """Returns everything on the host that a run could change: packages, holds, files, units, users, the boot."""
+    return root(
+        "dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n'; apt-mark showhold; ls /var/lib/rigwright 2>&1;"
+        " find /etc /boot /usr/local /usr/share/keyrings /var/lib/apt/extended_states -xdev -type f -printf '%p %s %T@ %m %u\\n' | sort;"
+        " cat /proc/sys/kernel/random/boot_id /etc/passwd; systemctl list-unit-files --no-legend | sort"
+    )
+
+
+def stopped(root: Root, where: str, *words: str, code: int = 1, playbook: str = "") -> dict[str, Any]:
+    """Runs `provision --yes`, which must exit with this code, report one error per host and change nothing.
+
+    Returns the hosts of its JSON document.
+    """
+    before = state(root)
+    more = ["--playbook", playbook] if playbook else []
+    done = invoke("provision", "--inventory", where, "--host", "all", "--yes", "--json", "-", *more, *words)
+    found = json.loads(done.stdout)
+    assert found["exit_code"] == done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    for name, host in found["hosts"].items():
+        error = host["error"]
+        assert error, f"{name}: {host['status']}"
+        assert error["where"]
+        assert error["found"]
+        assert error["expected"] or error["fix"], f"{name}: neither what was wanted nor what to do: {error}"
+        assert len(re.findall("^error ", done.stderr, re.MULTILINE)) == len(found["hosts"])
+        assert host["rebooted"] is False
+        assert not any(change["done"] for change in host["changes"])
+    assert state(root) == before
+    hosts: dict[str, Any] = found["hosts"]
+    return hosts
+
+
+def says(host: dict[str, Any], *words: str) -> None:
+    """Asserts that the host's error contains all these words."""
+    text = " ".join(host["error"].values())
+    for word in words:
+        assert word in text
+
+
+# --- unreachable: 3
+
+
+def test_what_is_not_our_host_is_unreachable(bad: str, root: Root, inventory: Inventory, tmp_path: Path) -> None:
+    for name in ("other", "stranger", "locked"):
+        words = ["-N", "phrase" if name == "locked" else "", "-C", name, "-f", str(tmp_path / name)]
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", *words], check=True)
+    address = str(switch.get(bad).address)
+    (tmp_path / "changed").write_text(f"{address} {(tmp_path / 'other.pub').read_text()}")
+    hosts = stopped(
+        root,
+        inventory(
+            unknown={"ssh_known_hosts": str(tmp_path / "none")},
+            changed={"ssh_known_hosts": str(tmp_path / "changed")},
+            stranger={"ansible_ssh_private_key_file": str(tmp_path / "stranger")},
+            locked={"ansible_ssh_private_key_file": str(tmp_path / "locked")},
+            nobody={"ansible_user": "nobody"},
+            closed={"ansible_port": 9},
+        ),
+        code=3,
+    )
+    assert {host["status"] for host in hosts.values()} == {"unreachable"}
+    says(hosts["unknown"], "host key is not known", "invoke trust --host unknown")
+    says(hosts["changed"], "host key has changed", "ssh-keygen -R", "invoke trust --host changed")
+    says(hosts["stranger"], "login as ubuntu was refused", "ssh-copy-id")
+    says(hosts["nobody"], "login as nobody was refused")
+    says(hosts["closed"], "refused", "ansible_port")
+    says(hosts["locked"], "encrypted")
+    assert "ssh-copy-id" not in hosts["locked"]["error"]["fix"], "the host has the key: it is the passphrase"
+
+
+def test_the_hint_at_the_lab(bad: str, root: Root, inventory: Inventory) -> None:
+    host = stopped(root, inventory(**{bad: {"ansible_host": "127.0.0.1", "ansible_port": 9}}), code=3)[bad]
+    says(host, "the lab has a host of that name", "--inventory .lab/inventory")
+
+
+# --- sudo
+
+
+@contextmanager
+def sudo_line(line: str, bad: str, root: Root) -> Iterator[None]:
+    """Adds a line to sudoers for the user, and a password; both are removed from outside the host, without sudo."""
+    disk = switch.get(bad).root
+    kept = (disk / "etc/sudoers").read_bytes()
+    root(f"chpasswd <<'END'\nubuntu:{PASSWORD}\nEND\n")
+    try:
+        (disk / "etc/sudoers").write_bytes(kept.replace(b"%sudo", b"#sudo"))
+        (disk / SUDOERS.lstrip("/")).write_text(line + "\n")
+        yield
+    finally:
+        (disk / "etc/sudoers").write_bytes(kept)
+        (disk / SUDOERS.lstrip("/")).write_text("ubuntu ALL=(ALL) NOPASSWD:ALL\n")
+        root("passwd -l ubuntu >/dev/null; rm -rf /run/sudo/ts/*")
+
+
+class Watch:
+    """Checks until the end of the block whether a text is in the arguments or the environment of any process."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.encode()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.seen: list[str] = []
+        self.rounds = 0
+
+    def _look(self) -> None:
+        while not self._done.is_set():
+            self.rounds += 1
+            for file in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
+                try:
+                    if self._text in file.read_bytes():
+                        self.seen.append(str(file))
+                except OSError:
+                    continue
+            time.sleep(0.02)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+def test_sudo_with_a_password(bad: str, root: Root, inventory: Inventory, tmp_path: Path) -> None:
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(
+        "- name: A file\n  hosts: all\n  tasks:\n"
+        "    - file.present: {path: '/etc/rigwright-test-{{ inventory_hostname }}', content: x}\n"
+    )
+    where = inventory(
+        right={"ansible_become_password": PASSWORD},
+        wrong={"ansible_become_password": "not it"},
+        none={},
+    )
+    with sudo_line("ubuntu ALL=(ALL) PASSWD: ALL", bad, root), Watch(PASSWORD) as watch:
+        words = ["--inventory", where, "--playbook", str(playbook), "--yes", "--json", str(tmp_path / "json")]
+        done = invoke("provision", "--host", "right", *words)
+        others = invoke("provision", "--host", "wrong:none", "--inventory", where, "--playbook", str(playbook), "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert root("ls /etc/rigwright-test-*; rm /etc/rigwright-test-*").split() == ["/etc/rigwright-test-right"]
+    assert others.returncode == 1
+    assert "sudo refused the password" in others.stdout
+    assert "sudo asks for a password, and none was given" in others.stdout
+    assert watch.rounds > 10
+    assert watch.seen == [], "the password stands in a process's arguments or environment"
+    shown = "".join([done.stdout, done.stderr, others.stdout, others.stderr, (tmp_path / "json").read_text()])
+    assert PASSWORD not in shown
+    word = base64.b64encode(PASSWORD.encode()).decode()
+    places = "/var/lib/rigwright /run /tmp /var/tmp /dev/shm /var/log /etc /root /home"
+    assert root(f"echo {word} | base64 -d | grep -rslF -f - {places} || :") == ""
+    root("rm -rf /var/lib/rigwright")
+
+
+def test_the_second_line_of_a_password_is_no_command(bad: str, root: Root, inventory: Inventory) -> None:
+    where = inventory(one={"ansible_become_password": f"{PASSWORD}\ntouch {PWNED}"})
+    with sudo_line("ubuntu ALL=(ALL) PASSWD: ALL", bad, root):
+        invoke("plan", "--host", "one", "--inventory", where, "--tags", "boot")
+    assert root(f"ls {PWNED} 2>/dev/null || :; rm -f {PWNED}") == ""
+
+
+def test_sudo_that_is_refused(bad: str, root: Root, inventory: Inventory) -> None:
+    where = inventory(right={"ansible_become_password": PASSWORD}, none={})
+    with sudo_line("nobody ALL=(ALL) ALL", bad, root):
+        found = document("plan", "--inventory", where, "--host", "all")
+    assert found["exit_code"] == 1
+    for host in found["hosts"].values():
+        assert "sudo" in host["error"]["found"]
+        assert host["error"]["fix"]
+    found_text = found["hosts"]["right"]["error"]["found"]
+    assert "refused the password" not in found_text, "the password is right; the user is not in sudoers"
+
+
+def at_a_terminal(*words: str, answers: dict[str, str], deadline: float = 60) -> tuple[int, str]:
+    """Runs a command in a terminal of 80 columns and answers each prompt once; returns the exit code and the output."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.environ.update(COLUMNS="80", TERM="xterm")
+        os.execv(sys.executable, argv(words[0], *words[1:]))
+    seen, waiting, ends = b"", dict(answers), time.monotonic() + deadline
+    while time.monotonic() < ends:
+        if select.select([terminal], [], [], 0.2)[0]:
+            try:
+                data = os.read(terminal, 65536)
+            except OSError:  # EIO: the other end is closed
+                break
+            seen += data
+        for prompt in [prompt for prompt in waiting if prompt.encode() in seen]:
+            time.sleep(0.2)
+            os.write(terminal, waiting.pop(prompt).encode())
+    else:
+        os.kill(pid, signal.SIGKILL)
+    os.close(terminal)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, re.sub(r"\x1b\[[0-9;]*m", "", seen.decode(errors="replace").replace("\r\n", "\n"))
+
+
+def test_sudo_at_a_terminal(bad: str, root: Root, inventory: Inventory) -> None:
+    words = ["plan", "--inventory", inventory(one={}), "--host", "one", "--tags", "boot"]
+    with sudo_line("Defaults timestamp_type=global\nubuntu ALL=(ALL) PASSWD: ALL", bad, root):
+        assert at_a_terminal(*words, answers={"sudo password on one: ": "not it\r"})[0] == 1
+        code, text = at_a_terminal(*words, answers={"sudo password on one: ": PASSWORD + "\r"})
+        assert (code, "Plan:" in text) == (2, True), text
+        assert PASSWORD not in text
+        code, text = at_a_terminal(*words, answers={"sudo password on one: ": "\x04"})
+        assert "Traceback" not in text, "Ctrl-D at the password"
+        word = base64.b64encode(PASSWORD.encode()).decode()
+        assert login.ssh(switch.get(bad), f"echo {word} | base64 -d | sudo -S -v").returncode == 0
+        done = invoke(*words)
+        assert done.returncode == 2, "a ticket is there: no password is needed"
+
+
+def test_consent_at_a_terminal(root: Root, inventory: Inventory) -> None:
+    words = ["provision", "--inventory", inventory(one={}), "--host", "one", "--tags", "boot"]
+    before = state(root)
+    code, text = at_a_terminal(*words, answers={"[y/N]": "n\r"})
+    assert (code, "nothing was changed" in text) == (2, True)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    code, text = at_a_terminal(*words, answers={"[y/N]": "\x04"})
+    assert "Traceback" not in text, "Ctrl-D at the question"
+    assert code in (2, 130)
+    code, text = at_a_terminal(*words, answers={"[y/N]": "\x03"})
+    assert (code, "Traceback" in text) == (130, False)
+    assert state(root) == before
+    piped = invoke("plan", *words[1:], COLUMNS="80")
+    assert "\x1b" not in piped.stdout
+    assert "! reboot" in piped.stdout
+
+
+# --- facts of the host
+
+
+def test_what_no_source_has(root: Root, inventory: Inventory) -> None:
+    hosts = stopped(
+        root,
+        inventory(
+            seed={"driver": {"branch": "535.172.04"}},
+            transitional={"driver": {"branch": "535", "source": "distribution"}},
+            blackwell={"driver": {"branch": "590"}},
+            toolkit={"cuda": {"toolkit": "13.0"}},
+            nowhere={"cuda": {"toolkit": "11.99"}},
+        ),
+    )
+    says(hosts["seed"], "535.172.04 was never a release", "535.171.04", "535.179", "535.183.01", "535.261.03")
+    says(hosts["transitional"], "nvidia-headless-535", "transitional", "source: cuda")
+    says(hosts["blackwell"], "590", "V100", "384 to 580")
+    says(hosts["toolkit"], "CUDA 13.0 has no code for the Tesla V100", "CUDA 12.9")
+    says(hosts["nowhere"], "11.99" if "11.99" in hosts["nowhere"]["error"]["found"] else "11-99")
+
+
+def test_a_repository_signed_by_another_key(root: Root, inventory: Inventory) -> None:
+    url = f"http://{network.gateway()}:8080/cuda/ubuntu2204/x86_64"
+    says(
+        stopped(root, inventory(one={"cuda_repository": {"url": url}}))["one"],
+        url,
+        "is signed by",
+        "not by the expected key",
+    )
+
+
+def test_neither_debian_nor_ubuntu(root: Root, inventory: Inventory) -> None:
+    root(
+        "cp -L /etc/os-release /root/kept; rm /etc/os-release; printf 'ID=fedora\\nVERSION_ID=41\\nPRETTY_NAME=\"Fedora 41\"\\n' >/etc/os-release"
+    )
+    host = stopped(root, inventory(one={}))["one"]
+    root(
+        "rm /etc/os-release; ln -s ../usr/lib/os-release /etc/os-release; cmp /root/kept /etc/os-release; rm /root/kept"
+    )
+    says(host, "Fedora 41", "Ubuntu", "22.04", "Debian 12")
+
+
+def test_disk_full(root: Root, inventory: Inventory) -> None:
+    root("mount -t tmpfs -o size=32m full /var; head -c 40M /dev/zero >/var/full 2>/dev/null || :")
+    found = document("provision", "--inventory", inventory(one={}), "--host", "one", "--yes")
+    root("umount /var")
+    assert found["exit_code"] == 1
+    says(found["hosts"]["one"], "/var has 0 MiB free", "df -h /var")
+    assert not any(change["done"] for change in found["hosts"]["one"]["changes"])
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("/etc/default/grub", 'GRUB_CMDLINE_LINUX="unterminated'),
+        ("/boot/grub/grub.cfg", "if [ x ; then"),
+        ("/boot/grub/grub.cfg", "menuentry 'unterminated {"),
+    ],
+    ids=["defaults", "menu", "menu that cannot be read at all"],
+)
+def test_grub_files_that_do_not_parse(root: Root, inventory: Inventory, file: str, line: str) -> None:
+    root(f"cp -a {file} /root/kept; cat >>{file} <<'END'\n{line}\nEND\n")
+    try:
+        host = stopped(root, inventory(one={}))["one"]
+    finally:
+        root(f"mv /root/kept {file}")
+    says(host, file, "update-grub")
+
+
+@pytest.fixture
+def archive_away(root: Root) -> Iterator[Callable[[], None]]:
+    """Gives Ubuntu's archive an unreachable name; the yielded function makes the name reachable again."""
+    gateway = network.gateway()
+    root(
+        "cp -a /etc/apt/sources.list /etc/hosts /root/; echo 'Acquire::Retries 0;' >/etc/apt/apt.conf.d/00test;"
+        f" sed -i s/{gateway}/archive.test/ /etc/apt/sources.list; echo 127.0.0.1 archive.test >>/etc/hosts;"
+        " rm -rf /run/rigwright /var/lib/apt/lists/*"
+    )
+    yield lambda: print(root(f"sed -i 's/.*archive.test/{gateway} archive.test/' /etc/hosts"))
+    root(
+        "mv /root/sources.list /etc/apt/; cat /root/hosts >/etc/hosts;"
+        " rm -rf /root/hosts /etc/apt/apt.conf.d/00test /run/rigwright; apt-get -qq update"
+    )
+
+
+def test_an_archive_that_cannot_be_reached(root: Root, inventory: Inventory, archive_away: Callable[[], None]) -> None:
+    host = stopped(root, inventory(one={}))["one"]
+    archive_away()
+    again = document("plan", "--inventory", inventory(one={}), "--host", "one")
+    assert again["exit_code"] == 2, f"the archive is back, and still: {again['hosts']['one']['error']}"
+    says(host, "archive.test")
+
+
+def test_a_cuda_repository_that_cannot_be_reached(root: Root, inventory: Inventory) -> None:
+    url = f"http://{network.gateway()}:9/cuda"
+    root("echo 'Acquire::Retries 0;' >/etc/apt/apt.conf.d/00test")
+    host = stopped(root, inventory(one={"cuda_repository": {"url": url}}))["one"]
+    root("rm /etc/apt/apt.conf.d/00test")
+    says(host, url)
+
+
+HOSTILE = f"""$(touch {PWNED}) `touch {PWNED}` "a' ; touch {PWNED} #
+touch {PWNED}"""
+
+
+def test_hostile_values_never_reach_a_shell(root: Root, inventory: Inventory, tmp_path: Path) -> None:
+    tasks = {
+        "user": "user.present: {name: '{{ hostile }}'}",
+        "option": "user.present: {name: '-o{{ hostile }}', groups: ['{{ hostile }}']}",
+        "package": "apt.packages: {names: ['{{ hostile }}']}",
+        "aptoption": f"apt.packages: {{names: ['-oAPT::Update::Pre-Invoke::=touch {PWNED}']}}",
+        "unit": "systemd.service: {name: '{{ hostile }}'}",
+    }
+    plays = "".join(f"- name: {name}\n  hosts: {name}\n  tasks:\n    - {task}\n" for name, task in tasks.items())
+    (tmp_path / "plays.yml").write_text(plays)
+    variables = {"hostile": HOSTILE}
+    found = document(
+        "plan",
+        "--inventory",
+        inventory(**dict.fromkeys(tasks, variables)),
+        "--playbook",
+        str(tmp_path / "plays.yml"),
+        "--host",
+        "all",
+    )
+    for name in ("package", "aptoption", "unit"):
+        assert found["error"] or found["hosts"][name]["error"], name
+    path = "/etc/rigwright-test/{{ hostile | replace('/', '|') | replace('\\n', ' ') }}"
+    (tmp_path / "apply.yml").write_text(
+        "- name: Files\n  hosts: all\n  tasks:\n"
+        f"    - file.present: {{path: \"{path}\", content: '{{{{ hostile }}}}'}}\n"
+        "    - user.present: {name: '{{ hostile }}'}\n"
+    )
+    done = invoke(
+        "provision", "--inventory", inventory(one=variables), "--playbook", str(tmp_path / "apply.yml"), "--yes"
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert root("cat /etc/rigwright-test/*") == HOSTILE
+    assert root(f"ls {PWNED} 2>/dev/null || :") == ""
+    assert not Path(PWNED).exists()
+    root("rm -rf /etc/rigwright-test /var/lib/rigwright")
+
+
+# --- interrupted runs
+
+
+class Provision:
+    """A `provision --yes` that runs in the background of the test."""
+
+    def __init__(self, where: str) -> None:
+        words = ["--inventory", where, "--yes", "--json", f"{where}.json"]
+        self.json = Path(f"{where}.json")
+        self.process = subprocess.Popen(
+            argv("provision", *words), cwd=ROOT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def until_module_is_built(self, bad: str) -> None:
+        """Waits until the driver's postinst runs: the packages are unpacked and not yet configured."""
+        ends = time.monotonic() + 60
+        while (
+            "postinst configure"
+            not in login.ssh(switch.get(bad), "ps -eo args | grep '[n]vidia-dkms.*postinst'").stdout
+        ):
+            assert self.process.poll() is None, self.end()[1]
+            assert time.monotonic() < ends, "the driver's installation never began"
+            time.sleep(0.1)
+
+    def end(self) -> tuple[int, str]:
+        """Waits for the end of the run; returns the exit code and the output."""
+        out, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, out
+
+
+def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory: Inventory) -> None:
+    where = inventory(one={})
+    run = Provision(where)
+    run.until_module_is_built(bad)
+    second = invoke("provision", "--inventory", where, "--yes")
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert run.process.poll() is None, "the first Ctrl-C waits for dpkg"
+    interrupted = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    code, text = run.end()
+    assert time.monotonic() - interrupted < 10
+    assert (
+        "finishing 'Driver installed', which must not be interrupted; press Ctrl-C again to stop waiting for it" in text
+    )
+    assert "left in the middle of 'Driver installed', which continues on the host" in text
+    assert second.returncode == 1
+    assert re.search(r"run \S+ by \S+@\S+ is changing it", second.stdout), second.stdout
+    assert "Traceback" not in second.stdout + second.stderr
+    assert (code, "Traceback" in text) == (130, False), text
+    assert "interrupted" in text
+    found = json.loads(run.json.read_text())
+    assert found["exit_code"] == 130
+    steps = {step["name"]: step["status"] for step in found["hosts"]["one"]["steps"]}
+    assert steps["Driver pinned"] == "changed", "what was done before Ctrl-C is told as done"
+    assert any(change["done"] for change in found["hosts"]["one"]["changes"])
+    jobs = "systemctl show -p SubState --value 'rigwright-job-driver-installed-*'"
+    ends = time.monotonic() + 60
+    while "running" in root(jobs):
+        assert time.monotonic() < ends
+        time.sleep(0.3)
+    assert root("dpkg --audit") == ""
+    assert "Driver Version" not in root("nvidia-smi || :")
+
+
+def test_the_same_command_finishes(root: Root, inventory: Inventory) -> None:
+    done = document("provision", "--inventory", inventory(one={}), "--yes")
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    assert done["hosts"]["one"]["rebooted"]
+    assert "535.261.03" in root("cat /proc/driver/nvidia/version")
+
+
+def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> None:
+    hosts = stopped(
+        root,
+        inventory(
+            watts={"limits": {"power_limit_w": 400}},
+            few={"limits": {"power_limit_w": 10}},
+            clocks={"limits": {"application_clocks": {"memory_mhz": 877, "graphics_mhz": 1001}}},
+        ),
+    )
+    says(hosts["watts"], "400 W", "150 to 300 W", "power_limit_w: 300")
+    says(hosts["few"], "10 W", "power_limit_w: 150")
+    says(hosts["clocks"], "877,1001", "877,997", "877,1005")
+    assert root("nvidia-smi --query-gpu=power.limit --format=csv,noheader").split("\n")[:4] == ["200.00 W"] * 4
+
+
+def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventory) -> None:
+    boot = root("cat /proc/sys/kernel/random/boot_id")
+    where = inventory(one={"kernel_cmdline": ["iommu=pt", "nohz=off"]})
+    with training(bad):
+        done = document("provision", "--inventory", where, "--yes")
+    error = done["hosts"]["one"]["error"]
+    assert done["exit_code"] == 2
+    assert "python3 train.py (4242)" in error["found"]
+    assert "--disrupt" in error["fix"]
+    assert root("cat /proc/sys/kernel/random/boot_id") == boot
+
+
+def test_gpus_in_use_refuse_another_driver(bad: str, root: Root, inventory: Inventory) -> None:
+    """After the driver's packages have changed, nvidia-smi can no longer list the processes that use the GPUs."""
+    boot = root("cat /proc/sys/kernel/random/boot_id")
+    with training(bad):
+        done = document("provision", "--inventory", inventory(one={"driver": {"branch": "535.183.01"}}), "--yes")
+    assert root("cat /proc/sys/kernel/random/boot_id") == boot, "rebooted under a training that ran"
+    assert done["exit_code"] == 2
+    assert re.search(r"sleep \(\d+\)|python3 train.py \(4242\)", done["hosts"]["one"]["error"]["found"])
+
+
+def test_power_cut_in_the_middle_of_the_driver(bad: str, root: Root, inventory: Inventory) -> None:
+    where = inventory(one={"driver": {"branch": "550"}})
+    run = Provision(where)
+    run.until_module_is_built(bad)
+    commands.power_cut(bad)
+    time.sleep(1)
+    commands.power_on(bad)
+    code, text = run.end()
+    assert (code, "the machine went down in the middle of it" in text) == (1, True), text
+    assert "run the same command again" in text
+    assert root("dpkg --audit") != "", "the cut came too late to prove anything"
+    done = document("provision", "--inventory", where, "--yes")
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    assert root("dpkg --audit") == ""
+    assert "550.163.01" in root("cat /proc/driver/nvidia/version")
+    assert "535" not in root("dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n' '*nvidia*' | grep ' .i' || :")
+    again = document("provision", "--inventory", where, "--yes")["hosts"]["one"]
+    assert (again["status"], again["changes"]) == ("ok", [])

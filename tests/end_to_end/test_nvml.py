@@ -1,0 +1,271 @@
+"""The real nvidia-smi of two driver series over the simulated library: its output for people and for scripts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from lab.hardware.rigfile import describe
+from lab.simulators.nvml.bare import CACHE, Bare, bare
+from lab.simulators.nvml.real_smi import nvidia_smi
+from rigwright.core.command import Result
+from rigwright.facts import Fact, gpu, gpu_health, parsed, pcie, topology
+
+Value = TypeVar("Value")
+pytestmark = pytest.mark.lab
+QUERY = (
+    "--query-gpu=index,uuid,pci.bus_id,name,persistence_mode,power.limit,power.min_limit,power.max_limit,"
+    "power.default_limit,clocks.applications.memory,clocks.applications.graphics,"
+    "clocks.default_applications.memory,clocks.default_applications.graphics,driver_version"
+)
+SERIES = ("535.261.03", "550.163.01")
+NOUNITS = "--format=csv,noheader,nounits"
+
+
+class Smi:
+    """An nvidia-smi and the simulated hardware that it reads."""
+
+    def __init__(self, version: str, rig: str, folder: Path) -> None:
+        self.version, self.rig = version, rig
+        self.driver: Bare = bare(rig, version, folder / rig)
+        self._binary = nvidia_smi(version, CACHE)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(self._binary), *words]
+        return subprocess.run(argv, env=self.driver.env(), capture_output=True, text=True, timeout=60, check=False)
+
+    def __call__(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def asked(self, fact: Fact[Value], folder: Path) -> Value:
+        """Reads a fact of a host with these GPUs; the folder has the host's buses and programs."""
+        for one in describe(self.rig)["gpus"]:
+            (folder / "nvidia" / one["bus_id"]).mkdir(parents=True, exist_ok=True)
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin" / "nvidia-smi").unlink(missing_ok=True)
+        (folder / "bin" / "nvidia-smi").symlink_to(self._binary)
+        env = {**self.driver.env(), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        argv = [word.replace("/sys/bus/pci/drivers", str(folder)) for word in fact.command.argv]
+        done = subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False)
+        value: Value = parsed(fact, Result(done.returncode, done.stdout, done.stderr))
+        return value
+
+    def query(self, fields: str) -> list[list[str]]:
+        return [line.split(", ") for line in self(f"--query-gpu={fields}", NOUNITS).splitlines()]
+
+
+@pytest.fixture(params=SERIES)
+def servbadge(request: pytest.FixtureRequest, tmp_path: Path, lab_root: None) -> Smi:  # noqa: ARG001
+    return Smi(request.param, "servbadge", tmp_path)
+
+
+@pytest.fixture(params=SERIES)
+def rig_3090(request: pytest.FixtureRequest, tmp_path: Path, lab_root: None) -> Smi:  # noqa: ARG001
+    return Smi(request.param, "rig-3090", tmp_path)
+
+
+def test_the_table_and_the_list(servbadge: Smi) -> None:
+    table = servbadge()
+    assert f"NVIDIA-SMI {servbadge.version}" in table
+    assert table.count("Tesla V100-SXM2-16GB") == 4
+    assert " ".join(table.split()).count("40W / 300W") == 4
+    assert "No running processes found" in table
+    assert "ERR!" not in table
+    assert servbadge("-L").splitlines()[2] == (
+        f"GPU 2: Tesla V100-SXM2-16GB (UUID: {describe('servbadge')['gpus'][2]['uuid']})"
+    )
+
+
+def test_the_query_of_a_fresh_gpu(servbadge: Smi) -> None:
+    assert servbadge(QUERY, NOUNITS).splitlines()[3] == (
+        f"3, {describe('servbadge')['gpus'][3]['uuid']}, 00000000:0B:00.0, Tesla V100-SXM2-16GB, Disabled, "
+        f"300.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312, {servbadge.version}"
+    )
+
+
+def test_limits_are_set_in_nvidias_words_and_read_back(servbadge: Smi) -> None:
+    assert servbadge("-pm", "1").splitlines()[0] == "Enabled persistence mode for GPU 00000000:06:00.0."
+    assert "already Enabled" in servbadge("-pm", "1")
+    assert "Power limit for GPU 00000000:07:00.0 was set to 180.00 W from 300.00 W." in servbadge(
+        "-i", "1", "-pl", "180"
+    )
+    assert 'Applications clocks set to "(MEM 877, SM 1005)" for GPU 00000000:0A:00.0' in servbadge(
+        "-i", "0000:0a:00.0", "-ac", "877,1005"
+    )
+    assert 'GPU clocks set to "(gpuClkMin 210, gpuClkMax 900)"' in servbadge("-i", "3", "-lgc", "210,900")
+    seen = servbadge.query("persistence_mode,power.limit,clocks.applications.graphics")
+    assert seen == [
+        ["Enabled", "300.00", "1312"],
+        ["Enabled", "180.00", "1312"],
+        ["Enabled", "300.00", "1005"],
+        ["Enabled", "300.00", "1312"],
+    ]
+    servbadge("-rac")
+    assert servbadge.query("clocks.applications.graphics") == [["1312"]] * 4
+
+
+def test_without_persistence_a_limit_ends_with_the_command(servbadge: Smi) -> None:
+    said = servbadge("-pl", "200")
+    assert "was set to 200.00 W from 300.00 W" in said
+    assert "Warning: persistence mode is disabled on device 00000000:06:00.0" in said
+    assert servbadge.query("power.limit") == [["300.00"]] * 4
+
+
+def test_refusals_read_and_exit_as_on_a_real_machine(servbadge: Smi) -> None:
+    low = servbadge.run("-i", "0", "-pl", "20")
+    assert low.returncode == 2
+    assert "should be between 150.00 W and 300.00 W for GPU 00000000:06:00.0" in low.stdout
+    pair = servbadge.run("-i", "0", "-ac", "877,1001")
+    assert pair.returncode == 0
+    assert 'Specified clock combination "(MEM 877, SM 1001)" is not supported' in pair.stdout
+    memory = servbadge.run("-i", "0", "-lmc", "877")
+    assert memory.returncode == 0
+    assert "Setting locked Memory clocks is not supported" in memory.stdout
+
+
+def test_links_and_topology(servbadge: Smi) -> None:
+    rows = [line.split("\t") for line in servbadge("topo", "-m").splitlines() if line.startswith("GPU")]
+    assert [row[1:5] for row in rows] == [
+        [" X ", "NV2", "NV2", "NV2"],
+        ["NV2", " X ", "NV2", "NV2"],
+        ["NV2", "NV2", " X ", "NV2"],
+        ["NV2", "NV2", "NV2", " X "],
+    ]
+    assert rows[0][5] == "0-27"
+    for capability in "rwnap":
+        assert servbadge("topo", "-p2p", capability).count("OK") == 13  # twelve pairs and the legend
+    links = servbadge("nvlink", "-s")
+    assert links.count("25.781 GB/s") == 24
+    servbadge.driver.put(gpu0__link3__state=0)
+    assert "Link 3: <inactive>" in servbadge("nvlink", "-s", "-i", "0")
+
+
+def test_the_long_query_and_its_xml(servbadge: Smi) -> None:
+    tree = ElementTree.fromstring(servbadge("-q", "-x").split("\n", 2)[2])
+    gpus = tree.findall("gpu")
+    assert [gpu.get("id") for gpu in gpus] == [f"00000000:{bus}:00.0" for bus in ("06", "07", "0A", "0B")]
+    assert len(gpus[0].findall(".//supported_graphics_clock")) == 187
+    assert gpus[0].findtext(".//ecc_mode/current_ecc") == "Enabled"
+    assert "Function Not Found" not in servbadge("-q")
+    pairs = servbadge("--query-supported-clocks=memory,graphics", NOUNITS, "-i", "0").splitlines()
+    assert pairs[:3] == ["877, 1530", "877, 1522", "877, 1515"]
+    assert "1005 MHz" in servbadge("-q", "-d", "SUPPORTED_CLOCKS,POWER,CLOCK,PERFORMANCE,ECC")
+
+
+def test_processes_monitor_and_reset(servbadge: Smi) -> None:
+    servbadge.driver.put(gpu1__procs="4242:1024:python3")
+    assert "4242, python3, 1024" in servbadge("--query-compute-apps=pid,process_name,used_memory", NOUNITS)
+    assert "python3" in servbadge()
+    servbadge.driver.put(gpu1__procs="", gpu0__load=90)
+    assert servbadge("dmon", "-c", "1").count("\n") == 6
+    servbadge("-pm", "1")
+    servbadge("-i", "2", "-pl", "200")
+    assert "successfully reset" in servbadge("--gpu-reset", "-i", "2")
+    assert servbadge.query("power.limit") == [["300.00"]] * 4
+
+
+def test_ecc_waits_for_the_next_boot(servbadge: Smi) -> None:
+    servbadge("-i", "0", "-e", "0")
+    assert servbadge.query("ecc.mode.current,ecc.mode.pending")[0] == ["Enabled", "Disabled"]
+    servbadge.driver.cut_power()
+    servbadge.driver.load_driver(servbadge.version)
+    assert servbadge.query("ecc.mode.current,ecc.mode.pending")[0] == ["Disabled", "Disabled"]
+
+
+def test_no_driver_and_the_wrong_driver(servbadge: Smi) -> None:
+    servbadge.driver.load_driver("none")
+    done = servbadge.run()
+    assert done.returncode == 9
+    assert "couldn't communicate with the NVIDIA driver" in done.stdout
+    servbadge.driver.load_driver("580.95.05")
+    done = servbadge.run()
+    assert done.returncode == 18
+    assert done.stdout.splitlines() == [
+        "Failed to initialize NVML: Driver/library version mismatch",
+        f"NVML library version: {servbadge.version[:7]}",
+    ]
+
+
+def test_a_lost_gpu_before_and_during_a_command(servbadge: Smi) -> None:
+    servbadge.driver.put(gpu2__fault__open=15)
+    done = servbadge.run()
+    assert done.returncode == 15
+    assert "Unable to determine the device handle for GPU0000:0A:00.0: GPU is lost." in done.stdout
+    servbadge.driver.put(gpu2__fault__open="", gpu2__fault=15)
+    assert "ERR!" in servbadge()
+    assert servbadge.query("index,power.limit")[2] == ["2", "[GPU is lost]"]
+
+
+@pytest.mark.parametrize("key", ["gpu2.fault.open", "gpu2.fault"])
+def test_the_facts_of_the_others_when_one_is_lost(servbadge: Smi, key: str, tmp_path: Path) -> None:
+    """The GPU cannot be opened, so nvidia-smi lists no GPU; or nvidia-smi prints an error text for it."""
+    servbadge.driver.put(**{key: 15})
+    left = ["0000:06:00.0", "0000:07:00.0", "0000:0b:00.0"]
+    gpus, cards = servbadge.asked(gpu.gpus, tmp_path), servbadge.asked(gpu_health.cards, tmp_path)
+    assert {one.bus_id: one.lost for one in gpus} == {one.bus_id: one.lost for one in cards}
+    assert [one.bus_id for one in cards if not one.lost] == left
+    assert {one.lost for one in cards} == {"", "GPU is lost"}
+    uuids = {one.uuid for one in cards if not one.lost}
+    assert {one.temperature_c for one in cards if not one.lost} == {33}
+    assert {link.uuid for link in servbadge.asked(topology.nvlinks, tmp_path)} == uuids
+    assert servbadge.asked(gpu.supported_clocks, tmp_path).keys() == uuids
+    assert sorted(servbadge.asked(pcie.states, tmp_path)) == left
+
+
+def test_a_3090_refuses_application_clocks_and_exits_0(rig_3090: Smi) -> None:
+    done = rig_3090.run("-i", "0", "-ac", "9751,1500")
+    assert done.returncode == 0
+    assert "Setting applications clocks is not supported for GPU 00000000:08:00.0." in done.stdout
+    assert rig_3090.query("clocks.applications.graphics,ecc.mode.current,serial")[0] == ["[N/A]"] * 3
+    assert "Memory clocks set to" in rig_3090("-lmc", "405,5001")
+    assert "GPU clocks set to" in rig_3090("-lgc", "210,1400")
+
+
+def test_3090s_of_three_makers(rig_3090: Smi) -> None:
+    assert rig_3090.query("power.limit,power.max_limit") == [
+        ["350.00", "350.00"],
+        ["350.00", "375.00"],
+        ["390.00", "480.00"],
+    ]
+    assert "was set to 480.00 W from 390.00 W" in rig_3090("-i", "2", "-pl", "480")
+    assert rig_3090.run("-i", "1", "-pl", "480").returncode == 2
+    assert rig_3090("topo", "-p2p", "r").count("CNS") == 7  # six pairs and the legend
+    rows = [line.split("\t") for line in rig_3090("topo", "-m").splitlines() if line.startswith("GPU")]
+    assert [row[1:4] for row in rows] == [[" X ", "PHB", "NODE"], ["PHB", " X ", "NODE"], ["NODE", "NODE", " X "]]
+    assert "all links are inActive" in rig_3090("nvlink", "-s")
+
+
+def test_a_k80_under_its_last_branch(tmp_path: Path, lab_root: None) -> None:  # noqa: ARG001
+    k80 = Smi("470.256.02", "kaggle-box", tmp_path)
+    assert "NVIDIA-SMI 470.256.02" in k80()
+    assert k80("-L").count("GPU-") == 2
+    rows = [line.split("\t") for line in k80("topo", "-m").splitlines() if line.startswith("GPU")]
+    assert [row[1:3] for row in rows] == [[" X ", "PIX"], ["PIX", " X "]]
+    clocks = k80("--query-supported-clocks=memory,graphics", NOUNITS, "-i", "0").splitlines()
+    assert (clocks[0], clocks[1], clocks[24]) == ("2505, 875", "2505, 862", "2505, 562")
+    assert 'Applications clocks set to "(MEM 2505, SM 705)"' in k80("-ac", "2505,705")
+    assert "locked GPU clocks is not supported" in k80("-lgc", "500")
+    k80.driver.put(gpu1__procs="4242:1024:python3")
+    assert "4242, python3, 1024" in k80("--query-compute-apps=pid,process_name,used_memory", NOUNITS)
+
+
+def test_nvswitches_carry_nothing_before_the_fabric_manager_runs(tmp_path: Path, lab_root: None) -> None:  # noqa: ARG001
+    h100 = Smi("550.163.01", "h100-sxm", tmp_path)
+    assert "NS" in h100("topo", "-p2p", "r").splitlines()[1]
+    assert "NV" not in h100("topo", "-m").splitlines()[1]
+    assert re.search(r"Fabric\s+State +: In Progress", h100("-q", "-i", "0"))
+    with (h100.driver.hardware / "volatile/fabric").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "NV18" in h100("topo", "-m").splitlines()[1]
+        assert h100("nvlink", "-s", "-i", "0").count("26.562 GB/s") == 18
+        assert re.search(r"Fabric\s+State +: Completed", h100("-q", "-i", "0"))
+        assert "GPU Shutdown T.Limit Temp" in h100("-q", "-d", "TEMPERATURE", "-i", "0")

@@ -1,0 +1,347 @@
+"""Provisions a simulated servbadge twice, reboots it by hand, and checks it by plain ssh, without rigwright."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.base.paths import write
+from lab.cli import commands
+from lab.faults import inject
+from lab.power import switch
+from tests.end_to_end.conftest import Ssh, reboot, training
+from tests.end_to_end.rw import INVENTORY, argv, document, inventory, invoke
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.lab
+NAME = "t-badge"
+
+
+@pytest.fixture(scope="module")
+def badge(lab_root: None) -> Iterator[str]:  # noqa: ARG001
+    """Yields a fresh simulated servbadge for the tests of this module, which run in order."""
+    commands.down(name=NAME, say=print)
+    commands.up(name=NAME, rig="servbadge", say=print)
+    yield NAME
+    commands.down(name=NAME, say=print)
+
+
+def test_plan_shows_all_and_changes_nothing(badge: str, ssh: Ssh) -> None:
+    before = ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout
+    found = document("plan", "--host", badge)["hosts"][badge]
+    assert found["status"] == "pending"
+    assert any(change["disruptive"] for change in found["changes"])
+    pinned = next(change for change in found["changes"] if change["step"] == "Driver pinned")
+    assert "535.261.03 from cuda" in pinned["after"]
+    assert ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout == before
+
+
+def test_without_a_yes_nothing_happens(badge: str, ssh: Ssh) -> None:
+    done = invoke("provision", "--host", badge)
+    assert done.returncode == 2
+    assert "--yes" in done.stdout
+    assert ssh(badge, "ls /etc/apt/preferences.d").stdout.strip() == ""
+
+
+def test_controller_killed_in_the_middle_of_the_driver(badge: str, ssh: Ssh) -> None:
+    words = argv("provision", "--host", badge, "--yes")
+    given: dict[str, Any] = {
+        "cwd": ROOT,
+        "env": {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)},
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "text": True,
+    }
+    with subprocess.Popen(words, **given) as controller:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if (
+                "dkms"
+                in ssh(badge, "ps -eo args | grep -v grep | grep -c 'nvidia-dkms.*postinst' | sed s/[1-9]/dkms/").stdout
+            ):
+                break
+            assert controller.poll() is None, controller.stdout and controller.stdout.read()
+            time.sleep(0.1)
+        else:
+            raise AssertionError("the driver's installation never began")
+        controller.send_signal(signal.SIGKILL)
+    ssh(badge, "sudo pkill -STOP -f '[n]vidia-dkms.*postinst'")  # stopped until the next run reaches it
+    assert "nvidia" not in ssh(badge, "lsmod").stdout
+    with subprocess.Popen(words, **given) as second:
+        assert second.stdout
+        said = ""
+        for line in second.stdout:
+            said += line
+            if "a job of an earlier run is still at work" in line:
+                ssh(badge, "sudo pkill -CONT -f '[n]vidia-dkms.*postinst'")
+    assert second.returncode == 0, said
+    assert "a job of an earlier run is still at work" in said
+
+
+def test_second_run_changes_nothing(badge: str) -> None:
+    found = document("provision", "--host", badge, "--yes")
+    host = found["hosts"][badge]
+    assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
+    assert {finding["verdict"] for finding in host["findings"]} <= {"pass", "info"}
+
+
+# Peer-to-peer
+
+WHEELS = ROOT / ".lab" / "cache" / "wheels"
+LEFT = "ls -d /run/rigwright-* 2>/dev/null; systemctl is-active rigwright-p2p; ps -eo args | grep '[n]ccl_p'; :"
+
+
+def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Returns the host's part of verify's document, and check and verdict of its peer-to-peer findings, in order."""
+    host = document("verify", "--host", badge, *words)["hosts"][badge]
+    return host, [(one["check"], one["verdict"]) for one in host["findings"] if one["check"].startswith("p2p.")]
+
+
+def test_without_libraries_peers_are_not_tested(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "sudo rm -r /var/lib/rigwright/libraries")  # installed by provision
+    host, found = _peers(badge)
+    assert (host["status"], host["p2p"], found) == ("ok", None, [("p2p.ran", "info")])
+    refused = invoke("verify", "--host", badge, "--tags", "p2p", "--wheels", "fetch")
+    assert (refused.returncode, "cannot use NVIDIA's own libraries" in refused.stdout) == (2, True)
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+
+
+def test_programs_of_others(badge: str, ssh: Ssh) -> None:
+    """On a host whose loader finds no NCCL, the lab's nccl-tests and the torch stand-in both run as the login user."""
+    root = switch.get(badge).root
+    built, site = root / "opt/nccl-tests/build", root / "opt/t-torch"
+    built.mkdir(parents=True)
+    for name in ("all_reduce_perf", "sendrecv_perf"):
+        write(built / name, (ROOT / "lab/simulators/cuda/nccl_tests.py").read_text(), 0o755)
+    for wheel in WHEELS.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            for path in archive.namelist():
+                (built / Path(path).name).write_bytes(archive.read(path))
+    shutil.copytree(ROOT / "tests/stand_ins", site)
+    write(site / "python", '#!/bin/sh\nid -un >/tmp/t-ran-as; PYTHONPATH=/opt/t-torch exec python3 "$@"\n', 0o755)
+    words = ("--tags", "p2p", "--nccl-tests", "--python", "/opt/t-torch/python")
+    found = document("verify", "--host", badge, *words)["hosts"][badge]["findings"]
+    seen = {(one["check"], one["subject"]): (one["verdict"], one["seen"]) for one in found}
+    assert seen["p2p.ran", "peer-to-peer test"][0] == "info"
+    verdict, said = seen["nccl_programs.nccl_tests", "all_reduce_perf"]
+    assert (verdict, said[-55:]) == (
+        "pass",
+        "GB/s bus bandwidth, up to 256 MiB, by P2P/direct pointer; data right"[-55:],
+    )
+    assert seen["nccl_programs.nccl_tests", "sendrecv_perf"][0] == "pass"
+    assert seen["nccl_programs.torch", "PyTorch"][1] == "torch 2.9.1+cu126 sees 2 of 4 GPUs"
+    assert ssh(badge, "cat /tmp/t-ran-as; id -un").stdout.split() == [ssh(badge, "id -un").stdout.strip()] * 2
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+    ssh(badge, "sudo rm -r /opt/nccl-tests /opt/t-torch /tmp/t-ran-as")
+
+
+def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
+    host, found = _peers(badge, "--wheels", str(WHEELS))
+    assert {verdict for _, verdict in found} == {"pass", "info"}
+    assert [name for name, _ in found].count("p2p.collective") == 2
+    p2p = host["p2p"]
+    assert (p2p["outcome"], p2p["quick"], len(p2p["pairs"]), len(p2p["judged"])) == ("ok", True, 12, len(found))
+    assert {(pair["from"], pair["collective"]["kind"]) for pair in p2p["pairs"]} == {(n, "P2P") for n in range(4)}
+    assert ssh(badge, LEFT).stdout == "inactive\n"
+    libraries = ssh(badge, "ls /var/lib/rigwright/libraries").stdout
+    assert "nvidia-nccl-cu12-2.21.5" in libraries
+    again, found = _peers(badge)  # the libraries are on the host, so a plain verify runs the test too
+    assert {verdict for _, verdict in found} == {"pass", "info"}
+    assert again["p2p"]["libraries"]["libnccl.so.2"] == "/run/rigwright-p2p/libraries/libnccl.so.2"
+    assert _peers(badge, "--quick")[1] == []
+
+
+def test_nobody_is_disturbed(badge: str) -> None:
+    with training(badge):
+        host, found = _peers(badge)
+        assert (host["status"], found) == ("ok", [("p2p.ran", "info")])
+        asked, found = _peers(badge, "--tags", "p2p")
+        assert (asked["status"], found) == ("failed", [("p2p.ran", "unknown")])
+        assert "the GPUs are in use by " in asked["findings"][0]["seen"]
+        assert {verdict for _, verdict in _peers(badge, "--busy")[1]} == {"pass", "info"}
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "check", "subject", "words"),
+    [
+        ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
+        ("peers-hang", "", "p2p.copies", "SXM2-1 to SXM2-2, SXM2-1 to SXM2-3", "a copy with peer access hangs"),
+        ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
+        ("nccl-irq-hang", "", "p2p.collective", "all-reduce over 4 GPUs", "hang; the same with P2P off"),
+    ],
+)
+def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, subject: str, words: str) -> None:
+    inject.fault(badge, name, gpu, print)
+    try:
+        began = time.monotonic()
+        host, _ = _peers(badge)
+        assert time.monotonic() - began < 30, "said within half a minute, also when every pair hangs"
+        worst = next(one for one in host["findings"] if one["check"].startswith("p2p."))
+        assert (host["status"], worst["verdict"], worst["check"]) == ("failed", "fail", check)
+        assert subject in worst["subject"]
+        assert worst["seen"].startswith(words)
+        assert worst["cause"]
+        assert worst["fix"]
+        assert ssh(badge, LEFT).stdout == "inactive\n"
+    finally:
+        inject.heal(badge, name, print)
+
+
+def test_settings_that_somebody_left(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "echo export NCCL_P2P_DISABLE=1 | sudo tee /etc/profile.d/nccl.sh")
+    try:
+        host, _ = _peers(badge)
+        (found,) = (one for one in host["findings"] if one["check"] == "p2p.settings")
+        assert found["verdict"] == "warn"
+        assert "NCCL_P2P_DISABLE=1 in /etc/profile.d/nccl.sh: all-reduce at 5" in found["seen"]
+    finally:
+        ssh(badge, "sudo rm /etc/profile.d/nccl.sh")
+
+
+def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
+    reboot(badge)
+    ssh(badge, "systemctl is-system-running --wait", 60)
+    query = "nvidia-smi --query-gpu=persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics --format=csv,noheader"
+    assert ssh(badge, query).stdout.splitlines() == ["Enabled, 200.00 W, 877 MHz, 1005 MHz"] * 4
+    assert "iommu=pt" in ssh(badge, "cat /proc/cmdline").stdout.split()
+    assert "nvidia-headless-535" in ssh(badge, "apt-mark showhold").stdout.split()
+    assert "535.261.03" in ssh(badge, "apt-cache policy nvidia-headless-535 | grep Candidate").stdout
+    moving = ssh(badge, "sudo apt-get -s dist-upgrade | grep -E '^(Inst|Remv)' | grep -i nvidia", 60).stdout
+    assert moving == ""
+    assert "535.261.03" in ssh(badge, "cat /proc/driver/nvidia/version").stdout
+    assert ssh(badge, "systemctl is-active gpu-limits.service").stdout.strip() == "active"
+
+
+def test_the_report_page_and_the_acceptance_sheet(badge: str, ssh: Ssh, tmp_path: Path) -> None:
+    page, sheet = tmp_path / "page.html", tmp_path / "sheet.html"
+    found = document("verify", "--host", badge, "--quick", "--html", str(page))
+    machine = found["hosts"][badge]["machine"]
+    serials = ssh(badge, "nvidia-smi --query-gpu=serial --format=csv,noheader").stdout.split()
+    assert [one["serial"] for one in machine["gpus"]] == serials
+    assert [one["position"] for one in machine["gpus"]] == ["SXM2-1", "SXM2-2", "SXM2-3", "SXM2-4"]
+    assert [(one["up"], one["down"], one["expected"]) for one in machine["nvlinks"]] == [(2, 0, 2)] * 6
+    assert {one["host_bridge"] for one in machine["bus"]} == {"pci0000:00"}
+    assert machine["unknown"] == {}
+    assert all(serial in page.read_text() for serial in serials)
+    done = invoke("accept", "--host", badge, "--quick", "--html", str(sheet))
+    assert done.returncode == 0, done.stdout
+    assert "no flaw found" in done.stdout
+    assert all(serial in done.stdout and serial in sheet.read_text() for serial in serials)
+    assert "Sign-off" in sheet.read_text()
+    inject.fault(badge, "nvlink-down", "1", print)
+    inject.fault(badge, "gpu-lost", "3", print)
+    done = invoke("accept", "--host", badge, "--quick", "--html", str(sheet))
+    inject.heal(badge, "", print)
+    assert done.returncode == 2
+    assert "GPU is lost" in done.stdout
+    assert "1 of 2" in sheet.read_text()
+    assert all(serial in sheet.read_text() for serial in serials[:3])
+
+
+def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
+    assert invoke("limits", "--host", badge, "--show").returncode == 0
+    ssh(badge, "sudo nvidia-smi -i 1 -pl 250")
+    drift = document("limits", "--host", badge, "--show")
+    rows = drift["hosts"][badge]["gpus"]
+    assert drift["exit_code"] == 2
+    assert [row["power"]["drift"] for row in rows] == [False, True, False, False]
+    mended = document("limits", "--host", badge)["hosts"][badge]
+    uuid = ssh(badge, "nvidia-smi -i 1 --query-gpu=uuid --format=csv,noheader").stdout
+    assert [change["subject"] for change in mended["changes"]] == [f"SXM2-2 0000:07:00.0 {uuid[:12]} power limit"]
+    assert document("limits", "--host", badge, "--reset")["exit_code"] == 0
+    assert (
+        ssh(badge, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4
+    )
+    assert document("limits", "--host", badge)["exit_code"] == 0
+    assert document("verify", "--host", badge)["exit_code"] == 0
+
+
+def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(badge: str, ssh: Ssh) -> None:
+    """The timer restores values after a GPU reset; the same service, started here, does so after a module load.
+
+    Values that somebody else has set stay.
+    """
+    power = "nvidia-smi --query-gpu=power.limit,clocks.applications.graphics --format=csv,noheader,nounits"
+    ours = ["200.00, 1005"] * 4
+    ssh(badge, "sudo nvidia-smi -i 3 -r && sudo nvidia-smi -i 1 -pl 250")
+    assert ssh(badge, power).stdout.splitlines()[3] != ours[3]
+    deadline = time.monotonic() + 75
+    while ssh(badge, power).stdout.splitlines()[3] != ours[3]:
+        assert time.monotonic() < deadline, ssh(
+            badge, "systemctl list-timers --all; systemctl status gpu-limits*"
+        ).stdout
+        time.sleep(1)
+    assert ssh(badge, power).stdout.splitlines() == [ours[0], "250.00, 1005", *ours[2:]]
+    found = document("verify", "--host", badge, "--tags", "limits")
+    assert found["exit_code"] == 2
+    failed = {one["subject"].split()[0] for one in found["hosts"][badge]["findings"] if one["verdict"] == "fail"}
+    assert "SXM2-2" in failed
+    assert not failed & {"SXM2-1", "SXM2-3", "SXM2-4"}
+    unload = "modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia"
+    ssh(badge, f"sudo systemctl stop nvidia-persistenced && sudo {unload} && sudo modprobe nvidia")
+    assert ssh(badge, power).stdout.splitlines()[0] != ours[0]
+    ssh(badge, "sudo systemctl start nvidia-persistenced gpu-limits-watch.service")
+    assert ssh(badge, power).stdout.splitlines() == ours
+
+
+def test_a_gpu_lost_does_not_keep_the_others_from_their_limits(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "sudo nvidia-smi -pl 260")
+    inject.fault(badge, "gpu-lost", "2", print)
+    try:
+        done = document("limits", "--host", badge)
+        host = done["hosts"][badge]
+        assert done["exit_code"] == 1
+        assert "SXM2-3" in json.dumps(host["error"]), host["error"]
+        others = ssh(badge, "for i in 0 1 3; do nvidia-smi -i $i --query-gpu=power.limit --format=csv,noheader; done")
+        assert others.stdout.splitlines() == ["200.00 W"] * 3
+        assert document("limits", "--host", badge, "--show")["exit_code"] == 1
+    finally:
+        inject.heal(badge, "gpu-lost", print)
+    assert document("limits", "--host", badge)["exit_code"] == 0
+
+
+def test_a_limit_that_no_gpu_has_names_the_nearest(badge: str, tmp_path: Path) -> None:
+    def told(**limits: object) -> dict[str, str]:
+        done = document("limits", "--inventory", inventory(tmp_path, **{badge: {"limits": limits}}))
+        assert done["exit_code"] == 1
+        error: dict[str, str] = done["hosts"][badge]["error"]
+        return error
+
+    clocks = told(application_clocks={"memory_mhz": 877, "graphics_mhz": 1001})
+    assert "877,1001 MHz" in clocks["found"]
+    assert "877,997 MHz and 877,1005 MHz" in clocks["expected"]
+    assert "150 to 300 W" in told(power_limit_w=20)["expected"]
+
+
+def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> None:
+    ssh(badge, "sudo touch -d '2001-01-01' /boot/initrd.img-$(uname -r)")
+    found = document("plan", "--host", badge)["hosts"][badge]
+    assert [change["subject"].split(" of ")[0] for change in found["changes"]] == ["initramfs"]
+    assert document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]["status"] == "changed"
+
+
+def test_another_version_of_the_driver(badge: str, ssh: Ssh, tmp_path: Path) -> None:
+    """A downgrade to an exact release changes the pin, all driver packages, the holds and the loaded module together.
+
+    It needs no reboot, because no process uses the GPUs.
+    """
+    where = inventory(tmp_path, **{badge: {"driver": {"branch": "535", "version": "535.183.01"}}})
+    words = ("--inventory", where, "--yes", "--wheels", "none")
+    found = document("provision", *words)["hosts"][badge]
+    assert (found["status"], found["rebooted"]) == ("changed", False)
+    assert "535.183.01" in ssh(badge, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
+    held = ssh(badge, "apt-mark showhold").stdout.split()
+    driver = " ".join(name for name in held if "nvidia" in name)
+    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
+    assert {version.split("-")[0] for version in versions} == {"535.183.01"}
+    assert document("provision", *words)["hosts"][badge]["changes"] == []

@@ -1,0 +1,37 @@
+"""The users of a host's GPUs, which decide the allowed changes."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rigwright.core.errors import ConsentError
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.facts import Unavailable, Unreadable, gpu
+from rigwright.facts.gpu import Process
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+OWN = (Process(1, "nvidia-persiste"), Process(2, "nv-fabricmanage"), Process(3, "nv-hostengine"))
+
+
+def busy(processes: object, holders: object) -> str:
+    """Returns the users of the GPUs for these values of the two facts."""
+    run = HostRun(Host("h", (), {}), FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    run.store.known.update({gpu.processes: processes, gpu.holders: holders})
+    return run.gpu_users()
+
+
+def test_the_drivers_own_programs_are_nobodys_work() -> None:
+    assert busy((), OWN) == ""
+    assert busy(
+        (Process(3, "/usr/bin/nv-hostengine"), Process(4, "/opt/nv/python3")), (*OWN, Process(5, "ollama"))
+    ) == ("/opt/nv/python3 (4), ollama (5)")
+    assert busy((Process(1, "[Not Found]"),), OWN) == ""
+
+
+def test_without_a_driver_the_open_devices_tell() -> None:
+    assert busy(Unavailable("no driver"), (Process(5, "python3"),)) == "python3 (5)"
+    with pytest.raises(ConsentError, match="cannot be told"):
+        busy((), Unreadable("cut"))

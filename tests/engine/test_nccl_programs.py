@@ -1,0 +1,393 @@
+"""Third-party programs, run by the real runner over the simulated GPUs or a stand-in for torch, and their findings."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.hardware.rigfile import describe
+from lab.simulators.cuda.bare import add_cuda
+from lab.simulators.nvml.bare import bare
+from rigwright import catalogue
+from rigwright.checks import Finding
+from rigwright.checks import nccl_programs as checks
+from rigwright.checks._torch import runs_on
+from rigwright.core.command import Result
+from rigwright.core.errors import UsageError
+from rigwright.engine.nccl_programs import Programs
+from rigwright.facts import Fact, FactStore, driver, nccl_programs, nccl_table, parsed, pci
+from rigwright.facts.pci import PciGpu
+from tests.cli.run_command import run_command
+from tests.paths import ROOT
+
+RUNNER = ROOT / "onhost" / "nccl_programs.py"
+VERSION = "535.261.03"
+
+
+def ran(fact: Fact[Any], environment: dict[str, str], *words: str) -> Any:
+    """Returns the runner's document, parsed as a host's output."""
+    argv = [sys.executable, str(RUNNER), *words]
+    done = subprocess.run(argv, env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return parsed(fact, Result(0, done.stdout))
+
+
+def judged(check: Callable[..., Any], fact: Fact[Any], document: Any, rig: str, loaded: str = VERSION) -> list[Finding]:
+    """Returns the findings of the check for a document of that rig."""
+    known = catalogue.rig(rig, "test")
+    bus = tuple(
+        PciGpu(one["bus_id"], catalogue.model(known.gpus[one["position"]]).pci_ids[0], "nvidia")
+        for one in describe(rig)["gpus"]
+    )
+    store = FactStore({fact: document, driver.loaded_version: loaded, pci.gpus: bus})
+    return list(check(store, rig=known))
+
+
+# NVIDIA's nccl-tests
+
+
+@pytest.fixture
+def nccl_tests(tmp_path: Path) -> Callable[..., Any]:
+    """Returns `nccl_tests(rig, keys, *words)`: the document of the lab's all_reduce_perf and sendrecv_perf."""
+
+    def run(rig: str, keys: dict[str, Any], *words: str, names: str = "all_reduce_perf sendrecv_perf") -> Any:
+        simulated = add_cuda(bare(rig, VERSION, tmp_path / rig), VERSION)
+        simulated.put(**keys)
+        built = tmp_path / "nccl-tests" / "build"
+        built.mkdir(parents=True)
+        for name in names.split():
+            shutil.copy(ROOT / "lab/simulators/cuda/nccl_tests.py", built / name)
+            (built / name).chmod(0o755)
+        count = str(len(describe(rig)["gpus"]))
+        return ran(
+            nccl_programs.nccl_tests, simulated.env(), "nccl-tests", "--gpus", count, "--at", str(built.parent), *words
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rig", "keys", "verdicts", "seen", "fix"),
+    [
+        ("servbadge", {}, ("pass", "pass"), "GB/s bus bandwidth, up to 256 MiB, by P2P/direct pointer; data right", ""),
+        (
+            "servbadge",
+            {"fault.pair.0-1": "corrupt"},
+            ("fail", "fail"),
+            " wrong values, first at 8 MiB",
+            "stop training",
+        ),
+        ("rig-3090", {"nccl.irq_hang": 1}, ("fail", "pass"), "no end within 3 s, no size was completed", "iommu=pt"),
+        ("rig-3090", {"gpu1.fault": 15}, ("fail", "fail"), "lab: Test CUDA failure", ""),
+    ],
+)
+def test_nccl_tests_over_a_rig(
+    nccl_tests: Callable[..., Any], rig: str, keys: dict[str, Any], verdicts: tuple[str, ...], seen: str, fix: str
+) -> None:
+    document = nccl_tests(rig, keys, "--program-timeout-s", "3" if "nccl.irq_hang" in keys else "30")
+    found = judged(checks.nccl_tests, nccl_programs.nccl_tests, document, rig)
+    assert tuple(one.verdict for one in found) == verdicts, found
+    assert [one.subject for one in found] == ["all_reduce_perf", "sendrecv_perf"]
+    assert seen in found[0].seen
+    assert fix in found[0].fix
+    assert document.left_behind == ()
+
+
+def test_one_program_or_none(nccl_tests: Callable[..., Any], tmp_path: Path) -> None:
+    document = nccl_tests("rig-3090", {}, names="sendrecv_perf")
+    one, other = judged(checks.nccl_tests, nccl_programs.nccl_tests, document, "rig-3090")
+    assert (one.verdict, one.subject, other.verdict) == ("info", "all_reduce_perf", "pass")
+    assert str(tmp_path / "nccl-tests") in one.seen
+    nothing = ran(
+        nccl_programs.nccl_tests,
+        {**os.environ, "HOME": f"{tmp_path}/home", "PATH": "/bin"},
+        "nccl-tests",
+        "--gpus",
+        "2",
+    )
+    (found,) = judged(checks.nccl_tests, nccl_programs.nccl_tests, nothing, "rig-3090")
+    assert (found.verdict, found.seen) == ("unknown", "not run: no all_reduce_perf and no sendrecv_perf on the host")
+    assert found.cause == f"looked in PATH, /usr/local/bin, {tmp_path}/home/nccl-tests/build, /opt/nccl-tests/build"
+    assert "--nccl-tests=FOLDER" in found.fix
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "seen"),
+    [
+        ("echo '#  size count type time algbw busbw colour'", "unknown", "a column 'colour' that is not known"),
+        ("true", "unknown", "it printed no row"),
+        ("yes", "fail", "its output does not end"),
+        ("kill -SEGV $$", "fail", "no output (signal 11)"),
+        (
+            "echo 'x: error while loading shared libraries: libnccl.so.2: cannot' >&2; exit 127",
+            "unknown",
+            "libnccl.so.2",
+        ),
+        ("printf '\\033[31mfailure\\033[0m <b>\\n'; exit 3", "fail", "\ufffd[31mfailure\ufffd[0m <b> (exit status 3)"),
+        ("echo 'CUDA driver version is insufficient for CUDA runtime version'; exit 2", "fail", "insufficient"),
+        ("(setsid sleep 300 &) ; sleep 300", "fail", "no end within 2 s"),
+    ],
+)
+def test_programs_that_misbehave(tmp_path: Path, text: str, verdict: str, seen: str) -> None:
+    """Each program gives a finding within the time limit, and no process is left in any session."""
+    for name in ("all_reduce_perf", "sendrecv_perf"):
+        script(tmp_path, name, text if name == "all_reduce_perf" else "true")
+    began = time.monotonic()
+    mark = {**os.environ, "RIGWRIGHT_TEST_MARK": str(tmp_path)}
+    words = ("nccl-tests", "--gpus", "2", "--at", str(tmp_path), "--program-timeout-s", "2")
+    document = ran(nccl_programs.nccl_tests, mark, *words)
+    assert time.monotonic() - began < 10
+    found = judged(checks.nccl_tests, nccl_programs.nccl_tests, document, "rig-3090")[0]
+    assert (found.verdict, found.subject) == (verdict, "all_reduce_perf")
+    assert seen in found.seen
+    assert found.fix
+    assert left(str(tmp_path)) == []
+
+
+def left(mark: str) -> list[str]:
+    """Returns the processes that have that text in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes() and path.parent.name != str(os.getpid()):
+                found.append((path.parent / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_the_runner_is_ended_and_leaves_nothing(tmp_path: Path) -> None:
+    script(tmp_path, "all_reduce_perf", "setsid sleep 300 & echo $$ >$(dirname $0)/began; sleep 300")
+    mark = {**os.environ, "RIGWRIGHT_TEST_MARK": str(tmp_path), "TMPDIR": str(tmp_path)}
+    argv = [sys.executable, str(RUNNER), "nccl-tests", "--gpus", "2", "--at", str(tmp_path)]
+    runner = subprocess.Popen(argv, env=mark, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "began").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    runner.terminate()
+    assert runner.wait(20) == 1
+    assert left(str(tmp_path)) == []
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["all_reduce_perf", "began"]
+
+
+# The output table, in every layout
+
+HEAD_OLD = "#       size  count  type  redop   time  algbw  busbw  error   time  algbw  busbw  error\n"
+HEAD_NEW = "#       size  count  type  redop  root   time  algbw  busbw #wrong   time  algbw  busbw #wrong\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "wrong"),
+    [
+        (HEAD_OLD + " 8192 2048 float sum 35.9 0.23 0.40 2e-07 36.1 0.23 0.41 0e+00\n", [(8192, 0.41)], 0),
+        (HEAD_OLD + " 8192 2048 float sum 35.9 0.23 0.40 N/A 36.1 0.23 0.41 N/A\n", [(8192, 0.41)], None),
+        (HEAD_OLD + " 8192 2048 float 35.9 0.23 0.40 4e-07 36.1 0.23 0.41 0e+00\n# Out of bounds values : 7 FAILED\n", [(8192, 0.41)], 7),
+        (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 0 36.1 0.23 0.41 0\n", [(8192, 0.41)], 0),
+        (HEAD_NEW + " 8192 2048 float none -1 35.9 0.23 0.40 3 36.1 0.23 0.41 N/A\n", [(8192, 0.41)], 3),
+        (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 1e+06 36.1 0.23 0.41 0\n", [(8192, 0.41)], 1000000),
+        ("size time algbw busbw\n(B) (us) (GB/s) (GB/s)\n 65_536 46.80 1.40 2.45\n", [(65536, 2.45)], None),
+        ("# size count type redop root cputime algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong i_min i_max i_p99 i_cv%\n"
+         " 8 2 float sum -1 9.1 1.0 1.5 0 9.0 9.2 9.2 0.1 9.3 1.0 1.6 0 9.0 9.4 9.4 0.2\n", [(8, 1.6)], 0),
+        (HEAD_NEW + "node:31:31 [0] NCCL INFO Connected all rings\n\n# Avg bus bandwidth : 3\n", [], None),
+        (HEAD_NEW + " 8192 2048 float sum -1 35.9 0.23 0.40 0 36.1 0.23 0.41 0\n 16384 4096 float su", [(8192, 0.41)], 0),
+        ("", [], None),
+    ],
+)  # fmt: skip
+def test_tables(text: str, rows: list[tuple[int, float]], wrong: int | None) -> None:
+    table = nccl_table.read(text)
+    assert [(row.size_bytes, row.busbw_gb_s) for row in table.rows] == rows
+    assert table.wrong == wrong
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        " 8192 2048 float sum -1 35.9 0.23 0.40 0 36.1 0.23",
+        " 8192 2048 float sum -1 x 35.9 0.23 0.40 0 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 35.9 fast 0.40 0 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 35.9 0.23 0.40 inf 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 35.9 0.23 nan 0 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 0.0 inf inf 0 36.1 0.23 0.41 0",
+        " 8192 2048 float sum -1 35.9 0.23 -1 0 36.1 0.23 0.41 0",
+    ],
+)
+def test_rows_that_cannot_be_read(row: str) -> None:
+    with pytest.raises(ValueError, match="cannot read the row"):
+        nccl_table.read(HEAD_NEW + row + "\n")
+
+
+# An interpreter's torch
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> Callable[..., Any]:
+    """Returns `torch(said, *words)`: the document of an interpreter whose torch stand-in behaves as `said`."""
+    python = tmp_path / "python"
+    script(tmp_path, "python", f'PYTHONPATH="{ROOT}/tests/stand_ins" exec {sys.executable} "$@"')
+
+    def run(said: dict[str, Any], *words: str, path: str = str(python), gpus: int = 2) -> Any:
+        mark = {**os.environ, "TORCH_STAND_IN": json.dumps(said), "RIGWRIGHT_TEST_MARK": str(tmp_path)}
+        document = ran(nccl_programs.torch, mark, "torch", "--gpus", str(gpus), "--python", path, *words)
+        assert left(str(tmp_path)) == []
+        return document
+
+    return run
+
+
+NO_VOLTA = {"flags": "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", "version": "2.13.0+cu128", "cuda": "12.8"}
+WHEELS = "-m pip install 'torch==2.14.*', from PyTorch's cu126 wheels"
+
+
+@pytest.mark.parametrize(
+    ("said", "verdicts", "seen", "fix"),
+    [
+        ({}, ("pass", "pass"), "torch 2.9.1+cu126, NCCL 2.27.5: kernels for sm_70", ""),
+        (NO_VOLTA, ("fail",), "torch 2.13.0+cu128 has no sm_70 kernels: only sm_75, sm_80, sm_86", WHEELS),
+        ({"cuda": None, "version": "2.13.0+cpu"}, ("fail",), "torch 2.13.0+cpu is a build for processors", WHEELS),
+        ({"cuda": None, "hip": "6.3", "version": "2.9+rocm"}, ("fail",), "built for AMD's ROCm 6.3", WHEELS),
+        ({"cuda": "13.0", "version": "2.13.0"}, ("fail",), f"torch 2.13.0, CUDA 13.0, and driver {VERSION} is loaded", WHEELS),
+        ({"import_error": "libcudart.so.12: cannot open"}, ("fail",), "torch cannot be imported: OSError: libcudart", WHEELS),
+        ({"nccl": None}, ("fail",), "was built without NCCL", WHEELS),
+        ({"nccl": [2, 25, 1]}, ("warn", "pass"), "torch 2.9.1+cu126, NCCL 2.25.1", "nvidia-nccl-cu12>=2.27.5"),
+        ({"gpus": [["Tesla V100", 7, 0]]}, ("fail",), "sees 1 of 2 GPUs", "nvidia-smi"),
+        ({"error": "Found no NVIDIA driver on your system"}, ("fail",), "Found no NVIDIA driver", "nvidia-smi"),
+    ],
+)  # fmt: skip
+def test_torches(
+    torch: Callable[..., Any], said: dict[str, Any], verdicts: tuple[str, ...], seen: str, fix: str
+) -> None:
+    found = judged(checks.torch, nccl_programs.torch, torch(said), "v100-pcie")
+    assert tuple(one.verdict for one in found) == verdicts, found
+    assert seen in found[0].seen
+    assert fix in found[0].fix
+    if verdicts == ("pass", "pass"):
+        assert found[1].subject == "torchrun, 2 processes"
+        assert found[1].seen == "all-reduce of 64 MiB: 83.89 GB/s bus bandwidth; data right, by P2P/CUMEM"
+
+
+@pytest.mark.parametrize(
+    ("does", "stage", "seen", "fix"),
+    [
+        ("hang", "sum", "no end within 3 s; rank 1 at: sum, by P2P/CUMEM; killed", "iommu=pt"),
+        ("wrong", "sum", "wrong data in rank 1, at: sum, by P2P/CUMEM", "stop training"),
+        ("wrong", "message", "wrong data in rank 1, at: message", "stop training"),
+        (
+            "raise CUDA error: no kernel image is available for execution",
+            "start",
+            "rank 1 at start: RuntimeError",
+            "sm_70",
+        ),
+        ("raise something new", "connect", "rank 1 at connect: RuntimeError: something new", "invoke explain"),
+    ],
+)
+def test_collectives_that_fail(torch: Callable[..., Any], does: str, stage: str, seen: str, fix: str) -> None:
+    limit = ("--program-timeout-s", "3" if does == "hang" else "30")
+    document = torch({"rank": 1, "stage": stage, "does": does}, *limit)
+    found = judged(checks.torch, nccl_programs.torch, document, "v100-pcie")
+    assert [one.verdict for one in found] == ["pass", "fail"]
+    assert seen in found[1].seen
+    assert fix in found[1].fix
+
+
+def test_a_way_past_the_nvlinks(torch: Callable[..., Any]) -> None:
+    gpus = [["Tesla V100-SXM2-16GB", 7, 0]] * 4
+    found = judged(
+        checks.torch, nccl_programs.torch, torch({"way": "SHM/direct/direct", "gpus": gpus}, gpus=4), "servbadge"
+    )
+    assert found[1].symptom == "nccl.p2p_off_nvlink"
+    assert found[1].seen == "SHM for the ranks 0-1 and 3 more, not over the NVLinks"
+
+
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("/no/such/python", "/no/such/python: No such file or directory"),
+        ("/etc", "/etc: Permission denied, for "),
+        ("/bin/true", "/bin/true does not answer as a Python does: no word"),
+        ("no-such-python", "no-such-python: No such file or directory"),
+    ],
+)
+def test_what_is_no_interpreter(torch: Callable[..., Any], path: str, seen: str) -> None:
+    (found,) = judged(checks.torch, nccl_programs.torch, torch({}, path=path), "v100-pcie")
+    assert found.verdict == "unknown"
+    assert found.seen.startswith(f"not run: {seen}")
+    assert "~/venv/bin/python" in found.fix
+
+
+def test_an_interpreter_without_torch() -> None:
+    document = ran(nccl_programs.torch, dict(os.environ), "torch", "--gpus", "2", "--python", sys.executable)
+    (found,) = judged(checks.torch, nccl_programs.torch, document, "v100-pcie")
+    assert (found.verdict, found.seen) == ("fail", f"{sys.executable} has no torch")
+    assert found.fix.startswith(f"{sys.executable} -m pip install")
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "fits"),
+    [
+        ("7.0", "sm_50 sm_70", True),
+        ("7.0", "sm_75 sm_80", False),
+        ("7.0", "compute_60", True),
+        ("8.9", "sm_80", True),
+        ("8.0", "sm_86", False),
+        ("9.0", "sm_90a", True),
+        ("10.3", "sm_100", True),
+        ("10.3", "sm_100a", False),
+        ("10.3", "sm_100f", True),
+        ("12.0", "sm_100 sm_90a", False),
+        ("12.0", "sm_90 compute_90", True),
+        ("12.0", "gfx90a words", False),
+    ],
+)
+def test_which_kernels_run(capability: str, architectures: str, fits: bool) -> None:
+    assert runs_on(capability, architectures.split()) is fits
+
+
+# The requested programs
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [({"nccl_tests": "nccl-tests/build"}, "--nccl-tests"), ({"python": "venv/bin/python"}, "--python")],
+)
+def test_paths_that_say_nothing(words: dict[str, str], option: str) -> None:
+    with pytest.raises(UsageError, match="does not say where on the host") as caught:
+        Programs(**words)
+    assert option in str(caught.value)
+
+
+def test_nothing_asked_for() -> None:
+    assert not Programs()
+    assert Programs(python="python3")
+    assert Programs(nccl_tests="/opt/built")
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "wanted"),
+    [
+        ({"nccl_tests": "usual"}, "--nccl-tests: belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests"),
+        ({"python": "python3"}, "--python: belongs to the peer-to-peer test in full", "--tags p2p --python"),
+        ({"tags": "p2p", "nccl_tests": "built"}, "--nccl-tests: built does not say where", "begins with / or ~/"),
+        ({"tags": "p2p", "python": "python3", "watch": True}, "--watch: only looks", "one of them"),
+    ],
+)
+def test_words_that_do_not_go_together(
+    words: dict[str, Any], said: str, wanted: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command("verify", host="gpu", **words) == 1
+    text = "".join(capfd.readouterr())
+    assert said in text
+    assert wanted in text

@@ -1,0 +1,220 @@
+"""Parameters: the task's value, else the host's variable of that name, else the default, else an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from rigwright import inventory
+from rigwright.core.desired import VARIABLES, Cuda, Driver, Limits, variable_types
+from rigwright.core.errors import InputError
+from rigwright.engine import parameters, playbook, plugins
+from rigwright.engine.playbook import BoundPlaybook
+from tests.paths import ROOT
+
+HOSTS = """\
+gpu:
+  vars:
+    driver: {branch: '535'}
+    limits: {power_limit_w: 200}
+  hosts:
+    servbadge: {rig: servbadge, kernel_cmdline: [iommu=pt]}
+    plain: {}
+"""
+TASKS = "- name: A play\n  hosts: gpu\n  tasks:\n"
+CHECKS = "- name: A play\n  hosts: gpu\n  checks:\n"
+
+
+class Project:
+    """A folder with an inventory and one playbook."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "p.yml"
+        (folder / "hosts.yml").write_text(HOSTS, encoding="utf-8")
+
+    def bind(self, text: str, host: str = "servbadge") -> BoundPlaybook:
+        """Returns the playbook's steps and checks for a host."""
+        self.path.write_text(text, encoding="utf-8")
+        found = inventory.read(self.folder / "hosts.yml")
+        return playbook.bind(self.path, found, found.hosts[host])
+
+    def step(self, task: str, host: str = "servbadge", play: str = TASKS) -> Mapping[str, Any]:
+        """Returns the parameters of the only step of a play with this task."""
+        return self.bind(play + task, host).steps[0].parameters
+
+    def refused(self, text: str, host: str = "servbadge") -> InputError:
+        """Returns the error of a playbook."""
+        with pytest.raises(InputError) as caught:
+            self.bind(text, host)
+        return caught.value
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Returns an empty project with two hosts, of which one has a rig."""
+    return Project(tmp_path)
+
+
+# --- precedence of values
+
+
+def test_a_check_without_parameters_is_a_whole_task(project: Project) -> None:
+    (check,) = project.bind(CHECKS + "    - name: Links\n      pcie.links:\n").checks
+    assert check.parameters["rig"].key == "servbadge"
+    assert set(check.parameters) == {"rig", "slots"}
+
+
+@pytest.mark.parametrize("written", ["", " {}", " null"])
+def test_the_host_gives_what_the_task_does_not(project: Project, written: str) -> None:
+    found = project.step(f"    - limits.boot:{written}\n")
+    assert (found["limits"], found["expected_gpus"]) == (Limits(power_limit_w=200), 4)
+
+
+def test_the_task_comes_before_the_host(project: Project) -> None:
+    found = project.step("    - limits.applied: {limits: {power_limit_w: 150}}\n")
+    assert found["limits"] == Limits(power_limit_w=150)
+
+
+def test_the_task_may_give_nothing_in_place_of_the_host_s(project: Project) -> None:
+    (check,) = project.bind(CHECKS + "    - pcie.links: {rig: null}\n").checks
+    assert check.parameters["rig"] is None
+
+
+def test_the_default_counts_where_neither_gives_one(project: Project) -> None:
+    found = project.step("    - limits.boot:\n", "plain")
+    assert set(found) == {"limits"}, "rig, slots and expected_gpus are left to the operation's defaults"
+    assert project.step("    - grub.cmdline:\n", "plain") == {}
+    assert project.step("    - grub.cmdline:\n") == {"kernel_cmdline": ("iommu=pt",)}
+
+
+def test_other_parameters_are_beside_those_of_the_host(project: Project) -> None:
+    found = project.step("    - preflight.passed: {free_mib: {/: 1}}\n")
+    assert found == {"free_mib": {"/": 1}, "driver": Driver("535")}
+
+
+def test_vars_of_play_and_task_come_before_the_inventory_s(project: Project) -> None:
+    play = "- name: A play\n  hosts: gpu\n  vars: {driver: {branch: '550'}, number: 1}\n  tasks:\n"
+    assert project.step("    - driver.held:\n", play=play)["driver"] == Driver("550")
+    task = "    - driver.held:\n      vars: {driver: {branch: '560'}}\n"
+    assert project.step(task, play=play)["driver"] == Driver("560")
+    assert project.step("    - driver.held: {driver: '{{ driver }}'}\n", play=play)["driver"] == Driver("550")
+
+
+def test_a_rig_of_vars_brings_its_number_of_gpus(project: Project) -> None:
+    task = "    - limits.boot:\n      vars: {rig: rig-3090}\n"
+    known = playbook.of_host(inventory.read(project.folder / "hosts.yml").hosts["plain"], Path())
+    assert known.rig is None
+    found = project.step(task, "plain")
+    assert found["expected_gpus"] > 1
+
+
+def test_the_inventory_may_say_how_many_gpus_are_expected(project: Project) -> None:
+    text = HOSTS.replace("plain: {}", "plain: {expected_gpus: 2}").replace(
+        "rig: servbadge,", "rig: servbadge, expected_gpus: 3,"
+    )
+    (project.folder / "hosts.yml").write_text(text, encoding="utf-8")
+    assert [project.step("    - limits.boot:\n", host)["expected_gpus"] for host in ("plain", "servbadge")] == [2, 3]
+
+
+def test_a_mistake_in_vars_is_named_at_their_line(project: Project) -> None:
+    error = project.refused(TASKS + "    - driver.held:\n      vars:\n        driver: '535'\n")
+    assert (error.where, error.found) == (f"{project.path}:6", "'driver' is '535'")
+
+
+def test_the_values_of_a_host_are_made_once(project: Project) -> None:
+    """Every step gets the same object, because binding many hosts in one process must be fast."""
+    one, two = project.bind(TASKS + "    - driver.held:\n    - driver.installed:\n").steps
+    assert one.parameters["driver"] is two.parameters["driver"]
+
+
+def test_the_bound_playbook_has_what_the_host_should_be(project: Project) -> None:
+    desired = project.bind(TASKS + "    - apt.clean:\n").desired
+    assert (desired.rig, desired.driver, desired.cuda, desired.expected_gpus) == ("servbadge", Driver("535"), None, 4)
+
+
+# --- values of the run
+
+
+def test_a_check_gets_what_the_run_knows() -> None:
+    function = plugins.known("checks")["machine.unchanged"]
+    assert parameters.inject(function, {"rig": None}, {"earlier": 1, "slots": {}}) == {
+        "rig": None,
+        "earlier": 1,
+        "slots": {},
+    }
+    other = plugins.known("checks")["pcie.errors"]
+    assert parameters.inject(other, {}, {"earlier": 1}) == {}
+
+
+def test_no_task_gives_what_the_run_gives(project: Project) -> None:
+    error = project.refused(CHECKS + "    - machine.unchanged: {earlier: null}\n")
+    assert error.found == "unknown parameter of machine.unchanged 'earlier'"
+    assert error.expected == "one of rig, slots"
+
+
+# --- mistakes
+
+
+def test_a_required_variable_that_the_host_does_not_have(project: Project) -> None:
+    error = project.refused(TASKS + "    - apt.clean:\n    - cuda.held:\n", "plain")
+    assert str(error) == (
+        f"{project.path}:5: cuda.held needs 'cuda': the task does not give it, and host plain has none in the inventory\n"
+        "  expected: the variable cuda in the inventory, or cuda: ... in the task\n"
+        "  fix:      docs/inventory.md describes cuda; `when: cuda is defined` skips the task on hosts without it"
+    )
+
+
+def test_a_required_parameter_that_is_no_variable(project: Project) -> None:
+    error = project.refused(TASKS + "    - apt.packages:\n")
+    assert str(error) == f"{project.path}:4: apt.packages lacks 'names'\n  expected: names: ..."
+
+
+def test_a_misspelt_parameter(project: Project) -> None:
+    error = project.refused(CHECKS + "    - pcie.links:\n        slot: {}\n")
+    assert str(error) == (
+        f"{project.path}:5: unknown parameter of pcie.links 'slot'; did you mean 'slots'?\n  expected: one of rig, slots"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "message"),
+    [
+        ("cuda.held:\n        cuda: '12.2'", 5, "'cuda' is '12.2'\n  expected: {toolkit: ...}"),
+        ("cuda.held:\n        cuda: {toolkit: 12.2}", 5, "'cuda.toolkit' is 12.2\n  expected: a text (in quotes)"),
+        ("grub.cmdline: {kernel_cmdline: quiet}", 4, "'kernel_cmdline' is 'quiet'\n  expected: a list"),
+        ("limits.boot: {expected_gpus: four}", 4, "'expected_gpus' is 'four'\n  expected: a whole number"),
+        ("driver.held: [535]", 4, "the parameters of driver.held are [535]\n  expected: {NAME: VALUE, ...}"),
+    ],
+)
+def test_a_value_of_the_wrong_type(project: Project, task: str, line: int, message: str) -> None:
+    assert str(project.refused(TASKS + f"    - {task}\n")) == f"{project.path}:{line}: {message}"
+
+
+# --- the rule holds for every operation and check
+
+
+@pytest.mark.parametrize("kind", ["operations", "checks"])
+def test_a_parameter_named_like_a_variable_has_its_type(kind: plugins.Kind) -> None:
+    variables = {**variable_types(), "rig": Cuda}
+    odd = []
+    for name, function in plugins.known(kind).items():
+        for parameter, hint in parameters.types(function).items():
+            kinds = {one for one in get_args(hint) if one is not type(None)} or {hint}
+            wanted = variables.get(parameter, hint)
+            named = {getattr(one, "__name__", "") for one in kinds}
+            if hint != wanted and wanted not in kinds and not (parameter == "rig" and named == {"Rig"}):
+                odd.append(f"{name}: {parameter}")
+    assert odd == []
+
+
+def test_our_own_playbooks_give_no_parameter_its_own_variable() -> None:
+    for path in sorted((ROOT / "playbooks").glob("*.yml")):
+        for play in playbook.read(path):
+            for task in [*(play.get("tasks") or []), *(play.get("checks") or [])]:
+                for given in (value for value in task.values() if isinstance(value, dict)):
+                    own = [name for name in given if name in VARIABLES and f"{{{{ {name}" in str(given[name])]
+                    assert own == [], path.name

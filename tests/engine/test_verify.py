@@ -1,0 +1,77 @@
+"""Checks are evaluated in rounds: each check completes once, and only missing facts are read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+from rigwright.checks import Finding
+from rigwright.core.command import Command, Result
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.playbook import Check
+from rigwright.engine.verify import CheckEvaluation
+from rigwright.facts import Fact, Facts, Unavailable
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+
+def _text(result: Result) -> str:
+    return result.text.strip()
+
+
+def _no_driver(_result: Result) -> str:
+    raise Unavailable("no driver")
+
+
+FIRST = Fact("test.first", Command(("first",)), _text)
+SECOND = Fact("test.second", Command(("second",)), _text)
+ABSENT = Fact("test.absent", Command(("absent",)), _no_driver)
+
+
+def evaluation(calls: list[str]) -> tuple[CheckEvaluation, HostRun]:
+    """Returns an evaluation of three checks that record their calls; the host answers each command with its name."""
+
+    def short(facts: Facts) -> Iterator[Finding]:
+        calls.append("short")
+        yield Finding("t.short", "short", "pass", facts(FIRST))
+
+    def long(facts: Facts) -> Iterator[Finding]:
+        calls.append("long")
+        yield Finding("t.long", "long", "pass", facts(FIRST) + facts(SECOND))
+
+    def absent(facts: Facts) -> Iterator[Finding]:
+        calls.append("absent")
+        yield Finding("t.absent", "absent", "pass", facts(ABSENT))
+
+    checks = [Check(f.__name__, f"t.{f.__name__}", f, {}, "play.yml:1") for f in (long, short, absent)]
+    transport = FakeTransport(lambda cmd: Result(0, f"{cmd.argv[0]}\n".encode()))
+    run = HostRun(Host("h", (), {}), transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    return CheckEvaluation(run, checks), run
+
+
+def test_a_check_that_has_ended_is_not_evaluated_again() -> None:
+    calls: list[str] = []
+    checks, run = evaluation(calls)
+    found = checks.findings()
+    assert [(one.check, one.verdict) for one in found] == [
+        ("t.long", "pass"), ("t.short", "pass"), ("t.absent", "unknown"),
+    ]  # fmt: skip
+    assert calls == ["long", "short", "absent", "long", "short", "absent", "long"]
+    assert run.transport.round_trips == 2
+
+
+def test_the_first_facts_of_checks_come_with_others() -> None:
+    checks, run = evaluation([])
+    run.prefetch(checks.evaluate())
+    run.read((SECOND,))
+    assert len(checks.findings()) == 3
+    assert run.transport.round_trips == 1
+
+
+def test_prefetched_facts_are_read_once() -> None:
+    _, run = evaluation([])
+    run.prefetch((FIRST,))
+    run.read((SECOND,))
+    run.store.forget()
+    run.read((SECOND,))
+    assert FIRST not in run.store.known

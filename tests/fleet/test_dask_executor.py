@@ -1,0 +1,94 @@
+"""`--executor` fails without Dask, a scheduler, a worker, or with another rigwright version, and does not wait for lost
+workers.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rigwright.core.errors import Unreachable, UsageError
+from rigwright.fleet import dask_executor
+
+
+@pytest.mark.parametrize(
+    "address", ["scheduler:8786", "http://scheduler:8787", "tcp://scheduler", "tcp://:8786x", "tcp:///x:1"]
+)
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(UsageError, match="no address of a Dask scheduler"):
+        dask_executor.check(address)
+
+
+def test_without_dask_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(UsageError, match=r"pip install 'dask\[distributed\]") as found,
+        dask_executor.executor("tcp://x:8786"),
+    ):
+        pass
+    assert "Dask is not installed" in found.value.found
+
+
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "CONNECT_S", 0.5)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(Unreachable, match="no Dask scheduler answers"), dask_executor.executor(address):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({}, "has no worker"),
+        ({"tcp://10.0.0.9:4000": "0123"}, "worker tcp://10.0.0.9:4000 must have the same rigwright as this machine, and it has another"),
+        ({"tcp://10.0.0.9:4000": ModuleNotFoundError("No module named 'rigwright'")}, "it has none: No module named"),
+    ],
+    ids=["none", "another", "not there"],
+)  # fmt: skip
+def test_workers_must_be_the_same(told: dict[str, object], found: str) -> None:
+    with pytest.raises(UsageError) as error:
+        dask_executor._require_same("tcp://x:8786", told)
+    assert found in error.value.found
+    dask_executor._require_same("tcp://x:8786", {"tcp://10.0.0.9:4000": dask_executor.sources()})
+
+
+class Alone:
+    """A scheduler's client whose workers, or the scheduler itself, are gone."""
+
+    def __init__(self, inner: Executor, gone: bool) -> None:
+        self.inner, self.gone = inner, gone
+
+    def get_executor(self, pure: bool) -> Any:
+        assert not pure
+        return self
+
+    def submit(self, *_: object) -> Future[Any]:
+        return Future()
+
+    def shutdown(self, wait: bool) -> None:
+        assert not wait
+
+    def nthreads(self) -> dict[str, int]:
+        if self.gone:
+            raise OSError("closed")
+        return {}
+
+
+@pytest.mark.parametrize(("gone", "why"), [(False, "no worker has been there"), (True, "the scheduler is gone")])
+def test_nothing_waits_for_workers_that_are_gone(monkeypatch: pytest.MonkeyPatch, gone: bool, why: str) -> None:
+    monkeypatch.setattr(dask_executor, "POLL_S", 0.01)
+    monkeypatch.setattr(dask_executor, "NO_WORKER_S", 0.05)
+    with ThreadPoolExecutor(1) as pool:
+        given = dask_executor._WatchedExecutor(Alone(pool, gone))
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match=why):
+            given.submit(print).result(timeout=10)
+        assert time.monotonic() - began < 5
+        given.shutdown(cancel_futures=True)

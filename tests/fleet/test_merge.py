@@ -1,0 +1,126 @@
+"""Merges the results of stages into the report of a host: results kept after an error, and the status."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rigwright.checks import Finding
+from rigwright.core.change import Change
+from rigwright.core.command import Result
+from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.engine.host_report import (
+    ApplyResult,
+    CheckResult,
+    CommandResult,
+    HostReport,
+    MachineResult,
+    PlanResult,
+    StageResult,
+)
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.fleet import actions
+from rigwright.fleet.host_job import HostJob, run_action
+from rigwright.fleet.merge import merge
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+HOST = Host("h", (), {})
+STEP = Step("Room", "file.directory", lambda _facts: iter(()), {}, "play.yml:1")
+CHANGE = Change("add", "/srv/room/", "", "there", ())
+PENDING = PlanResult((PlannedStep(STEP, "pending", (CHANGE,)),))
+APPLIED = ApplyResult((PlannedStep(STEP, "changed", (CHANGE,)),), {STEP.key: (CHANGE,)})
+GOOD, BAD = Finding("a.b", "GPUs", "pass", "8"), Finding("a.b", "GPUs", "fail", "7")
+
+
+def job() -> HostJob:
+    """Returns the job of a host whose commands all fail without output."""
+    transport = FakeTransport(lambda _cmd: Result(1, b""))
+    run = HostRun(HOST, transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    return HostJob(BoundPlaybook(HOST, (), ()), run, HostReport(HOST))
+
+
+@pytest.mark.parametrize(
+    ("results", "status"),
+    [
+        ([PENDING], "pending"),
+        ([PlanResult(())], "ok"),
+        ([PENDING, APPLIED], "changed"),
+        ([PENDING, APPLIED, CheckResult((GOOD,))], "changed"),
+        ([PENDING, APPLIED, CheckResult((BAD,))], "failed"),
+        ([PlanResult(()), CheckResult((GOOD,))], "ok"),
+        ([CheckResult((BAD,)), CheckResult((GOOD,))], "ok"),
+        ([CommandResult(0, "")], "ok"),
+        ([CommandResult(None, "")], "failed"),
+    ],
+)
+def test_status(results: list[StageResult], status: str) -> None:
+    report = HostReport(HOST)
+    for result in results:
+        report = merge(report, result)
+    assert report.status == status
+
+
+def test_facts_from_before_a_change_are_not_kept() -> None:
+    report = HostReport(HOST, kept={"driver.loaded_version": "535"})
+    assert merge(report, ApplyResult()).kept == report.kept
+    assert merge(report, APPLIED).kept == {}
+
+
+def test_results_from_before_an_error_stay() -> None:
+    def action(_job: HostJob) -> Iterator[StageResult]:
+        yield APPLIED
+        raise Unreachable("h", "the connection was lost")
+
+    report = run_action(job(), action)
+    assert (report.status, report.changes) == ("unreachable", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_described"), [(HostError("h", "no room"), True), (Unreachable("h", "lost"), False)]
+)
+def test_a_host_that_fails_and_still_answers_is_described(
+    error: RigwrightError, is_described: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rigwright.fleet.machine.describe", lambda _run, _bound: {"gpus": []})
+
+    def stages() -> Iterator[StageResult]:
+        yield PENDING
+        raise error
+
+    report = run_action(job(), lambda each: actions.described(each, stages()))
+    assert report.error is error
+    assert (report.machine is not None) == is_described
+
+
+def test_the_error_of_the_action_counts_and_not_that_of_the_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_run: HostRun, _bound: BoundPlaybook) -> None:
+        raise Unreachable("h", "the connection was lost")
+
+    monkeypatch.setattr("rigwright.fleet.machine.describe", away)
+
+    def stages() -> Iterator[StageResult]:
+        raise HostError("h", "no room")
+        yield
+
+    report = run_action(job(), lambda each: actions.described(each, stages()))
+    assert "no room" in str(report.error)
+    assert (report.status, report.machine) == ("failed", None)
+
+
+def test_a_second_error_does_not_replace_the_first() -> None:
+    def failing(found: str) -> Callable[[HostJob], Iterator[StageResult]]:
+        def action(_job: HostJob) -> Iterator[StageResult]:
+            yield MachineResult({})
+            raise HostError("h", found)
+
+        return action
+
+    each = job()
+    each.report = run_action(each, failing("first"))
+    again = run_action(each, failing("second"))
+    assert again.error is each.report.error

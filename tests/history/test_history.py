@@ -1,0 +1,538 @@
+"""The history: its records, queries on them, and a file that is damaged, foreign, newer or read-only."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.cli import history as cli_history
+from rigwright.core.errors import HistoryError, UsageError
+from rigwright.history import History, file, set_aside
+from rigwright.history import database as history_database
+from tests.cli.run_command import run_command
+
+NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.timezone.utc)
+FINDING = {"check": "swap.off", "subject": "swap", "verdict": "fail", "seen": "8 GiB", "expected": "none", "cause": "", "fix": ""}  # fmt: skip
+CHANGE = {
+    "step": "Swap off", "action": "change", "subject": "swap", "before": "8 GiB", "after": "", "disruptive": False,
+    "leads_to": "", "done": True,
+}  # fmt: skip
+
+
+def run_of(number: int, facts: dict[str, Any] | None = None, **host: Any) -> dict[str, Any]:
+    """Returns the document of run `r<number>`, `number` hours after noon, of the host servbadge at 192.0.2.10."""
+    one = {
+        "address": "192.0.2.10", "status": "ok", "error": None, "steps": [], "changes": [], "findings": [],
+        "kept": facts or {}, "simulated": "", "rebooted": False, "seconds": 1.5,
+    }  # fmt: skip
+    at = NOON + datetime.timedelta(hours=number)
+    return {
+        "run": f"r{number}", "command": "verify", "started": at.isoformat(), "playbook": "p.yml", "inventory": "inventory",
+        "ended": (at + datetime.timedelta(seconds=2)).isoformat(), "exit_code": 0, "error": None,
+        "hosts": {"servbadge": {**one, **host}},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Returns the path for a history."""
+    return tmp_path / "state" / "history.sqlite"
+
+
+@pytest.fixture
+def history(path: Path) -> Any:
+    """Yields a history without runs."""
+    with History.open(path) as opened:
+        yield opened
+
+
+# --- runs
+
+
+def test_a_run_comes_back_as_it_was(history: History) -> None:
+    steps = [
+        {"name": "Swap off", "status": "changed", "reason": "", "notes": []},
+        {"name": "Fine", "status": "ok", "reason": "", "notes": []},
+    ]
+    error = {"where": "Swap off", "found": "no", "expected": "yes", "fix": "swapoff"}
+    told = run_of(0, steps=steps, changes=[CHANGE], findings=[FINDING], error=error, status="failed", rebooted=True)
+    history.record(told)
+    found = history.run("r0")
+    assert (found["run"], found["command"], found["playbook"], found["exit_code"]) == ("r0", "verify", "p.yml", 0)
+    assert (found["started"], found["ended"]) == (told["started"], told["ended"])
+    host = found["hosts"]["servbadge"]
+    assert host["steps"] == [{"name": "Swap off", "status": "changed", "reason": ""}]
+    assert (host["steps_planned"], host["changes"], host["findings"]) == (2, [CHANGE], [FINDING])
+    assert (host["status"], host["error"], host["rebooted"]) == ("failed", error, True)
+
+
+def test_runs_newest_first_with_what_counts(history: History) -> None:
+    history.record(run_of(0, changes=[CHANGE, {**CHANGE, "done": False}]))
+    history.record(run_of(1, findings=[FINDING, {**FINDING, "verdict": "pass"}, {**FINDING, "verdict": "unknown"}]))
+    second, first = history.runs()
+    assert (first.id, first.started, first.seconds) == ("r0", NOON, 2.0)
+    assert [(one.name, one.changes, one.failed) for one in (*first.hosts, *second.hosts)] == [
+        ("servbadge", 1, 0),
+        ("servbadge", 0, 2),
+    ]
+    assert [run.id for run in history.runs(limit=1)] == ["r1"]
+    assert [run.id for run in history.runs(host="servbadge")] == ["r1", "r0"]
+    assert history.runs(host="other") == []
+
+
+def test_a_run_is_named_by_its_beginning(history: History) -> None:
+    for number in (0, 1, 10):
+        history.record(run_of(number))
+    assert [history.run(word)["run"] for word in ("last", "r0", "r1", "r10")] == ["r10", "r0", "r1", "r10"]
+    for word, found in (("r", "3 runs begin so"), ("x", "no run of that id"), ("", "no run of that id")):
+        with pytest.raises(UsageError, match=found):
+            history.run(word)
+
+
+def test_a_run_that_is_recorded_again_is_one_run(history: History) -> None:
+    for _ in range(2):
+        history.record(run_of(0, {"system.cpu": "one"}, findings=[FINDING]))
+    assert [run.hosts[0].failed for run in history.runs()] == [1]
+    assert history.diff("servbadge", NOON - datetime.timedelta(days=1)) == []
+
+
+# --- facts
+
+
+def test_a_fact_is_kept_once_while_it_stays(history: History) -> None:
+    for number, kernel in enumerate(("6.1", "6.1", "6.8", "6.1")):
+        history.record(run_of(number, {"system.running_kernel": kernel}))
+        seen = history.last("servbadge", "system.running_kernel")
+        assert seen is not None
+        assert (seen.value, seen.run) == (kernel, f"r{max(0, number - 1) if number < 2 else number}")
+    assert seen.first_seen == seen.last_seen == NOON + datetime.timedelta(hours=3, seconds=2)
+    rows = history._database.execute("SELECT value FROM fact ORDER BY id").fetchall()
+    assert [row[0] for row in rows] == ['"6.1"', '"6.8"', '"6.1"']
+
+
+def test_what_no_run_saw(history: History) -> None:
+    history.record(run_of(0, {"system.cpu": "one"}))
+    assert history.last("servbadge", "never") is history.last("other", "system.cpu") is None
+
+
+def test_an_endless_value_is_not_kept(history: History) -> None:
+    history.record(run_of(0, {"system.cpu": "one"}))
+    history.record(run_of(1, {"system.cpu": "x" * 70000}))
+    seen = history.last("servbadge", "system.cpu")
+    assert seen is not None
+    assert seen.value == "one"
+
+
+def test_a_name_at_another_address_is_another_machine(history: History) -> None:
+    """A simulated servbadge must not appear in the history of the real one."""
+    history.record(run_of(0, {"system.cpu": "real"}))
+    history.record(run_of(1, {"system.cpu": "lab"}, address="10.99.1.10"))
+    history.record(run_of(2, {"system.cpu": "real"}))
+    assert history.diff("servbadge", NOON) == history.diff("servbadge", NOON, "10.99.1.10") == []
+    for address, value in (("", "real"), ("192.0.2.10", "real"), ("10.99.1.10", "lab")):
+        seen = history.last("servbadge", "system.cpu", address)
+        assert seen is not None
+        assert seen.value == value
+
+
+def test_when_a_host_was_last_as_it_should_be(history: History) -> None:
+    """A run with a fault, or without findings, does not count; a provision does, unless it was interrupted."""
+    runs: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("fleet.check", "failed", {}),
+        ("verify", "ok", {}),
+        ("fleet.check", "failed", {}),
+        ("facts", "ok", {}),
+        ("plan", "ok", {}),
+        ("verify", "unreachable", {"error": {"found": "away"}}),
+        ("provision", "failed", {"findings": [FINDING]}),
+        ("provision", "failed", {"error": {"found": "no room"}}),
+        ("verify", "ok", {"address": "10.99.1.10"}),
+        ("provision", "changed", {}),
+        ("fleet.report", "ok", {}),
+    )
+    seen = []
+    for number, (command, status, more) in enumerate(runs):
+        code = 130 if command == "fleet.report" else 0  # interrupted
+        said = {"command": command, "exit_code": code}
+        history.record({**run_of(number, {"system.cpu": str(number)}, status=status, **more), **said})
+        at = history.last_good("servbadge", "192.0.2.10")
+        seen.append((at - NOON).total_seconds() // 3600 if at else None)
+    assert seen == [None, 1, 1, 1, 1, 1, 6, 6, 6, 9, 9]
+    assert history.last_good("another", "192.0.2.10") is None
+
+
+def test_what_changed_since(history: History) -> None:
+    gpus = [{"uuid": "GPU-a", "power_limit_w": 300.0}, {"uuid": "GPU-b", "power_limit_w": 300.0}]
+    history.record(run_of(0, {"gpu.gpus": gpus, "system.running_kernel": "6.1"}))
+    history.record(
+        run_of(1, {"gpu.gpus": [gpus[1], {**gpus[0], "power_limit_w": 200.0}], "system.running_kernel": "6.8"})
+    )
+    history.record(run_of(2, {"gpu.gpus": [gpus[1], {"uuid": "GPU-c", "power_limit_w": 300.0}]}, changes=[CHANGE]))
+    since = NOON + datetime.timedelta(minutes=30)
+    told = [(one.run, one.kind, one.subject, one.before, one.after) for one in history.diff("servbadge", since)]
+    assert told == [
+        ("r1", "fact", "gpu.gpus[GPU-a].power_limit_w", "300", "200"),
+        ("r1", "fact", "system.running_kernel", "6.1", "6.8"),
+        ("r2", "fact", "gpu.gpus[GPU-c]", "", "new"),
+        ("r2", "fact", "gpu.gpus[GPU-a]", "there", "gone"),
+        ("r2", "change", "swap", "8 GiB", ""),
+    ]
+    later = NOON + datetime.timedelta(hours=1, minutes=30)
+    assert [one.run for one in history.diff("servbadge", later)] == ["r2"] * 3
+    with pytest.raises(UsageError, match="no run has seen it") as caught:
+        history.diff("servbadg", NOON)
+    assert caught.value.fix == "the history knows servbadge"
+
+
+# --- old runs
+
+
+def test_old_runs_and_values_go_and_the_newest_stays(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", "30")
+    other = run_of(1, {"system.cpu": "other's"}, address="192.0.2.11")
+    other["hosts"]["other"] = other["hosts"].pop("servbadge")
+    for told in (run_of(0, {"system.cpu": "old"}, findings=[FINDING]), other, run_of(24, {"system.cpu": "new"})):
+        history.record(told)
+    assert len(history.runs()) == 3
+    history.record(run_of(24 * 60, {"system.running_kernel": "6.8"}))
+    assert [run.id for run in history.runs()] == ["r1440", "r1"]  # the last known run of `other` stays
+    seen, others = history.last("servbadge", "system.cpu"), history.last("other", "system.cpu")
+    assert seen is not None
+    assert others is not None
+    assert (seen.value, others.value) == ("new", "other's")
+    counts = [history._database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("fact", "saying", "finding")]  # fmt: skip
+    assert counts == [3, 0, 0]
+
+
+def test_room_is_given_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", "1")
+    findings = [{**FINDING, "subject": f"{number} {'x' * 900}"} for number in range(2000)]
+    with History.open(path) as history:
+        history.record(run_of(0, findings=findings))
+    full = path.stat().st_size
+    with History.open(path) as history:
+        history.record(run_of(100))
+    assert path.stat().st_size < full / 2
+
+
+@pytest.mark.parametrize("given", ["x", "0", "-1", "1.5", "²", "9" * 20])
+def test_days_that_are_none(history: History, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY_DAYS", given)
+    with pytest.raises(UsageError, match=given):
+        history.record(run_of(0))
+    assert history.runs() == []
+
+
+@pytest.mark.parametrize("given", ["999999d", "999999w", "0001-01-01", "²d", "soon", ""])
+def test_times_that_are_none(given: str) -> None:
+    with pytest.raises(UsageError, match=f"--since: '{given}' is no time") as caught:
+        cli_history.parse_time(given)
+    assert "7d, 12h" in caught.value.expected
+
+
+@pytest.mark.parametrize("given", ["all", "-1", "²", "9" * 20])
+def test_numbers_of_runs_that_are_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+    with History.open(path) as history:
+        history.record(run_of(0))
+    assert run_command("history.list", limit=given) == 1
+    assert f"--limit: '{given}' is no number of runs\n  expected: a whole number; 0 for all" in capsys.readouterr().err
+
+
+# --- the file
+
+
+def test_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", "~/h.sqlite")
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert str(file()) == "/home/anna/h.sqlite"
+    monkeypatch.delenv("RIGWRIGHT_HISTORY")
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/anna/state")
+    assert str(file()) == "/home/anna/state/rigwright/history.sqlite"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    assert str(file()) == "/home/anna/.local/state/rigwright/history.sqlite"
+
+
+def test_only_the_owner_reads_it(history: History) -> None:
+    assert history.path.stat().st_mode & 0o777 == 0o600
+    assert history.path.parent.stat().st_mode & 0o777 == 0o700
+    assert history._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_nothing_is_made_to_read(path: Path) -> None:
+    with pytest.raises(HistoryError, match="no history yet"):
+        History.open(path, write=False)
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("text", [b"not a database at all " * 60, b"SQLite format 3\0" + b"\1" * 4000])
+def test_a_damaged_file_is_named_and_left(path: Path, text: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(text)
+    with pytest.raises(HistoryError, match="is damaged") as caught:
+        History.open(path)
+    assert caught.value.where == str(path)
+    assert "history.set-aside" in caught.value.fix
+    assert path.read_bytes() == text
+
+
+def test_damage_within(path: Path) -> None:
+    """The database opens, and the pages that hold the runs are damaged."""
+    with History.open(path) as history:
+        for number in range(50):
+            history.record(run_of(number, {"system.cpu": "x" * number}))
+    text = bytearray(path.read_bytes())
+    text[4096:] = b"\xff" * (len(text) - 4096)
+    path.write_bytes(text)
+    with pytest.raises(HistoryError, match="is damaged"), History.open(path) as history:
+        history.record(run_of(99))
+    assert path.read_bytes() == bytes(text)
+
+
+def test_set_aside_keeps_all_and_begins_anew(path: Path) -> None:
+    first = History.open(path)
+    first.record(run_of(0))
+    aside = set_aside(path)  # another process has the database open, so its last writes are in the -wal file
+    first.close()
+    with History.open(path) as history:
+        assert history.runs() == []
+    with History.open(aside, write=False) as history:
+        assert [run.id for run in history.runs()] == ["r0"]
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_a_file_with_other_tables_is_refused_and_left(path: Path, write: bool) -> None:
+    """A development version wrote the file, and its version number is the same."""
+    History.open(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("ALTER TABLE step RENAME TO stage")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(HistoryError, match="other tables") as caught:
+        History.open(path, write=write)
+    assert "invoke history.set-aside" in caught.value.fix
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("step", "words"), [(1, "a newer rigwright"), (-1, "an older rigwright")])
+def test_a_file_of_another_version_is_refused_and_left(path: Path, step: int, words: str) -> None:
+    History.open(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {history_database.VERSION + step}")
+    database.close()
+    before = path.read_bytes()
+    for write in (True, False):
+        with pytest.raises(HistoryError, match=words) as caught:
+            History.open(path, write=write)
+        assert "invoke history.set-aside" in caught.value.fix
+    assert path.read_bytes() == before
+    set_aside(path)
+    History.open(path).close()
+
+
+# --- baselines
+
+
+def test_the_baseline_of_a_host_is_the_last_one_that_a_run_recorded(path: Path) -> None:
+    with History.open(path) as history:
+        assert history.baseline("servbadge", "192.0.2.10") is None
+        for number, baseline in enumerate(({"memory_mib": 1}, {"memory_mib": 2, "modules": ["A 1 MiB"]}, None)):
+            history.record(run_of(number, baseline=baseline))
+        assert history.baseline("servbadge", "192.0.2.10") == {"memory_mib": 2, "modules": ["A 1 MiB"]}
+        assert history.baseline("servbadge", "192.0.2.2") is None
+
+
+# --- readings
+
+
+CARDS = {"gpus": [
+    {"uuid": "GPU-1", "temperature_c": 61, "power_w": 180.5}, {"uuid": "", "temperature_c": 50, "power_w": 1.0},
+    {"uuid": "GPU-2", "temperature_c": None, "power_w": None},
+]}  # fmt: skip
+
+
+def _warm(number: int, celsius: int | None, watts: float | None) -> dict[str, Any]:
+    """Returns a run from `number` hours ago with a GPU's reading."""
+    at = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=number)
+    cards = {"gpus": [{"uuid": "GPU-1", "temperature_c": celsius, "power_w": watts}]}
+    return {**run_of(number, machine=cards), "started": at.isoformat(), "ended": at.isoformat()}
+
+
+def test_only_gpus_that_tell_have_readings(history: History) -> None:
+    history.record({**_warm(0, 1, 1), **{"hosts": run_of(0, machine=CARDS)["hosts"]}})
+    found = history.readings(7, 56)
+    assert list(found) == [("servbadge", "192.0.2.10")]
+    (reading,) = found["servbadge", "192.0.2.10"].pop("GPU-1")
+    assert reading[1:] == (61.0, 180.5)
+    assert found["servbadge", "192.0.2.10"] == {}
+
+
+def test_of_a_span_the_hottest_stands(history: History) -> None:
+    for number, (celsius, watts) in enumerate([(40, 50.0), (90, 40.0), (41, 60.0), (None, 30.0)]):
+        history.record(_warm(number, celsius, watts))
+    rows = history.readings(7, 2)["servbadge", "192.0.2.10"]["GPU-1"]
+    assert [row[1:] for row in rows] == [(41.0, 60.0), (90.0, 50.0)]
+    assert rows[0][0] < rows[1][0]
+    assert [row[1] for row in history.readings(1 / 24, 9)["servbadge", "192.0.2.10"]["GPU-1"]] == [40.0]
+
+
+def test_readings_go_after_a_fortnight(history: History) -> None:
+    for hours in (15 * 24, 13 * 24, 0):
+        history.record(_warm(hours, 40, 50.0))
+    assert len(history.readings(100, 1000)["servbadge", "192.0.2.10"]["GPU-1"]) == 2
+
+
+def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: History) -> None:
+    def report(number: int, days: int, host: str) -> dict[str, Any]:
+        at = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days)).isoformat()
+        made = run_of(number, findings=[FINDING, {**FINDING, "verdict": "pass"}])
+        hosts = {host: made["hosts"]["servbadge"]}
+        return {**made, "command": "fleet.report", "started": at, "ended": at, "hosts": hosts}
+
+    for number, days, host in ((1, 40, "gone"), (2, 30, "servbadge"), (3, 20, "servbadge"), (5, 1, "servbadge")):
+        history.record(report(number, days, host))
+    history.record({**report(4, 25, "servbadge"), "command": "verify"})
+    assert {run.id for run in history.runs()} == {"r1", "r4", "r5"}
+    assert history.run("r5")["hosts"]["servbadge"]["findings"] == [FINDING]
+    assert len(history.run("r4")["hosts"]["servbadge"]["findings"]) == 2
+
+
+def test_the_run_before_of_a_command(history: History) -> None:
+    assert history.previous("verify", "servbadge", "192.0.2.10") is None
+    history.record(run_of(0, findings=[FINDING], status="failed"))
+    history.record({**run_of(1), "command": "plan"})
+    history.record({**run_of(2), "exit_code": 130})
+    found = history.previous("verify", "servbadge", "192.0.2.10")
+    assert found is not None
+    assert (found["run"], found["status"], found["findings"]) == ("r0", "failed", [FINDING])
+    assert found["ended"] == NOON + datetime.timedelta(seconds=2)
+    assert history.previous("verify", "servbadge", "192.0.2.11") is None
+
+
+def test_another_programs_file_is_left(path: Path) -> None:
+    path.parent.mkdir()
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE places (x)")
+    database.close()
+    with pytest.raises(HistoryError, match="another program's database"):
+        History.open(path)
+
+
+def test_a_place_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file" / "history.sqlite", tmp_path):
+        with pytest.raises(HistoryError, match="cannot be"):
+            History.open(path)
+
+
+# --- concurrent access
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.cli.run_command import run_command
+from tests.history.test_history import run_of
+from rigwright.history import History
+for number in range(int(sys.argv[2]), int(sys.argv[3])):
+    with History.open(Path(sys.argv[1])) as history:
+        told = run_of(number, {"system.cpu": f"cpu {number}"})
+        history.record(told)
+"""
+
+
+def test_two_processes_record_side_by_side(path: Path) -> None:
+    """Both processes start without a file."""
+    spans = (("0", "40"), ("100", "140"))
+    both = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), *span]) for span in spans]
+    assert [process.wait(60) for process in both] == [0, 0]
+    with History.open(path, write=False) as history:
+        assert len(history.runs()) == 80
+        assert history._database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_one_that_holds_it_is_waited_for_and_then_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    History.open(path).close()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.3, other.rollback)
+    timer.start()
+    with History.open(path) as history:
+        history.record(run_of(0))
+    timer.join()
+    other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(history_database, "BUSY_S", 0.2)
+    with History.open(path) as history, pytest.raises(HistoryError, match="another process has held it"):
+        history.record(run_of(1))
+    with History.open(path, write=False) as history:
+        assert [run.id for run in history.runs()] == ["r0"]  # a reader does not wait for a lock
+    other.close()
+
+
+def test_a_run_is_recorded_whole_or_not_at_all(history: History) -> None:
+    told = copy.deepcopy(run_of(0, {"system.cpu": "x"}, changes=[CHANGE]))
+    told["hosts"]["other"] = {"status": "ok"}
+    with pytest.raises(KeyError):
+        history.record(told)
+    assert history.runs() == []
+    assert history.last("servbadge", "system.cpu") is None
+
+
+# --- runs of commands
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """Returns an inventory of two hosts with closed ports; one has a password."""
+    hosts = "gpu:\n  vars: {ansible_host: 127.0.0.1, ansible_port: 9}\n  hosts: {one: , two: {ansible_become_password: hunter2}}\n"
+    (tmp_path / "hosts.yml").write_text(hosts)
+    return tmp_path / "hosts.yml"
+
+
+def test_a_run_records_itself(closed: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
+    assert run_command("facts", host="all", inventory=str(closed)) == 3
+    assert run_command("verify", host="all", inventory=str(closed), playbook=str(play(closed))) == 3
+    assert run_command("facts", host="nobody", inventory=str(closed)) == 1  # the command connected to no host
+    with History.open(path, write=False) as history:
+        second, first = history.runs()
+        assert (first.command, second.command, second.exit_code) == ("facts", "verify", 3)
+        assert (second.inventory, second.playbook, first.playbook) == (str(closed), str(play(closed)), "")
+        assert [(one.name, one.address, one.status) for one in second.hosts] == [
+            ("one", "127.0.0.1", "unreachable"),
+            ("two", "127.0.0.1", "unreachable"),
+        ]
+        assert "refused" in history.run("last")["hosts"]["two"]["error"]["found"]
+    assert b"hunter2" not in b"".join(one.read_bytes() for one in path.parent.iterdir())
+
+
+def play(beside: Path) -> Path:
+    """Returns a playbook of one check."""
+    path = beside.with_name("play.yml")
+    path.write_text("- name: A play\n  hosts: all\n  checks:\n    - driver.versions_equal: {}\n")
+    return path
+
+
+def test_a_history_that_cannot_be_used_costs_the_run_nothing(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code, the document and the text of the run do not change; a line on stderr reports the error."""
+    damaged = tmp_path / "history.sqlite"
+    damaged.write_bytes(b"no database " * 100)
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(damaged))
+    assert run_command("facts", host="one", inventory=str(closed), json="-") == 3
+    out, err = capsys.readouterr()
+    assert json.loads(out)["hosts"]["one"]["status"] == "unreachable"
+    assert f"warn the history has not recorded this run: {damaged}: is damaged" in err
+    assert damaged.read_bytes() == b"no database " * 100

@@ -1,0 +1,136 @@
+"""scripts/bench --fleet: its arithmetic, its simulated latency, and a number of round trips independent of the plan."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.bench import fleet as bench
+from lab.bench.measured import Measured, in_turn
+from rigwright.core.command import Result
+from rigwright.engine import plan
+from rigwright.engine.playbook import Step
+from rigwright.facts import Fact, FactStore
+from rigwright.operations import file
+from tests.paths import ROOT
+
+
+def measured(wall_s: float, cpu_s: float = 0.0, peak_mib: float = 50.0) -> Measured:
+    """Returns a command's measurement from one run."""
+    return Measured("x", ("true",), wall_s=[wall_s], cpu_s=[cpu_s], peak_mib=[peak_mib])
+
+
+def test_round_trips_are_the_growth_over_the_latency() -> None:
+    assert bench.round_trips(0.4, 0.8, 50) == pytest.approx(8)
+    assert bench.round_trips(0.4, 0.4, 50) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_so"),
+    [({1: 0.4, 16: 1.6, 127: 12.0}, True), ({1: 0.4, 16: 1.6, 127: 60.0}, False), ({1: 0.1, 64: 6.8}, True)],
+    ids=["better", "worse", "as good as"],
+)
+def test_growth(seconds: dict[int, float], is_so: bool) -> None:
+    assert bench.linear(seconds) == is_so
+
+
+def test_where_the_time_goes() -> None:
+    hosts = {
+        "a": {"seconds": 1.0, "connecting_s": 0.5, "asking_s": 0.4},
+        "b": {"seconds": 2.0, "connecting_s": 0.7, "asking_s": 0.9},
+        "c": {"seconds": 1.5, "connecting_s": 0.6, "asking_s": 0.6},
+    }
+    spent = bench.shares({"hosts": hosts}, 2.5)
+    assert spent == pytest.approx({"connect": 0.6, "rounds": 0.6, "planning": 0.3, "start, turn and output": 0.5})
+
+
+def test_goals_say_what_was_met_and_what_was_not_measured() -> None:
+    one = {"ssh": measured(0.2, 0.07), "rigwright": measured(0.41, 0.3)}
+    many = {
+        "ssh": measured(2.0, 1.0),
+        "rigwright": measured(2.0, 0.5, 200),
+        "Ansible": measured(31),
+        "pyinfra": measured(3.9),
+    }
+    said = [str(goal) for goal in bench.goals({1: one, 16: many}, {"rigwright": 7.8, "ssh": 8.2})]
+    assert [line[:6].strip() for line in said] == [
+        "MISSED",
+        "met",
+        "-",
+        "met",
+        "MISSED",
+        "met",
+        "MISSED",
+        "met",
+        "MISSED",
+    ]
+
+
+def test_every_command_runs_once_a_round(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    commands = [Measured(name, ("sh", "-c", f"echo {name} >>{log}; echo done"), "done") for name in "ab"]
+    in_turn(commands, 3)
+    assert log.read_text().split() == ["a", "b"] * 3
+    assert [len(one.wall_s) for one in commands] == [3, 3]
+    with pytest.raises(SystemExit, match="without 'more'"):
+        Measured("c", ("echo", "less"), "more").run()
+
+
+@contextmanager
+def _answering() -> Iterator[int]:
+    """Yields the port of a server that sends a greeting and answers every line."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as client:
+            client.sendall(b"hello")
+            while data := client.recv(100):
+                client.sendall(data.upper())
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield listening.getsockname()[1]
+
+
+def test_latency_is_added_to_every_round_trip() -> None:
+    """The handshake and the greeting cost two round trips, as with a distant host; each question costs one."""
+    with _answering() as port:
+        argv = [sys.executable, "-m", "lab.bench.delay", "200", f"127.0.0.1:{port}"]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as proxy:
+            assert proxy.stdout
+            near = int(proxy.stdout.readline())
+            began = time.monotonic()
+            with socket.create_connection(("127.0.0.1", near), timeout=10) as client:
+                assert client.recv(100) == b"hello"
+                greeted = time.monotonic() - began
+                client.sendall(b"question")
+                assert client.recv(100) == b"QUESTION"
+                answered = time.monotonic() - began - greeted
+            proxy.communicate("")
+    assert 0.4 <= greeted < 1.2
+    assert 0.2 <= answered < 0.6
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_rounds_do_not_grow_with_the_number_of_steps(count: int) -> None:
+    asked: list[int] = []
+    store = FactStore()
+
+    def read(facts: Sequence[Fact[Any]]) -> None:
+        asked.append(len(facts))
+        store.learn((fact, Result(0, b"regular file|644|root|root|2\nx\n")) for fact in facts)
+
+    steps = [
+        Step(f"step {n}", "file.present", file.present, {"path": f"/etc/x{n}", "content": "x\n"}, f"play.yml:{n}")
+        for n in range(count)
+    ]
+    assert {one.status for one in plan.plan_steps(steps, store, read)} == {"ok"}
+    assert len(asked) == 1

@@ -1,0 +1,228 @@
+"""The rigs of the lab, without a host: they match the catalogue, and the files made from a rig are consistent."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.base.distros import distros
+from lab.base.paths import RIGS
+from lab.cli.commands import up
+from lab.cli.inventory import _expected
+from lab.hardware import board, dmi, pci, rigfile
+from lab.hardware.board import board_conf, of_model
+from lab.power import rig
+from lab.simulators.nvml.real_smi import SHA256, SUITES
+from rigwright import catalogue
+from rigwright.catalogue import gpus
+from rigwright.core.errors import InputError, UsageError
+from tests.paths import ROOT
+
+ALL = sorted(path.stem for path in RIGS.glob("*.yml"))
+
+
+def conf(name: str) -> dict[str, str]:
+    """Returns the board.conf of the rig."""
+    described = rig.describe(name)
+    text = board_conf(described, {gpu["model"]: board.model(gpu["model"]) for gpu in described["gpus"]})
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def functions(name: str) -> list[tuple[pci.Node, int, int]]:
+    """Returns every function of the rig's PCI tree with its bus range."""
+    described = rig.describe(name)
+    board = "".join(f"{key}={value}\n" for key, value in conf(name).items())
+
+    def below(nodes: list[pci.Node], low: int, high: int) -> Iterator[tuple[pci.Node, int, int]]:
+        for node in nodes:
+            yield node, low, high
+            yield from below(node.below, node.function.secondary, node.function.subordinate)
+
+    roots = pci.tree(list(rig.plugged_in(board)), described["pcie_levels"], rig.switches(described))
+    return [one for root, nodes in roots for one in below(nodes, int(root[5:], 16), int(root[5:], 16))]
+
+
+def test_the_lab_has_every_rig_of_the_catalogue() -> None:
+    assert tuple(ALL) == catalogue.rigs()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_rig_is_the_catalogues(name: str) -> None:
+    known, described = catalogue.rig(name, "test"), rig.describe(name)
+    assert {gpu["position"]: gpu["model"] for gpu in described["gpus"]} == dict(known.gpus)
+    at = [gpu["position"] for gpu in described["gpus"]]
+    links = {frozenset(at[int(n)] for n in pair.split("-")): links for pair, links in described["nvlinks"].items()}
+    assert links == {frozenset((a, b)): number for a, b, number in known.pairs}
+    assert len((described["nvswitches"] or {"bus_ids": []})["bus_ids"]) == known.nvswitches
+    slots = {gpu["position"]: gpu["values"].get("slot.width") for gpu in described["gpus"]}
+    assert {position: width for position, width in slots.items() if width} == {
+        position: lanes.width for position, lanes in known.lanes.items()
+    }
+    names = described["dmi"]["product_name"], described["dmi"]["board_name"]
+    assert not known.boards or any(board in one for board in known.boards for one in names)
+    assert not known.memory_gib or known.memory_gib == described["memory"]["gib"]
+
+
+def test_no_uuid_and_no_serial_number_twice() -> None:
+    seen: set[str] = set()
+    for name in ALL:
+        for host in ("", "rack1", "rack2"):
+            made = rig.describe(name, host)["gpus"]
+            assert [gpu["uuid"] for gpu in made] == [gpu["uuid"] for gpu in rig.describe(name, host or name)["gpus"]]
+            short = {gpu["uuid"][:12] for gpu in made}
+            cards = {gpu["serial"] for gpu in made}
+            assert len(short) == len(made)
+            assert len(cards) == (1 if name == "kaggle-box" else len(made))
+            assert not seen & (short | cards)
+            seen |= short | cards
+    assert all(re.fullmatch(r"GPU-[0-9a-f]{8}|032\d{10}", one) for one in seen)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_bus_holds_together(name: str) -> None:
+    seen: set[str] = set()
+    memory: list[tuple[int, int]] = []
+    for node, low, high in functions(name):
+        f = node.function
+        assert low <= int(f.address[5:7], 16) <= high
+        assert f.address not in seen
+        seen.add(f.address)
+        for bar in f.bars:
+            assert bar.flags == 0x14220C or bar.start + bar.size <= 1 << 32
+            if f.vendor == 0x10DE and bar.flags != 0x40101:
+                memory.append((bar.start, bar.start + bar.size))
+    memory.sort()
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(memory))
+    assert {gpu["bus_id"] for gpu in rig.describe(name)["gpus"]} <= seen
+
+
+def test_a_cascade_and_the_switches_of_a_dgx_2() -> None:
+    found = {node.function.address: node for node, _, _ in functions("dgx-2")}
+    outer = found["0000:30:00.0"]
+    assert [port.below[0].function.address for port in outer.below] == ["0000:32:00.0", "0000:37:00.0"]
+    assert len([1 for node in found.values() if node.function.clazz == 0x068000]) == 12
+    assert found["0000:8a:00.0"].numa_node == 1
+
+
+def test_the_narrow_slot_of_the_desktop() -> None:
+    found = {node.function.secondary: node.function for node, _, _ in functions("desktop") if node.function.is_bridge}
+    port, card = (
+        found[6].link,
+        next(n.function.link for n, _, _ in functions("desktop") if n.function.address[5:7] == "06"),
+    )
+    assert port is not None
+    assert card is not None
+    assert (port.width, port.width_now, card.width, card.width_now) == (1, 1, 16, 1)
+    assert conf("desktop")["gpu1.pcie.width_now"] == "1"
+
+
+@pytest.mark.parametrize("model", gpus.keys())
+def test_every_model_can_be_simulated(model: str) -> None:
+    known, values = catalogue.model(model), of_model(model, board.model(model))
+    assert values["name"] == known.name
+    assert 0 < values["power.min_mw"] <= values["power.default_mw"] <= values["power.max_mw"]
+    assert bool(values["clocks.application_default"]) == ("application" in known.clock_verbs)
+    if values["clocks.application_default"]:
+        assert values["clocks.supported"]
+    assert values["pcie.gen_max"] in (3, 4, 5)
+    assert {"vbios", "temp.shutdown", "brand", "bar1_mib", "power.idle_mw"} <= set(values)
+    for_cuda = ("cores", "multiprocessors", "tensor_factor", "double_divisor", "memory_gb_s")
+    assert all(values[key] > 0 for key in for_cuda)
+    assert values["cores"] % values["multiprocessors"] == 0
+
+
+def test_mistakes_in_a_rig_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = yaml.safe_load((RIGS / "servbadge.yml").read_text())
+    monkeypatch.setattr(rigfile, "RIGS", tmp_path)
+    for number, (change, words) in enumerate(
+        (
+            ({"gpu": {}}, "unknown key 'gpu'"),
+            ({"gpus": {"SXM2-1": {"bus": "06:00.0", "slots": 1}}}, "unknown key 'slots'"),
+            ({"gpus": {"SXM2-1": {"model": "k80"}}}, "no bus"),
+            ({"nvlinks": {2: ["SXM2-1 SXM2-9"]}}, "a pair 'SXM2-1 SXM2-9'"),
+            ({"p2p": {"SXM2-1": "OK"}}, ""),
+        )
+    ):
+        (tmp_path / f"r{number}.yml").write_text(yaml.safe_dump(good | change))
+        if words:
+            with pytest.raises(InputError, match=words):
+                rigfile.describe(f"r{number}")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_expected_of_a_host_of_the_rig(name: str) -> None:
+    expected = yaml.safe_load(_expected(name))
+    assert expected["rig"] == name
+    assert expected["slots"] == {gpu["bus_id"]: gpu["position"] for gpu in rig.describe(name)["gpus"]}
+    assert expected["driver"]["branch"] == catalogue.rig(name, "test").driver
+
+
+def test_distributions() -> None:
+    assert distros()["debian12"].sources("http://h").splitlines()[0] == (
+        "deb http://h/debian bookworm main contrib non-free non-free-firmware"
+    )
+    assert "VERSION_ID='24.04'" in distros()["ubuntu2404"].shell()
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "todo"),
+    [
+        ({"rig": "dgx2"}, "unknown rig 'dgx2'", "did you mean 'dgx-2'?"),
+        ({"rig": "dgx-2", "distro": "ubuntu24.04"}, "unknown distro", "did you mean 'ubuntu2404'?"),
+        ({"distro": "debian12"}, "a distro without a rig", "--rig"),
+        ({"rig": "dgx-2", "count": 0}, "--count 0", "invoke lab.up"),
+        ({"rig": "dgx-2", "count": 241}, "--count 241", "invoke lab.up"),
+    ],
+)
+def test_bad_input(words: dict[str, str], found: str, todo: str) -> None:
+    with pytest.raises(UsageError) as error:
+        up(**words, say=print)  # type: ignore[arg-type]
+    assert found in str(error.value)
+    assert todo in str(error.value)
+
+
+def test_smbios_tables(tmp_path: Path) -> None:
+    described = rig.describe("a100")
+    dmi.write(tmp_path / "dmi", described["dmi"], described["memory"], "host")
+    entry = (tmp_path / "dmi/tables/smbios_entry_point").read_bytes()
+    table = (tmp_path / "dmi/tables/DMI").read_bytes()
+    assert entry[:5] == b"_SM3_"
+    assert sum(entry) & 0xFF == 0
+    assert struct.unpack_from("<I", entry, 12)[0] == len(table)
+    kinds, at = [], 0
+    while at < len(table):
+        kind, size = table[at], table[at + 1]
+        kinds.append(kind)
+        at = table.index(b"\0\0", at + size) + 2
+    assert kinds == [0, 1, 2, 3, 16, *[17] * 16, 127]
+    assert (tmp_path / "dmi/id/product_name").read_text() == "DGXA100 920-23687-2530-000\n"
+    assert (tmp_path / "dmi/id/product_serial").stat().st_mode & 0o777 == 0o400
+
+
+def test_a_module_that_is_gone_leaves_an_empty_place(tmp_path: Path) -> None:
+    described = rig.describe("servbadge")
+    dmi.write(tmp_path / "dmi", described["dmi"], described["memory"], "host", 16)
+    table = (tmp_path / "dmi/tables/DMI").read_bytes()
+    at = [match.start() for match in re.finditer(rb"\x11\x28[\x20-\x27]\0", table)]
+    assert [struct.unpack_from("<H", table, one + 12)[0] for one in at] == [16 << 10] * 7 + [0]
+
+
+def test_what_a_distance_denies_is_granted_by_nvlink() -> None:
+    described = rig.describe("dgx-1v")
+    linked, denied = set(described["nvlinks"]), set(described["p2p"]) - {"default"}
+    assert denied
+    assert not linked & denied
+    assert [pair for pair in linked if pair not in described["pcie_levels"]], "links across the sockets"
+
+
+def test_the_documented_checksums_are_those_that_are_checked() -> None:
+    documented = (ROOT / "docs/lab.md").read_text()
+    assert set(SHA256) == set(SUITES)
+    for version, digest in SHA256.items():
+        assert re.search(rf"^\| {re.escape(version)} \|.*\| {digest} \|$", documented, re.M)

@@ -1,0 +1,254 @@
+"""The fleet page has all data of the document, equal items once, and no scripts or external resources."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from rigwright.report import json_document as document
+from rigwright.report.html import fleet_attention, fleet_page, fleet_tiles, sparkline
+from rigwright.report.html.host_page import HostView, view
+from tests.report import fleet_documents as made
+from tests.report.html.test_host_page import HOSTILE, Parsed
+from tests.report.run_documents import finding
+
+
+def parsed(document: dict[str, Any], reload_s: int = 0) -> Parsed:
+    """Parses the page; asserts correct nesting, no scripts or external resources, and existing targets of all links."""
+    found = Parsed(fleet_page.page(document, reload_s))
+    assert found.wrong == []
+    assert not {"script", "iframe", "img", "object", "embed", "base", "form"} & set(found.tags)
+    assert [name for _, name, _ in found.attributes if name.startswith("on")] == []
+    assert [value for value in found.values("href") if not value.startswith(("#", "data:,"))] == []
+    ids = found.values("id")
+    assert len(ids) == len(set(ids))
+    assert {value[1:] for value in found.values("href") if value.startswith("#")} <= set(ids)
+    return found
+
+
+def views(document: dict[str, Any]) -> list[HostView]:
+    """Returns the hosts of a document as the page's view objects."""
+    return [view(name, f"host-{number}", one, document) for number, (name, one) in enumerate(document["hosts"].items())]
+
+
+def test_forty_machines() -> None:
+    found = parsed(made.a_fleet(40))
+    assert "40 machines: 33 as expected, 1 with warnings, 4 drifting, 2 unreachable" in found.text
+    for words in ("86 °C node-06 SXM2-1", "181 of 182 1 do not answer", "15 of 16 GPUs of this model in v100 have the expected value", "GPU is lost",
+                  "since the last report", "driver 535", "ended 144 days ago", "18 machines", "kernel : 5.15.0-130-generic → 6.8.0-71-generic",
+                  "All of node-40"):  # fmt: skip
+        assert words in found.text, words
+    assert found.text.count("Last answered") == 2
+    assert len([one for one in found.values("class") if one.startswith("machine-card")]) == 40
+
+
+def test_a_host_of_whose_past_nothing_is_known() -> None:
+    document = made.a_fleet(6)
+    for name in ("node-02", "node-05"):
+        document["hosts"][name]["fleet"] = None
+    found = parsed(document)
+    assert "6 machines: 3 as expected" in found.text
+    assert "Last answered" not in found.text
+
+
+def test_equal_findings_stand_once_with_all_their_hosts() -> None:
+    entries = fleet_attention.problems(views(made.a_fleet(40)))
+    assert [(one.check, one.title, [where.name for where in one.hosts]) for one in entries] == [
+        ("its peers", "kernel", ["node-14", "node-23"]),
+        ("its peers", "power limit, W", ["node-03"]),
+        ("playbook", "power", ["node-03"]),
+        ("GPUs", "GPU", ["node-21"]),
+        ("unreachable", "Does not answer", ["node-05", "node-31"]),
+        ("health.heat", "GPU", ["node-06"]),
+    ]
+    assert entries[2].hosts[0].places == "SXM2-2 0000:07:00.0"
+
+
+def test_many_differences_from_the_playbook_are_one_entry() -> None:
+    wrong = [finding("fail", f"Step {number}: a file", check="plan") for number in range(9)]
+    document = made.a_document(a=made.a_node(1, findings=wrong), b=made.a_node(4, findings=wrong))
+    (entry,) = fleet_attention.problems(views(document))
+    assert entry.title == "9 differences from the playbook"
+    assert entry.seen.startswith("Step 0, Step 1")
+    assert [one.name for one in entry.hosts] == ["a", "b"]
+    assert parsed(document).text.count("Step 8: a file") == 2  # in the card of each
+
+
+def test_what_turned_worse_comes_before_what_is_only_other() -> None:
+    turns = fleet_attention.changes(views(made.a_fleet(40)))
+    assert [(one.kind, one.title, len(one.hosts)) for one in turns] == [
+        ("worse", "no longer answers", 2), ("worse", "power", 1), ("other", "kernel", 2), ("better", "Xids", 1),
+    ]  # fmt: skip
+
+
+def test_a_host_that_answers_again_and_changes_that_rigwright_made() -> None:
+    host = made.a_node(1)
+    host["fleet"] |= {
+        "was": "unreachable",
+        "became": [{"subject": "driver", "before": "535.1", "after": "580.1", "run": "r1"}],
+    }
+    found = parsed(made.a_document(a=host))
+    assert "answers again" in found.text
+    assert "driver : 535.1 → 580.1 by rigwright" in found.text
+
+
+def test_the_first_report_says_that_it_is() -> None:
+    host = made.a_node(1)
+    host["fleet"] |= {"since": None, "was": "", "readings": {}}
+    found = parsed(made.a_document(a=host))
+    assert "The history has no earlier report of these machines." in found.text
+    assert "svg" not in found.tags
+    assert "No problems: every machine agrees with its playbook" in found.text
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        made.a_document(),
+        {
+            **made.a_document(1),
+            "error": {"where": "--host", "found": "no host", "expected": "one", "fix": "inventory.list"},
+        },
+        made.a_document(3, a=made.a_node(1, status="not_attempted", machine=None, fleet=None)),
+        made.a_document(0, a=made.a_node(1, machine={"gpus": []})),
+    ],
+    ids=["no hosts", "an error", "not attempted", "no GPUs"],
+)
+def test_what_is_missing_is_left_out(document: dict[str, Any]) -> None:
+    parsed(json.loads(json.dumps(document)))
+
+
+def test_every_text_of_a_host_is_only_text() -> None:
+    fleet = made.a_fleet(40)
+    fleet["hosts"] = {f"{HOSTILE}{name}": made.hostile(one, HOSTILE) for name, one in fleet["hosts"].items()}
+    fleet |= {"run": HOSTILE, "inventory": HOSTILE, "playbook": HOSTILE}
+    fleet["error"] = {"where": HOSTILE, "found": HOSTILE, "expected": HOSTILE, "fix": HOSTILE}
+    text = fleet_page.page(fleet)
+    assert "<script>alert(1)</script>" in parsed(fleet).text
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", text)
+    assert text.encode()
+
+
+def test_the_json_of_it_steers_nothing_either_and_says_the_same() -> None:
+    fleet = made.a_fleet(2)
+    fleet["hosts"] = {
+        f"{HOSTILE}{name}": made.hostile(one, HOSTILE + "\x9b31m\x7f") for name, one in fleet["hosts"].items()
+    }
+    text = document.dumps(fleet)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", text)
+    assert text.encode()
+    assert json.loads(text) == fleet
+
+
+def test_a_browser_reads_it_again_only_where_that_is_wanted() -> None:
+    assert 'http-equiv="refresh" content="300"' in fleet_page.page(made.a_fleet(2), 300)
+    assert 'http-equiv="refresh"' not in fleet_page.page(made.a_fleet(2))
+
+
+def test_machines_of_a_group_stand_together() -> None:
+    document = made.a_fleet(9)
+    machines = fleet_page.by_group([fleet_tiles.machine(one, 0, 1) for one in views(document)])
+    groups = [one.group for one in machines]
+    assert len(set(groups)) == 3
+    assert groups == sorted(groups, key=groups.index)
+
+
+@pytest.mark.parametrize(
+    ("subject", "title", "places"),
+    [
+        ("0000:06:00.0 GPU-531aad71 vbios", "vbios", "0000:06:00.0 GPU-531aad71"),
+        ("SXM2-1 0000:06:00.0 GPU-531aad71", "GPU", "SXM2-1 0000:06:00.0 GPU-531aad71"),
+        ("0000:06:00.0 GPU-531aad71 (serial 0320682532638)", "GPU", "0000:06:00.0 GPU-531aad71 (serial 0320682532638)"),
+        ("0000:06:00.0 GPU-531aad71 memory mib", "memory, MiB", "0000:06:00.0 GPU-531aad71"),
+        ("machine memory gib", "machine memory gib", ""),
+        ("", "", ""),
+    ],
+)
+def test_places_are_taken_out_of_a_subject(subject: str, title: str, places: str) -> None:
+    assert fleet_attention.split(subject, {"SXM2-1"}) == (title, places)
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [(None, ""), (0, "today"), (1, "in 1 day"), (-1, "1 day ago"), (-144, "144 days ago"), (900, "in 2.5 years")],
+)
+def test_how_long_is_left(days: int | None, words: str) -> None:
+    assert fleet_attention.left(days) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0, "1 min"), (2400, "40 min"), (18000, "5 hours"), (604800, "7 days")])
+def test_how_long_ago_a_plot_begins(seconds: float, words: str) -> None:
+    assert fleet_page.span(seconds) == words
+
+
+# The plots
+
+
+def test_a_value_stays_until_there_is_another() -> None:
+    (found,) = sparkline.slots([[(25.0, 1.0), (75.0, 2.0), (200.0, 3.0)]], 0.0, 100.0)
+    assert (found[0], found[13]) == (None, None)
+    assert (found[14], found[41], found[42], found[-1]) == (1.0, 1.0, 2.0, 2.0)
+
+
+def test_a_gpu_that_is_lost_ends_where_the_others_go_on() -> None:
+    lost, other = sparkline.slots([[(0.0, 40.0)], [(0.0, 41.0), (50.0, 42.0)]], 0.0, 100.0)
+    assert (lost[0], lost[27], lost[28], lost[-1]) == (40.0, 40.0, None, None)
+    assert other[-1] == 42.0
+
+
+def test_a_machine_that_went_away_ends_after_a_day() -> None:
+    week = 7 * 86400.0
+    (found,) = sparkline.slots([[(0.0, 40.0)]], 0.0, week)
+    assert [value for value in found if value is not None] == [40.0] * 11
+    daily = [(day * 86400.0, 40.0) for day in range(8)]
+    assert None not in sparkline.slots([daily], 0.0, week)[0]
+
+
+def test_the_band_of_temperatures() -> None:
+    found = sparkline.spread([[[(0.0, 31.0), (100.0, 40.0)]], [[(0.0, 35.0), (100.0, 62.0)]]], 0.0, 100.0, 87.0)
+    assert found is not None
+    assert (found.low, found.high, found.now, found.limit) == (30.0, 70.0, 62.0, None)
+    assert found.words == "last 62, at most 62"
+    assert found.line.startswith("M0 46L")
+    assert (found.x, found.y) == (sparkline.WIDTH, 13.6)
+    hot = sparkline.spread([[[(0.0, 80.0), (100.0, 88.0)]]], 0.0, 100.0, 87.0)
+    assert hot is not None
+    assert hot.limit == pytest.approx(sparkline.BOTTOM - (sparkline.BOTTOM - sparkline.TOP) * 7 / 20, abs=0.1)
+
+
+def test_a_time_without_readings_is_a_gap() -> None:
+    week = 7 * 86400.0
+    found = sparkline.spread([[[(0.0, 40.0), (week, 50.0)]]], 0.0, week)
+    assert found is not None
+    assert found.line.count("M") == found.area.count("Z") == 2
+    assert found.line.endswith("M236 28L240 28")
+
+
+def test_the_sum_of_powers() -> None:
+    found = sparkline.total([[[(0.0, 40.0), (100.0, 200.0)]], [[(50.0, 100.0)]]], 0.0, 100.0, 400.0)
+    assert found is not None
+    assert (found.low, found.high, found.now) == (0.0, 400.0, 300.0)
+    assert found.limit == sparkline.TOP
+    assert found.area.endswith("Z")
+
+
+def test_one_reading_is_no_plot() -> None:
+    assert sparkline.spread([[[(100.0, 40.0)], [(100.0, 41.0)]]], 100.0, 100.0) is None
+    assert sparkline.total([], 0.0, 100.0) is None
+
+
+def test_a_gpu_that_does_not_tell() -> None:
+    host = made.a_node(1)
+    host["machine"]["gpus"][0] |= {
+        "temperature_c": None,
+        "power_w": None,
+        "utilization_percent": None,
+        "memory_used_mib": None,
+    }
+    document = made.a_document(a=host)
+    first = fleet_tiles.machine(views(document)[0], 0, 1).gpus[0]
+    assert (first.values, first.words) == ({}, "PCIE-1 GPU-00000001: no values")
+    parsed(document)

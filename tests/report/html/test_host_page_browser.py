@@ -1,0 +1,67 @@
+"""The report page in a real browser: it fits the screen, is readable, and makes no requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.report.html.host_page import page
+from tests.report import run_documents as made
+from tests.report.chromium import CONTRAST, Chromium
+
+PAGES = {
+    "broken": [made.a_document(code=2, servbadge=made.broken())],
+    "sixteen": [made.a_document("accept", **{"dgx-2": made.switched()})],
+    "fleet": [
+        made.a_document(code=3, a=made.healthy(), b=made.broken(), c=made.switched(), d=made.unreachable()),
+        made.a_document("provision", **{"a-host-with-quite-a-long-name.rack-7.example": made.healthy()}),
+    ],
+}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
+    path.write_text(page(PAGES[request.param]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1200])
+def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
+    assert chromium.hard_to_read(file, width, scheme) == []
+    ground = chromium.value("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(244, 245, 247)") == (scheme == "light")
+
+
+def test_tables_and_pictures_have_names(chromium: Chromium, file: Path) -> None:
+    chromium.visit(file, 1200, "light")
+    assert chromium.value("document.querySelectorAll('table:not(:has(th[scope]))').length") == 0
+    assert chromium.value("[...document.querySelectorAll('th')].filter(one => !one.scope).length") == 0
+    assert chromium.value("document.querySelectorAll('svg:not([aria-label]):not([aria-labelledby])').length") == 0
+    assert chromium.value("document.querySelectorAll('[role=region]:not([aria-label])').length") == 0
+    assert chromium.value("document.title").endswith("rigwright")
+
+
+def test_paper_has_all_of_it_in_black_on_white(chromium: Chromium, file: Path) -> None:
+    chromium.visit(file, 720, "dark", "print")
+    assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chromium.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    hidden = "[...document.querySelectorAll('details > table, details > div')].filter(one => !one.checkVisibility({contentVisibilityAuto: true}))"
+    assert chromium.value(f"{hidden}.length") == 0
+    assert chromium.value(CONTRAST) == []
+    printed = chromium.ask("Page.printToPDF")["data"]
+    assert len(printed) > 20_000
+
+
+def test_what_is_hard_to_read_is_seen(chromium: Chromium, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.html"
+    bad.write_text(
+        "<body style='background: white'><p class='wide' style='width: 2000px'>x</p><p class='pale' style='color: #eee'>y</p>"
+        "<img src='gone.png'><script>console.log('z')</script>"
+    )
+    found = chromium.hard_to_read(bad, 1200, "light")
+    assert len(found) >= 5
+    for words in ("pixels wide, not 1200", "P.wide", "P.pale: y", "gone.png", "'value': 'z'"):
+        assert words in str(found), words

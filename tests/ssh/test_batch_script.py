@@ -1,0 +1,223 @@
+"""The scripts of `rigwright.ssh.batch_script`, run by a real `sh`, return the exact output of every command."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rigwright.core.command import Command, Result, command, script
+from rigwright.core.errors import HostError
+from rigwright.ssh import batch_script
+
+NONCE = "rw0123456789abcdef"
+SAY = 'printf %s "$1" | base64 -d; printf %s "$2" | base64 -d >&2; exit "$3"'
+outputs = st.binary(max_size=300) | st.sampled_from(
+    [
+        b"",
+        b"\n",
+        b"no newline",
+        f"\n{NONCE} end\n".encode(),
+        f"{NONCE} codes 0\n0.o 3\n{NONCE} data\nxyz\n{NONCE} end\n".encode(),
+        b"\x00\xff\r\n",
+    ]
+)
+
+
+def says(stdout: bytes, stderr: bytes = b"", code: int = 0, *, reads: bool = False) -> Command:
+    """Returns a command that prints these bytes and exits with this code."""
+    words = [base64.b64encode(one).decode() for one in (stdout, stderr)]
+    return script(SAY, *words, str(code), timeout_s=20, reads=reads)
+
+
+def sh(text: str) -> bytes:
+    """Returns the output of a shell that reads the text from stdin, as over SSH."""
+    return subprocess.run(["sh"], input=text.encode(), capture_output=True, timeout=120, check=False).stdout
+
+
+def together(*commands: Command) -> list[Result]:
+    """Runs the commands in parallel, as a round of facts does; returns their results."""
+    answer = sh(batch_script.together(commands, NONCE))
+    assert batch_script.finished(answer, NONCE)
+    return batch_script.results(answer, NONCE, len(commands))
+
+
+def in_order(*commands: Command, **environment: str) -> list[Result]:
+    """Runs the commands one after the other, as changes do; returns their results."""
+    answer = sh(batch_script.in_order(commands, NONCE, environment))
+    assert batch_script.finished(answer, NONCE)
+    return batch_script.results(answer, NONCE, len(commands))
+
+
+said = st.tuples(outputs, outputs, st.integers(0, 123))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(said, min_size=1, max_size=4), st.booleans())
+def test_together_gives_every_answer_whole(answers: list[tuple[bytes, bytes, int]], reads: bool) -> None:
+    found = together(*(says(*one, reads=reads) for one in answers))
+    assert [(one.stdout, one.stderr, one.code) for one in found] == answers
+    assert not any(one.cut for one in found)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(said, min_size=1, max_size=4))
+def test_in_order_goes_up_to_the_first_that_fails(answers: list[tuple[bytes, bytes, int]]) -> None:
+    found = in_order(*(says(*one) for one in answers))
+    failed = next((number for number, one in enumerate(answers) if one[2]), len(answers))
+    ran = answers[: failed + 1]
+    assert [(one.stdout, one.stderr, one.code) for one in found[: len(ran)]] == ran
+    assert [(one.stdout, one.stderr, one.code) for one in found[len(ran) :]] == [(b"", b"", -1)] * (
+        len(answers) - len(ran)
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.binary(max_size=400))
+def test_in_order_gives_a_command_its_stdin(stdin: bytes) -> None:
+    first, second = in_order(command("cat", stdin=stdin), command("echo", "after"))
+    assert first.stdout == stdin
+    assert second.stdout == b"after\n"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20), max_size=4))
+def test_arguments_come_as_they_are(words: list[str]) -> None:
+    show = script('for word; do printf "%s\\0" "$word"; done', *words, timeout_s=20)
+    wanted = b"".join(word.encode() + b"\0" for word in words)
+    assert together(show)[0].stdout == wanted
+    assert in_order(show)[0].stdout == wanted
+
+
+def test_more_than_ten_stay_in_order() -> None:
+    """The results keep the order of the commands, although file names sort 10.o before 2.o."""
+    found = together(*(says(f"answer {number}".encode(), b"e" * number) for number in range(23)))
+    assert [one.text for one in found] == [f"answer {number}" for number in range(23)]
+    assert [len(one.stderr) for one in found] == list(range(23))
+
+
+def test_a_command_does_not_eat_the_script() -> None:
+    found = together(command("cat"), command("cat"), command("echo", "still here"))
+    assert [one.stdout for one in found] == [b"", b"", b"still here\n"]
+    found = in_order(command("cat"), script("head -c 1000000"), command("echo", "still here"))
+    assert [one.stdout for one in found] == [b"", b"", b"still here\n"]
+
+
+def test_a_program_that_is_not_there() -> None:
+    (found,) = together(command("no-such-program-here"))
+    assert found.code == 127
+    assert "no-such-program-here" in found.error_text
+    assert "not found" in found.error_text
+
+
+def test_limits() -> None:
+    """The code is 124 after the time limit and none after a kill; the result of the parallel command is complete."""
+    started = time.monotonic()
+    long, short = f"3{os.getpid()}", f"0.1{os.getpid()}"  # durations that no other process sleeps
+    found = together(
+        command("sleep", long, timeout_s=0.2),
+        command("sleep", long, timeout_s=0.2, reads=True),
+        script('trap "" TERM; while :; do sleep "$1"; done', short, timeout_s=0.2),
+        script('trap "" TERM; while :; do sleep "$1"; done', short, timeout_s=0.2, reads=True),
+        says(b"beside"),
+    )
+    assert [one.code for one in found] == [124, 124, -1, -1, 0]
+    assert found[4].stdout == b"beside"
+    assert time.monotonic() - started < 10
+    time.sleep(0.3)
+    left = subprocess.run(["pgrep", "-f", f"^sleep ({long}|{short})"], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+    (slow,) = in_order(command("sleep", "30", timeout_s=0.2))
+    assert slow.code == 124
+
+
+def test_a_child_that_holds_the_output_holds_nobody_up() -> None:
+    """The deadline ends the wait for its output; the results of the other commands are complete."""
+    started = time.monotonic()
+    held, beside = together(script("sleep 25 & echo said", timeout_s=0.2), says(b"beside"))
+    assert time.monotonic() - started < 15
+    assert held.code in (124, -1)
+    assert beside.stdout == b"beside"
+
+
+def test_a_round_costs_few_processes() -> None:
+    """A round starts one `timeout` for all commands of the same limit, no pipe for read-only ones, and no polling."""
+    text = batch_script.together([command("cat", "/proc/uptime", reads=True)] * 20, NONCE)
+    assert (text.count("timeout -k"), text.count("head -c"), text.count("sleep")) == (1, 0, 0)
+    several = [command("cat", timeout_s=limit_s) for limit_s in (2, 120, 2, 30)]
+    assert batch_script.together(several, NONCE).count("timeout -k") == 3
+
+
+def test_more_than_4_mib_is_cut_and_says_so() -> None:
+    just, more = together(
+        command("head", "-c", str(batch_script.CUT_BYTES), "/dev/zero"),
+        command("head", "-c", str(batch_script.CUT_BYTES + 1), "/dev/zero"),
+    )
+    assert (len(just.stdout), just.cut) == (batch_script.CUT_BYTES, False)
+    assert (len(more.stdout), more.cut) == (batch_script.CUT_BYTES, True)
+
+
+def test_what_only_reads_is_cut_as_well() -> None:
+    more, errors, beside = together(
+        command("head", "-c", "600000000", "/dev/zero", reads=True),
+        script("head -c 600000000 /dev/zero >&2", reads=True),
+        says(b"beside", reads=True),
+    )
+    assert (len(more.stdout), more.cut) == (batch_script.CUT_BYTES, True)
+    assert len(errors.stderr) <= batch_script.CUT_BYTES
+    assert beside.stdout == b"beside"
+
+
+def test_a_flood_of_errors_is_cut_too() -> None:
+    """Untruncated errors would fill the tmpfs that holds all results of the round."""
+    flood, beside = together(script("head -c 6000000 /dev/zero >&2"), says(b"beside"))
+    assert len(flood.stderr) <= batch_script.CUT_BYTES
+    assert beside.stdout == b"beside"
+
+
+def test_nothing_is_left_behind() -> None:
+    (folder,) = together(command("pwd"))
+    assert folder.text.strip().rpartition("/")[0] in ("/dev/shm", "/run")
+    assert not os.path.exists(folder.text.strip())
+    (folder,) = in_order(command("pwd"))
+    assert not os.path.exists(folder.text.strip())
+
+
+def test_the_environment() -> None:
+    value = 'it\'s "$(id)"\n`x`'
+    (found,) = in_order(command("printenv", "RIGWRIGHT_RUN"), RIGWRIGHT_RUN=value)
+    assert found.stdout == value.encode() + b"\n"
+    (found,) = together(script('echo "$LC_ALL $PATH"; umask'))
+    assert found.text.split() == ["C", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "0022"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"This account is currently not available.\n",
+        f"{NONCE} codes 0\n".encode(),
+        f"{NONCE} codes 0\n{NONCE} data\n\n{NONCE} end\n".encode(),
+        f"{NONCE} codes 0  0\n0.o 0\n0.e 0\n{NONCE} data\n\n{NONCE} end\n".encode(),
+    ],
+    ids=["nothing", "no shell", "cut short", "two codes missing", "a code that could not be written"],
+)
+def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
+    """A full tmpfs loses the file with an exit code; the other codes must stay with their commands."""
+    with pytest.raises(HostError):
+        batch_script.results(answer, NONCE, 3)
+
+
+def test_a_banner_before_the_answer() -> None:
+    answer = b"Welcome to host\n" + sh(batch_script.together([says(b"x")], NONCE))
+    assert batch_script.results(answer, NONCE, 1) == [Result(0, b"x")]
+
+
+def test_no_argument_holds_a_nul() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        batch_script.together([command("echo", "a\0b")], NONCE)

@@ -1,0 +1,117 @@
+"""known_hosts files: the keys of a host, the lines that apply, and fast lookups of many hosts in a long file."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import paramiko
+import pytest
+from paramiko.hostkeys import HostKeys
+
+from rigwright.inventory.model import Host
+from rigwright.ssh import connect, known_hosts
+
+KEYS = [paramiko.ECDSAKey.generate() for _ in range(3)]
+
+
+def line(names: str, key: paramiko.PKey) -> str:
+    """Returns a line of known_hosts."""
+    return f"{names} {key.get_name()} {key.get_base64()} a comment\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Returns a known_hosts file with all kinds of lines."""
+    hashed = HostKeys.hash_host("hidden")
+    path = tmp_path / "known_hosts"
+    path.write_text(
+        "# a comment\n\n"
+        + line("plain,10.0.0.1", KEYS[0])
+        + line("plain", KEYS[1])
+        + line(hashed, KEYS[1])
+        + line("[plain]:2222", KEYS[2])
+        + line("@revoked plain", KEYS[2])
+        + line("*.example.org", KEYS[2])
+        + "cut ecdsa-sha2-nistp256 AAAAE2VjZHNh\ncut ssh-ed25519 ???\ncut no_events-of AAAA\ncut\n|1|broken|hash ssh-rsa AAAA\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("plain", KEYS[:2]),
+        ("10.0.0.1", KEYS[:1]),
+        ("hidden", KEYS[1:2]),
+        ("[plain]:2222", KEYS[2:]),
+        ("a.example.org", []),
+        ("cut", []),
+        ("@revoked", []),
+        ("other", []),
+    ],
+)
+def test_a_name_has_the_keys_of_its_own_lines(file: Path, name: str, keys: list[paramiko.PKey]) -> None:
+    assert list(known_hosts.recorded(file, name)) == keys
+
+
+def test_the_first_key_of_a_kind_counts(file: Path) -> None:
+    known = HostKeys()
+    known_hosts.learn(known, file, "plain")
+    assert known.check("plain", KEYS[0])
+    assert not known.check("plain", KEYS[1])
+    known_hosts.learn(known, file, "hidden")
+    assert known.check("hidden", KEYS[1])
+
+
+def test_it_reads_as_paramiko_does(file: Path) -> None:
+    """Except for lines after which paramiko ignores the rest of the file."""
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(one for one in lines if not one.startswith(("cut", "|1|broken", "@"))))
+    theirs = HostKeys()
+    theirs.load(str(file))
+    for name in ("plain", "10.0.0.1", "hidden", "[plain]:2222", "other"):
+        ours = HostKeys()
+        known_hosts.learn(ours, file, name)
+        assert dict(ours.lookup(name) or {}) == dict(theirs.lookup(name) or {}), name
+
+
+def test_a_file_that_changed_is_read_again(file: Path) -> None:
+    assert not list(known_hosts.recorded(file, "later"))
+    with file.open("a") as more:
+        more.write(line("later", KEYS[0]))
+    assert list(known_hosts.recorded(file, "later")) == KEYS[:1]
+    file.unlink()
+    assert not list(known_hosts.recorded(file, "later"))
+    assert not list(known_hosts.recorded(file.parent, "a folder is no file"))
+
+
+def test_many_hosts_and_a_long_file(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(
+        "".join(line(f"host{number},10.1.{number // 250}.{number % 250}", KEYS[0]) for number in range(3000))
+    )
+    began = time.process_time()
+    for number in range(200):
+        assert list(known_hosts.recorded(path, f"host{number}")) == KEYS[:1]
+    assert time.process_time() - began < 2  # a comparison of all pairs takes a minute
+
+
+def test_what_is_recorded_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    one = Host("box", (), {"ansible_host": "10.0.0.7", "ansible_port": 2222})
+    assert not connect.is_known(one, KEYS[0])
+    for key in KEYS[:2]:
+        written = known_hosts.trust("[10.0.0.7]:2222", key)
+    assert written == tmp_path / ".config" / "rigwright" / "known_hosts"
+    assert connect.is_known(one, KEYS[1])
+    assert not connect.is_known(one, KEYS[0])
+    assert os.stat(written.parent).st_mode & 0o777 == 0o700
+
+
+def test_no_two_connections_share_a_configuration() -> None:
+    """Fabric modifies the configuration, and connections to hosts run in parallel."""
+    made = [connect._connection(Host(name, (), {})) for name in ("a", "b")]
+    assert made[0].config is not made[1].config
+    assert made[0].connect_kwargs is not made[1].connect_kwargs
