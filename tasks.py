@@ -13,5 +13,6 @@ from rigwright.cli import program  # noqa: E402
 
 ns = program.collection((*program.COMMANDS, *LAB_COMMANDS))
 
-if Path(sys.argv[0]).name in ("invoke", "inv", "__main__.py"):
+_called = Path(sys.argv[0])
+if _called.name in ("invoke", "inv") or _called.parts[-2:] == ("invoke", "__main__.py"):
     program.start(ns)

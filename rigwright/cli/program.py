@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Iterable
 
@@ -52,6 +53,8 @@ def start(namespace: Collection) -> None:
     """Prepares this process for a command: mistakes on the command line get a hint, and Python starts faster."""
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
     gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
+    if usage_hint.is_informational(sys.argv[1:]):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` ends without a traceback
     usage_hint.expect(sys.argv[1:], namespace)
 
 

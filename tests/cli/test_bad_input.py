@@ -509,6 +509,14 @@ def test_interrupted_while_hosts_do_not_answer(files: Files, count: int) -> None
     assert "Traceback" not in err
 
 
+def test_a_list_whose_reader_ends_is_no_error() -> None:
+    line = f"set -o pipefail; {sys.executable} -m invoke --list | head -1"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip()
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
