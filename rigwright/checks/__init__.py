@@ -7,9 +7,11 @@ A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, Literal, TypeVar, cast
 
+from rigwright import catalogue
 from rigwright.core.plugin_registry import Registry
 from rigwright.facts import Fact
 
@@ -29,10 +31,11 @@ VERDICTS: tuple[Verdict, ...] = ("fail", "unknown", "warn", "info", "pass")
 class Finding:
     """The result of a check for one subject: what it saw, what was expected and who says so, and the fix (a command or a hardware fix).
 
-    `cause` names the most likely cause first. `symptom` is the catalogue's key, "" where the catalogue has none.
+    `check` is MODULE.FUNCTION; the decorator sets it. `cause` names the most likely cause first. `symptom` is the
+    catalogue's key, "" where the catalogue has none.
     """
 
-    check: str
+    check: str = field(default="", kw_only=True)
     subject: str
     verdict: Verdict
     seen: str
@@ -74,13 +77,21 @@ def check(
     replaces: _Check | None = None,
     gpu_health: bool = False,
 ) -> Callable[[F], F]:
-    """Declares a function as a check. The keywords are those of Declaration."""
-    return _REGISTRY.decorator(Declaration(active, needs, replaces, gpu_health))
+    """Declares a function as a check, whose findings get its name. The keywords are those of Declaration."""
+
+    def declare(function: F) -> F:
+        @wraps(function)
+        def named(*facts: Any, **parameters: Any) -> Iterator[Finding]:
+            for finding in function(*facts, **parameters):
+                yield replace(finding, check=f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
+
+        return _REGISTRY.decorator(Declaration(active, needs, replaces, gpu_health))(cast(F, named))
+
+    return declare
 
 
 def of_symptom(
     key: str,
-    check: str,
     subject: str,
     seen: str,
     expected: str = "",
@@ -94,23 +105,32 @@ def of_symptom(
 
     `names` replaces words in capitals in the fix: {"INDEX": "2"}. `fix` replaces the symptom's fix.
     """
-    from rigwright import catalogue
-
     known = catalogue.symptoms()[key]
     fix = fix or known.fix
     for word, value in (names or {}).items():
         fix = fix.replace(word, value)
-    return Finding(check, subject, verdict or known.level, seen, expected, known.cause, fix, source, key)
+    return Finding(subject, verdict or known.level, seen, expected, known.cause, fix, source, key)
+
+
+def of_text(
+    text: str,
+    subject: str,
+    seen: str,
+    expected: str = "",
+    *,
+    verdict: Verdict = "fail",
+    fix: str = "invoke explain 'ITS TEXT'",
+) -> Finding:
+    """A finding with cause and fix of the first symptom in the text of an error; with `fix` if there is none."""
+    for symptom in catalogue.symptoms_in(text):
+        return of_symptom(symptom.key, subject, seen, expected, verdict=verdict)
+    return Finding(subject, verdict, seen, expected, fix=fix)
 
 
 def unknown(check: str, subject: str, reason: str) -> Finding:
     """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason."""
-    from rigwright import catalogue
-
-    known = next(iter(catalogue.symptoms_in(reason)), None)
-    if known is None:
-        return Finding(check, subject, "unknown", reason, fix="invoke provision")
-    return of_symptom(known.key, check, subject, reason, verdict="unknown")
+    finding = of_text(reason, subject, reason, verdict="unknown", fix="invoke provision")
+    return replace(finding, check=check)
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

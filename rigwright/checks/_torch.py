@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from rigwright import catalogue
 from rigwright.catalogue import Model
 from rigwright.catalogue.compatibility import torch_wheel
-from rigwright.checks import Finding, of_symptom
+from rigwright.checks import Finding, of_symptom, of_text
 from rigwright.core.desired import Driver
 from rigwright.core.numbers import numbers
 from rigwright.facts.nccl_programs import Look, Torch
 
-CHECK, SUBJECT = "nccl_programs.torch", "PyTorch"
+SUBJECT = "PyTorch"
 
 
 def runs_on(capability: str, architectures: Iterable[str]) -> bool:
@@ -47,14 +47,14 @@ def built(document: Torch, loaded: str | None, models: Sequence[Model]) -> Itera
     if look is None:
         yield _no_answer(document)
     elif look.missing:
-        yield Finding(CHECK, SUBJECT, "fail", f"{python} has no torch", "a torch with CUDA", "", fix)
+        yield Finding(SUBJECT, "fail", f"{python} has no torch", "a torch with CUDA", "", fix)
     elif look.torch is None:
         known = next(iter(catalogue.symptoms_in(f"{look.error}\n{started.said}")), None)
         cause = known.cause if known else "a library of its own that is missing, or of another version"
-        yield Finding(CHECK, SUBJECT, "fail", f"torch cannot be imported: {look.error}", "a torch", cause, fix)
+        yield Finding(SUBJECT, "fail", f"torch cannot be imported: {look.error}", "a torch", cause, fix)
     elif look.cuda is None:
         kind = f"built for AMD's ROCm {look.hip}" if look.hip else "a build for processors, without CUDA"
-        yield Finding(CHECK, SUBJECT, "fail", f"torch {look.torch} is {kind}", "a torch with CUDA", "", fix)
+        yield Finding(SUBJECT, "fail", f"torch {look.torch} is {kind}", "a torch with CUDA", "", fix)
     else:
         yield _with_cuda(look, document, loaded, models, fix)
 
@@ -65,7 +65,7 @@ def _no_answer(document: Torch) -> Finding:
     if run.outcome == "hang":
         fix = "nvidia-smi; sudo dmesg | grep -e NVRM -e Xid; then invoke explain 'ITS TEXT'"
         seen = f"import torch and the start of CUDA do not end within {run.limit_s:g} s; killed"
-        return Finding(CHECK, SUBJECT, "fail", seen, "an answer", "a GPU that does not answer, or a slow disk", fix)
+        return Finding(SUBJECT, "fail", seen, "an answer", "a GPU that does not answer, or a slow disk", fix)
     if run.outcome == "not run":
         who = f", for {document.user}" if "ermission" in (run.error or "") else ""
         seen = f"{python}: {run.error}{who}"
@@ -73,44 +73,36 @@ def _no_answer(document: Torch) -> Finding:
         last = next((line for line in reversed(run.stderr.splitlines()) if line.strip()), "no word")
         seen = f"{python} does not answer as a Python does: {last.strip()[:160]}"
     fix = "--python with the path of an interpreter on the host, such as ~/venv/bin/python"
-    return Finding(CHECK, SUBJECT, "unknown", f"not run: {seen}", "an interpreter on the host", "", fix)
+    return Finding(SUBJECT, "unknown", f"not run: {seen}", "an interpreter on the host", "", fix)
 
 
 def _with_cuda(look: Look, document: Torch, loaded: str | None, models: Sequence[Model], fix: str) -> Finding:
     cuda = look.cuda or ""
-    named = (
-        f"torch {look.torch}"
-        if f"+cu{cuda.replace('.', '')}" in str(look.torch)
-        else f"torch {look.torch}, CUDA {cuda}"
-    )
+    in_version = f"+cu{cuda.replace('.', '')}" in str(look.torch)
+    named = f"torch {look.torch}" if in_version else f"torch {look.torch}, CUDA {cuda}"
     least = catalogue.family_minimum(cuda)
     if loaded and numbers(loaded) < numbers(least):
         seen, wanted = f"{named}, and driver {loaded} is loaded", f"driver {least} or newer, or an older CUDA"
-        return of_symptom("cuda.driver_too_old", CHECK, SUBJECT, seen, wanted, "catalogue", verdict="fail", fix=fix)
+        return of_symptom("cuda.driver_too_old", SUBJECT, seen, wanted, "catalogue", verdict="fail", fix=fix)
     capabilities = [one.capability for one in look.gpus] or [one.compute_capability for one in models]
     lacking = sorted({one for one in capabilities if not runs_on(one, look.architectures)}, key=numbers)
     if lacking and look.architectures:
         kernels = ", ".join(f"sm_{one.replace('.', '')}" for one in lacking)
         seen = f"{named} has no {kernels} kernels: only {', '.join(look.architectures)}"
-        return of_symptom("cuda.no_kernel_image", CHECK, SUBJECT, seen, kernels, verdict="fail", fix=fix)
+        return of_symptom("cuda.no_kernel_image", SUBJECT, seen, kernels, verdict="fail", fix=fix)
     if look.error:
-        known = next(iter(catalogue.symptoms_in(look.error)), None)
-        if known:
-            return of_symptom(known.key, CHECK, SUBJECT, f"{named}: {look.error}", "CUDA's start", verdict="fail")
-        return Finding(
-            CHECK, SUBJECT, "fail", f"{named}: {look.error}", "CUDA's start", "", "nvidia-smi; invoke verify"
-        )
+        return of_text(look.error, SUBJECT, f"{named}: {look.error}", "CUDA's start", fix="nvidia-smi; invoke verify")
     if len(look.gpus) != document.gpus:
         seen = f"{named} sees {len(look.gpus)} of {document.gpus} GPUs"
         todo = "nvidia-smi; sudo dmesg | grep -e NVRM -e Xid; then invoke verify"
-        return Finding(CHECK, SUBJECT, "fail", seen, f"{document.gpus} GPUs", "a GPU that CUDA does not see", todo)
+        return Finding(SUBJECT, "fail", seen, f"{document.gpus} GPUs", "a GPU that CUDA does not see", todo)
     if look.nccl is None:
-        return Finding(CHECK, SUBJECT, "fail", f"{named} was built without NCCL", "NCCL", "", fix)
+        return Finding(SUBJECT, "fail", f"{named} was built without NCCL", "NCCL", "", fix)
     kinds = ", ".join(f"sm_{one.replace('.', '')}" for one in sorted(set(capabilities), key=numbers))
     old = next((one for one in catalogue.symptoms_in(f"NCCL version {look.nccl}") if one.kind == "p2p"), None)
     if old:
-        return of_symptom(old.key, CHECK, SUBJECT, f"{named}, NCCL {look.nccl}", "another NCCL")
-    return Finding(CHECK, SUBJECT, "pass", f"{named}, NCCL {look.nccl}: kernels for {kinds}")
+        return of_symptom(old.key, SUBJECT, f"{named}, NCCL {look.nccl}", "another NCCL")
+    return Finding(SUBJECT, "pass", f"{named}, NCCL {look.nccl}: kernels for {kinds}")
 
 
 def _wheels(python: str, loaded: str | None, models: Sequence[Model]) -> str:

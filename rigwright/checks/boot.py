@@ -17,19 +17,18 @@ def command_line_in_force(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...
     """The running kernel was booted with these parameters."""
     line = facts(kernels.command_line)
     lost = grub.missing(kernel_cmdline, line)
-    name, subject, wanted = "boot.command_line_in_force", "/proc/cmdline", " ".join(kernel_cmdline)
+    subject, wanted = "/proc/cmdline", " ".join(kernel_cmdline)
     if not lost:
-        yield Finding(name, subject, "pass", line, wanted, source="inventory")
+        yield Finding(subject, "pass", line, wanted, source="inventory")
         return
     later = grub.missing(kernel_cmdline, facts(grub.grub).entry.command_line)
     seen = f"{line}: without {' '.join(lost)}"
     if later:
         cause = "grub.cfg does not have them: a later file in /etc/default/grub.d removes them, or they were never set"
         fix = "invoke provision, which writes them into the last file and reboots"
-        yield Finding(name, subject, "fail", seen, wanted, cause, fix, "inventory")
     else:
-        cause = "grub.cfg has them, and the host has not rebooted since"
-        yield Finding(name, subject, "fail", seen, wanted, cause, "sudo reboot", "inventory")
+        cause, fix = "grub.cfg has them, and the host has not rebooted since", "sudo reboot"
+    yield Finding(subject, "fail", seen, wanted, cause, fix, "inventory")
 
 
 @check()
@@ -49,13 +48,13 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -
         wrong.append(f"{release} boots without {' '.join(lost)}")
     if library and not built:
         wrong.append(f"{release} has no nvidia module")
-    name, wanted = "boot.next_is_safe", "a kernel with the module and the command line"
+    wanted = "a kernel with the module and the command line"
     if wrong:
         cause = "a person or an upgrade changed it after the last verified run"
-        yield Finding(name, "next boot", "fail", "; ".join(wrong), wanted, cause, "invoke provision", "host")
+        yield Finding("next boot", "fail", "; ".join(wrong), wanted, cause, "invoke provision", "host")
     else:
         module = f", nvidia {built}" if built else ""
-        yield Finding(name, "next boot", "pass", f"{release}{module}", wanted, source="host")
+        yield Finding("next boot", "pass", f"{release}{module}", wanted, source="host")
 
 
 @check()
@@ -67,4 +66,4 @@ def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
         right = now.enabled == "enabled" and now.active == "active"
         fix = "" if right else f"journalctl -u {name} -b; then invoke provision"
         seen = f"{now.enabled or 'not there'}, {now.active}"
-        yield Finding("boot.limits_unit_ready", name, "pass" if right else "fail", seen, "enabled, active", "", fix)
+        yield Finding(name, "pass" if right else "fail", seen, "enabled, active", "", fix)

@@ -24,17 +24,9 @@ def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Itera
     for one in facts(gpu_health.cards):
         at = called(one.bus_id, one.uuid, slots)
         if one.lost:
-            yield Finding(
-                "card.memory_worn",
-                at,
-                "unknown",
-                one.lost,
-                "an answer",
-                "",
-                "power the machine off and on, then run it again",
-            )
-            continue
-        yield _memory(at, one)
+            yield Finding(at, "unknown", one.lost, "an answer", "", "power the machine off and on, then run it again")
+        else:
+            yield _memory(at, one)
 
 
 def _memory(at: str, one: Card) -> Finding:
@@ -51,13 +43,13 @@ def _memory(at: str, one: Card) -> Finding:
     ]
     if not said and counted is None and one.retired_double_bit is None and one.remapped_uncorrected is None:
         seen = "no error counters (no ECC)" if not one.ecc else "its error counters are not reported"
-        return Finding("card.memory_worn", at, "unknown" if one.ecc else "info", seen, "", "", "nvidia-smi -q -d ECC")
+        return Finding(at, "unknown" if one.ecc else "info", seen, "", "", "nvidia-smi -q -d ECC")
     if not said:
-        return Finding("card.memory_worn", at, "pass", "no uncorrected errors, no retired memory")
+        return Finding(at, "pass", "no uncorrected errors, no retired memory")
     over = one.remap_failed or retired >= WORN_OUT
     verdict: Verdict = "fail" if over or waits else "warn"
     fix = "sudo reboot, then run it again: the count must not grow within a day of load" if not over else "return it"
-    return Finding("card.memory_worn", at, verdict, ", ".join(said), "none ever", "worn or damaged memory", fix)
+    return Finding(at, verdict, ", ".join(said), "none ever", "worn or damaged memory", fix)
 
 
 @check()
@@ -73,7 +65,7 @@ def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Fi
         yield from odd
         if not odd:
             vbios = ", ".join(sorted({one.vbios or "VBIOS unknown" for one in same}))
-            yield Finding("card.alike", f"{len(same)} x {name}", "pass", f"alike; VBIOS {vbios}")
+            yield Finding(f"{len(same)} x {name}", "pass", f"alike; VBIOS {vbios}")
 
 
 def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Finding]:
@@ -86,7 +78,7 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
                 "a VBIOS of another card, or a model that shares the PCI id",
                 "compare it with the label on the card",
             )
-            yield Finding("card.alike", at, "warn", one.name, wanted, cause, fix, "catalogue")
+            yield Finding(at, "warn", one.name, wanted, cause, fix, "catalogue")
         for what, seen, values in (
             ("VBIOS", one.vbios, [other.vbios for other in same]),
             ("memory MiB", one.memory_mib, [other.memory_mib for other in same]),
@@ -95,13 +87,13 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
             usual, number = Counter(values).most_common(1)[0]
             if seen != usual and number > 1:
                 fix = "ask the seller; nvidia-smi -q shows all of it"
-                yield Finding("card.alike", at, "warn", f"{what} {seen}", f"{what} {usual}", "", fix, "peers")
+                yield Finding(at, "warn", f"{what} {seen}", f"{what} {usual}", "", fix, "peers")
         for what, seen, all_of_them in (
             ("serial number", one.serial, [other.serial for other in same]),
             ("UUID", one.uuid, [other.uuid for other in same]),
         ):
             if seen and all_of_them.count(seen) > 1:
-                yield Finding("card.alike", at, "fail", f"{what} {seen} twice", "one of its own", "a copied infoROM", "return it", "peers")  # fmt: skip
+                yield Finding(at, "fail", f"{what} {seen} twice", "one of its own", "a copied infoROM", "return it", "peers")  # fmt: skip
 
 
 def _agrees(known: str, told: str) -> bool:

@@ -20,13 +20,7 @@ def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
     verdict: Verdict = "pass" if right else "fail"
     seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if found else 'not found by ldconfig'}"
     yield Finding(
-        "cuda.compiler",
-        "CUDA",
-        verdict,
-        seen,
-        f"nvcc {cuda.toolkit}, libcudart found",
-        "",
-        "" if right else "invoke provision",
+        "CUDA", verdict, seen, f"nvcc {cuda.toolkit}, libcudart found", "", "" if right else "invoke provision"
     )
 
 
@@ -39,10 +33,8 @@ def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no known GPU"
     if name is None:
         seen = f"no line of wheels is known for {kinds} on driver {driver.branch} (as of {day})"
-        yield Finding("cuda.wheels", "PyTorch", "info", seen, "", "", "build it, or use a container of that time")
+        yield Finding("PyTorch", "info", seen, "", "", "build it, or use a container of that time")
         return
     last = catalogue.wheels()[name].last
     until = f", up to torch {last}" if last else ""
-    yield Finding(
-        "cuda.wheels", "PyTorch", "info", f"the {name} wheels{until} have kernels for {kinds} (as of {day})", "", "", ""
-    )
+    yield Finding("PyTorch", "info", f"the {name} wheels{until} have kernels for {kinds} (as of {day})", "", "", "")

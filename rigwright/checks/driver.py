@@ -27,9 +27,9 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
         if driver and not version.startswith(f"{driver.branch}."):
             cause = "the loaded branch is not the one that the inventory names"
             branch = f"driver {driver.branch}"
-            yield Finding("driver.loaded", "driver", "fail", seen, branch, cause, "invoke provision", "inventory")
+            yield Finding("driver", "fail", seen, branch, cause, "invoke provision", "inventory")
         else:
-            yield Finding("driver.loaded", "driver", "pass", seen)
+            yield Finding("driver", "pass", seen)
         return
     built, packages = facts.all(kernels.module_version(release, "nvidia"), dpkg.matching(*_PACKAGES))
     installed = built or any(one.installed for one in packages.values())
@@ -38,17 +38,17 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
         verdict: Verdict = "fail" if driver else "info"
         branch, cause = (f"driver {driver.branch}", "this host was never provisioned") if driver else ("", "")
         seen = f"none is installed; {held}"
-        yield Finding("driver.loaded", "driver", verdict, seen, branch, cause, "invoke provision", "inventory")
+        yield Finding("driver", verdict, seen, branch, cause, "invoke provision", "inventory")
     elif version or (others and built):
-        yield of_symptom(_holder(others), "driver.loaded", "driver", f"{held}, {built} is installed", "nvidia", "host")
+        yield of_symptom(_holder(others), "driver", f"{held}, {built} is installed", "nvidia", "host")
     elif not built:
-        yield _unbuilt(facts, "driver.loaded", release, f"no module for {release}, the kernel that runs; {held}")
+        yield _unbuilt(facts, release, f"no module for {release}, the kernel that runs; {held}")
     elif facts(state.secure_boot):
-        yield of_symptom("secureboot.mok", "driver.loaded", "driver", f"Secure Boot is on; {held}", "loaded", "host")
+        yield of_symptom("secureboot.mok", "driver", f"Secure Boot is on; {held}", "loaded", "host")
     else:
         said: tuple[str, ...] = facts(kernel_log.kernel)
         known = _in_log(said, ("driver", "boot")) or "module.not_loaded"
-        yield of_symptom(known, "driver.loaded", "driver", f"{built} is installed and not loaded", "loaded", "host")
+        yield of_symptom(known, "driver", f"{built} is installed and not loaded", "loaded", "host")
 
 
 _PACKAGES = ("nvidia-dkms-*", "nvidia-kernel-*", "linux-modules-nvidia-*", "nvidia-tesla-*kernel*")
@@ -66,12 +66,12 @@ def _in_log(lines: Sequence[str], kinds: Sequence[str]) -> str:
     return next((one.key for one in catalogue.symptoms_in("\n".join(lines)) if one.kind in kinds), "")
 
 
-def _unbuilt(facts: Facts, check: str, release: str, seen: str) -> Finding:
+def _unbuilt(facts: Facts, release: str, seen: str) -> Finding:
     """The finding for a kernel without the driver's module, with the cause from the build log."""
     text = facts(kernels.build_log(release))
     known = _in_log(text.splitlines(), ("driver", "boot")) or "dkms.build_failed"
     last = next((line.strip()[:100] for line in reversed(text.splitlines()) if "rror" in line), "")
-    return of_symptom(known, check, "driver", f"{seen}{f'; {last}' if last else ''}", "a module", "host")
+    return of_symptom(known, "driver", f"{seen}{f'; {last}' if last else ''}", "a module", "host")
 
 
 @check()
@@ -82,23 +82,23 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
     boot, running, library = facts.all(grub.grub, state.loaded_version, state.library_version)
     built = facts(kernels.module_version(boot.entry.release, "nvidia"))
     seen = f"loaded {running or 'none'}, module {built or 'none'}, library {library or 'none'}"
-    name, wanted = "driver.versions_equal", "one version everywhere"
+    wanted = "one version everywhere"
     if running and running == built == library:
-        yield Finding(name, "driver", "pass", seen, wanted, source="host")
+        yield Finding("driver", "pass", seen, wanted, source="host")
     elif not (running or built or library):
-        yield Finding(name, "driver", "info", "no driver is installed", fix="invoke provision")
+        yield Finding("driver", "info", "no driver is installed", fix="invoke provision")
     elif not built:
-        yield _unbuilt(facts, name, boot.entry.release, f"{seen}: the kernel that boots next would have none")
+        yield _unbuilt(facts, boot.entry.release, f"{seen}: the kernel that boots next would have none")
     elif running and built == library:
-        found = of_symptom("driver.mismatch", name, "driver", seen, wanted, "host")
+        found = of_symptom("driver.mismatch", "driver", seen, wanted, "host")
         yield replace(found, cause=_moves(facts, library) or found.cause)
     elif running:
         cause = "module and library are of different releases; a reboot does not fix that"
         moves = _moves(facts, library)
         cause = f"{cause}; {moves}" if moves else cause
-        yield Finding(name, "driver", "fail", seen, wanted, cause, "invoke provision", "host")
+        yield Finding("driver", "fail", seen, wanted, cause, "invoke provision", "host")
     else:
-        yield Finding(name, "driver", "fail", seen, wanted, "the driver is not loaded", "invoke provision", "host")
+        yield Finding("driver", "fail", seen, wanted, "the driver is not loaded", "invoke provision", "host")
 
 
 def _moves(facts: Facts, version: str) -> str:
@@ -116,13 +116,7 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     found = pinned(facts, driver)
     if found is None:
         yield Finding(
-            "driver.pin_in_force",
-            "pin",
-            "fail",
-            "no pin",
-            f"driver {driver.branch} pinned",
-            fix="invoke provision",
-            source="inventory",
+            "pin", "fail", "no pin", f"driver {driver.branch} pinned", fix="invoke provision", source="inventory"
         )
         return
     now, proof = facts.all(dpkg.packages(*found.closure), dpkg.pin_proof)
@@ -136,7 +130,6 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         f"{len(found.closure)} packages at {found.version}, held" if not bad else f"free to move: {', '.join(bad[:4])}"
     )
     yield Finding(
-        "driver.pin_in_force",
         "pin",
         verdict,
         seen,
@@ -156,7 +149,6 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
     of_day = f"{kernel} of {day}" if day else f"{kernel}, not there"
     kept = f"free to move: {', '.join(free[:4])}" if free else "held"
     return Finding(
-        "driver.pin_in_force",
         "kernel",
         "fail" if free or not day else "warn",
         f"{of_day}, {kept}",
@@ -180,7 +172,6 @@ def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     patterns = facts(dpkg.unattended_blocked)
     free = sorted(name for name in found.closure if not any(_begins(pattern, name) for pattern in patterns))
     yield Finding(
-        "driver.unattended_blocked",
         "unattended-upgrades",
         "fail" if free else "pass",
         f"may move {', '.join(free[:4])}" if free else f"leaves all {len(found.closure)} packages alone",

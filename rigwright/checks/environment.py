@@ -18,12 +18,12 @@ def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     for one in found:
         if one.switches_off:
             seen = f"{one.where} sets {one.name}={one.value}{_cost(rig)}"
-            yield of_symptom("nccl.p2p_disabled_by_hand", "environment.clean", one.name, seen, "not set", "catalogue")
+            yield of_symptom("nccl.p2p_disabled_by_hand", one.name, seen, "not set", "catalogue")
     rest = [f"{one.name}={one.value} ({one.where})" for one in found if not one.switches_off]
     if rest:
-        yield Finding("environment.clean", "NCCL's variables", "info", ", ".join(rest))
+        yield Finding("NCCL's variables", "info", ", ".join(rest))
     if not found:
-        yield Finding("environment.clean", "NCCL's variables", "pass", "none set")
+        yield Finding("NCCL's variables", "pass", "none set")
 
 
 def _cost(rig: Rig | None) -> str:
@@ -47,6 +47,6 @@ def not_stalled(facts: Facts) -> Iterator[Finding]:
         names = ", ".join(sorted({holder.name for holder in working})) or "no program"
         seen = f"{one.name} uses {one.percent} % of a CPU, {names} on the GPUs"
         verdict = "fail" if working else "warn"
-        yield of_symptom("nccl.stalled_queue", "environment.not_stalled", one.name, seen, verdict=verdict)  # type: ignore[arg-type]
+        yield of_symptom("nccl.stalled_queue", one.name, seen, verdict=verdict)  # type: ignore[arg-type]
     if not busy:
-        yield Finding("environment.not_stalled", "the driver's threads", "pass", "none is stuck")
+        yield Finding("the driver's threads", "pass", "none is stuck")

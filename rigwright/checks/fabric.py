@@ -28,11 +28,11 @@ def equal(facts: Facts) -> Iterator[Finding]:
     if not needs_fabric_manager(cards, len(switches)):
         seen = f"{has}, without NVSwitches" if installed else "none, and no NVSwitch"
         fix = f"sudo apt-get purge '{FABRIC_MANAGER}*'" if installed else ""
-        yield Finding("fabric.equal", "fabric manager", "warn" if installed else "pass", seen, "none", "", fix)
+        yield Finding("fabric manager", "warn" if installed else "pass", seen, "none", "", fix)
         return
     seen, wanted = f"{has}, {unit.active}", f"{loaded or 'the version of the driver'}, active"
     if installed == [loaded] and unit.active == "active":
-        yield Finding("fabric.equal", "fabric manager", "pass", seen, wanted, source="host")
+        yield Finding("fabric manager", "pass", seen, wanted, source="host")
     else:
         skew = "fm.mismatch" if installed and installed != [loaded] else "fm.not_running"
-        yield of_symptom(skew, "fabric.equal", "fabric manager", seen, wanted, "host")
+        yield of_symptom(skew, "fabric manager", seen, wanted, "host")

@@ -22,25 +22,25 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
     bus = facts(pci.gpus)
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
     wanted, there = counted_of(rig), counted(models.values())
-    name, by = "gpu.present", f"{wanted} ({rig.key})"
+    by = f"{wanted} ({rig.key})"
     if wanted == there:
-        yield Finding(name, "GPUs", "pass", there, by, source="rig")
+        yield Finding("GPUs", "pass", there, by, source="rig")
     elif len(bus) < len(rig.models):
-        yield of_symptom("gpu.missing", name, "GPUs", f"{there}, the others not on the PCI bus", by, "rig")
+        yield of_symptom("gpu.missing", "GPUs", f"{there}, the others not on the PCI bus", by, "rig")
     else:
         other = f"the rig of this machine is another than {rig.key}: invoke explain {rig.key}"
-        yield Finding(name, "GPUs", "fail", there, by, "", other, "rig")
+        yield Finding("GPUs", "fail", there, by, "", other, "rig")
     for bus_id, position in (slots or {}).items():
         at = place(bus_id, slots)
         model, label = models.get(bus_id), catalogue.model(rig.gpus[position]).label
         if bus_id not in models:
-            yield of_symptom("gpu.missing", name, at, "not on the PCI bus", label, "rig")
+            yield of_symptom("gpu.missing", at, "not on the PCI bus", label, "rig")
         elif model and model.key != rig.gpus[position]:
-            yield Finding(name, at, "warn", model.label, label, "another card is in this position", source="rig")
+            yield Finding(at, "warn", model.label, label, "another card is in this position", source="rig")
     for one in bus:
         if models[one.bus_id] is None:
             at, found = place(one.bus_id, slots), unknown_model(one.device_id)
-            yield Finding(name, at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
+            yield Finding(at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 
 @check()
@@ -53,15 +53,15 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
     if not silent:
         verdict: Verdict = "pass" if bus else "fail"
         wanted = f"{len(bus)}, as on the bus"
-        yield Finding("gpu.answering", "GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, source="host")
+        yield Finding("GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, source="host")
     for bus_id in silent:
         words, at = said.get(bus_id) or "not in nvidia-smi", place(bus_id, slots)
         if said.get(bus_id):
-            yield of_symptom("gpu.off_bus", "gpu.answering", at, words, "an answer", "host")
+            yield of_symptom("gpu.off_bus", at, words, "an answer", "host")
         else:
             fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
             cause = "on the PCI bus, but the driver does not list it"
-            yield Finding("gpu.answering", at, "fail", words, "an answer", cause, fix, "host")
+            yield Finding(at, "fail", words, "an answer", cause, fix, "host")
 
 
 @check()
@@ -72,14 +72,14 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
     models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
     found = answer["gpus"]
     if not found:
-        yield Finding("gpu.limits_in_force", "GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
+        yield Finding("GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
     for one in found:
         uuid = one["uuid"] or ""
         bus_id = schema.bus_id(one["pci_bus_id"] or str(one.get("place") or "").rpartition(" ")[2])
         subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, at an unknown position"
         if one["errors"].get("gpu"):
             fix = "reboot; if it happens again, power off and reseat the card"
-            yield Finding("gpu.limits_in_force", subject, "fail", one["errors"]["gpu"], "an answer", "", fix)
+            yield Finding(subject, "fail", one["errors"]["gpu"], "an answer", "", fix)
             continue
         model = models.get(bus_id)
         wanted = limits.of(model.key if model else "", (slots or {}).get(BusId(bus_id), ""), uuid)
@@ -88,7 +88,7 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
         said, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
         verdict: Verdict = "pass" if right else "fail"
         fix = "" if right else "invoke limits"
-        yield Finding("gpu.limits_in_force", subject, verdict, said, meant, "", fix, "inventory")
+        yield Finding(subject, verdict, said, meant, "", fix, "inventory")
 
 
 def _compared(one: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:

@@ -38,15 +38,15 @@ def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     bad = [(one, key, seen) for one in gpus for key, seen in _ailments(one)]
     for one, key, seen in bad:
         at, names = place(one.bus_id, slots), {"INDEX": one.bus_id}
-        yield of_symptom(key, "health.memory", at, seen, "none", "host", names=names)
+        yield of_symptom(key, at, seen, "none", "host", names=names)
     for one in gpus:
         if one.ecc_ever.uncorrected and not one.ecc_since_load.uncorrected:
             seen = f"{one.ecc_ever.uncorrected} uncorrectable errors before, none since the driver was loaded"
-            yield Finding("health.memory", place(one.bus_id, slots), "info", seen)
+            yield Finding(place(one.bus_id, slots), "info", seen)
     if not bad:
         counting = sum(one.ecc_since_load.uncorrected is not None for one in gpus)
         seen = f"no errors on {counting} GPUs" if counting else "these GPUs have no error counters (no ECC)"
-        yield Finding("health.memory", "memory of the GPUs", "pass", f"{seen}{silent}")
+        yield Finding("memory of the GPUs", "pass", f"{seen}{silent}")
 
 
 def _ailments(one: Card) -> Iterator[tuple[str, str]]:
@@ -77,9 +77,9 @@ def not_throttled(facts: Facts, *, slots: Slots | None = None) -> Iterator[Findi
     for one in gpus:
         if one.throttle_reasons:
             key, seen = _brake(one)
-            yield of_symptom(key, "health.not_throttled", place(one.bus_id, slots), seen, "full clocks", "host")
+            yield of_symptom(key, place(one.bus_id, slots), seen, "full clocks", "host")
     if not any(one.throttle_reasons for one in gpus):
-        yield Finding("health.not_throttled", "clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
+        yield Finding("clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
 
 
 def _brake(one: Card) -> tuple[str, str]:
@@ -108,7 +108,7 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
     loaded = [one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.temperature_c is not None]
     if not loaded:
         seen = "not judged: no GPU is under load"
-        yield Finding("health.heat", "heat", "info", seen, fix="invoke verify again while they work")
+        yield Finding("heat", "info", seen, fix="invoke verify again while they work")
         return
     kinds = {one.bus_id: one.device_id for one in bus}
     told = 0
@@ -124,23 +124,21 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
         yield from found
     if not told:
         warmth = [one.temperature_c or 0 for one in loaded]
-        yield Finding(
-            "health.heat", "heat", "pass", f"{min(warmth)} to {max(warmth)} C on {len(loaded)} GPUs under load"
-        )
+        yield Finding("heat", "pass", f"{min(warmth)} to {max(warmth)} C on {len(loaded)} GPUs under load")
 
 
 def _hotter(one: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
     at = place(one.bus_id, slots)
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its last good run", f"about {past:g} C"
-        yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "past")
+        yield of_symptom("thermal.one_hotter", at, seen, wanted, "past")
     elif peers and now >= median(peers) + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
-        yield of_symptom("thermal.one_hotter", "health.heat", at, seen, wanted, "peers")
+        yield of_symptom("thermal.one_hotter", at, seen, wanted, "peers")
     memory, most = one.memory_temperature_c, one.memory_most_c
     if memory is not None and most is not None and memory >= most:
         seen, wanted = f"its memory is at {memory} C", f"below {most} C"
-        yield of_symptom("thermal.memory", "health.heat", at, seen, wanted, "host")
+        yield of_symptom("thermal.memory", at, seen, wanted, "host")
 
 
 def loaded_c(gpus: tuple[Card, ...]) -> dict[str, float]:
@@ -162,9 +160,9 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
         yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
     for (bus_id, code), texts in switches.items():
         seen, at = _seen("SXid", code, texts), f"NVSwitch {bus_id}"
-        yield of_symptom("fm.sxid_fatal", "health.xids", at, seen, "none", "host", verdict="warn")
+        yield of_symptom("fm.sxid_fatal", at, seen, "none", "host", verdict="warn")
     if not found and not switches:
-        yield Finding("health.xids", "Xids", "pass", "none since boot")
+        yield Finding("Xids", "pass", "none since boot")
 
 
 def _counted(lines: Iterable[kernel_log.XidLine]) -> dict[tuple[str, int], list[str]]:
@@ -183,10 +181,10 @@ def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
     names = {"INDEX": bus_id}
     known, symptoms = catalogue.xids().get(code), catalogue.symptoms_in(text)
     if symptoms:
-        return of_symptom(symptoms[0].key, "health.xids", at, seen, "none", "host", verdict="warn", names=names)
+        return of_symptom(symptoms[0].key, at, seen, "none", "host", verdict="warn", names=names)
     if known is None:
         fix = "sudo dmesg shows the lines around it"
-        return Finding("health.xids", at, "warn", seen, "none", "a code that the catalogue does not describe", fix)
+        return Finding(at, "warn", seen, "none", "a code that the catalogue does not describe", fix)
     fix = "; ".join((*known.first_steps, known.do)).replace("INDEX", bus_id)
     verdict = "info" if known.application else "warn"
-    return Finding("health.xids", at, verdict, seen, "none", f"{known.name}: {known.meaning}", fix, "host")  # type: ignore[arg-type]
+    return Finding(at, verdict, seen, "none", f"{known.name}: {known.meaning}", fix, "host")  # type: ignore[arg-type]

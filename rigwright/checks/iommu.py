@@ -19,7 +19,6 @@ def passthrough(facts: Facts) -> Iterator[Finding]:
         verdict: Verdict = "warn" if len(gpus) > 1 else "info"
         yield of_symptom(
             "p2p.iommu_translated",
-            "iommu.passthrough",
             "IOMMU",
             f"{seen}: it translates addresses",
             "passthrough, or off",
@@ -27,4 +26,4 @@ def passthrough(facts: Facts) -> Iterator[Finding]:
             verdict=verdict,
         )
     else:
-        yield Finding("iommu.passthrough", "IOMMU", "pass", seen)
+        yield Finding("IOMMU", "pass", seen)

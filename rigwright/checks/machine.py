@@ -37,12 +37,12 @@ def unchanged(
     here = now(facts)
     seen = _said(here)
     if earlier is None:
-        yield Finding("machine.unchanged", "machine", "info", f"{seen}; recorded for the next run")
+        yield Finding("machine", "info", f"{seen}; recorded for the next run")
         return
     lost = [*_sizes_lost(here, earlier), *_gpus_lost(here, earlier, rig, slots or {})]
     yield from lost
     if not lost and len(here.gpus) >= len(earlier.gpus):
-        yield Finding("machine.unchanged", "machine", "pass", seen)
+        yield Finding("machine", "pass", seen)
 
 
 def _sizes_lost(here: Past, earlier: Past) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _gpus_lost(here: Past, earlier: Past, rig: Rig | None, slots: Mapping[BusId,
 
 
 def _lost(key: str, subject: str, seen: str, wanted: str) -> Finding:
-    return of_symptom(key, "machine.unchanged", subject, f"{seen}, less than in its last run", wanted, "past")
+    return of_symptom(key, subject, f"{seen}, less than in its last run", wanted, "past")
 
 
 def _memory(one: Past) -> str:
@@ -94,17 +94,17 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
     """lshw lists every NVIDIA GPU of the PCI bus; it omits a GPU that fell off the bus. Needs no driver."""
     found, gpus = facts.all(machines.machine, pci.gpus)
     if found.displays is None:
-        yield Finding("machine.displays", "lshw", "info", "not installed", fix="sudo apt-get install lshw")
+        yield Finding("lshw", "info", "not installed", fix="sudo apt-get install lshw")
         return
     seen = [one for one in found.displays if one.vendor.startswith("NVIDIA")]
     for one in gpus:
         if one.bus_id not in [display.address for display in seen]:
             at = place(one.bus_id, slots)
-            yield of_symptom("gpu.off_bus", "machine.displays", at, "not listed by lshw", "a display", "host")
+            yield of_symptom("gpu.off_bus", at, "not listed by lshw", "a display", "host")
     if len(seen) >= len(gpus):
         drivers = Counter(one.driver or "no driver" for one in seen)
         by = ", ".join(f"{number} with {name}" for name, number in drivers.items()) or "none"
-        yield Finding("machine.displays", "lshw -C display", "pass" if gpus else "fail", by)
+        yield Finding("lshw -C display", "pass" if gpus else "fail", by)
 
 
 @check()
@@ -114,11 +114,9 @@ def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
     short = {path: least for path, least in free_mib.items() if free.get(path, least) < least}
     for path, least in short.items():
         seen = f"{path} has {free[path]} MiB free, {least} MiB are needed"
-        yield of_symptom("disk.full", "machine.room", path, seen, f"{least} MiB", "catalogue", names={"PATH": path})
+        yield of_symptom("disk.full", path, seen, f"{least} MiB", "catalogue", names={"PATH": path})
     if not short:
-        yield Finding(
-            "machine.room", "disks", "pass", _listed([f"{path} {free[path]}" for path in free_mib if path in free])
-        )
+        yield Finding("disks", "pass", _listed([f"{path} {free[path]}" for path in free_mib if path in free]))
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -131,9 +129,9 @@ def settled(facts: Facts) -> Iterator[Finding]:
     holders, audit = facts.all(dpkg.lock_holders, dpkg.dpkg_audit)
     for one in holders:
         seen, names = f"locked by {one.name} ({one.pid})", {"PID": str(one.pid)}
-        yield of_symptom("apt.locked", "machine.settled", "packages", seen, "free", "host", names=names)
+        yield of_symptom("apt.locked", "packages", seen, "free", "host", names=names)
     if audit:
         first = audit.splitlines()[0]
-        yield of_symptom("apt.half_installed", "machine.settled", "packages", first, "all configured", "host")
+        yield of_symptom("apt.half_installed", "packages", first, "all configured", "host")
     if not holders and not audit:
-        yield Finding("machine.settled", "packages", "pass", "all configured, and no lock is held")
+        yield Finding("packages", "pass", "all configured, and no lock is held")

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import AGAIN, Finding, Source, check, of_symptom
+from rigwright.checks import AGAIN, Finding, Source, check, of_symptom, of_text
 from rigwright.checks._torch import built
 from rigwright.checks.p2p import FAR, blamed
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, nccl_programs, nccl_table, pci
 from rigwright.facts.nccl_programs import Rank, Run
+from rigwright.facts.nccl_table import Table
 
 FAR_64_MIB = 0.5
 """With 64 MiB and one process per GPU an all-reduce has not reached its full speed."""
-NCCL_TESTS, TORCH = "nccl_programs.nccl_tests", "nccl_programs.torch"
 
 
 @check(needs=nccl_programs.nccl_tests)
@@ -27,27 +27,27 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
     """NVIDIA's all_reduce_perf and sendrecv_perf finish in time on all GPUs, with correct data, over the rig's links,
     and with its bandwidth. Only with --nccl-tests."""
     document, loaded, bus = facts.all(nccl_programs.nccl_tests, driver.loaded_version, pci.gpus)
-    yield from _left(document.left_behind, NCCL_TESTS)
+    yield from _left(document.left_behind)
     absent = [run.program for run in document.runs if run.path is None]
     if len(absent) == len(document.runs):
         seen = f"not run: no {' and no '.join(absent)} on the host"
         cause = f"looked in {', '.join(document.looked_in)}"
         fix = "build them there: git clone https://github.com/NVIDIA/nccl-tests ~/nccl-tests && make -C ~/nccl-tests; or --nccl-tests=FOLDER"
-        yield Finding(NCCL_TESTS, "nccl-tests", "unknown", seen, "NVIDIA's programs", cause, fix)
+        yield Finding("nccl-tests", "unknown", seen, "NVIDIA's programs", cause, fix)
         return
     for name in absent:
-        yield Finding(NCCL_TESTS, name, "info", f"not run: not in {', '.join(document.looked_in)}")
+        yield Finding(name, "info", f"not run: not in {', '.join(document.looked_in)}")
     linked = _linked(rig, slots, [one.bus_id for one in bus])
     for run in document.runs:
         if run.path is not None:
-            found = _failed(run, NCCL_TESTS, run.program, loaded) or _past_nvlink(run, NCCL_TESTS, run.program, linked)
+            found = _failed(run, run.program, loaded) or _past_nvlink(run, run.program, linked)
             yield found or _measured(run, rig if document.gpus == len(rig.gpus if rig else ()) else None)
 
 
-def _left(pids: Sequence[int], check: str) -> Iterator[Finding]:
+def _left(pids: Sequence[int]) -> Iterator[Finding]:
     for pid in pids:
         seen = f"process {pid} does not end after SIGKILL"
-        yield of_symptom("gpu.wedged", check, "host", seen, "no process left", verdict="fail")
+        yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
 
 
 def _measured(run: Run, rig: Rig | None) -> Finding:
@@ -55,29 +55,27 @@ def _measured(run: Run, rig: Rig | None) -> Finding:
     try:
         table = nccl_table.read(run.stdout)
     except ValueError as error:
-        return Finding(NCCL_TESTS, run.program, "unknown", str(error), "a table", "", f"run {run.path} by hand")
+        return Finding(run.program, "unknown", str(error), "a table", "", f"run {run.path} by hand")
     if not table.rows:
-        return Finding(
-            NCCL_TESTS, run.program, "unknown", "it printed no row", "a table", "", f"run {run.path} by hand"
-        )
+        return Finding(run.program, "unknown", "it printed no row", "a table", "", f"run {run.path} by hand")
     best = max(row.busbw_gb_s for row in table.rows)
     largest = table.rows[-1].size_bytes >> 20
     seen = f"{best:.4g} GB/s bus bandwidth, up to {largest} MiB{_by(run)}"
     if table.wrong is None:
         fix = "install a newer nccl-tests: this one does not compare data"
-        return Finding(NCCL_TESTS, run.program, "warn", f"{seen}; data not compared", "data compared", "", fix)
+        return Finding(run.program, "warn", f"{seen}; data not compared", "data compared", "", fix)
     figure = rig.all_reduce_gb_s if rig and run.program == "all_reduce_perf" else None
-    return _speed(NCCL_TESTS, run.program, f"{seen}; data right", best, figure, FAR)
+    return _speed(run.program, f"{seen}; data right", best, figure, FAR)
 
 
-def _speed(check: str, subject: str, seen: str, gb_s: float, figure: float | None, share: float) -> Finding:
+def _speed(subject: str, seen: str, gb_s: float, figure: float | None, share: float) -> Finding:
     """A pass, or a warning if the speed is far below the known figure."""
     source: Source = "rig" if figure else ""
     wanted = f"about {figure:g} GB/s" if figure else ""
     if figure and gb_s < share * figure:
         fix = "look at the pairs of p2p.copies; else invoke limits --show"
-        return Finding(check, subject, "warn", seen, wanted, "a slow pair, or low clocks", fix, source)
-    return Finding(check, subject, "pass", seen, wanted, "", "", source)
+        return Finding(subject, "warn", seen, wanted, "a slow pair, or low clocks", fix, source)
+    return Finding(subject, "pass", seen, wanted, "", "", source)
 
 
 def _by(run: Run) -> str:
@@ -85,42 +83,41 @@ def _by(run: Run) -> str:
     return f", by {' and '.join(ways)}" if ways else ""
 
 
-def _failed(run: Run, check: str, subject: str, loaded: str | None, still: Rank | None = None) -> Finding | None:
+def _failed(run: Run, subject: str, loaded: str | None, still: Rank | None = None) -> Finding | None:
     """The finding for a failed run; None for a run without errors. `still`: a rank that has not ended."""
     if run.outcome == "hang":
         at = f"; rank {still.rank} at: {still.stage}" if still else _reached(run)
         seen = f"{run.error or 'no end'}{at}{_by(run)}; killed"
         key = blamed(loaded, "nccl.timeout")
-        return of_symptom(key, check, subject, seen, "an end", verdict="fail")
+        return of_symptom(key, subject, seen, "an end", verdict="fail")
     if run.outcome == "not run":
-        return Finding(check, subject, "unknown", f"not run: {run.error}", "a run", "", AGAIN)
+        return Finding(subject, "unknown", f"not run: {run.error}", "a run", "", AGAIN)
     wrong = _wrong(run)
     if wrong:
-        return of_symptom("nccl.wrong_data", check, subject, f"{wrong}{_by(run)}", "the numbers that were sent")
+        return of_symptom("nccl.wrong_data", subject, f"{wrong}{_by(run)}", "the numbers that were sent")
     if run.outcome == "flood":
-        return Finding(
-            check, subject, "fail", "its output does not end; killed", "a table", "", f"run {run.path} by hand"
-        )
+        return Finding(subject, "fail", "its output does not end; killed", "a table", "", f"run {run.path} by hand")
     if run.outcome == "done":
         return None
     how = f"signal {-run.code}" if run.code is not None and run.code < 0 else f"exit status {run.code}"
     library = re.search(r"error while loading shared libraries: (\S+?):", run.stderr)
     if library:
         fix = "sudo apt-get install libnccl2; or its folder into /etc/ld.so.conf.d, and sudo ldconfig"
-        return Finding(check, subject, "unknown", f"not run: no {library[1]} for the loader", "a run", "", fix)
-    known = next(iter(catalogue.symptoms_in(run.said)), None)
-    seen = f"{_last_words(run)} ({how})"
-    if known:
-        return of_symptom(known.key, check, subject, seen, "an end without an error", verdict="fail")
-    return Finding(check, subject, "fail", seen, "an end without an error", "", "invoke explain 'ITS TEXT'")
+        return Finding(subject, "unknown", f"not run: no {library[1]} for the loader", "a run", "", fix)
+    return of_text(run.said, subject, f"{_last_words(run)} ({how})", "an end without an error")
+
+
+def _table(run: Run) -> Table:
+    """The table in the output of a failed run; empty if it cannot be read."""
+    try:
+        return nccl_table.read(run.stdout)
+    except ValueError:
+        return Table((), None)
 
 
 def _wrong(run: Run) -> str:
     """`12 wrong values, first at 8 MiB`, or "" where none were counted or the table cannot be read."""
-    try:
-        table = nccl_table.read(run.stdout)
-    except ValueError:
-        return ""
+    table = _table(run)
     first = next((row.size_bytes for row in table.rows if row.wrong), None)
     where = f", first at {first / (1 << 20):g} MiB" if first is not None else ""
     return f"{table.wrong} wrong values{where}" if table.wrong else ""
@@ -130,10 +127,7 @@ def _reached(run: Run) -> str:
     """The last completed size of a program that hung."""
     if run.program not in ("all_reduce_perf", "sendrecv_perf"):
         return ""
-    try:
-        rows = nccl_table.read(run.stdout).rows
-    except ValueError:
-        return ""
+    rows = _table(run).rows
     return f", {rows[-1].size_bytes >> 20} MiB was completed last" if rows else ", no size was completed"
 
 
@@ -157,19 +151,19 @@ def _linked(rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequenc
     return frozenset((a, b) for a in numbers for b in numbers if frozenset((order[a], order[b])) in joined and a != b)
 
 
-def _past_nvlink(run: Run, check: str, subject: str, linked: frozenset[tuple[int, int]]) -> Finding | None:
+def _past_nvlink(run: Run, subject: str, linked: frozenset[tuple[int, int]]) -> Finding | None:
     """The finding for pairs with NVLinks that NCCL does not use; None if there are none."""
-    past = []
-    for ends, way in run.transports.items():
-        a, _, b = ends.partition("-")
-        if (int(a), int(b)) in linked and way.kind in ("SHM", "NET"):
-            past.append((ends, way))
+    past = [
+        (ends, way)
+        for ends, way in run.transports.items()
+        if tuple(map(int, ends.split("-"))) in linked and way.kind in ("SHM", "NET")
+    ]
     if not past:
         return None
     ends, way = past[0]
     more = f" and {len(past) - 1} more" if len(past) > 1 else ""
     seen = f"{way.transport} for the ranks {ends}{more}, not over the NVLinks"
-    return of_symptom("nccl.p2p_off_nvlink", check, subject, seen, "P2P", "rig", verdict="fail")
+    return of_symptom("nccl.p2p_off_nvlink", subject, seen, "P2P", "rig", verdict="fail")
 
 
 @check(needs=nccl_programs.torch)
@@ -177,7 +171,7 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     """The torch of an interpreter has kernels for every GPU and runs on the driver, and its collective, one process per GPU,
     finishes in time with correct data. Only with --python PATH."""
     document, loaded, bus = facts.all(nccl_programs.torch, driver.loaded_version, pci.gpus)
-    yield from _left(document.left_behind, TORCH)
+    yield from _left(document.left_behind)
     models = [model for one in bus if (model := catalogue.model_of(one.device_id))]
     found = list(built(document, loaded, models))
     yield from found
@@ -189,37 +183,30 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     linked = _linked(rig, slots, [one.bus_id for one in bus])
     yield (
         _ranks_failed(run, ranks, subject)
-        or _failed(run, TORCH, subject, loaded, next((rank for rank in ranks if rank.stage != "done"), None))
-        or _past_nvlink(run, TORCH, subject, linked)
+        or _failed(run, subject, loaded, next((rank for rank in ranks if rank.stage != "done"), None))
+        or _past_nvlink(run, subject, linked)
         or _summed(run, ranks, len(look.gpus), subject, rig)
     )
 
 
 def _ranks_failed(run: Run, ranks: Sequence[Rank], subject: str) -> Finding | None:
     """The finding for the first rank that failed; None if none failed."""
-    bad = next((rank for rank in ranks if rank.error is not None), None)
-    if bad is not None:
-        seen = f"rank {bad.rank} at {bad.stage}: {bad.error}"
-        known = next(iter(catalogue.symptoms_in(f"{seen}\n{run.said}")), None)
-        if known:
-            return of_symptom(known.key, TORCH, subject, seen, "an end without an error", verdict="fail")
-        return Finding(TORCH, subject, "fail", seen, "an end without an error", "", "invoke explain 'ITS TEXT'")
-    wrong = next((rank for rank in ranks if rank.ok is False), None)
-    if wrong is None:
-        return None
-    seen = f"wrong data in rank {wrong.rank}, at: {wrong.stage}{_by(run)}"
-    return of_symptom("nccl.wrong_data", TORCH, subject, seen, "the numbers that were sent")
+    for rank in (rank for rank in ranks if rank.error is not None):
+        seen = f"rank {rank.rank} at {rank.stage}: {rank.error}"
+        return of_text(f"{seen}\n{run.said}", subject, seen, "an end without an error")
+    for rank in (rank for rank in ranks if rank.ok is False):
+        seen = f"wrong data in rank {rank.rank}, at: {rank.stage}{_by(run)}"
+        return of_symptom("nccl.wrong_data", subject, seen, "the numbers that were sent")
+    return None
 
 
 def _summed(run: Run, ranks: Sequence[Rank], count: int, subject: str, rig: Rig | None) -> Finding:
     """The finding for ranks that all ended: data and speed."""
     if len(ranks) != count or not all(rank.ok for rank in ranks):
-        return Finding(
-            TORCH, subject, "unknown", "it ended, but not every rank reported a result", "data compared", "", AGAIN
-        )
+        return Finding(subject, "unknown", "it ended, but not every rank reported a result", "data compared", "", AGAIN)
     speeds, seen = [rank.busbw_gb_s for rank in ranks if rank.busbw_gb_s is not None], f"data right{_by(run)}"
     if not speeds:
-        return Finding(TORCH, subject, "pass", seen)
+        return Finding(subject, "pass", seen)
     figure = rig.all_reduce_gb_s if rig and len(rig.gpus) == count else None
     seen = f"all-reduce of {ranks[0].mib} MiB: {min(speeds):.4g} GB/s bus bandwidth; {seen}"
-    return _speed(TORCH, subject, seen, min(speeds), figure, FAR_64_MIB)
+    return _speed(subject, seen, min(speeds), figure, FAR_64_MIB)

@@ -27,7 +27,7 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
     for one in there:
         at, own = place(one.bus_id, slots), [link for link in links if link.uuid == one.uuid]
         if one.mig:
-            yield Finding("nvlink.up", at, "info", "not checked: the driver reports no NVLinks with MIG on")
+            yield Finding(at, "info", "not checked: the driver reports no NVLinks with MIG on")
             continue
         down = ", ".join(str(link.number) for link in own if link.gb_s is None)
         number = sum(link.gb_s is not None for link in own)
@@ -37,7 +37,6 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
             wrong = True
             yield of_symptom(
                 "nvlink.inactive",
-                "nvlink.up",
                 at,
                 f"{number} links up{f'; down: {down}' if down else ''}",
                 f"{least} links",
@@ -48,9 +47,9 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
             fine[number] += 1
     if fine and not wrong:
         text = ", ".join(f"{number} x {up or 'no'} links" for up, number in fine.items())
-        yield Finding("nvlink.up", "NVLinks", "pass", text)
+        yield Finding("NVLinks", "pass", text)
     elif not cards:
-        yield Finding("nvlink.up", "NVLinks", "pass", "none")
+        yield Finding("NVLinks", "pass", "none")
 
 
 def _wanted(rig: Rig | None, position: str, device_id: str, there: Collection[str]) -> int | None:

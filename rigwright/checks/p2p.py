@@ -6,11 +6,11 @@ All of them read the document of a test in the same run (`verify`, or a provisio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.checks import AGAIN, Finding, Source, Verdict, check, environment, of_symptom
+from rigwright.checks import AGAIN, Finding, Verdict, check, environment, of_symptom, of_text
 from rigwright.checks._expected_links import Expected, Machine, machine, on_the_box, per_link, place_of
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, nccl, pci
@@ -29,53 +29,47 @@ MORE_SHM = "sudo mount -o remount,size=50% /dev/shm (a container: --shm-size=1g)
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict on a pair. `gb_s`: what was measured, `other_gb_s`: the other way of it (through the host, P2P off)."""
+    """The finding on a pair, still without its subject, and its speeds in GB/s.
 
-    verdict: Verdict
-    seen: str
-    expected: str = ""
-    cause: str = ""
-    fix: str = ""
-    source: Source = ""
-    symptom: str = ""
+    `gb_s`: what was measured. `other_gb_s`: the same the other way (through the host, or with P2P off).
+    """
+
+    finding: Finding
     gb_s: float | None = None
     other_gb_s: float | None = None
-    other: str = ""
 
 
-def _symptom(key: str, verdict: Verdict, seen: str, wanted: str, first: str = "", source: Source = "rig") -> Judged:
-    one = catalogue.symptoms()[key]
-    return Judged(verdict, seen, wanted, f"{first} {one.cause}".strip(), one.fix, source, key)
+def _symptom(key: str, seen: str, expected: str) -> Judged:
+    return Judged(of_symptom(key, "", seen, expected, "rig", verdict="fail"))
 
 
 def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
     """The verdict on a pair's peer access and copies."""
     copy, staged = pair.bytes, pair.staged
-    for name, one in (("with peer access", copy), ("through the host", staged)):
-        if one and one.outcome == "wrong data":
-            return _symptom("nccl.wrong_data", "fail", f"wrong data {name}", "the bytes that were sent")
-        if one and one.outcome == "hang":
+    for name, result in (("with peer access", copy), ("through the host", staged)):
+        if result and result.outcome == "wrong data":
+            return _symptom("nccl.wrong_data", f"wrong data {name}", "the bytes that were sent")
+        if result and result.outcome == "hang":
             key = blamed(document.versions.driver, "nccl.timeout")
-            return _symptom(key, "fail", f"a copy {name} hangs", expected.words)
-        if one and one.outcome == "error":
-            return Judged(
-                "fail", f"a copy {name} fails: {one.error}", expected.words, "", "invoke explain 'ITS TEXT'", "rig"
-            )
-    if copy is None or copy.outcome == "not run" or (staged and staged.outcome == "not run"):
-        said = next((one.error for one in (copy, staged) if one and one.outcome == "not run"), "")
-        return Judged("unknown", f"not run: {said}", "", "", AGAIN)
+            return _symptom(key, f"a copy {name} hangs", expected.words)
+        if result and result.outcome == "error":
+            seen = f"a copy {name} fails: {result.error}"
+            return Judged(Finding("", "fail", seen, expected.words, "", "invoke explain 'ITS TEXT'", "rig"))
+    for result in (copy, staged):
+        if result and result.outcome == "not run":
+            return Judged(Finding("", "unknown", f"not run: {result.error}", fix=AGAIN))
+    if copy is None:
+        return Judged(Finding("", "unknown", "not run: ", fix=AGAIN))
     host = staged.gb_s if staged else None
     if copy.outcome == "refused":
         return _refused(pair, expected, host)
     assert copy.gb_s is not None
-    seen, wanted = "peer access on", _wanted(expected)
     if expected.granted is False:
-        what = "granted, although the stock driver does not: a patched module, or other cards"
-        return Judged("info", what, "", expected.words, "", "rig", "", copy.gb_s, host, "through the host")
-    far = expected.gb_s is not None and copy.gb_s < _limit(expected.gb_s, document) * expected.gb_s
-    if far:
+        seen = "granted, although the stock driver does not: a patched module, or other cards"
+        return Judged(Finding("", "info", seen, "", expected.words, source="rig"), copy.gb_s, host)
+    if expected.gb_s is not None and copy.gb_s < _limit(expected.gb_s, document) * expected.gb_s:
         return _slow(expected, copy.gb_s, host)
-    return Judged("pass", seen, wanted, "", "", expected.source, "", copy.gb_s, host, "through the host")
+    return Judged(Finding("", "pass", "peer access on", _wanted(expected), source=expected.source), copy.gb_s, host)
 
 
 def _limit(figure: float, document: Document) -> float:
@@ -92,16 +86,12 @@ def _slow(expected: Expected, gb_s: float, host: float | None) -> Judged:
         cause = "an NVLink is down or runs with errors; a GPU module or bridge that is not fully seated"
         fix = "nvidia-smi nvlink -s and nvidia-smi nvlink -e; power off, reseat both GPUs with the specified torque; swap two to see whether the fault moves"
     elif expected.kind == "x1":
-        cause, fix = (
-            "a riser or a slot that trains below its one lane",
-            "sudo lspci -vvv -s BUS | grep LnkSta; another riser",
-        )
+        cause = "a riser or a slot that trains below its one lane"
+        fix = "sudo lspci -vvv -s BUS | grep LnkSta; another riser"
     else:
         cause = "a PCIe link with too few lanes or a low speed; or the IOMMU or ACS"
         fix = "sudo lspci -vvv | grep -e LnkSta: -e ACSCtl; reseat the card or change its riser; iommu=pt, ACS off"
-    return Judged(
-        "fail", "far too slow", _wanted(expected), cause, fix, expected.source, "", gb_s, host, "through the host"
-    )
+    return Judged(Finding("", "fail", "far too slow", _wanted(expected), cause, fix, expected.source), gb_s, host)
 
 
 def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
@@ -109,14 +99,13 @@ def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
     why = f"no peer access (NVML: {nvml.read})" if nvml and nvml.read != "ok" else "no peer access"
     if expected.granted:
         key = "nccl.p2p_off_nvlink" if expected.links or expected.kind == "nvswitch" else "p2p.not_offered"
-        found = _symptom(key, "fail", why, _wanted(expected))
-        return Judged(**{**vars(found), "other_gb_s": host, "other": "through the host"})
+        return replace(_symptom(key, why, _wanted(expected)), other_gb_s=host)
     far = expected.gb_s is not None and host is not None and host < FAR_THROUGH_HOST * expected.gb_s
     if far and expected.kind in ("host", "x1"):
         return _slow(expected, host or 0.0, None)
     slow = "every copy passes a slot with one lane" if expected.kind == "x1" else ""
     cause = slow or expected.why or catalogue.symptoms()["p2p.not_offered"].cause
-    return Judged("info", why, "", cause, "", "rig", "p2p.not_offered", None, host, "through the host")
+    return Judged(Finding("", "info", why, "", cause, "", "rig", "p2p.not_offered"), None, host)
 
 
 def blamed(driver: str | None, key: str) -> str:
@@ -126,46 +115,35 @@ def blamed(driver: str | None, key: str) -> str:
 
 def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
     """The verdict on NCCL's message between a pair, and its transport."""
-    found = pair.collective
-    assert found is not None
-    off = found.without_p2p
-    if found.outcome in ("hang", "wrong data"):
+    result = pair.collective
+    assert result is not None
+    off = result.without_p2p
+    if result.outcome in ("hang", "wrong data"):
         cost = f" at {off.gb_s:.3g} GB/s" if off and off.gb_s else ""
         helps = f"correct with NCCL_P2P_DISABLE=1{cost}" if off and off.ok else "the same with NCCL_P2P_DISABLE=1"
-        key = "nccl.timeout" if found.outcome == "hang" else "nccl.wrong_data"
+        key = "nccl.timeout" if result.outcome == "hang" else "nccl.wrong_data"
         key = blamed(document.versions.driver, key)
-        return _symptom(key, "fail", f"{found.outcome}{_by(found)}; {helps}", "correct data, in time")
-    if found.outcome == "error":
-        shm = "/dev/shm" in (found.error or "")
-        known = next(iter(catalogue.symptoms_in(found.error or "")), None)
-        if known and known.kind == "p2p":
-            return _symptom(known.key, "fail", "NCCL reports an error", "a message")
-        fix = MORE_SHM if shm else "invoke explain 'ITS TEXT'"
-        return Judged("fail", f"NCCL fails: {found.error}", "a message", "", fix)
-    if not found.ok:
-        return Judged("unknown", f"not run: {found.error}", "", "", AGAIN)
-    slower = off.gb_s if off and off.ok else None
-    slow = expected.gb_s is not None and found.gb_s is not None and found.gb_s < _slow_message(expected.gb_s, document)
-    if found.kind == "P2P" and slow:
-        cause = "the copy is slow too; else low clocks, or other programs on the GPUs"
-        wanted = f"{expected.words}, half of {expected.gb_s:.3g} GB/s at the least"
-        return Judged(
-            "warn",
-            f"{found.transport}, slow",
-            wanted,
-            cause,
-            "fix the copy between them first",
-            expected.source,
-            "",
-            found.gb_s,
-            slower,
-            "P2P off",
-        )
-    if found.kind == "P2P":
-        return Judged("pass", found.transport or "P2P", "", "", "", expected.source, "", found.gb_s, slower, "P2P off")
+        return _symptom(key, f"{result.outcome}{_by(result)}; {helps}", "correct data, in time")
+    if result.outcome == "error":
+        symptom = next(iter(catalogue.symptoms_in(result.error or "")), None)
+        if symptom and symptom.kind == "p2p":
+            return _symptom(symptom.key, "NCCL reports an error", "a message")
+        fix = MORE_SHM if "/dev/shm" in (result.error or "") else "invoke explain 'ITS TEXT'"
+        return Judged(Finding("", "fail", f"NCCL fails: {result.error}", "a message", "", fix))
+    if not result.ok:
+        return Judged(Finding("", "unknown", f"not run: {result.error}", fix=AGAIN))
+    if result.kind == "P2P":
+        finding = Finding("", "pass", result.transport or "P2P", source=expected.source)
+        figure = expected.gb_s
+        if figure is not None and result.gb_s is not None and result.gb_s < _slow_message(figure, document):
+            wanted = f"{expected.words}, half of {figure:.3g} GB/s at the least"
+            cause = "the copy is slow too; else low clocks, or other programs on the GPUs"
+            fix = "fix the copy between them first"
+            finding = Finding("", "warn", f"{result.transport}, slow", wanted, cause, fix, expected.source)
+        return Judged(finding, result.gb_s, off.gb_s if off and off.ok else None)
     if expected.links or expected.kind == "nvswitch":
-        return _symptom("nccl.p2p_off_nvlink", "fail", f"{found.transport}, not over the NVLinks", expected.words)
-    return _past_p2p(pair, expected, found)
+        return _symptom("nccl.p2p_off_nvlink", f"{result.transport}, not over the NVLinks", expected.words)
+    return Judged(_past_p2p(pair, expected, result), result.gb_s)
 
 
 def _slow_message(figure: float, document: Document) -> float:
@@ -173,49 +151,43 @@ def _slow_message(figure: float, document: Document) -> float:
     return (0.3 if document.quick and figure > FAST_GB_S else 0.5) * figure
 
 
-def _by(found: SendRecvResult) -> str:
-    return f" by {found.transport}" if found.transport else ""
+def _by(result: SendRecvResult) -> str:
+    return f" by {result.transport}" if result.transport else ""
 
 
-def _past_p2p(pair: Pair, expected: Expected, found: SendRecvResult) -> Judged:
-    """The verdict if NCCL uses another transport than P2P between GPUs without NVLink."""
-    more = found.with_level_sys
-    way = found.transport or found.kind or "an unknown way"
+def _past_p2p(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding:
+    """The finding if NCCL uses another transport than P2P between GPUs without NVLink."""
+    more = result.with_level_sys
+    way = result.transport or result.kind or "an unknown way"
+    seen = f"{way} by NCCL's choice"
     if not pair.grant.cuda:
-        cost = "NCCL_P2P_DISABLE=1 has no effect here"
-        return Judged("info", f"{way}, as P2P is not granted", "", cost, "", expected.source, "", found.gb_s)
-    if more and more.ok and more.gb_s and found.gb_s and more.gb_s > 1.15 * found.gb_s:
-        fix = f"NCCL_P2P_LEVEL=SYS for the program: {more.gb_s:.3g} GB/s in place of {found.gb_s:.3g}, data right"
-        return Judged(
-            "info", f"{way}, though P2P works", "", "NCCL uses P2P only below one host bridge", fix, "", "", found.gb_s
-        )
+        cause = "NCCL_P2P_DISABLE=1 has no effect here"
+        return Finding("", "info", f"{way}, as P2P is not granted", "", cause, source=expected.source)
+    if more and more.ok and more.gb_s and result.gb_s and more.gb_s > 1.15 * result.gb_s:
+        fix = f"NCCL_P2P_LEVEL=SYS for the program: {more.gb_s:.3g} GB/s in place of {result.gb_s:.3g}, data right"
+        return Finding("", "info", f"{way}, though P2P works", "", "NCCL uses P2P only below one host bridge", fix)
     if more and more.outcome in ("hang", "wrong data", "error"):
-        cause = (
-            f"across host bridges ({pair.grant.distance}) P2P ends in {more.outcome} here, so NCCL is right to avoid it"
-        )
-        return Judged("info", f"{way} by NCCL's choice", "", cause, "do not set NCCL_P2P_LEVEL", "", "", found.gb_s)
+        across = f"across host bridges ({pair.grant.distance}) P2P ends in {more.outcome} here"
+        return Finding("", "info", seen, "", f"{across}, so NCCL is right to avoid it", "do not set NCCL_P2P_LEVEL")
     verdict: Verdict = "warn" if pair.grant.distance in ("PIX", "PXB") else "info"
     fix = "NCCL_DEBUG=INFO says why; bios: Above 4G Decoding, Resizable BAR" if verdict == "warn" else ""
-    return Judged(
-        verdict, f"{way} by NCCL's choice", "", "across host bridges NCCL prefers it", fix, "", "", found.gb_s
-    )
+    return Finding("", verdict, seen, "", "across host bridges NCCL prefers it", fix)
 
 
-def grouped(check: str, judged: Sequence[tuple[Pair, Judged]], known: Machine) -> Iterator[Finding]:
-    """One finding for each different verdict, with its pairs and the range of their bandwidths."""
+def grouped(judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str) -> Iterator[Finding]:
+    """One finding for each different verdict, with its pairs and the range of their bandwidths; `other` names the second."""
     groups: dict[tuple[str, ...], list[tuple[Pair, Judged]]] = {}
-    for pair, one in judged:
-        key = (one.verdict, one.seen, one.expected, one.cause, one.fix)
-        groups.setdefault(key, []).append((pair, one))
+    for pair, verdict in judged:
+        finding = verdict.finding
+        key = (finding.verdict, finding.seen, finding.expected, finding.cause, finding.fix)
+        groups.setdefault(key, []).append((pair, verdict))
     for same in groups.values():
-        one = same[0][1]
+        finding = same[0][1].finding
         speed = _range([entry.gb_s for _, entry in same])
-        other = _range([entry.other_gb_s for _, entry in same])
-        said = [one.seen, *([speed] if speed else []), *([f"{other} {one.other}"] if other else [])]
+        other_speed = _range([entry.other_gb_s for _, entry in same])
+        seen = [finding.seen, *([speed] if speed else []), *([f"{other_speed} {other}"] if other_speed else [])]
         subject = _pairs([pair for pair, _ in same], len(judged), known)
-        yield Finding(
-            check, subject, one.verdict, "; ".join(said), one.expected, one.cause, one.fix, one.source, one.symptom
-        )
+        yield replace(finding, subject=subject, seen="; ".join(seen))
 
 
 def _range(values: Sequence[float | None]) -> str:
@@ -251,7 +223,7 @@ def _seen(facts: Facts, rig: Rig | None, slots: dict[BusId, str] | None) -> tupl
 
 def not_run(verdict: Verdict, why: str, fix: str) -> Finding:
     """The finding of a peer-to-peer test that was asked for and not run."""
-    return Finding("p2p.ran", TEST, verdict, f"not run: {why}", "", "", fix)
+    return Finding(TEST, verdict, f"not run: {why}", "", "", fix, check="p2p.ran")
 
 
 @check(active=True)
@@ -260,16 +232,11 @@ def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Find
     document = facts(nccl.tested)
     for pid in document.left_behind:
         seen = f"process {pid} does not end after SIGKILL"
-        yield of_symptom("gpu.wedged", "p2p.ran", "host", seen, "no process left", verdict="fail")
+        yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
     if document.outcome == "could not run":
         for error in document.errors:
             yield Finding(
-                "p2p.ran",
-                "peer-to-peer test",
-                "unknown",
-                f"{error.where}: {error.what}",
-                "a run",
-                *_why_not(error.what),
+                "peer-to-peer test", "unknown", f"{error.where}: {error.what}", "a run", *_why_not(error.what)
             )
         return
     ill = list(_ill(document, slots))
@@ -277,13 +244,13 @@ def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Find
     shm = document.shared_memory
     if shm and not shm.enough:
         seen, cause = f"{shm.free_mib} of {shm.size_mib} MiB free", "NCCL fails where it goes through it"
-        yield Finding("p2p.ran", "/dev/shm", "warn", seen, "room for NCCL", cause, MORE_SHM, "host")
+        yield Finding("/dev/shm", "warn", seen, "room for NCCL", cause, MORE_SHM, "host")
     if not (ill or document.left_behind):
         versions = document.versions
         size = "quick" if document.quick else "whole"
         seen = f"{len(document.gpus)} GPUs, {size} test in {document.seconds or 0:.0f} s; CUDA {versions.cuda_runtime}, NCCL {versions.nccl}"
         verdict: Verdict = "pass" if document.gpus else "unknown"
-        yield Finding("p2p.ran", TEST, verdict, seen)
+        yield Finding(TEST, verdict, seen)
 
 
 def _ill(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding]:
@@ -295,14 +262,14 @@ def _ill(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding
         if gpu.own and gpu.own.ok is False:
             wrong, what = True, f"its own memory: {gpu.own.outcome}, {gpu.own.error}"
             fix = "sudo dmesg | grep -e NVRM -e Xid; reboot; if it happens again, power off and reseat the card"
-            yield Finding("p2p.ran", at, "fail", what, "right data", "the GPU, or its contact in the slot", fix)
+            yield Finding(at, "fail", what, "right data", "the GPU, or its contact in the slot", fix)
         elif gpu.cuda_device is None:
             wrong = True
             seen, cause = "CUDA does not see it", "lost, or in a bad state"
-            yield Finding("p2p.ran", at, "fail", seen, "a device", cause, look)
+            yield Finding(at, "fail", seen, "a device", cause, look)
     for error in document.errors:
         if error.where.startswith("GPU ") and not wrong:
-            yield Finding("p2p.ran", error.where, "fail", error.what, "a test without errors", "", look)
+            yield Finding(error.where, "fail", error.what, "a test without errors", "", look)
 
 
 def _why_not(what: str) -> tuple[str, str]:
@@ -321,7 +288,7 @@ def copies(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | No
     if document.outcome == "could not run":
         return
     judged = [(pair, copied(pair, known.expected(pair, document), document)) for pair in document.pairs]
-    yield from grouped("p2p.copies", judged, known)
+    yield from grouped(judged, known, "through the host")
     yield from _box(document, known)
 
 
@@ -338,7 +305,7 @@ def _box(document: Document, known: Machine) -> Iterator[Finding]:
         box = (
             f"{on_the_box(model.nvlink):g} GB/s in the data sheet = {model.nvlink.links} links x {one:g} x 2 directions"
         )
-        yield Finding("p2p.copies", f"NVLink of {model.label}", "info", seen, "", box, "", "catalogue")
+        yield Finding(f"NVLink of {model.label}", "info", seen, "", box, "", "catalogue")
 
 
 @check(active=True)
@@ -350,7 +317,7 @@ def collective(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
     judged = [
         (pair, sent(pair, known.expected(pair, document), document)) for pair in document.pairs if pair.collective
     ]
-    yield from grouped("p2p.collective", judged, known)
+    yield from grouped(judged, known, "P2P off")
     yield from _sum(document, rig)
 
 
@@ -358,41 +325,28 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
     total = document.all_reduce
     if total is None or len(total.gpus) < 2:
         return
-    name, subject = "p2p.collective", f"all-reduce over {len(total.gpus)} GPUs"
+    subject = f"all-reduce over {len(total.gpus)} GPUs"
     without = total.without_p2p
     if total.outcome in ("hang", "wrong data"):
         alone = without is not None and without.ok is False
-        also = (
-            "the same with P2P off"
-            if alone
-            else "correct with P2P off"
-            if without and without.ok
-            else "unknown with P2P off"
-        )
+        also = "the same" if alone else "correct" if without and without.ok else "unknown"
         key = "nccl.timeout" if total.outcome == "hang" else "nccl.wrong_data"
         key = "nccl.stalled_queue" if alone and total.outcome == "hang" else key
-        yield of_symptom(
-            blamed(document.versions.driver, key),
-            name,
-            subject,
-            f"{total.outcome}; {also}",
-            "correct data, in time",
-            verdict="fail",
-        )
+        key, seen = blamed(document.versions.driver, key), f"{total.outcome}; {also} with P2P off"
+        yield of_symptom(key, subject, seen, "correct data, in time", verdict="fail")
     elif total.ok is None:
-        yield Finding(name, subject, "unknown", f"not run: {total.error}", "a sum", "", AGAIN)
-    elif total.ok is False and (known := next(iter(catalogue.symptoms_in(total.error or "")), None)):
-        yield of_symptom(known.key, name, subject, "NCCL reports an error", "a sum", verdict="fail")
+        yield Finding(subject, "unknown", f"not run: {total.error}", "a sum", "", AGAIN)
     elif total.ok is False:
-        yield Finding(name, subject, "fail", f"{total.error}", "a sum", "", "invoke explain 'ITS TEXT'")
+        known = catalogue.symptoms_in(total.error or "")
+        yield of_text(total.error or "", subject, "NCCL reports an error" if known else f"{total.error}", "a sum")
     elif total.busbw_gb_s is not None:
         wanted = rig.all_reduce_gb_s if rig and len(total.gpus) == len(rig.gpus) else None
         off = f", {without.busbw_gb_s:.3g} with P2P off" if without and without.busbw_gb_s else ""
         far = wanted is not None and not document.quick and total.busbw_gb_s < FAR * wanted
         fix = "look at the pairs above; else run with NCCL_DEBUG=INFO, and check the limits" if far else ""
         yield Finding(
-            name, subject, "warn" if far else "pass", f"{total.busbw_gb_s:.3g} GB/s bus bandwidth{off}",
-            f"about {wanted:g} GB/s" if wanted else "", "", fix, "rig" if wanted else "",
+            subject, "warn" if far else "pass", f"{total.busbw_gb_s:.3g} GB/s bus bandwidth{off}",
+            f"about {wanted:g} GB/s" if wanted else "", "", fix, "rig" if wanted else ""
         )  # fmt: skip
 
 
@@ -403,7 +357,7 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     rows = [row for row in document.scaling if row.speed_up]
     for row in document.scaling:
         if row.error:
-            yield Finding("p2p.scaling", f"scaling over {row.gpus} GPUs", "unknown", row.error, "a step", "", AGAIN)
+            yield Finding(f"scaling over {row.gpus} GPUs", "unknown", row.error, "a step", "", AGAIN)
     if len(rows) < 2:
         return
     last = rows[-1]
@@ -417,9 +371,7 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     wanted = f"{known.speed_up:g} times, in training" if known and share is not None else ""
     cause = "" if verdict == "pass" else OVERLAP
     fix = "look at the pairs above" if verdict == "warn" else ""
-    yield Finding(
-        "p2p.scaling", f"scaling to {row.gpus} GPUs", verdict, seen, wanted, cause, fix, "rig" if wanted else ""
-    )
+    yield Finding(f"scaling to {row.gpus} GPUs", verdict, seen, wanted, cause, fix, "rig" if wanted else "")
 
 
 @check(active=True, replaces=environment.clean)
@@ -432,14 +384,12 @@ def settings(facts: Facts) -> Iterator[Finding]:
         if one.switches_off:
             cost = _cost(document) if one.name == "NCCL_P2P_DISABLE" else ""
             seen = f"{what}{': ' + cost if cost else ''}"
-            yield of_symptom(
-                "nccl.p2p_disabled_by_hand", "p2p.settings", "NCCL's settings", seen, "unset", verdict="warn"
-            )
+            yield of_symptom("nccl.p2p_disabled_by_hand", "NCCL's settings", seen, "unset", verdict="warn")
         else:
             fix = f"take the line out of {one.where} unless a program needs it"
-            yield Finding("p2p.settings", "NCCL's settings", "info", what, "", "somebody set it", fix, "host")
+            yield Finding("NCCL's settings", "info", what, "", "somebody set it", fix, "host")
     if not found and not own:
-        yield Finding("p2p.settings", "NCCL's settings", "pass", "none set in files", "", "", "", "host")
+        yield Finding("NCCL's settings", "pass", "none set in files", "", "", "", "host")
 
 
 def _cost(document: Document) -> str:

@@ -31,9 +31,7 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     for gpu in gpus:
         at = place(gpu.address, slots)
         if not gpu.answers:
-            yield of_symptom(
-                "gpu.off_bus", "pcie.links", at, "its PCI config space reads as all ones", "an answer", "host"
-            )
+            yield of_symptom("gpu.off_bus", at, "its PCI config space reads as all ones", "an answer", "host")
             continue
         peers = [one for one in gpus if one is not gpu and one.ids == gpu.ids and one.most == gpu.most and one.answers]
         child, port = gpu, functions.get(gpu.above)
@@ -51,9 +49,9 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
                 yield wrong
             above.add(child.address)
     if fine:
-        yield Finding("pcie.links", "links", "pass", ", ".join(f"{number} x {link}" for link, number in fine.items()))
+        yield Finding("links", "pass", ", ".join(f"{number} x {link}" for link, number in fine.items()))
     if not gpus:
-        yield of_symptom("gpu.missing", "pcie.links", "GPUs", "not on the PCI bus", "a GPU", "host")
+        yield of_symptom("gpu.missing", "GPUs", "not on the PCI bus", "a GPU", "host")
 
 
 def _ceiling(child: Function, port: Function | None) -> Link:
@@ -68,16 +66,16 @@ def _link(child: Function, port: Function | None, at: str, state: int | None, pe
         return None
     most = _ceiling(child, port)
     if child.now.width < most.width:
-        return of_symptom("pcie.narrow", "pcie.links", at, str(child.now), str(most), "host", verdict="fail")
+        return of_symptom("pcie.narrow", at, str(child.now), str(most), "host", verdict="fail")
     if child.now.generation >= most.generation:
         return None
     if state is not None and state <= AWAKE:
         seen = f"{child.now} of {most}, and the GPU is active (P{state})"
-        return of_symptom("pcie.slow", "pcie.links", at, seen, str(most), "host")
+        return of_symptom("pcie.slow", at, seen, str(most), "host")
     faster = [one for one in peers if one.now and one.now.generation == most.generation]
     if state is None and peers and len(faster) == len(peers):
         seen = f"{child.now} of {most}, and the other GPUs are faster"
-        return of_symptom("pcie.slow", "pcie.links", at, seen, str(most), "peers")
+        return of_symptom("pcie.slow", at, seen, str(most), "peers")
     return None
 
 
@@ -91,7 +89,6 @@ def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig
     other = rig is not None and position in rig.gpus and position not in rig.lanes
     yield of_symptom(
         "pcie.narrow_slot",
-        "pcie.links",
         at,
         seen,
         str(gpu.most) if other else "",
@@ -108,15 +105,13 @@ def memory_window(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Ite
     for one in gpus:
         if not one.bar1_bytes:
             at = place(one.address, slots)
-            yield of_symptom(
-                "bios.above4g", "pcie.memory_window", at, "no BAR1 window was assigned", "a window", "host"
-            )
+            yield of_symptom("bios.above4g", at, "no BAR1 window was assigned", "a window", "host")
     if SMALL_MIB in sizes:
         seen = f"{sizes[SMALL_MIB]} x {SMALL_MIB} MiB"
-        yield of_symptom("bios.small_bar1", "pcie.memory_window", "memory window (BAR1)", seen)
+        yield of_symptom("bios.small_bar1", "memory window (BAR1)", seen)
     rest = ", ".join(f"{number} x {_size(mib)}" for mib, number in sorted(sizes.items()) if mib not in (0, SMALL_MIB))
     if rest:
-        yield Finding("pcie.memory_window", "memory window (BAR1)", "pass", rest)
+        yield Finding("memory window (BAR1)", "pass", rest)
 
 
 SMALL_MIB = 256
@@ -152,7 +147,7 @@ def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     name = str(board).lower()
     if not bridges or gpus < 2 or any(word in name for word in VIRTUAL):
         why = "one GPU" if gpus < 2 else "a virtual machine needs it" if bridges else "no bridge redirects"
-        yield Finding("pcie.acs", "ACS", "pass", why)
+        yield Finding("ACS", "pass", why)
         return
     short = " ".join(one.removeprefix("0000:") for one in bridges)
     switch = f"for bridge in {short}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
@@ -160,10 +155,10 @@ def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     if rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none"):
         seen += f"; it does not affect these GPUs (they use {_WAYS[rig.p2p.path]})"
         fix = f"not needed for these GPUs; to switch it off until the next boot: {switch}"
-        yield of_symptom("p2p.acs", "pcie.acs", "ACS", seen, verdict="info", fix=fix)
+        yield of_symptom("p2p.acs", "ACS", seen, verdict="info", fix=fix)
     else:
         line = {"sudo setpci -s BRIDGE ECAP_ACS+0x6.w=0000": switch}
-        yield of_symptom("p2p.acs", "pcie.acs", "ACS", seen, "none", "catalogue", names=line)
+        yield of_symptom("p2p.acs", "ACS", seen, "none", "catalogue", names=line)
 
 
 _WAYS = {"nvlink": "NVLink", "nvswitch": "NVSwitch", "none": "host memory"}
@@ -181,8 +176,8 @@ def errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[F
     for one in bad:
         seen = f"{one.corrected_errors} corrected and {one.uncorrected_errors or 0} other errors since boot"
         at = place(one.address, slots) if one.is_gpu else f"bridge {one.address}"
-        yield of_symptom("pcie.errors", "pcie.errors", at, seen, "none", "host")
+        yield of_symptom("pcie.errors", at, seen, "none", "host")
     if not bad:
         few = sum(one.corrected_errors or 0 for one in counted)
         seen = f"{few or 'none'}{' corrected' if few else ''} since boot" if counted else "not counted by this kernel"
-        yield Finding("pcie.errors", "PCIe errors (AER)", "pass", seen)
+        yield Finding("PCIe errors (AER)", "pass", seen)

@@ -47,9 +47,8 @@ def _look(job: HostJob) -> Iterator[CheckResult]:
 
 
 def _waiting(error: RigwrightError) -> Finding:
-    return Finding(
-        "watch", "host", "unknown", f"does not answer ({error.found})", fix="none: the connection is tried again"
-    )
+    seen, fix = f"does not answer ({error.found})", "none: the connection is tried again"
+    return Finding("host", "unknown", seen, fix=fix, check="watch")
 
 
 def _changes(host: str, findings: Sequence[Finding], before: Shown, text: Any) -> Shown:

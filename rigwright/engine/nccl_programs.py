@@ -66,7 +66,7 @@ def _run_program(
     """Runs one program; returns None, or a finding that says why it did not run."""
 
     def not_run(seen: str, expected: str, fix: str) -> Finding:
-        return Finding(fact.name, title, "unknown", seen, expected, "", fix)
+        return Finding(title, "unknown", seen, expected, "", fix, check=fact.name)
 
     if not needed:
         fix = f"add `{fact.name}:` to its checks"

@@ -95,7 +95,8 @@ def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
         name = planned_step.step.name
         for change in planned_step.changes:
             subject, seen = f"{name}: {change.subject}", change.before or "not there"
-            found.append(Finding("plan", subject, "fail", seen, change.after, "", "invoke provision", "inventory"))
+            finding = Finding(subject, "fail", seen, change.after, "", "invoke provision", "inventory", check="plan")
+            found.append(finding)
         if planned_step.status in ("unknown", "failed"):
             found.append(unknown("plan", name, planned_step.reason))
     return tuple(found)

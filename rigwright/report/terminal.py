@@ -220,7 +220,7 @@ def _folded(findings: Sequence[Finding]) -> list[Finding]:
         return list(findings)
     seen = f"{len(steps)} steps are not as expected: {'; '.join(step.subject for step in steps[:FOLDED])}; ..."
     fix = "invoke plan shows all of them, invoke provision makes the changes"
-    folded = Finding("plan", "plan", "fail", seen, fix=fix)
+    folded = Finding("plan", "fail", seen, fix=fix, check="plan")
     return [folded if finding is steps[0] else finding for finding in findings if finding not in steps[1:]]
 
 

@@ -18,7 +18,7 @@ from tests.ssh.fake_transport import FakeTransport
 
 def test_a_symptom_gives_verdict_cause_and_fix() -> None:
     known = catalogue.symptoms()["ecc.remap_pending"]
-    found = of_symptom("ecc.remap_pending", "gpu.memory", "GPU 2", "pending", "none", "host", names={"INDEX": "2"})
+    found = of_symptom("ecc.remap_pending", "GPU 2", "pending", "none", "host", names={"INDEX": "2"})
     assert (found.verdict, found.cause, found.symptom) == (known.level, known.cause, known.key)
     assert "nvidia-smi -r -i 2," in found.fix
     assert "INDEX" not in found.fix
@@ -32,14 +32,14 @@ def test_a_reason_that_the_catalogue_knows_brings_its_fix() -> None:
 
 def test_root_causes_come_first() -> None:
     order = ["pass", "warn", "unknown", "fail", "info", "fail"]
-    found = ranked(Finding(str(at), "", verdict, "") for at, verdict in enumerate(order))  # type: ignore[arg-type]
+    found = ranked(Finding("", verdict, "", check=str(at)) for at, verdict in enumerate(order))  # type: ignore[arg-type]
     assert [one.check for one in found] == ["3", "5", "2", "1", "4", "0"]
 
 
 def test_what_cannot_be_judged_for_one_reason_is_one_entry() -> None:
     stream = io.StringIO()
     findings = (
-        of_symptom("pcie.narrow", "pci.links", "PCIE-1 [x]", "x1", "x16", "host"),
+        of_symptom("pcie.narrow", "PCIE-1 [x]", "x1", "x16", "host"),
         unknown("a", "Links", "no answer"),
         unknown("b", "Heat", "no answer"),
     )

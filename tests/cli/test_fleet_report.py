@@ -26,9 +26,9 @@ from tests.history.test_history import closed, play  # noqa: F401 (a fixture)
 UUID = "GPU-531aad71-f770-5c03-820a-409c03f38c12"
 THIRD = "GPU-12345678-f770-5c03-820a-409c03f38c12"
 OTHER = "GPU-0badcafe-f770-5c03-820a-409c03f38c12"
-WARN = Finding("health.xids", "Xids", "warn", "3 x Xid 79 since boot")
-FAIL = Finding("plan", "Driver held: hold", "fail", "free to move", "held")
-MOVED = Finding("fleet.gpus", UUID[:12], "fail", "missing")
+WARN = Finding("Xids", "warn", "3 x Xid 79 since boot", check="health.xids")
+FAIL = Finding("Driver held: hold", "fail", "free to move", "held", check="plan")
+MOVED = Finding(UUID[:12], "fail", "missing", check="fleet.gpus")
 
 
 class Quiet:
@@ -108,7 +108,7 @@ def test_what_became_different_since_the_report_before() -> None:
 
 
 def test_a_figure_that_moves_is_no_new_finding() -> None:
-    later = Finding("health.xids", "Xids", "warn", "5 x Xid 79 since boot")
+    later = Finding("Xids", "warn", "5 x Xid 79 since boot", check="health.xids")
     found = fleet_report.turned(
         [{"check": WARN.check, "subject": WARN.subject, "verdict": "warn", "seen": WARN.seen}], [later]
     )

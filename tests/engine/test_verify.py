@@ -33,15 +33,15 @@ def evaluation(calls: list[str]) -> tuple[CheckEvaluation, HostRun]:
 
     def short(facts: Facts) -> Iterator[Finding]:
         calls.append("short")
-        yield Finding("t.short", "short", "pass", facts(FIRST))
+        yield Finding("short", "pass", facts(FIRST), check="t.short")
 
     def long(facts: Facts) -> Iterator[Finding]:
         calls.append("long")
-        yield Finding("t.long", "long", "pass", facts(FIRST) + facts(SECOND))
+        yield Finding("long", "pass", facts(FIRST) + facts(SECOND), check="t.long")
 
     def absent(facts: Facts) -> Iterator[Finding]:
         calls.append("absent")
-        yield Finding("t.absent", "absent", "pass", facts(ABSENT))
+        yield Finding("absent", "pass", facts(ABSENT), check="t.absent")
 
     checks = [Check(f.__name__, f"t.{f.__name__}", f, {}, "play.yml:1") for f in (long, short, absent)]
     transport = FakeTransport(lambda cmd: Result(0, f"{cmd.argv[0]}\n".encode()))

@@ -34,7 +34,7 @@ STEP = Step("Room", "file.directory", lambda _facts: iter(()), {}, "play.yml:1")
 CHANGE = Change("add", "/srv/room/", "", "there", ())
 PENDING = PlanResult((PlannedStep(STEP, "pending", (CHANGE,)),))
 APPLIED = ApplyResult((PlannedStep(STEP, "changed", (CHANGE,)),), {STEP.key: (CHANGE,)})
-GOOD, BAD = Finding("a.b", "GPUs", "pass", "8"), Finding("a.b", "GPUs", "fail", "7")
+GOOD, BAD = Finding("GPUs", "pass", "8", check="a.b"), Finding("GPUs", "fail", "7", check="a.b")
 
 
 def job() -> HostJob:

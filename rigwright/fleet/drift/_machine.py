@@ -30,4 +30,5 @@ class Machine:
 def finding(kind: Literal["past", "peers", "gpus"], subject: str, seen: str, expected: str, cause: str = "") -> Finding:
     """A failed finding of the check `fleet.past`, `fleet.peers` or `fleet.gpus`."""
     source: Literal["past", "peers"] = "peers" if kind == "peers" else "past"
-    return Finding(f"fleet.{kind}", subject, "fail", seen or "nothing", expected or "nothing", cause, "", source)
+    check = f"fleet.{kind}"
+    return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=check)
