@@ -5,31 +5,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from rigwright import catalogue
+from rigwright.catalogue.devices import Device
+from rigwright.catalogue.gpus import Model
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import numbers
 
 
-class Card(Protocol):
-    """Properties of a GPU that decide compatibility, from a model of the catalogue or from NVIDIA's list."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def first_branch(self) -> int: ...
-    @property
-    def last_branch(self) -> int | None: ...
-    @property
-    def module_flavours(self) -> tuple[str, ...]: ...
-    @property
-    def last_cuda(self) -> str | None: ...
-    @property
-    def clock_verbs(self) -> tuple[str, ...]: ...
-    @property
-    def fabric(self) -> str: ...
+Card = Model | Device
+"""A GPU with the properties that decide compatibility, from a model of the catalogue or from NVIDIA's list."""
 
 
 def card_of(device_id: str) -> Card | None:
@@ -77,8 +63,8 @@ def fit(gpus: Mapping[str, Card]) -> Fit:
     Raises HostError with the GPUs and their limits if they have no common branch or no common kernel module.
     """
     named = [(f"{card.label} ({where})" if where else card.label, card) for where, card in gpus.items()]
-    newest_first = max(named, key=lambda one: one[1].first_branch)
-    oldest_last = min(named, key=lambda one: one[1].last_branch or _ENDLESS)
+    newest_first = max(named, key=lambda gpu: gpu[1].first_branch)
+    oldest_last = min(named, key=lambda gpu: gpu[1].last_branch or _ENDLESS)
     branches = tuple(name for name in catalogue.branches() if all(runs(card, int(name)) for _, card in named))
     if not branches:
         if newest_first is oldest_last:
@@ -90,11 +76,11 @@ def fit(gpus: Mapping[str, Card]) -> Fit:
             "GPUs with a branch in common",
             "move one of the two to another machine",
         )
-    flavours = tuple(one for one in ("proprietary", "open") if all(one in card.module_flavours for _, card in named))
-    strict = next((one for one in named if len(one[1].module_flavours) == 1), None)
+    flavours = tuple(kind for kind in ("proprietary", "open") if all(kind in card.module_flavours for _, card in named))
+    strict = next((gpu for gpu in named if len(gpu[1].module_flavours) == 1), None)
     if not flavours:
         assert strict is not None
-        other = next(one for one in named if not set(one[1].module_flavours) & set(strict[1].module_flavours))
+        other = next(gpu for gpu in named if not set(gpu[1].module_flavours) & set(strict[1].module_flavours))
         raise HostError(
             "driver.flavour",
             f"no kernel module supports both the {_flavours(*strict)} and the {_flavours(*other)}",
@@ -125,7 +111,7 @@ def cuda_ceiling(common: Fit, branch: str) -> tuple[str | None, str]:
     options: list[tuple[str, str]] = [(known.cuda, f"driver {branch}")]
     if common.last_cuda:
         options.append((common.last_cuda, common.last_cuda_by))
-    return min(options, key=lambda one: numbers(one[0]))
+    return min(options, key=lambda option: numbers(option[0]))
 
 
 def needs_fabric_manager(cards: Iterable[Card], nvswitches: int) -> bool:
@@ -138,7 +124,7 @@ def flavour_of(cards: Collection[Card], driver: Driver) -> str:
     both. Raises HostError if a GPU or the branch does not support the inventory's module."""
     if driver.flavour == "auto":
         return fit({str(number): card for number, card in enumerate(cards)}).flavours[0] if cards else "proprietary"
-    first = catalogue.open_module_from()
+    first = catalogue.driver_table().open_module_from
     if driver.flavour == "open" and int(driver.branch) < first:
         found = f"branch {driver.branch} has no open kernel module"
         raise HostError("driver.flavour", found, f"branch {first} or newer", "flavour: auto")
@@ -180,9 +166,7 @@ def check_toolkit(driver: Driver, toolkit: str) -> str:
 
     Raises HostError when the driver is older than the minimum of the toolkit's family.
     """
-    branch = catalogue.branches().get(driver.branch)
-    newest = driver.version or (branch.versions[-1] if branch and branch.versions else "")
-    known = catalogue.toolkits().get(toolkit)
+    newest, known = _newest(driver), catalogue.toolkits().get(toolkit)
     if not newest or not known or numbers(newest) >= numbers(known.shipped_driver):
         return ""
     least = catalogue.family_minimum(toolkit)
@@ -207,18 +191,23 @@ def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool
     return True
 
 
-def torch_wheel(models: Collection[catalogue.Model], driver: Driver) -> str | None:
+def torch_wheel(models: Collection[Model], driver: Driver) -> str | None:
     """The newest PyTorch wheels with kernels for all models that work with the driver; None if none are known."""
-    branch = catalogue.branches().get(driver.branch)
-    newest = driver.version or (branch.versions[-1] if branch and branch.versions else "")
+    newest = _newest(driver)
     fits = [
         name
-        for name, wheel in catalogue.wheels().items()
+        for name, wheel in catalogue.torch_wheels().wheels.items()
         if newest
         and numbers(newest) >= numbers(catalogue.family_minimum(wheel.cuda))
         and all(model.architecture in wheel.architectures for model in models)
     ]
     return fits[-1] if fits and models else None
+
+
+def _newest(driver: Driver) -> str:
+    """The driver's version, or the newest known version of its branch; "" if none is known."""
+    branch = catalogue.branches().get(driver.branch)
+    return driver.version or (branch.versions[-1] if branch and branch.versions else "")
 
 
 def _span(text: str, card: Card) -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
@@ -24,7 +25,7 @@ class Device:
     """A PCI id. `legacy_branch`: the last branch that supports it ('470'), '' if the list's driver does.
 
     `name`: the names of several cards with one id are separated by ' / '. `open`, `proprietary`: whether that kernel
-    module supports it.
+    module supports it. The list does not contain the other properties.
     """
 
     device_id: str
@@ -32,16 +33,15 @@ class Device:
     legacy_branch: str
     open: bool
     proprietary: bool
+    first_branch: ClassVar[int] = 0
+    last_cuda: ClassVar[None] = None
+    clock_verbs: ClassVar[tuple[str, ...]] = ()
+    fabric: ClassVar[str] = "none"
 
     @property
     def label(self) -> str:
         """The name in the list."""
         return self.name
-
-    @property
-    def first_branch(self) -> int:
-        """0, because the list does not contain it."""
-        return 0
 
     @property
     def last_branch(self) -> int | None:
@@ -55,21 +55,6 @@ class Device:
     def module_flavours(self) -> tuple[str, ...]:
         """The kernel modules that support it."""
         return tuple(name for name, drives in (("proprietary", self.proprietary), ("open", self.open)) if drives)
-
-    @property
-    def last_cuda(self) -> str | None:
-        """None, because the list does not contain it."""
-        return None
-
-    @property
-    def clock_verbs(self) -> tuple[str, ...]:
-        """(), because the list does not contain it."""
-        return ()
-
-    @property
-    def fabric(self) -> str:
-        """none, because the list does not contain it."""
-        return "none"
 
 
 @lru_cache(maxsize=1)

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rigwright.catalogue import loader
-from rigwright.catalogue.loader import document, rows_sourced
-from rigwright.core.schema import convert
+from rigwright.catalogue.loader import table
 
 
 @dataclass(frozen=True)
@@ -23,24 +21,19 @@ class Distribution:
 
 
 @dataclass(frozen=True)
-class _Distributions:
+class Distributions:
+    """All releases by ID and VERSION_ID of os-release: `ubuntu 22.04`, and the source of each key."""
+
     releases: dict[str, Distribution]
     sources: dict[str, str] = field(repr=False)
 
 
 @lru_cache(maxsize=1)
-def _distributions() -> _Distributions:
-    source = document(loader.FOLDER / "distributions.yml")
-    rows_sourced(source, "releases")
-    table: _Distributions = convert(source, _Distributions, source.where(), "")
-    return table
+def distribution_table() -> Distributions:
+    """The table of distributions.yml. Raises InputError."""
+    return table("distributions.yml", Distributions, "releases")
 
 
 def distributions() -> Mapping[str, Distribution]:
-    """All releases by ID and VERSION_ID of os-release: `ubuntu 22.04`. Raises InputError."""
-    return _distributions().releases
-
-
-def distribution_source() -> str:
-    """The source of the dates."""
-    return _distributions().sources["until"]
+    """All releases by ID and VERSION_ID of os-release. Raises InputError."""
+    return distribution_table().releases

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Architecture
-from rigwright.catalogue.loader import document, rows_sourced
+from rigwright.catalogue.loader import table
 from rigwright.core.schema import Branch as BranchName
-from rigwright.core.schema import Release, convert
+from rigwright.core.schema import Release
 
 Kind = Literal["long-term support", "production", "new feature", "unknown"]
 
@@ -49,7 +48,12 @@ class CudaRepository:
 
 
 @dataclass(frozen=True)
-class _Drivers:
+class Drivers:
+    """The driver branches. `open_module_from`: the first branch with an open kernel module.
+
+    `application_clocks_until`: the last branch whose GPUs have application clocks (-ac). `sources`: by key of a branch.
+    """
+
     branches: dict[BranchName, Branch]
     open_module_from: int
     application_clocks_until: int
@@ -57,7 +61,12 @@ class _Drivers:
 
 
 @dataclass(frozen=True)
-class _Cuda:
+class CudaTable:
+    """The toolkits and NVIDIA's own repository.
+
+    `family_minimum`: the oldest driver by major version of CUDA. `sources`: by key of a toolkit.
+    """
+
     repository: CudaRepository
     toolkits: dict[Release, Toolkit]
     family_minimum: dict[str, str]
@@ -65,50 +74,26 @@ class _Cuda:
 
 
 @lru_cache(maxsize=1)
-def _drivers() -> _Drivers:
-    source = document(loader.FOLDER / "drivers.yml")
-    rows_sourced(source, "branches")
-    table: _Drivers = convert(source, _Drivers, source.where(), "")
-    return table
+def driver_table() -> Drivers:
+    """The table of drivers.yml. Raises InputError."""
+    return table("drivers.yml", Drivers, "branches")
+
+
+@lru_cache(maxsize=1)
+def cuda_table() -> CudaTable:
+    """The table of cuda.yml. Raises InputError."""
+    return table("cuda.yml", CudaTable, "toolkits")
 
 
 @lru_cache(maxsize=1)
 def branches() -> Mapping[str, Branch]:
     """All driver branches by name, oldest first. Raises InputError."""
-    return {name: replace(branch, name=name) for name, branch in _drivers().branches.items()}
-
-
-def open_module_from() -> int:
-    """The first branch with an open kernel module."""
-    return _drivers().open_module_from
-
-
-def application_clocks_until() -> int:
-    """The last branch whose GPUs have application clocks (-ac)."""
-    return _drivers().application_clocks_until
-
-
-def branch_source() -> str:
-    """The source of the branches' dates."""
-    return _drivers().sources["eol"]
-
-
-@lru_cache(maxsize=1)
-def _cuda() -> _Cuda:
-    source = document(loader.FOLDER / "cuda.yml")
-    rows_sourced(source, "toolkits")
-    table: _Cuda = convert(source, _Cuda, source.where(), "")
-    return table
-
-
-def cuda_repository() -> CudaRepository:
-    """NVIDIA's own repository."""
-    return _cuda().repository
+    return {name: replace(branch, name=name) for name, branch in driver_table().branches.items()}
 
 
 def toolkits() -> Mapping[str, Toolkit]:
     """CUDA toolkits by version (12.2), oldest first. Raises InputError."""
-    return {str(name): toolkit for name, toolkit in _cuda().toolkits.items()}
+    return {str(name): toolkit for name, toolkit in cuda_table().toolkits.items()}
 
 
 def family_minimum(toolkit: str) -> str:
@@ -116,16 +101,6 @@ def family_minimum(toolkit: str) -> str:
 
     If it is unknown, the driver that was released with the toolkit.
     """
-    minimum = _cuda().family_minimum.get(toolkit.split(".")[0])
-    known = _cuda().toolkits.get(Release(toolkit))
+    minimum = cuda_table().family_minimum.get(toolkit.split(".")[0])
+    known = cuda_table().toolkits.get(Release(toolkit))
     return minimum or (known.shipped_driver if known else "0")
-
-
-def toolkit_source() -> str:
-    """The source of the toolkits' drivers."""
-    return _cuda().sources["shipped_driver"]
-
-
-def dropped_source() -> str:
-    """The source of the architectures that toolkits no longer support."""
-    return _cuda().sources["dropped"]

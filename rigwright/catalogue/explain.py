@@ -112,31 +112,22 @@ def _unknown(name: str) -> UsageError:
 
 
 def _symptom(symptom: catalogue.Symptom) -> Explanation:
-    return Explanation(
-        symptom.title,
-        (
-            Line(
-                "symptom",
-                f"{symptom.key} ({symptom.kind}, {'nothing is wrong' if symptom.level == 'info' else symptom.level})",
-            ),
-            Line("says", symptom.texts[0].splitlines()[0]),
-            Line("cause", symptom.cause),
-            Line("do", symptom.fix),
-            Line("source", symptom.source),
-        ),
+    level = "nothing is wrong" if symptom.level == "info" else symptom.level
+    lines = (
+        Line("symptom", f"{symptom.key} ({symptom.kind}, {level})"),
+        Line("says", symptom.texts[0].splitlines()[0]),
+        Line("cause", symptom.cause),
+        Line("do", symptom.fix),
+        Line("source", symptom.source),
     )
+    return Explanation(symptom.title, lines)
 
 
 def _xid(code: int) -> Explanation:
     known = catalogue.xids().get(code)
     if known is None:
-        return Explanation(
-            f"Xid {code}",
-            (
-                Line("what", "a code that the catalogue does not describe"),
-                Line("do", "look at the lines around it in dmesg"),
-            ),
-        )
+        what = Line("what", "a code that the catalogue does not describe")
+        return Explanation(f"Xid {code}", (what, Line("do", "look at the lines around it in dmesg")))
     lines = [Line("what", f"{known.name}: {known.meaning}")]
     if known.application:
         lines.append(Line("blame", "mostly the program, not the GPU"))
@@ -147,46 +138,39 @@ def _xid(code: int) -> Explanation:
     return Explanation(f"Xid {code}", (*lines, Line("source", catalogue.xid_source())))
 
 
-def _model(model: Model) -> Explanation:
-    def line(label: str, text: str, key: str) -> Line:
-        return Line(label, text, model.sources.get(key, ""))
+def _line(entry: Model | Rig, label: str, text: str, key: str) -> Line:
+    """A line with the source of one key of the entry."""
+    return Line(label, text, entry.sources.get(key, ""))
 
-    watts = model.power_w
-    link = model.nvlink
-    links = f"{link.links} NVLinks, {link.gb_s_per_link:g} GB/s each and direction" if link else "no NVLink"
+
+def _model(model: Model) -> Explanation:
+    tensor = f"{model.tensor_cores or 'no'} tensor cores"
+    flavours = f"{' or '.join(model.module_flavours)} module"
+    watts, link = model.power_w, model.nvlink
+    power = f"{_w(watts.default)} by default, {_w(watts.min)} to {_w(watts.max)}; the GPU's own answer decides"
     idle = f"{model.idle.state}, {model.idle.power_w:g} W" if model.idle.power_w else model.idle.state
-    return Explanation(
-        model.name,
+    peers = f"over PCIe {_PEERS[model.p2p.pcie]}{', over NVLink granted' if model.p2p.nvlink == 'granted' else ''}"
+    lines = (
+        ("PCI ids", " ".join(f"10de:{device_id}" for device_id in model.pci_ids), "pci_ids"),
         (
-            line("PCI ids", " ".join(f"10de:{device_id}" for device_id in model.pci_ids), "pci_ids"),
-            line(
-                "chip",
-                f"{model.architecture}, compute capability {model.compute_capability}, {model.tensor_cores or 'no'} tensor cores",
-                "compute_capability",
-            ),
-            line("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s:g} GB/s", "memory_bandwidth_gb_s"),
-            line(
-                "driver",
-                f"branches {model.first_branch} to {model.last_branch or 'the newest'}, {' or '.join(model.module_flavours)} module",
-                "last_branch",
-            ),
-            line("CUDA", f"toolkits to {model.last_cuda}" if model.last_cuda else "the newest toolkits", "last_cuda"),
-            line("clocks", " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be set", "clock_verbs"),
-            line(
-                "power",
-                f"{_w(watts.default)} by default, {_w(watts.min)} to {_w(watts.max)}; the GPU's own answer decides",
-                "power_w",
-            ),
-            line("idle", f"{idle} is normal", "idle"),
-            line("links", links, "nvlink"),
-            line(
-                "peers",
-                f"over PCIe {_PEERS[model.p2p.pcie]}"
-                + (", over NVLink granted" if model.p2p.nvlink == "granted" else ""),
-                "p2p",
-            ),
+            "chip",
+            f"{model.architecture}, compute capability {model.compute_capability}, {tensor}",
+            "compute_capability",
         ),
+        ("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s:g} GB/s", "memory_bandwidth_gb_s"),
+        ("driver", f"branches {model.first_branch} to {model.last_branch or 'the newest'}, {flavours}", "last_branch"),
+        ("CUDA", f"toolkits to {model.last_cuda}" if model.last_cuda else "the newest toolkits", "last_cuda"),
+        ("clocks", " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be set", "clock_verbs"),
+        ("power", power, "power_w"),
+        ("idle", f"{idle} is normal", "idle"),
+        (
+            "links",
+            f"{link.links} NVLinks, {link.gb_s_per_link:g} GB/s each and direction" if link else "no NVLink",
+            "nvlink",
+        ),
+        ("peers", peers, "p2p"),
     )
+    return Explanation(model.name, tuple(_line(model, *line) for line in lines))
 
 
 _PEERS = {
@@ -202,26 +186,19 @@ def _w(watts: float | None) -> str:
 
 def _rig(rig: Rig, today: datetime.date) -> Explanation:
     models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
-    lines = [Line("GPUs", text, rig.sources.get("gpus", "")) for text in _positions(models)]
+    lines = [_line(rig, "GPUs", text, "gpus") for text in _positions(models)]
     if rig.cpu:
         lines.append(Line("machine", rig.cpu + (f", {rig.memory_gib} GiB" if rig.memory_gib else "")))
-    lines.append(Line("driver", rig.driver, rig.sources.get("driver", "")))
+    lines.append(_line(rig, "driver", rig.driver, "driver"))
     lines += [Line("", note.text) for note in choices(models, Driver(rig.driver), rig.nvswitches, today)]
-    lines.append(Line("CUDA", rig.cuda, rig.sources.get("cuda", "")))
-    lines.append(
-        Line("peers", f"{rig.p2p.path}: {rig.p2p.why}" if rig.p2p.why else rig.p2p.path, rig.sources.get("p2p", ""))
-    )
+    lines.append(_line(rig, "CUDA", rig.cuda, "cuda"))
+    lines.append(_line(rig, "peers", f"{rig.p2p.path}: {rig.p2p.why}" if rig.p2p.why else rig.p2p.path, "p2p"))
     if rig.bandwidth_gb_s:
         reached = ", ".join(f"{kind} {value:g}" for kind, value in rig.bandwidth_gb_s.items())
-        lines.append(Line("bandwidth", f"{reached} GB/s in one direction", rig.sources.get("bandwidth_gb_s", "")))
+        lines.append(_line(rig, "bandwidth", f"{reached} GB/s in one direction", "bandwidth_gb_s"))
     if rig.scaling:
-        lines.append(
-            Line(
-                "scaling",
-                f"{rig.scaling.speed_up:g} times one GPU's speed with {rig.scaling.gpus}",
-                rig.sources.get("scaling", ""),
-            )
-        )
+        text = f"{rig.scaling.speed_up:g} times one GPU's speed with {rig.scaling.gpus}"
+        lines.append(_line(rig, "scaling", text, "scaling"))
     lines += _power(rig, models)
     lines += [Line("note", note) for note in rig.notes]
     return Explanation(f"{rig.key}: {rig.title}", tuple(lines))
@@ -241,10 +218,10 @@ def _power(rig: Rig, models: dict[str, Model]) -> Iterator[Line]:
         text = f"GPUs {full:g} W at their defaults{base}"
         if rig.limits and rig.limits.power_limit_w:
             text += f"; {len(models) * rig.limits.power_limit_w} W at {rig.limits.power_limit_w} W each"
-        yield Line("power", text, rig.sources.get("limits", ""))
+        yield _line(rig, "power", text, "limits")
     if rig.supplies:
         kinds = " and ".join(f"{supply.count} x {supply.watts} W" for supply in rig.supplies)
-        yield Line("supplies", kinds, rig.sources.get("supplies", ""))
+        yield _line(rig, "supplies", kinds, "supplies")
 
 
 def _branch(name: str, version: str, today: datetime.date) -> Explanation:
@@ -253,48 +230,34 @@ def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     architectures = list(
         dict.fromkeys(model.architecture for model in sorted(drives, key=lambda model: model.first_branch))
     )
-    over = "" if branch.eol is None else f"{'ended on' if branch.eol < today else 'until'} {branch.eol}"
+    over = "" if branch.eol is None else f", support {'ended on' if branch.eol < today else 'until'} {branch.eol}"
+    last = f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""
+    known = branch.versions
+    releases = f"{len(known)} known, {known[0]} to {known[-1]}" if known else "none known"
     lines = [
-        Line("kind", f"{branch.kind}{', support ' + over if over else ''}"),
-        Line(
-            "drives",
-            ", ".join(architectures) + (f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""),
-        ),
+        Line("kind", f"{branch.kind}{over}"),
+        Line("drives", f"{', '.join(architectures)}{last}"),
         Line("CUDA", f"speaks up to {branch.cuda}" if branch.cuda else "not known"),
-        Line(
-            "releases",
-            f"{len(branch.versions)} known, {branch.versions[0]} to {branch.versions[-1]}"
-            if branch.versions
-            else "none known",
-        ),
+        Line("releases", releases),
+        *(Line("note", note) for note in branch.notes),
+        Line("source", catalogue.driver_table().sources["eol"]),
     ]
     if version:
-        known = version in branch.versions
-        lines.insert(0, Line("release", f"{version} is {'a release' if known else 'no release that is known'}"))
-    return Explanation(
-        f"driver {name}",
-        (
-            *lines,
-            *(Line("note", note) for note in branch.notes),
-            Line("source", catalogue.branch_source()),
-        ),
-    )
+        release = f"{version} is {'a release' if version in known else 'no release that is known'}"
+        lines.insert(0, Line("release", release))
+    return Explanation(f"driver {name}", tuple(lines))
 
 
 def _toolkit(name: str) -> Explanation:
-    released = catalogue.toolkits()[name]
-    gone = [
-        other for other, toolkit in catalogue.toolkits().items() if toolkit.dropped and numbers(other) <= numbers(name)
+    released, least = catalogue.toolkits()[name], catalogue.family_minimum(name)
+    dropped = [
+        f"{', '.join(toolkit.dropped)} (since {other})"
+        for other, toolkit in catalogue.toolkits().items()
+        if toolkit.dropped and numbers(other) <= numbers(name)
     ]
-    dropped = [f"{', '.join(catalogue.toolkits()[other].dropped)} (since {other})" for other in gone]
-    return Explanation(
-        f"CUDA {name}",
-        (
-            Line(
-                "driver",
-                f"{released.shipped_driver} came with it; {catalogue.family_minimum(name)} or newer runs it, less PTX JIT",
-            ),
-            Line("no code for", "; ".join(dropped) or "no GPU that the catalogue knows is dropped"),
-            Line("source", catalogue.toolkit_source()),
-        ),
+    lines = (
+        Line("driver", f"{released.shipped_driver} came with it; {least} or newer runs it, less PTX JIT"),
+        Line("no code for", "; ".join(dropped) or "no GPU that the catalogue knows is dropped"),
+        Line("source", catalogue.cuda_table().sources["shipped_driver"]),
     )
+    return Explanation(f"CUDA {name}", lines)

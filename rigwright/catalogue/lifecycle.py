@@ -72,14 +72,14 @@ def _system(release: Mapping[str, Any], today: datetime.date) -> Iterator[End]:
     if known:
         more = f"; with {known.by} until {known.further}" if known.further else ""
         words = f"security updates for everybody until {known.until}{more}"
-        yield _end("system", known.title, known.until, words, catalogue.distribution_source(), today)
+        yield _end("system", known.title, known.until, words, catalogue.distribution_table().sources["until"], today)
 
 
 def _driver(version: str, models: Mapping[str, Model], today: datetime.date) -> Iterator[End]:
     branch = catalogue.branches().get(version.partition(".")[0])
     if branch and branch.eol:
         words = f"{branch.kind} branch{_better(branch.name, models, today)}"
-        yield _end("driver", f"driver {branch.name}", branch.eol, words, catalogue.branch_source(), today)
+        yield _end("driver", f"driver {branch.name}", branch.eol, words, catalogue.driver_table().sources["eol"], today)
 
 
 def _better(name: str, models: Mapping[str, Model], today: datetime.date) -> str:
@@ -99,7 +99,7 @@ def _gpus(models: Mapping[str, Model], today: datetime.date) -> Iterator[End]:
         branch = catalogue.branches().get(str(model.last_branch))
         if branch and branch.eol:
             words = f"{branch.name} is the last driver branch for {model.architecture}"
-            yield _end("gpu", label, branch.eol, words, catalogue.branch_source(), today)
+            yield _end("gpu", label, branch.eol, words, catalogue.driver_table().sources["eol"], today)
 
 
 def _cuda(models: Mapping[str, Model], driver: str) -> Iterator[End]:
@@ -108,4 +108,6 @@ def _cuda(models: Mapping[str, Model], driver: str) -> Iterator[End]:
     for label, model in models.items():
         if model.last_cuda:
             words = f"the last toolkit with code for {model.architecture} ({label}){spoken}"
-            yield End("cuda", f"CUDA {model.last_cuda}", None, None, "last", words, catalogue.dropped_source())
+            yield End(
+                "cuda", f"CUDA {model.last_cuda}", None, None, "last", words, catalogue.cuda_table().sources["dropped"]
+            )

@@ -18,12 +18,22 @@ T = TypeVar("T")
 
 def document(path: Path) -> YamlMapping:
     """The mapping in a file of the catalogue. Raises InputError."""
-    within = path.is_relative_to(FOLDER)
-    content = load(path, f"catalogue/{path.relative_to(FOLDER)}" if within else str(path))
+    name = f"catalogue/{path.relative_to(FOLDER)}" if path.is_relative_to(FOLDER) else str(path)
+    content = load(path, name)
     if not isinstance(content, YamlMapping):
-        name = f"catalogue/{path.relative_to(FOLDER)}" if within else str(path)
         raise InputError(name, "no mapping", "KEY: VALUE")
     return content
+
+
+def table(file: str, table_type: type[T], rows: str) -> T:
+    """Reads a file with many rows into the dataclass `table_type`; `rows` is the key of its rows.
+
+    Raises InputError for an unknown key, a wrong type, and a key of a row without a source.
+    """
+    source = document(FOLDER / file)
+    rows_sourced(source, rows)
+    result: T = convert(source, table_type, source.where(), "")
+    return result
 
 
 def record(path: Path, row_type: type[T], base: YamlMapping | None = None) -> T:

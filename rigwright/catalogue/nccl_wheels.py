@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rigwright.catalogue import loader
-from rigwright.catalogue.loader import document, rows_sourced
-from rigwright.core.schema import Release, convert
+from rigwright.catalogue.loader import table
+from rigwright.core.numbers import numbers
+from rigwright.core.schema import Release
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Libraries:
 
     def serves(self, driver: int, capabilities: Sequence[str]) -> bool:
         """Whether every GPU and the driver support them."""
-        low, high = (_number(text) for text in self.capabilities)
-        return driver >= self.drivers_from and all(low <= _number(capability) <= high for capability in capabilities)
+        low, high = (numbers(text) for text in self.capabilities)
+        return driver >= self.drivers_from and all(low <= numbers(capability) <= high for capability in capabilities)
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,10 @@ class _Sets:
     sources: dict[str, str] = field(repr=False)
 
 
-def _number(capability: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in capability.split("."))
-
-
 @lru_cache(maxsize=1)
 def sets() -> Mapping[str, Libraries]:
     """All sets by name, in order of preference. Raises InputError."""
-    source = document(loader.FOLDER / "nccl_wheels.yml")
-    rows_sourced(source, "sets")
-    table: _Sets = convert(source, _Sets, source.where(), "")
-    return table.sets
+    return table("nccl_wheels.yml", _Sets, "sets").sets
 
 
 def libraries_for(driver: int, capabilities: Sequence[str]) -> Libraries | None:

@@ -65,7 +65,7 @@ def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: da
 
 
 def _verbs(verbs: Sequence[str], driver: Driver) -> str:
-    gone = int(driver.branch) > catalogue.application_clocks_until()
+    gone = int(driver.branch) > catalogue.driver_table().application_clocks_until
     left = [VERBS[verb] for verb in verbs if not (gone and verb == "application")]
     return "by " + " or ".join(left) if left else "cannot be set"
 

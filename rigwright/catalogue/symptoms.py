@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.loader import document, rows_sourced
+from rigwright.catalogue.loader import document
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -110,12 +110,14 @@ def _check(key: str, symptom: Symptom, row: YamlMapping) -> None:
             raise InputError(row["texts"].where(at), f"no pattern of '{key}' finds this text", "one that it finds")
 
 
+def _xid_table() -> _Xids:
+    return loader.table("xids.yml", _Xids, "xids")
+
+
 @lru_cache(maxsize=1)
 def xids() -> Mapping[int, Xid]:
     """All Xids by code. Raises InputError for an invalid code or an unknown action."""
-    source = document(loader.FOLDER / "xids.yml")
-    rows_sourced(source, "xids")
-    table: _Xids = convert(source, _Xids, source.where(), "")
+    table, source = _xid_table(), document(loader.FOLDER / "xids.yml")
     known = {}
     for key, xid in table.xids.items():
         if not key.isdecimal():
@@ -163,4 +165,4 @@ def _words(text: str) -> frozenset[str]:
 
 def xid_source() -> str:
     """The source of the Xids' meanings."""
-    return str(document(loader.FOLDER / "xids.yml")["sources"]["meaning"])
+    return _xid_table().sources["meaning"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Architecture
-from rigwright.catalogue.loader import document, rows_sourced
-from rigwright.core.schema import Release, convert
+from rigwright.catalogue.loader import table
+from rigwright.core.schema import Release
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,6 @@ class Wheels:
 
 
 @lru_cache(maxsize=1)
-def _torch() -> Wheels:
-    source = document(loader.FOLDER / "torch.yml")
-    rows_sourced(source, "wheels")
-    table: Wheels = convert(source, Wheels, source.where(), "")
-    return table
-
-
-def wheels() -> Mapping[str, Wheel]:
-    """All kinds of wheels, oldest CUDA first. Raises InputError."""
-    return _torch().wheels
-
-
-def as_of() -> datetime.date:
-    """The date of the data."""
-    return _torch().as_of
+def torch_wheels() -> Wheels:
+    """The table of torch.yml. Raises InputError."""
+    return table("torch.yml", Wheels, "wheels")

@@ -113,6 +113,6 @@ def _wheels(python: str, loaded: str | None, models: Sequence[Model]) -> str:
         return (
             "a torch whose torch.cuda.get_arch_list() holds these GPUs; invoke verify --tags cuda says which wheels do"
         )
-    last = catalogue.wheels()[name].last
+    last = catalogue.torch_wheels().wheels[name].last
     spec = f"'torch=={last}.*'" if last else "torch"
-    return f"{python} -m pip install {spec}, from PyTorch's {name} wheels (as of {catalogue.wheels_as_of()})"
+    return f"{python} -m pip install {spec}, from PyTorch's {name} wheels (as of {catalogue.torch_wheels().as_of})"

@@ -87,7 +87,7 @@ class _Found:
 
 def repository(os_release: OsRelease, given: CudaSource | None) -> apt_archive.Repository:
     """NVIDIA's repository for the host's distribution, or the mirror from the inventory."""
-    known = catalogue.cuda_repository()
+    known = catalogue.cuda_table().repository
     url = (
         given.url
         if given

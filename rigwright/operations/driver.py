@@ -64,11 +64,11 @@ def supported(
         yield from said
     if rig:
         yield from rig_branch(rig, driver, today)
-    if limits and limits.application_clocks and int(driver.branch) > catalogue.application_clocks_until():
+    if limits and limits.application_clocks and int(driver.branch) > catalogue.driver_table().application_clocks_until:
         raise HostError(
             "limits.application_clocks",
             f"driver {driver.branch} has no application clocks any more",
-            f"a branch up to {catalogue.application_clocks_until()}",
+            f"a branch up to {catalogue.driver_table().application_clocks_until}",
             "leave application_clocks out",
         )
     if cuda and (less := check_toolkit(driver, cuda.toolkit)):

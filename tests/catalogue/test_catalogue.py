@@ -125,7 +125,15 @@ def test_last_branches_are_those_of_models() -> None:
 
 
 def _forget() -> None:
-    for cached in (gpus.models, gpus.model, gpus.model_of, _table, drivers.branches, drivers._drivers, drivers._cuda):
+    for cached in (
+        gpus.models,
+        gpus.model,
+        gpus.model_of,
+        _table,
+        drivers.branches,
+        drivers.driver_table,
+        drivers.cuda_table,
+    ):
         cached.cache_clear()
 
 

@@ -8,20 +8,3 @@ from __future__ import annotations
 from rigwright.catalogue.power.budget import Budget, Circuit, Load, Reason, budget, circuits
 from rigwright.catalogue.power.draw import EFFICIENCY_PERCENT, Setting, Wanted, checked, setting_of
 from rigwright.catalogue.power.plan import Option, Plan, plan
-
-__all__ = [
-    "EFFICIENCY_PERCENT",
-    "Budget",
-    "Circuit",
-    "Load",
-    "Option",
-    "Plan",
-    "Reason",
-    "Setting",
-    "Wanted",
-    "budget",
-    "checked",
-    "circuits",
-    "plan",
-    "setting_of",
-]

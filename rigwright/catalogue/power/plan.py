@@ -17,8 +17,9 @@ from rigwright.catalogue.power.budget import (
     circuits,
     models_of,
 )
-from rigwright.catalogue.power.draw import EFFICIENCY_PERCENT, FULL, Cost, Setting, cost, draw
+from rigwright.catalogue.power.draw import EFFICIENCY_PERCENT, FULL, Cost, Setting, Wanted, checked, cost, draw
 from rigwright.catalogue.rigs import Supply
+from rigwright.core.errors import UsageError
 
 LIMIT_STEP_W = 5
 MOST_SUPPLIES = 16
@@ -119,7 +120,7 @@ def _options(rig: Rig, on: tuple[Circuit, ...], models: Mapping[str, Model], now
             if first:
                 fitting[first.setting] = first
     for candidate in measured:
-        if _supported(models.values(), candidate):
+        if _supported(models, candidate):
             trial = budget(rig, on, candidate)
             if VERDICTS.index(trial.verdict) < VERDICTS.index(now.verdict):
                 fitting[candidate] = trial
@@ -157,18 +158,12 @@ def clocks_mhz(models: Iterable[Model]) -> list[int]:
     return [int(high - number * step) for number in range(1, int((high - floor) / step) + 1)]
 
 
-def _supported(models: Iterable[Model], setting: Setting) -> bool:
+def _supported(models: Mapping[str, Model], setting: Setting) -> bool:
     """Whether every model supports the setting."""
-    for model in models:
-        low, high = model.power_w.min, model.power_w.max
-        if setting.power_limit_w is not None and not (low or 0) <= setting.power_limit_w <= (high or math.inf):
-            return False
-        clocks = model.clocks_mhz
-        sets = {"application", "locked_graphics"} & set(model.clock_verbs)
-        if setting.graphics_mhz is not None and not (
-            sets and (clocks.graphics_min or 0) <= setting.graphics_mhz <= (clocks.graphics_max or 0)
-        ):
-            return False
+    try:
+        checked(models, Wanted(setting))
+    except UsageError:
+        return False
     return True
 
 

@@ -158,7 +158,7 @@ def to_type(rig: Rig, setting: Setting) -> list[str]:
     mhz = setting.graphics_mhz
     if mhz is not None:
         memory = models[0].clocks_mhz.memory
-        old = int(rig.driver) <= catalogue.application_clocks_until()
+        old = int(rig.driver) <= catalogue.driver_table().application_clocks_until
         if old and all("application" in one.clock_verbs and one.clocks_mhz.memory == memory for one in models):
             lines.append(f"  application_clocks: {{memory_mhz: {memory[0]}, graphics_mhz: {mhz}}}")
         else:
