@@ -4,6 +4,8 @@ import contextlib
 import os
 import pwd
 import re
+import signal
+import sys
 
 # Environment variables that change CUDA's device list or behaviour. All variables that begin with NCCL_ count too.
 CUDA_SETTINGS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS")
@@ -23,6 +25,25 @@ OURS = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
 SHM_PER_GPU_MIB = 32  # upper limit of what connections through shared memory use
+
+
+class Interrupted(Exception):
+    """A signal asks this program to end."""
+
+
+def on_signals(handler):
+    """Sets the handler of the signals that ask this program to end."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, handler)
+
+
+def interrupt(number, _):
+    raise Interrupted(signal.Signals(number).name)
+
+
+def progress(line):
+    with contextlib.suppress(OSError):  # the reader of stderr has ended
+        print(line, file=sys.stderr, flush=True)
 
 
 def clean(name):

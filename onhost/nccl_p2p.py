@@ -43,7 +43,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_host
 import nccl_steps
 from nccl_tiers import Examination
-from nccl_watch import Interrupted, Watch
+from nccl_watch import Watch
 
 COULD_NOT_RUN = 2
 
@@ -79,10 +79,6 @@ def options_of(words):
     return parser.parse_args(words)
 
 
-def interrupt(number, _):
-    raise Interrupted(signal.Signals(number).name)
-
-
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return nccl_steps.main(sys.argv[2], int(sys.argv[3]))
@@ -94,15 +90,13 @@ def main():
     watch = Watch(options, os.path.abspath(__file__))
     examination = Examination(options, watch)
     examination.document["leftovers"] = nccl_host.leftovers(os.environ)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    nccl_host.on_signals(nccl_host.interrupt)
     try:
         examination.run()
-    except Interrupted as error:
+    except nccl_host.Interrupted as error:
         examination.wrong("program", "interrupted by %s; the rest was not run" % error)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        nccl_host.on_signals(signal.SIG_IGN)
         watch.close()
     document = examination.finished(time.monotonic() - began)
     print(json.dumps(document), flush=True)

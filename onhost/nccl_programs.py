@@ -47,10 +47,6 @@ QUIET_S = 90  # nccl-tests flush every line, and need at most half a minute a si
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # prctl
 
 
-class Interrupted(Exception):
-    """A signal asks this program to end."""
-
-
 def prctl(*numbers):
     ctypes.CDLL(None, use_errno=True).prctl(*numbers)
 
@@ -102,15 +98,7 @@ class Runner:
 
     def run(self, name, argv, limit_s, quiet_s=None, **settings):
         """Runs a program; returns a RUN. `quiet_s`: the longest permitted time without output."""
-        made = {
-            "program": name,
-            "path": argv[0],
-            "outcome": "not run",
-            "code": None,
-            "seconds": 0.0,
-            "limit_s": limit_s,
-        }
-        made.update(stdout="", stderr="", error=None, transports={}, warnings=[])
+        made = not_run(name, argv[0], limit_s)
         left_s = self.deadline - time.monotonic()
         if self.left_behind:
             return dict(made, error="process %d does not end after SIGKILL" % self.left_behind[-1])
@@ -139,14 +127,14 @@ class Runner:
         for ends, way in sorted(nccl_log.transports(text).items()):
             made["transports"]["%d-%d" % ends] = {"transport": way["transport"], "kind": way["kind"]}
         made["warnings"] = nccl_log.warnings(text)[-5:]
-        progress("%s: %s after %g s" % (name, made["outcome"], made["seconds"]))
+        nccl_host.progress("%s: %s after %g s" % (name, made["outcome"], made["seconds"]))
         return made
 
     def wait(self, child, name, limit_s, quiet_s, files):
         """(outcome, exit code or negative signal number, error); the code is None if the program did not end by itself."""
         began = told = wrote = time.monotonic()
         size = 0
-        progress("%s: started, up to %g s" % (name, limit_s))
+        nccl_host.progress("%s: started, up to %g s" % (name, limit_s))
         while True:
             code = child.poll()
             if code is not None:
@@ -162,7 +150,7 @@ class Runner:
                 return "flood", None, "more output than %d MiB" % (FLOOD_BYTES >> 20)
             if now - told > TELL_S:
                 told = now
-                progress("%s: running, %d of %g s" % (name, now - began, limit_s))
+                nccl_host.progress("%s: running, %d of %g s" % (name, now - began, limit_s))
             time.sleep(0.05)
 
     def end(self):
@@ -184,6 +172,12 @@ class Runner:
             time.sleep(0.02)
 
 
+def not_run(name, path, limit_s, error=None):
+    """The RUN of a program that was not started."""
+    made = {"program": name, "path": path, "outcome": "not run", "code": None, "seconds": 0.0, "limit_s": limit_s}
+    return dict(made, stdout="", stderr="", error=error, transports={}, warnings=[])
+
+
 def descendants():
     """The descendants of this process that have not ended."""
     parents = {}
@@ -203,11 +197,6 @@ def descendants():
         if above == own:
             found.append(pid)
     return found
-
-
-def progress(line):
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
 
 
 def read(path):
@@ -248,22 +237,14 @@ def nccl_tests(runner, options):
     ]
     with runner.as_user():
         found = found_in(usual + named)
-    looked_in = ["PATH"] * bool(usual) + named
-    document = {
-        "schema": 1,
-        "gpus": options.gpus,
-        "looked_in": looked_in,
-        "runs": [],
-        "left_behind": runner.left_behind,
-    }
+    document = {"schema": 1, "gpus": options.gpus, "looked_in": ["PATH"] * bool(usual) + named, "runs": []}
+    document["left_behind"] = runner.left_behind
     for name in PROGRAMS:
         if found[name]:
             words = ["-b", "8M", "-e", "256M", "-f", "2", "-g", str(options.gpus), "-c", "1", "-n", "10", "-w", "2"]
             document["runs"].append(runner.run(name, [found[name], *words], options.program_timeout_s, QUIET_S))
         else:
-            missing = {"program": name, "path": None, "outcome": "not run", "code": None, "seconds": 0.0, "limit_s": 0}
-            missing.update(stdout="", stderr="", error="not on the host", transports={}, warnings=[])
-            document["runs"].append(missing)
+            document["runs"].append(not_run(name, None, 0, "not on the host"))
     return document
 
 
@@ -342,23 +323,17 @@ def user_of(name):
         raise SystemExit("nccl_programs.py: no user %s" % name) from None
 
 
-def interrupt(number, _):
-    raise Interrupted(signal.Signals(number).name)
-
-
 def main():
     options = options_of(sys.argv[1:])
     runner = Runner(user_of(options.user), options.timeout_s)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, interrupt)
+    nccl_host.on_signals(nccl_host.interrupt)
     try:
         document = (nccl_tests if options.what == "nccl-tests" else torch)(runner, options)
-    except Interrupted as error:
+    except nccl_host.Interrupted as error:
         print("nccl_programs.py: interrupted by %s" % error, file=sys.stderr)
         return 1
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        nccl_host.on_signals(signal.SIG_IGN)
         runner.close()
     print(json.dumps(document), flush=True)
     return 0

@@ -247,25 +247,33 @@ class Work:
         return value
 
     def copied(self, a, b, size, large):
-        cudart, (sent, got) = self.cudart, self.host(size)
-        source, target = self.memory(a, large), self.memory(b, large)
         stream, from_device, to_device = self.stream(a), self.job["devices"][str(a)], self.job["devices"][str(b)]
 
-        def copy(bytes_):
-            cudart.cudaMemcpyPeerAsync(target, to_device, source, from_device, bytes_, stream)
+        def copy(source, target, bytes_):
+            self.cudart.cudaMemcpyPeerAsync(target, to_device, source, from_device, bytes_, stream)
 
+        return self.transferred(a, b, size, large, copy, gpus=[a], small=4, times=20)
+
+    def transferred(self, a, b, size, large, transfer, gpus, small, times):
+        """Compares `size` bytes that `transfer(source, target, bytes)` moved from GPU a to GPU b, and measures its speed.
+
+        `gpus`: those whose streams the transfer uses; the last one is timed, with `large` bytes, and `times` with `small`.
+        """
+        cudart, (sent, got) = self.cudart, self.host(size)
+        source, target = self.memory(a, large), self.memory(b, large)
         self.device(b)
         cudart.cudaMemset(target, 0, size)
         cudart.cudaDeviceSynchronize()
         self.device(a)
         cudart.cudaMemcpy(source, sent, size, nccl_cuda.TO_DEVICE)
-        copy(size)
-        cudart.cudaStreamSynchronize(stream)
+        transfer(source, target, size)
+        for gpu in gpus:
+            cudart.cudaStreamSynchronize(self.stream(gpu))
         self.device(b)
         cudart.cudaMemcpy(got, target, size, nccl_cuda.FROM_DEVICE)
         value = compared(sent, got, size)
-        value["gb_s"] = large / self.seconds(a, 4, lambda: copy(large)) / 1e9
-        value["latency_us"] = 1e6 * self.seconds(a, 20, lambda: copy(4))
+        value["gb_s"] = large / self.seconds(gpus[-1], 4, lambda: transfer(source, target, large)) / 1e9
+        value["latency_us"] = 1e6 * self.seconds(gpus[-1], times, lambda: transfer(source, target, small))
         self.free(a, source)
         self.free(b, target)
         return value
@@ -290,45 +298,22 @@ class Work:
         self.initialising = False
         self.begin(self.step, self.step["title"], self.step["timeout_s"])
 
-    def in_group(self, *calls):
-        self.nccl.ncclGroupStart()
-        for call in calls:
-            call()
-        self.nccl.ncclGroupEnd()
-
     def do_send(self, a, b, ranks, size, large):
         """NCCL's send and receive from one GPU to another."""
         if not self.nccl.has("ncclSend"):
             return {"ok": None, "outcome": "not run", "error": "this NCCL has no send and receive: they came with 2.7"}
         self.communicator(ranks)
-        cudart, nccl, (sent, got) = self.cudart, self.nccl, self.host(size)
-        source, target = self.memory(a, large), self.memory(b, large)
-        from_stream, to_stream = self.stream(a), self.stream(b)
+        nccl, from_stream, to_stream = self.nccl, self.stream(a), self.stream(b)
         from_rank, to_rank = ranks.index(a), ranks.index(b)
         from_comm, to_comm = self.comms[from_rank], self.comms[to_rank]
 
-        def send(bytes_):
-            self.in_group(
-                lambda: nccl.ncclSend(source, bytes_, nccl_cuda.CHAR, to_rank, from_comm, from_stream),
-                lambda: nccl.ncclRecv(target, bytes_, nccl_cuda.CHAR, from_rank, to_comm, to_stream),
-            )
+        def send(source, target, bytes_):
+            nccl.ncclGroupStart()
+            nccl.ncclSend(source, bytes_, nccl_cuda.CHAR, to_rank, from_comm, from_stream)
+            nccl.ncclRecv(target, bytes_, nccl_cuda.CHAR, from_rank, to_comm, to_stream)
+            nccl.ncclGroupEnd()
 
-        self.device(a)
-        cudart.cudaMemcpy(source, sent, size, nccl_cuda.TO_DEVICE)
-        self.device(b)
-        cudart.cudaMemset(target, 0, size)
-        cudart.cudaDeviceSynchronize()
-        send(size)
-        cudart.cudaStreamSynchronize(from_stream)
-        self.device(b)
-        cudart.cudaStreamSynchronize(to_stream)
-        cudart.cudaMemcpy(got, target, size, nccl_cuda.FROM_DEVICE)
-        value = compared(sent, got, size)
-        value["gb_s"] = large / self.seconds(b, 4, lambda: send(large)) / 1e9
-        value["latency_us"] = 1e6 * self.seconds(b, 8, lambda: send(8))
-        self.free(a, source)
-        self.free(b, target)
-        return value
+        return self.transferred(a, b, size, large, send, gpus=[a, b], small=8, times=8)
 
     def do_all_reduce(self, ranks, size, large):
         """A sum over the GPUs. Each contributes different bits of random numbers, so the sum is exact in any order."""

@@ -78,7 +78,7 @@ class Examination:
 
     def note(self, text):
         self.document["notes"].append(text)
-        self.watch.progress("note: " + text)
+        nccl_host.progress("note: " + text)
 
     def result(self, where, answer, counts=True, **more):
         """The RESULT for an answer. Adds a failure to the document's errors, if `counts`."""

@@ -21,10 +21,6 @@ HURRY_S = 2  # quick test: time limit of a step after the first hang; 4 MiB norm
 HANGS = 2  # quick test: after this many hangs of one kind of step, the others of that kind are not run
 
 
-class Interrupted(Exception):
-    """A signal asks this program to end."""
-
-
 class Watch:
     """Runs steps (made by `step`) and returns their answers by id.
 
@@ -44,10 +40,6 @@ class Watch:
         if self.child:
             self.kill(self.child)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def progress(self, line):
-        with contextlib.suppress(OSError):  # the reader of stderr has ended
-            print(line, file=sys.stderr, flush=True)
 
     # --- steps
 
@@ -101,7 +93,7 @@ class Watch:
         """The remaining steps after the first one failed; stores the answer of the others."""
         failed, connecting = todo[0], failure.pop("init", False)
         self.hung = self.hung or failure["outcome"] == "hang"
-        self.progress("%s: %s" % (failed["title"], failure["error"].replace(": " + failed["title"], "")))
+        nccl_host.progress("%s: %s" % (failed["title"], failure["error"].replace(": " + failed["title"], "")))
         ranks = list(failed["ranks"] or [])
         if failure["outcome"] != "not run" and failed["do"] not in ("look", "nvml", "own"):
             self.look_for_lost(ranks if connecting else failed["gpus"] or ranks)
@@ -129,7 +121,7 @@ class Watch:
                 answer = failure or done[check["id"]]
                 if not answer["ok"] and answer["outcome"] != "not run":
                     self.lost[gpu] = "GPU %d no longer works: %s" % (gpu, answer["error"])
-                    self.progress(self.lost[gpu])
+                    nccl_host.progress(self.lost[gpu])
 
     # --- one child
 
@@ -173,7 +165,7 @@ class Watch:
             if not select.select([read_end], [], [], max(0.0, wait - time.monotonic()))[0]:
                 if time.monotonic() < limit:
                     told = True
-                    self.progress("%s: waiting, up to %g s" % (now["title"], self.limit(now)))
+                    nccl_host.progress("%s: waiting, up to %g s" % (now["title"], self.limit(now)))
                     continue
                 return done, self.too_long(now, log)
             data = os.read(read_end, 65536)
@@ -187,7 +179,7 @@ class Watch:
                 elif "done" in message:
                     done[message["done"]] = message["value"]
                     self.add_transports(message["value"], now, log)
-                    self.progress("%s: %s" % (titles[message["done"]], in_words(message["value"])))
+                    nccl_host.progress("%s: %s" % (titles[message["done"]], in_words(message["value"])))
                     self.journal(titles[message["done"]], (message["value"] or {}).get("outcome", "done"))
                 else:
                     failure = {"ok": False, "outcome": "error", "error": message["error"]}

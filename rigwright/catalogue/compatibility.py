@@ -13,7 +13,6 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import numbers
 
-
 Card = Model | Device
 """A GPU with the properties that decide compatibility, from a model of the catalogue or from NVIDIA's list."""
 

@@ -114,7 +114,7 @@ def _gpus(result: Result) -> tuple[Gpu, ...]:
             found.append(_lost(bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
         else:
             found.append(_gpu(row))
-    return tuple(sorted(found, key=lambda one: one.bus_id))
+    return tuple(sorted(found, key=lambda gpu: gpu.bus_id))
 
 
 def _lost(at: str, said: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
@@ -193,7 +193,11 @@ class Process:
 def _processes(result: Result) -> tuple[Process, ...]:
     if result.code in (9, 127):
         return ()  # no driver is loaded, so nothing can hold a GPU through it
-    rows = (line.partition(", ") for line in of_those_left(result) if line.strip())
+    return _process_rows(of_those_left(result))
+
+
+def _process_rows(lines: list[str]) -> tuple[Process, ...]:
+    rows = (line.partition(", ") for line in lines if line.strip())
     return tuple(Process(int(pid), name) for pid, _, name in rows)
 
 
@@ -207,12 +211,9 @@ done; :
 """
 
 
-def _holders(result: Result) -> tuple[Process, ...]:
-    rows = (line.partition(", ") for line in result.text.splitlines())
-    return tuple(Process(int(pid), name) for pid, _, name in rows)
-
-
-holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), _holders)
+holders = Fact(
+    "gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), lambda result: _process_rows(result.text.splitlines())
+)
 """The processes that have a GPU's device file open; also available if nvidia-smi fails."""
 
 _CONTAINERS = """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any
 from xml.etree import ElementTree
 
 from rigwright.core.command import Result, script
@@ -18,73 +20,6 @@ class Errors:
 
     corrected: int | None
     uncorrected: int | None
-
-
-@dataclass(frozen=True)
-class Card:
-    """One card. None: it does not have the property, or does not report it.
-
-    `lost`: the driver's message for a GPU that it can no longer reach. `unread`: fields with an error instead of a value.
-    `generation_host`: the highest PCIe generation of the port above the card. `ecc_since_load` counts since the driver was
-    loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
-    `throttle_reasons`: why the clocks are lowered now, except for idle and limits. `memory_most_c`: the highest permitted
-    memory temperature, degrees Celsius.
-    """
-
-    bus_id: str
-    uuid: str
-    name: str
-    serial: str | None = None
-    vbios: str | None = None
-    part_number: str | None = None
-    device_id: str = ""
-    subsystem_id: str = ""
-    memory_mib: int | None = None
-    memory_used_mib: int | None = None
-    utilization_percent: int | None = None
-    bar1_mib: int | None = None
-    width: int | None = None
-    width_max: int | None = None
-    generation: int | None = None
-    generation_max: int | None = None
-    generation_host: int | None = None
-    replays: int | None = None
-    temperature_c: int | None = None
-    slowdown_c: int | None = None
-    memory_temperature_c: int | None = None
-    memory_most_c: int | None = None
-    fan_percent: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    power_default_w: float | None = None
-    power_min_w: float | None = None
-    power_max_w: float | None = None
-    state: str | None = None
-    graphics_mhz: int | None = None
-    memory_mhz: int | None = None
-    graphics_max_mhz: int | None = None
-    memory_max_mhz: int | None = None
-    mig: bool | None = None
-    ecc: bool | None = None
-    ecc_next_boot: bool | None = None
-    ecc_since_load: Errors = Errors(None, None)
-    ecc_ever: Errors = Errors(None, None)
-    retired_single_bit: int | None = None
-    retired_double_bit: int | None = None
-    retirement_pending: bool | None = None
-    remapped_corrected: int | None = None
-    remapped_uncorrected: int | None = None
-    remap_pending: bool | None = None
-    remap_failed: bool | None = None
-    reset_required: bool | None = None
-    throttle_reasons: tuple[str, ...] = ()
-    lost: str = ""
-    unread: tuple[str, ...] = ()
-
-    @property
-    def retired_pages(self) -> int | None:
-        """The number of retired pages."""
-        return _sum([self.retired_single_bit, self.retired_double_bit])
 
 
 _NONE = ("", "N/A", "None", "Not Found", "Function Not Found", "Requested functionality has been deprecated")
@@ -109,10 +44,10 @@ class _Reading:
             word = _BRACKETS.sub("", (self.gpu.findtext(path) or "").strip())
             if word in _NONE or word.startswith("Not Supported"):
                 continue
-            said = word.removesuffix(".")
-            if said in _UNREAD:
-                self.unread.append(f"{path.rpartition('/')[2]}: {said}")
-                self.lost = self.lost or (said if said in _LOST else "")
+            problem = word.removesuffix(".")
+            if problem in _UNREAD:
+                self.unread.append(f"{path.rpartition('/')[2]}: {problem}")
+                self.lost = self.lost or (problem if problem in _LOST else "")
                 continue
             return word
         return None
@@ -129,8 +64,12 @@ class _Reading:
             raise ValueError(f"{path}: {word}")
         return (word or "")[-8:].lower()
 
+    def device_id(self, path: str) -> str:
+        """The four digits of the device."""
+        return self.digits(path)[:4]
+
     def whole(self, *paths: str) -> int | None:
-        """The same, as a whole number."""
+        """A whole number without its unit."""
         value = self.number(*paths)
         return None if value is None else int(value)
 
@@ -144,13 +83,13 @@ class _Reading:
     def throttle_reasons(self) -> tuple[str, ...]:
         """The throttle reasons that are active; older drivers name the XML element differently."""
         of = ("clocks_event_reason", "clocks_throttle_reason")
-        return tuple(name for name in _THROTTLE_REASONS if self.yes(*(f"{one}s/{one}_{name}" for one in of)))
+        return tuple(name for name in _THROTTLE_REASONS if self.yes(*(f"{group}s/{group}_{name}" for group in of)))
 
     def errors(self, path: str) -> Errors:
         """Corrected and uncorrected errors: single and double bit totals before Ampere, sums over SRAM and DRAM since."""
         if self.gpu.find(f"{path}/single_bit") is not None:
             return Errors(self.whole(f"{path}/single_bit/total"), self.whole(f"{path}/double_bit/total"))
-        names = [one.tag for one in self.gpu.findall(f"{path}/*")]
+        names = [element.tag for element in self.gpu.findall(f"{path}/*")]
         bad = [self.whole(f"{path}/{name}") for name in names if "uncorrectable" in name and "threshold" not in name]
         good = [self.whole(f"{path}/{name}") for name in names if name.endswith("_correctable")]
         return Errors(_sum(good), _sum(bad))
@@ -161,70 +100,99 @@ def _sum(values: list[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+def _xml(read: Callable[..., object], *paths: str, default: Any = None) -> Any:
+    """A field of Card: the method of _Reading that reads it, and the paths of its XML elements, the first with a value counts."""
+    return field(default=default, metadata={"read": read, "paths": paths})
+
+
+def _power(*names: str) -> tuple[str, ...]:
+    """The paths of power readings; drivers before 530 name the group differently."""
+    return tuple(f"{group}/{name}" for group in ("gpu_power_readings", "power_readings") for name in names)
+
+
 _LINK = "pci/pci_gpu_link_info"
 _PAGES = "retired_pages"
 _ROWS = "remapped_rows"
+_NO_COUNTERS = Errors(None, None)
+
+
+@dataclass(frozen=True)
+class Card:
+    """One card. None: it does not have the property, or does not report it.
+
+    `lost`: the driver's message for a GPU that it can no longer reach. `unread`: fields with an error instead of a value.
+    `generation_host`: the highest PCIe generation of the port above the card. `ecc_since_load` counts since the driver was
+    loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
+    `throttle_reasons`: why the clocks are lowered now, except for idle and limits. `memory_most_c`: the highest permitted
+    memory temperature, degrees Celsius.
+    """
+
+    bus_id: str
+    uuid: str
+    name: str
+    serial: str | None = _xml(_Reading.text, "serial")
+    vbios: str | None = _xml(_Reading.text, "vbios_version")
+    part_number: str | None = _xml(_Reading.text, "board_part_number", "gpu_part_number")
+    device_id: str = _xml(_Reading.device_id, "pci/pci_device_id", default="")
+    subsystem_id: str = _xml(_Reading.digits, "pci/pci_sub_system_id", default="")
+    memory_mib: int | None = _xml(_Reading.whole, "fb_memory_usage/total")
+    memory_used_mib: int | None = _xml(_Reading.whole, "fb_memory_usage/used")
+    utilization_percent: int | None = _xml(_Reading.whole, "utilization/gpu_util")
+    bar1_mib: int | None = _xml(_Reading.whole, "bar1_memory_usage/total")
+    width: int | None = _xml(_Reading.whole, f"{_LINK}/link_widths/current_link_width")
+    width_max: int | None = _xml(_Reading.whole, f"{_LINK}/link_widths/max_link_width")
+    generation: int | None = _xml(_Reading.whole, f"{_LINK}/pcie_gen/current_link_gen")
+    generation_max: int | None = _xml(
+        _Reading.whole, f"{_LINK}/pcie_gen/max_device_link_gen", f"{_LINK}/pcie_gen/max_link_gen"
+    )
+    generation_host: int | None = _xml(_Reading.whole, f"{_LINK}/pcie_gen/max_host_link_gen")
+    replays: int | None = _xml(_Reading.whole, "pci/replay_counter")
+    temperature_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp")
+    slowdown_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp_slow_threshold")
+    memory_temperature_c: int | None = _xml(_Reading.whole, "temperature/memory_temp")
+    memory_most_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp_max_mem_threshold")
+    fan_percent: int | None = _xml(_Reading.whole, "fan_speed")
+    power_w: float | None = _xml(_Reading.number, *_power("power_draw", "instant_power_draw", "average_power_draw"))
+    power_limit_w: float | None = _xml(
+        _Reading.number, *_power("current_power_limit", "enforced_power_limit", "power_limit")
+    )
+    power_default_w: float | None = _xml(_Reading.number, *_power("default_power_limit"))
+    power_min_w: float | None = _xml(_Reading.number, *_power("min_power_limit"))
+    power_max_w: float | None = _xml(_Reading.number, *_power("max_power_limit"))
+    state: str | None = _xml(_Reading.text, "performance_state")
+    graphics_mhz: int | None = _xml(_Reading.whole, "clocks/graphics_clock")
+    memory_mhz: int | None = _xml(_Reading.whole, "clocks/mem_clock")
+    graphics_max_mhz: int | None = _xml(_Reading.whole, "max_clocks/graphics_clock")
+    memory_max_mhz: int | None = _xml(_Reading.whole, "max_clocks/mem_clock")
+    mig: bool | None = _xml(_Reading.yes, "mig_mode/current_mig")
+    ecc: bool | None = _xml(_Reading.yes, "ecc_mode/current_ecc")
+    ecc_next_boot: bool | None = _xml(_Reading.yes, "ecc_mode/pending_ecc")
+    ecc_since_load: Errors = _xml(_Reading.errors, "ecc_errors/volatile", default=_NO_COUNTERS)  # noqa: RUF009
+    ecc_ever: Errors = _xml(_Reading.errors, "ecc_errors/aggregate", default=_NO_COUNTERS)  # noqa: RUF009
+    retired_single_bit: int | None = _xml(_Reading.whole, f"{_PAGES}/multiple_single_bit_retirement/retired_count")
+    retired_double_bit: int | None = _xml(_Reading.whole, f"{_PAGES}/double_bit_retirement/retired_count")
+    retirement_pending: bool | None = _xml(_Reading.yes, f"{_PAGES}/pending_retirement", f"{_PAGES}/pending_blacklist")
+    remapped_corrected: int | None = _xml(_Reading.whole, f"{_ROWS}/remapped_row_corr")
+    remapped_uncorrected: int | None = _xml(_Reading.whole, f"{_ROWS}/remapped_row_unc")
+    remap_pending: bool | None = _xml(_Reading.yes, f"{_ROWS}/remapped_row_pending")
+    remap_failed: bool | None = _xml(_Reading.yes, f"{_ROWS}/remapped_row_failure")
+    reset_required: bool | None = _xml(_Reading.yes, "gpu_reset_status/reset_required")
+    throttle_reasons: tuple[str, ...] = _xml(_Reading.throttle_reasons, default=())
+    lost: str = ""
+    unread: tuple[str, ...] = ()
+
+    @property
+    def retired_pages(self) -> int | None:
+        """The number of retired pages."""
+        return _sum([self.retired_single_bit, self.retired_double_bit])
 
 
 def _card(gpu: ElementTree.Element) -> Card:
-    one = _Reading(gpu)
-    power = "gpu_power_readings" if gpu.find("gpu_power_readings") is not None else "power_readings"
-    watts = {key: one.number(f"{power}/{key}_power_limit") for key in ("default", "min", "max")}
-    identity = one.text("uuid") or "", one.text("product_name") or ""
-    found = Card(
-        bus_id(gpu.attrib["id"]),
-        *identity,
-        serial=one.text("serial"),
-        vbios=one.text("vbios_version"),
-        part_number=one.text("board_part_number", "gpu_part_number"),
-        device_id=one.digits("pci/pci_device_id")[:4],
-        subsystem_id=one.digits("pci/pci_sub_system_id"),
-        memory_mib=one.whole("fb_memory_usage/total"),
-        memory_used_mib=one.whole("fb_memory_usage/used"),
-        utilization_percent=one.whole("utilization/gpu_util"),
-        bar1_mib=one.whole("bar1_memory_usage/total"),
-        width=one.whole(f"{_LINK}/link_widths/current_link_width"),
-        width_max=one.whole(f"{_LINK}/link_widths/max_link_width"),
-        generation=one.whole(f"{_LINK}/pcie_gen/current_link_gen"),
-        generation_max=one.whole(f"{_LINK}/pcie_gen/max_device_link_gen", f"{_LINK}/pcie_gen/max_link_gen"),
-        generation_host=one.whole(f"{_LINK}/pcie_gen/max_host_link_gen"),
-        replays=one.whole("pci/replay_counter"),
-        temperature_c=one.whole("temperature/gpu_temp"),
-        slowdown_c=one.whole("temperature/gpu_temp_slow_threshold"),
-        memory_temperature_c=one.whole("temperature/memory_temp"),
-        memory_most_c=one.whole("temperature/gpu_temp_max_mem_threshold"),
-        fan_percent=one.whole("fan_speed"),
-        power_w=one.number(*(f"{power}/{key}power_draw" for key in ("", "instant_", "average_"))),
-        power_limit_w=one.number(*(f"{power}/{key}power_limit" for key in ("current_", "enforced_", ""))),
-        power_default_w=watts["default"],
-        power_min_w=watts["min"],
-        power_max_w=watts["max"],
-        state=one.text("performance_state"),
-        graphics_mhz=one.whole("clocks/graphics_clock"),
-        memory_mhz=one.whole("clocks/mem_clock"),
-        graphics_max_mhz=one.whole("max_clocks/graphics_clock"),
-        memory_max_mhz=one.whole("max_clocks/mem_clock"),
-        mig=one.yes("mig_mode/current_mig"),
-        ecc=one.yes("ecc_mode/current_ecc"),
-        ecc_next_boot=one.yes("ecc_mode/pending_ecc"),
-        ecc_since_load=one.errors("ecc_errors/volatile"),
-        ecc_ever=one.errors("ecc_errors/aggregate"),
-        retired_single_bit=one.whole(f"{_PAGES}/multiple_single_bit_retirement/retired_count"),
-        retired_double_bit=one.whole(f"{_PAGES}/double_bit_retirement/retired_count"),
-        retirement_pending=one.yes(f"{_PAGES}/pending_retirement", f"{_PAGES}/pending_blacklist"),
-        remapped_corrected=one.whole(f"{_ROWS}/remapped_row_corr"),
-        remapped_uncorrected=one.whole(f"{_ROWS}/remapped_row_unc"),
-        remap_pending=one.yes(f"{_ROWS}/remapped_row_pending"),
-        remap_failed=one.yes(f"{_ROWS}/remapped_row_failure"),
-        reset_required=one.yes("gpu_reset_status/reset_required"),
-        throttle_reasons=one.throttle_reasons(),
-    )
-    return _told(found, one)
-
-
-def _told(card: Card, reading: _Reading) -> Card:
-    """The card of one <gpu> element, with the names of unreadable fields."""
-    return replace(card, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
+    reading = _Reading(gpu)
+    identity = bus_id(gpu.attrib["id"]), reading.text("uuid") or "", reading.text("product_name") or ""
+    known = [field for field in fields(Card) if field.metadata]
+    values = {field.name: field.metadata["read"](reading, *field.metadata["paths"]) for field in known}
+    return Card(*identity, **values, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
 
 
 def _cards(result: Result) -> tuple[Card, ...]:
@@ -236,16 +204,16 @@ def _cards(result: Result) -> tuple[Card, ...]:
     if not parts and "<nvidia_smi_log>" in text:
         raise ValueError("XML that ends in the middle")
     if not parts and not gone:
-        said = answered(result).strip().splitlines()
-        raise Unavailable(f"nvidia-smi says: {said[0] if said else 'nothing'}")
+        lines = answered(result).strip().splitlines()
+        raise Unavailable(f"nvidia-smi says: {lines[0] if lines else 'nothing'}")
     try:
-        found = [_card(gpu) for part in parts for gpu in ElementTree.fromstring(part).findall("gpu")]
+        cards = [_card(gpu) for part in parts for gpu in ElementTree.fromstring(part).findall("gpu")]
     except ElementTree.ParseError as error:
         raise ValueError(f"XML that cannot be read ({error})") from None
-    if len(found) != text.count("<gpu id="):
+    if len(cards) != text.count("<gpu id="):
         raise ValueError("XML that ends in the middle")
-    found += [Card(at, "", "", lost=said) for at, said in gone.items()]
-    return tuple(sorted(found, key=lambda one: one.bus_id))
+    cards += [Card(at, "", "", lost=problem) for at, problem in gone.items()]
+    return tuple(sorted(cards, key=lambda card: card.bus_id))
 
 
 _QUERY = """
@@ -257,7 +225,7 @@ _LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsyst
 
 def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
     """The lasting properties of all cards that are not lost, for the history."""
-    return [{key: getattr(one, key) for key in _LASTING} for one in cards if not one.lost]
+    return [{key: getattr(card, key) for key in _LASTING} for card in cards if not card.lost]
 
 
 cards = Fact("gpu_health.cards", script(ASK + _QUERY, timeout_s=60, reads=True), _cards, kept=_lasting)

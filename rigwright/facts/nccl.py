@@ -252,15 +252,23 @@ def read(text: str) -> Document:
     return document
 
 
-def _tested(result: Result) -> Document:
+READ_DOCUMENT = script('cat "$1/document" 2>/dev/null', FOLDER)
+
+
+def left_document(result: Result, not_run: str, empty: str) -> str:
+    """The output of READ_DOCUMENT. Raises Unavailable(`not_run`) without a document, Unreadable(`empty`) if it is empty."""
     if result.code == 1 and not result.stdout:
-        raise Unavailable("the peer-to-peer test has not run")
+        raise Unavailable(not_run)
     if not result.stdout.strip():
-        raise Unreadable("the peer-to-peer test left no document")
-    return read(result.text)
+        raise Unreadable(empty)
+    return result.text
 
 
-tested = Fact("nccl.tested", script('cat "$1/document" 2>/dev/null', FOLDER), _tested)
+def _tested(result: Result) -> Document:
+    return read(left_document(result, "the peer-to-peer test has not run", "the peer-to-peer test left no document"))
+
+
+tested = Fact("nccl.tested", READ_DOCUMENT, _tested)
 """The document of the test; it exists on the host only right after the test."""
 
 _SETTINGS = """

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from rigwright.core.command import Result, script
+from rigwright.core.command import Result
 from rigwright.core.schema import Release
-from rigwright.facts import Fact, Unavailable, Unreadable
-from rigwright.facts.nccl import FOLDER, Kind, read_document
+from rigwright.facts import Fact
+from rigwright.facts.nccl import READ_DOCUMENT, Kind, left_document, read_document
 
 T = TypeVar("T")
 
@@ -118,17 +118,12 @@ class Torch:
 
 
 def _document(result: Result, wanted: type[T]) -> T:
-    if result.code == 1 and not result.stdout:
-        raise Unavailable("these programs have not run")
-    if not result.stdout.strip():
-        raise Unreadable("the run of these programs left no document")
-    return read_document(result.text, wanted, "programs'")
+    text = left_document(result, "these programs have not run", "the run of these programs left no document")
+    return read_document(text, wanted, "programs'")
 
 
-_READ = script('cat "$1/document" 2>/dev/null', FOLDER)
-
-nccl_tests = Fact("nccl_programs.nccl_tests", _READ, lambda result: _document(result, NcclTests))
+nccl_tests = Fact("nccl_programs.nccl_tests", READ_DOCUMENT, lambda result: _document(result, NcclTests))
 """The document with the results of all_reduce_perf and sendrecv_perf; it exists on the host only right after the run."""
 
-torch = Fact("nccl_programs.torch", _READ, lambda result: _document(result, Torch))
+torch = Fact("nccl_programs.torch", READ_DOCUMENT, lambda result: _document(result, Torch))
 """The document about an interpreter's torch and its collective; it exists on the host only right after the run."""
