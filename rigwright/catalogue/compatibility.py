@@ -177,6 +177,7 @@ def check_toolkit(driver: Driver, toolkit: str) -> str:
         "cuda.toolkit",
         f"CUDA {toolkit} needs driver {least} or newer, and {installed} is older",
         f"CUDA {fits[-1] if fits else '?'} or older",
+        f"cuda: {{toolkit: '{fits[-1]}'}}, or a newer driver branch" if fits else "a newer driver branch",
     )
 
 

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, Literal, TypeVar, cast
 
 from rigwright import catalogue
-from rigwright.core.plugin_registry import Registry
+from rigwright.core.plugin_registry import plugin_name, registering
 from rigwright.facts import Fact
 
 Verdict = Literal["pass", "info", "warn", "fail", "unknown"]
@@ -66,8 +66,9 @@ class Declaration:
     gpu_health: bool = False
 
 
-_REGISTRY: Registry[Declaration] = Registry()
-declared = _REGISTRY.find
+_DECLARATIONS: dict[str, Declaration] = {}
+declared = _DECLARATIONS.get
+"""The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
 
 
 def check(
@@ -83,9 +84,9 @@ def check(
         @wraps(function)
         def named(*facts: Any, **parameters: Any) -> Iterator[Finding]:
             for finding in function(*facts, **parameters):
-                yield replace(finding, check=f"{function.__module__.rpartition('.')[2]}.{function.__name__}")
+                yield replace(finding, check=plugin_name(function))
 
-        return _REGISTRY.decorator(Declaration(active, needs, replaces, gpu_health))(cast(F, named))
+        return registering(_DECLARATIONS, Declaration(active, needs, replaces, gpu_health))(cast(F, named))
 
     return declare
 

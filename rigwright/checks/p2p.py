@@ -55,11 +55,9 @@ def copied(pair: Pair, expected: Expected, document: Document) -> Judged:
         if result and result.outcome == "error":
             seen = f"a copy {name} fails: {result.error}"
             return Judged(Finding("", "fail", seen, expected.words, "", "invoke explain 'ITS TEXT'", "rig"))
-    for result in (copy, staged):
-        if result and result.outcome == "not run":
-            return Judged(Finding("", "unknown", f"not run: {result.error}", fix=AGAIN))
-    if copy is None:
-        return Judged(Finding("", "unknown", "not run: ", fix=AGAIN))
+    if copy is None or copy.outcome == "not run" or (staged and staged.outcome == "not run"):
+        reason = next((result.error for result in (copy, staged) if result and result.outcome == "not run"), "")
+        return Judged(Finding("", "unknown", f"not run: {reason}", "a copy", "", AGAIN))
     host = staged.gb_s if staged else None
     if copy.outcome == "refused":
         return _refused(pair, expected, host)
@@ -131,7 +129,7 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
         fix = MORE_SHM if "/dev/shm" in (result.error or "") else "invoke explain 'ITS TEXT'"
         return Judged(Finding("", "fail", f"NCCL fails: {result.error}", "a message", "", fix))
     if not result.ok:
-        return Judged(Finding("", "unknown", f"not run: {result.error}", fix=AGAIN))
+        return Judged(Finding("", "unknown", f"not run: {result.error}", "a message", "", AGAIN))
     if result.kind == "P2P":
         finding = Finding("", "pass", result.transport or "P2P", source=expected.source)
         figure = expected.gb_s

@@ -50,10 +50,10 @@ def load(path: Path, shown: str | None = None) -> Any:
     return loads(text(path, name), name)
 
 
-def text(path: Path, shown: str) -> str:
+def text(path: Path, shown: str, encoding: str = "utf-8") -> str:
     """The text of a file. Messages call the file `shown`. Raises InputError when it is unreadable or not UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding=encoding)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(shown, f"cannot be read: {error}", "a readable UTF-8 file") from None
 

@@ -215,7 +215,7 @@ def _signed(
     """
     if os_release.id != "ubuntu":
         found = f"{os_release.pretty_name} has no kernel modules of NVIDIA's that are built and signed"
-        raise HostError("driver.modules", found, "modules: dkms, or auto")
+        raise HostError("driver.modules", found, "Ubuntu, whose archive has them", "modules: dkms, or auto")
     kernel = facts(grub.grub).entry.release
     flavours = flavours_of(kernel, os_release)
     names = tuple(name for _, family in wanted for name in family)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rigwright.core.errors import InputError
-from rigwright.core.yaml_source import Mapping, load, loads
+from rigwright.core.yaml_source import Mapping, load, loads, text
 from rigwright.inventory import ini, yaml
 from rigwright.inventory.groups import Declared, Given
 
@@ -32,8 +32,8 @@ def declare(file: Path, declared: Declared) -> None:
     if file.suffix in YAML:
         yaml.declare(load(file), str(file), declared)
         return
-    text = _text(file)
-    if text.startswith("#!"):
+    content = text(file, str(file), "utf-8-sig")
+    if content.startswith("#!"):
         todo = f"{file} --list > hosts.json, converted by ansible-inventory --list --yaml --export"
         raise InputError(
             f"{file}:1", "a program that makes an inventory, which rigwright does not run", "an inventory", todo
@@ -45,22 +45,15 @@ def declare(file: Path, declared: Declared) -> None:
             "one in YAML or INI",
             f"ansible-inventory -i {file} --list --yaml --export",
         )
-    if not file.suffix and _is_yaml(text):
-        yaml.declare(loads(text, str(file)), str(file), declared)
+    if not file.suffix and _is_yaml(content):
+        yaml.declare(loads(content, str(file)), str(file), declared)
     else:
-        ini.declare(text, str(file), declared)
+        ini.declare(content, str(file), declared)
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(file), f"cannot be read: {error}", "a readable UTF-8 file") from None
-
-
-def _is_yaml(text: str) -> bool:
+def _is_yaml(content: str) -> bool:
     """Whether a text is YAML: its first line that is not empty or a comment begins with `---`, `{` or `NAME:`."""
-    lines = (line.strip() for line in text.splitlines())
+    lines = (line.strip() for line in content.splitlines())
     first = next((line for line in lines if line and line[0] not in "#;"), "")
     return bool(re.match(r"---|\{|[^\[\s][^\s=]*:(\s|$)", first))
 

@@ -157,7 +157,9 @@ class Inventory:
         if not names and not part.startswith("~") and part not in self.groups:
             known = [*self.hosts, *self.groups]
             hint = did_you_mean(part, known)
-            raise UsageError(f"--host {pattern}", f"no host or group '{part}'{hint}", "", self._todo())
+            raise UsageError(
+                f"--host {pattern}", f"no host or group '{part}'{hint}", "a host, a group or a pattern", self._todo()
+            )
         return names
 
     def _alike(self, part: str, pattern: str) -> list[str]:

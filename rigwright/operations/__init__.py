@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rigwright.core.change import Change, Note
-from rigwright.core.plugin_registry import Registry
+from rigwright.core.plugin_registry import registering
 
 F = TypeVar("F", bound=Callable[..., Iterator[Change | Note]])
 
@@ -30,10 +30,11 @@ class Declaration:
     sets_limits: bool = False
 
 
-_REGISTRY: Registry[Declaration] = Registry()
-declared = _REGISTRY.find
+_DECLARATIONS: dict[str, Declaration] = {}
+declared = _DECLARATIONS.get
+"""The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
 
 
 def operation(*, affects_p2p: bool = False, reboots: bool = False, sets_limits: bool = False) -> Callable[[F], F]:
     """Declares a function as an operation. The keywords are those of Declaration."""
-    return _REGISTRY.decorator(Declaration(affects_p2p, reboots, sets_limits))
+    return registering(_DECLARATIONS, Declaration(affects_p2p, reboots, sets_limits))

@@ -97,13 +97,14 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
         have = list(dict.fromkeys(found.version for found in offered.get(name, ())))
         if not have:
             raise HostError(
-                "",
+                "apt",
                 f"no source has the package {name}",
                 "a package that apt knows",
                 "is the name right, and its source configured?",
             )
         if version and version not in have:
-            raise HostError("", f"no source has {name}={version}", f"one of {', '.join(have[:5])}")
+            expected = f"one of {', '.join(have[:5])}"
+            raise HostError("apt", f"no source has {name}={version}", expected, f"{name}={have[0]}, or only {name}")
     words = [f"{name}={version}" if version else name for name, version in missing.items()]
     for number, (name, version) in enumerate(missing.items()):
         before = now[name].version if name in now else ""

@@ -57,7 +57,8 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
     word = f"{name}={offered[0].version}"
     plan = facts(apt_archive.simulated((word,), "", remote))
     if plan.error:
-        raise HostError("cuda.toolkit", f"apt cannot install {word}: {plan.error}", "packages that fit together")
+        found = f"apt cannot install {word}: {plan.error}"
+        raise HostError("cuda.toolkit", found, "packages that fit together", "sudo apt-get -f install")
     drivers = [move for move in plan.moves if brings_driver(move)]
     if drivers:
         found = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"

@@ -73,7 +73,7 @@ def differing(
     """The change that gives a file this content, mode and owner, if it differs. Other operations use it too."""
     now = facts(file(path))
     if now is not None and now.kind not in ("file", "link"):
-        raise HostError("", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
+        raise HostError("file", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
     put = write(path, content, mode, owner, group)
     if now is None:
         yield Change("add", path, "", f"{len(content)} bytes, mode {mode}", (put,), leads_to=leads_to)
@@ -111,4 +111,4 @@ def directory(
             "change", shown, f"mode {now.mode}, {now.owner}:{now.group}", f"mode {mode}, {owner}:{group}", make
         )
     elif now.kind != "directory":
-        raise HostError("", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")
+        raise HostError("file", f"{path} is a {now.kind}", "a directory", f"move it away: sudo mv {path} {path}.old")

@@ -29,7 +29,7 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
     for name in missing:
         if not offered.versions.get(name):
             raise HostError(
-                "",
+                "kernel headers",
                 f"no source has {name}",
                 "headers of the kernel that runs, to build the driver's module",
                 "apt-get install linux-generic, reboot",

@@ -39,12 +39,14 @@ def passed(
     )
     if release.version_id not in _KNOWN.get(release.id, ()):
         wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
-        raise HostError("preflight", f"the host runs {release.pretty_name}", wanted)
+        raise HostError("preflight", f"the host runs {release.pretty_name}", wanted, "install one of these on it")
     if machine != "x86_64":
-        raise HostError("preflight", f"the host is {machine}", "x86_64")
+        raise HostError("preflight", f"the host is {machine}", "x86_64", "a machine with an x86-64 processor")
     for path, least in (free_mib or {}).items():
         if path not in free:
-            raise HostError("preflight", f"free_mib names {path}", f"one of {', '.join(free)}")
+            raise HostError(
+                "preflight", f"free_mib names {path}", f"one of {', '.join(free)}", f"take {path} out of free_mib"
+            )
         if free[path] < least:
             todo = f"df -h {path}; sudo apt-get clean"
             raise HostError("preflight", f"{path} has {free[path]} MiB free", f"{least} MiB", todo)

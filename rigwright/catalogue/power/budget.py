@@ -1,20 +1,6 @@
 """The load of each supply and the verdict: steady, at the peak, and with a simultaneous ramp of all GPUs.
 
-The rules of the verdict, strictest first (docs/power.md gives the source of each):
-
-- `does not fit`: the steady draw is above the rating of the supply, or of its connectors.
-- `does not fit`: the ramp of all GPUs together is `RAMP_SHARED_PERCENT` of the rating of supplies that share a rail.
-  Three supplies of 1100 W carried four V100 that ramp by 800 W (24 %); two supplies did not (36 %). Between these two
-  values the verdict is `tight`, because no measurement exists.
-- The same rule for a single supply, with `RAMP_ALONE_PERCENT`: Intel's ATX 3.0 design guide requires that 12 V
-  tolerates steps of 40 % of the rated current, and recommends 70 %.
-- `does not fit`: the peak of one GPU, the others steady, is above `ONE_PEAK_PERCENT` of the rating, the load that
-  a supply must tolerate for 0.1 s by ATX 3.0. Older supplies have no guarantee above 100 %.
-- `tight`: all peaks at once are above the rating. Peaks last milliseconds and seldom coincide; if they do, the supply
-  may trip.
-- `tight`: the steady draw is above `STEADY_PERCENT` of the rating, a rule of thumb (assumed), of a supply or a connector.
-- `tight`: supplies share a rail, and the peak is above the rating without one of them. They never share the load
-  evenly: the owner of two supplies saw GPUs drop out even with limits; with a third supply, none did.
+docs/power.md has the rules of the verdict with their sources.
 """
 
 from __future__ import annotations
@@ -28,9 +14,13 @@ from rigwright.catalogue.rigs import BASE, Supply
 from rigwright.core.errors import InputError
 
 RAMP_SHARED_PERCENT = (25, 36)
+"""Steps of the power that supplies on one rail are known to hold, and to fail; between them is no measurement."""
 RAMP_ALONE_PERCENT = (40, 70)
+"""Steps that a single supply has to tolerate, and should (ATX 3.0)."""
 ONE_PEAK_PERCENT = 120
+"""The load that a supply has to tolerate for 0.1 s (ATX 3.0)."""
 STEADY_PERCENT = 80
+"""Of a supply or a connector, a rule of thumb (assumed)."""
 BASE_W = 200
 """Power of the rest of the machine for a rig without `base_load_w` (assumed)."""
 BASE_IDLE_SHARE = 0.5

@@ -1,20 +1,6 @@
 """The power of one GPU with a power limit and a clock limit, and the cost in speed.
 
-The factors and their sources (details in docs/power.md):
-
-- `CLOCK_EXPONENT` 1.33: power is proportional to the clock raised to this exponent. From one measured point: V100
-  modules that drew 350 W at 1530 MHz stayed below 200 W at 1005 MHz.
-- A power limit limits the average, not the momentary power: the same modules, limited to 200 W, still drew more than
-  300 W until their clocks were lowered too. So a power limit lowers only `steady_w`; a clock limit also lowers
-  `peak_w`.
-- `RAMP_FROM` 1/2: a ramp begins at half of the default draw. The same modules went from 150 W (of 300 W) to 350 W in tenths
-  of a second.
-- `PEAK_FACTOR` 1.2 and `PEAK_FACTOR_GEFORCE` 1.7, if a model's peak was not measured. Assumed: the first like V100
-  (350 of 300 W) and A100 (475 of 400 W), the second for GeForce cards from Ampere on, like the RTX 3090 (600 of 350 W).
-- `RAMP_TO` 1.2: a ramp ends at the power that lasts for tenths of a second, as with V100 and A100. Higher spikes last
-  milliseconds and count only as peaks. Assumed.
-- `IDLE_SHARE` 0.15 in P0 and 0.10 in P8, if a model's idle power was not measured. Assumed.
-- `EFFICIENCY_PERCENT` 90: output power of a supply in percent of its power from the wall socket. Assumed.
+docs/power.md has the factors with their sources and the assumptions.
 """
 
 from __future__ import annotations
