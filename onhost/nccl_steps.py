@@ -116,10 +116,7 @@ class Work:
         return self.hosts[size]
 
     def seconds(self, gpu, times, action):
-        """Seconds of one action in that GPU's stream: the minimum of three rounds, after one action to warm up.
-
-        Other work on the host can only make a round longer.
-        """
+        """Seconds of one action in that GPU's stream: the minimum of three rounds, as other work makes a round longer."""
         action()
         self.cudart.cudaStreamSynchronize(self.stream(gpu))
         return min(self.round_seconds(gpu, times, action) for _ in range(3))

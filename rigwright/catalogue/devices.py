@@ -45,10 +45,7 @@ class Device:
 
     @property
     def last_branch(self) -> int | None:
-        """The last branch that supports it, None if there is no end.
-
-        GPUs without an open module (before Turing) end with 580.
-        """
+        """The last branch that supports it (None: no end); 580 without an open module (before Turing)."""
         return int(self.legacy_branch.split(".")[0]) if self.legacy_branch else None if self.open else 580
 
     @property

@@ -62,10 +62,7 @@ class Drivers:
 
 @dataclass(frozen=True)
 class CudaTable:
-    """The toolkits and NVIDIA's own repository.
-
-    `family_minimum`: the oldest driver by major version of CUDA. `sources`: by key of a toolkit.
-    """
+    """Toolkits, NVIDIA's repository, and the oldest driver of each major version of CUDA (`family_minimum`)."""
 
     repository: CudaRepository
     toolkits: dict[Release, Toolkit]
@@ -97,10 +94,7 @@ def toolkits() -> Mapping[str, Toolkit]:
 
 
 def family_minimum(toolkit: str) -> str:
-    """The oldest driver that supports a toolkit by minor-version compatibility (without PTX JIT).
-
-    If it is unknown, the driver that was released with the toolkit.
-    """
+    """The oldest driver for a toolkit by minor-version compatibility (without PTX JIT), else the one released with it."""
     minimum = cuda_table().family_minimum.get(toolkit.split(".")[0])
     known = cuda_table().toolkits.get(Release(toolkit))
     return minimum or (known.shipped_driver if known else "0")

@@ -188,10 +188,7 @@ def models() -> Mapping[str, Model]:
 
 @lru_cache(maxsize=64)
 def model(key: str) -> Model:
-    """The model with that key, which must be in `keys()`. Reads only its file.
-
-    Raises InputError if the file is invalid.
-    """
+    """The model with a key of `keys()`; reads only its file. Raises InputError if the file is invalid."""
     return record(loader.FOLDER / "gpus" / f"{key}.yml", Model)
 
 

@@ -71,10 +71,7 @@ def _verbs(verbs: Sequence[str], driver: Driver) -> str:
 
 
 def rig_branch(rig: Rig, driver: Driver, today: datetime.date) -> Iterator[Note]:
-    """Notes if the branch is at its end of life or is not the rig's.
-
-    They give the rig's branch, its evidence, and the necessary measurements.
-    """
+    """Notes, with evidence and measurements, if the branch is at its end of life or is not the rig's."""
     branch = catalogue.branches().get(driver.branch)
     evidence = f"the rig {rig.key} says driver {rig.driver} ({rig.sources['driver']})"
     if driver.branch != rig.driver:

@@ -83,10 +83,7 @@ class _Xids:
 
 @lru_cache(maxsize=1)
 def symptoms() -> Mapping[str, Symptom]:
-    """All symptoms by key.
-
-    Raises InputError for missing or invalid patterns or texts, and for a text that no pattern matches.
-    """
+    """All symptoms by key. Raises InputError for invalid patterns, and for a text that no pattern matches."""
     source = document(loader.FOLDER / "symptoms.yml")
     table: _Symptoms = convert(source, _Symptoms, source.where(), "")
     for key, symptom in table.symptoms.items():
@@ -135,10 +132,7 @@ def symptoms_in(text: str) -> tuple[Symptom, ...]:
 
 
 def xids_in(text: str) -> tuple[int, ...]:
-    """The Xid codes in a text, each once. NVSwitch's SXids are ignored.
-
-    Formats: `NVRM: Xid (PCI:0000:3b:00): 79, ...`, `Xid 79`, `xid:79`.
-    """
+    """The Xid codes in a text, each once, without SXids: `NVRM: Xid (PCI:0000:3b:00): 79`, `Xid 79`, `xid:79`."""
     return tuple(dict.fromkeys(int(code) for code in _XID.findall(text)))
 
 

@@ -20,10 +20,7 @@ CORRECTED = 1000
 
 
 def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
-    """The cards that answer, or that only need a reset, and a text about the others, which gpu.answering reports.
-
-    Raises Unavailable when none does.
-    """
+    """The cards that answer or need a reset, and a text about the others. Raises Unavailable when there are none."""
     there = [one for one in cards if not one.lost or one.reset_required]
     if not there:
         raise Unavailable(cards[0].lost if cards else "nvidia-smi tells of no GPU")

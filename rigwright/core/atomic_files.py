@@ -22,10 +22,7 @@ def text_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a folder against other processes that use this lock; creates the folder if needed.
-
-    Raises UsageError when the folder cannot be created or opened.
-    """
+    """Holds an exclusive lock on a folder, and creates it if needed. Raises UsageError when that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
@@ -39,10 +36,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
-    """Writes all files, then calls `proof`; restores all files on an exception.
-
-    Raises UsageError when a file cannot be written, and the exceptions of `proof`.
-    """
+    """Writes all files and calls `proof`; restores all on an exception. Raises UsageError, and what `proof` raises."""
     before = {path: path.read_bytes() if path.exists() else None for path in texts}
     try:
         for path, text in texts.items():

@@ -100,10 +100,7 @@ def in_shell(cmd: Command) -> str:
 
 
 def quote(argv: Sequence[str]) -> str:
-    """Joins the words to shell text that a POSIX shell splits into the same words.
-
-    Raises ValueError when a word contains a NUL byte.
-    """
+    """Joins words to text that a POSIX shell splits into the same words. Raises ValueError for a NUL byte."""
     for word in argv:
         if "\0" in word:
             raise ValueError("an argument holds a NUL byte")

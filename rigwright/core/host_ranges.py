@@ -31,10 +31,7 @@ def expand(pattern: str) -> list[str]:
 
 
 def _between(first: str, last: str, step: int) -> list[str]:
-    """Every step-th number or letter from `first` to `last`; [] for an invalid range.
-
-    If `first` has leading zeros, `last` must have the same length.
-    """
+    """Every step-th number or letter from `first` to `last`; [] for an invalid range, also of leading zeros."""
     letters = string.ascii_letters
     if not step:
         return []
@@ -69,10 +66,7 @@ _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 
 
 def _after(name: str) -> str | None:
-    """The name with its last number increased by one; None for a name without a number.
-
-    Also None for a number with leading zeros that would need one more digit.
-    """
+    """The name with its last number increased by one; None without a number, or if leading zeros need one more digit."""
     found = _NUMBERED.fullmatch(name)
     if not found:
         return None

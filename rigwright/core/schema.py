@@ -55,10 +55,7 @@ _FORMS: dict[object, tuple[str, str, str]] = {
 
 
 def bus_id(text: str) -> BusId:
-    """Converts a PCI address from nvidia-smi, NVML or the kernel to the form 0000:06:00.0; "" stays "".
-
-    Accepts 00000000:06:00.0, 0000:06:00.0 and 06:00.0.
-    """
+    """Converts 00000000:06:00.0, 0000:06:00.0 or 06:00.0 to the form 0000:06:00.0; "" stays ""."""
     return BusId(f"0000:{text.lower()}"[-12:] if text else "")
 
 

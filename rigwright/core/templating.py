@@ -38,10 +38,7 @@ def render_file(path: Path, values: Mapping[str, Any]) -> str:
 
 
 def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
-    """Evaluates an expression (of `when:`, or of a value that is a single `{{ }}`); the result keeps its type.
-
-    Raises InputError for an undefined variable or an expression that fails.
-    """
+    """The value of an expression (of `when:`, or a single `{{ }}`) with its type. Raises InputError if it fails."""
     try:
         value = _expression(expression)(dict(values))
         if isinstance(value, jinja2.Undefined):

@@ -29,10 +29,7 @@ there the pin on these names keeps the branch."""
 
 
 def not_from(source: str, os_release: OsRelease) -> str:
-    """The pin selector of the other archive with packages of the same names, which must not be mixed in.
-
-    Returns "" when the source is a directory.
-    """
+    """The pin selector of the other archive with packages of the same names; "" when the source is a directory."""
     own = "release o=Debian" if os_release.id == "debian" else "release o=Ubuntu"
     return {"distribution": "release l=NVIDIA CUDA", "cuda": own}.get(source, "")
 

@@ -64,10 +64,7 @@ class Resolution:
 
     @property
     def beside(self) -> dict[str, list[str]]:
-        """The packages whose version differs from the driver's, by version.
-
-        Examples are Debian's nvidia-persistenced, prebuilt modules and their kernel.
-        """
+        """By version, the packages that do not have the driver's (Debian's nvidia-persistenced, prebuilt modules, kernels)."""
         found: dict[str, list[str]] = {}
         for name, version in sorted(self.closure.items()):
             if not self.of_release(name):
@@ -100,10 +97,7 @@ def repository(os_release: OsRelease, given: CudaSource | None) -> apt_archive.R
 
 
 def block(os_release: OsRelease) -> str:
-    """The names that the pin blocks.
-
-    On Debian they exclude UNBRANCHED, because the driver's own packages have those names.
-    """
+    """The names that the pin blocks; not UNBRANCHED on Debian, whose own driver packages have those names."""
     return BLOCK if os_release.id == "debian" else f"{BLOCK} {UNBRANCHED}"
 
 
@@ -236,10 +230,7 @@ def _signed(
 
 
 def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease) -> Resolution:
-    """All packages that apt would install for a choice.
-
-    Raises HostError when apt cannot install them together, or when it would also install another branch.
-    """
+    """All packages of a choice. Raises HostError when apt cannot install them, or would install another branch."""
     packages, version = found.choice.packages, found.choice.version
     ask = tuple(f"{name}={each}" for name, each in packages.items())
     own = {name for name in packages if name.startswith("linux-")}

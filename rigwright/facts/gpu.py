@@ -52,10 +52,7 @@ QUERY = (
 
 
 def answered(result: Result) -> str:
-    """nvidia-smi's stdout. Raises Unavailable with its message if it failed.
-
-    Exit status 14 is a warning (a corrupted infoROM) with complete output.
-    """
+    """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed."""
     if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
         raise Unavailable("nvidia-smi is not installed")
     text = "\n".join(line for line in result.text.strip().splitlines() if not line.startswith("WARNING:"))

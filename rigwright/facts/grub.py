@@ -164,10 +164,7 @@ grub = Fact("grub.grub", script(_SCRIPT, reads=True), _grub)
 
 
 def missing(words: Sequence[str], line: str) -> list[str]:
-    """The expected words that have no effect in a kernel command line.
-
-    The last of several KEY= has effect, unless several are expected (console=).
-    """
+    """The expected words without effect in a command line: of several KEY= the last counts, unless all are expected."""
     present = line.split()
     last = {word.partition("=")[0]: word for word in present}
     return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]

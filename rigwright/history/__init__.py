@@ -84,10 +84,7 @@ class History:
         self._database.close()
 
     def record(self, document: Mapping[str, Any]) -> None:
-        """Records the run of a JSON document, and deletes old data. A run replaces an earlier record with the same id.
-
-        Raises UsageError for an invalid RIGWRIGHT_HISTORY_DAYS.
-        """
+        """Records a run in place of one with its id, and deletes old data. Raises UsageError for RIGWRIGHT_HISTORY_DAYS."""
         now = time.time()
         started = writer.epoch(document.get("started"), now)
         ended = max(started, writer.epoch(document.get("ended"), now))
@@ -188,10 +185,7 @@ class History:
         return json.loads(row[0]) if row else None
 
     def readings(self, days: float, spans: int) -> dict[tuple[str, str], dict[str, list[Reading]]]:
-        """Temperature and power of the last `days`, by (name, address) of the host and UUID of the GPU.
-
-        `spans` limits the number of readings, as in `samples.since`.
-        """
+        """Temperature and power of the last `days` by (name, address) and UUID; `spans` as in `samples.since`."""
         now = time.time()
         with history_database.named(self.path):
             return samples.since(self._database, now - days * 86400, now, spans)
@@ -244,10 +238,7 @@ class History:
         return str(matching[0])
 
     def diff(self, host: str, since: datetime.datetime, address: str = "") -> list[Changed]:
-        """The differences of a host since a time, oldest first: changed facts, and changes that runs made.
-
-        Raises UsageError for a host that no run has seen.
-        """
+        """Changed facts and changes by runs since a time, oldest first. Raises UsageError for an unknown host."""
         with history_database.named(self.path):
             one = self._database.execute(
                 "SELECT host.id FROM host LEFT JOIN outcome ON outcome.host = host.id LEFT JOIN run ON run.id = outcome.run"

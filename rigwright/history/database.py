@@ -121,10 +121,7 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _made(path: Path) -> None:
-    """Creates the file and its folders, accessible only to the owner. Under sudo the owner is the user who called sudo.
-
-    With RIGWRIGHT_HISTORY set, the owner is not changed.
-    """
+    """Creates the file and its folders for the owner only; under sudo, that is the user who called it."""
     fresh = state_dir.made(path.parent)
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -152,10 +149,7 @@ def _create_tables(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _to_wal(database: sqlite3.Connection) -> None:
-    """Switches to write-ahead logging, so that readers do not wait for a writer.
-
-    Retries for BUSY_S seconds, because SQLite's busy timeout does not apply to this switch.
-    """
+    """Switches to write-ahead logging. Retries for BUSY_S, because SQLite's timeout does not apply to this switch."""
     until = time.monotonic() + BUSY_S
     while True:
         try:
@@ -168,10 +162,7 @@ def _to_wal(database: sqlite3.Connection) -> None:
 
 
 def _version(database: sqlite3.Connection, path: Path) -> int:
-    """The version of the file: VERSION, or 0 for an empty file.
-
-    Raises HistoryError for a file of another program or version, or with other tables.
-    """
+    """The version of the file, 0 if it is empty. Raises HistoryError for another program, version or other tables."""
     # One statement, because another process may be creating the tables.
     version, application, empty = database.execute(
         "SELECT user_version, application_id, NOT EXISTS (SELECT 1 FROM sqlite_master)"
@@ -195,10 +186,7 @@ def _version(database: sqlite3.Connection, path: Path) -> int:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames the history file by appending `.aside-` and the time, and returns the new path.
-
-    Raises HistoryError when the file does not exist or cannot be renamed.
-    """
+    """Renames the history to `.aside-` and the time; returns the new path. Raises HistoryError if this fails."""
     aside = path.with_name(f"{path.name}.aside-{time.strftime('%Y%m%d-%H%M%S')}")
     with named(path):
         if not path.exists():

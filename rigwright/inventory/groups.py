@@ -81,10 +81,7 @@ class Declared:
         return next(([start, *way] for way in ways if way), [])
 
     def settle(self) -> None:
-        """Puts every group below `all`, and puts the hosts that are in no other group in `ungrouped`.
-
-        Raises InputError when a group contains `all`.
-        """
+        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when a group contains `all`."""
         if parents := self.groups["all"].parents:
             where = self.groups[parents[0]].children["all"]
             found = f"the group {parents[0]} holds `all`, which holds every group"

@@ -56,10 +56,7 @@ def _elsewhere(declared: Declared, wanted: list[tuple[str, str]]) -> set[str]:
 
 
 def _section(line: str, where: str) -> tuple[str, str] | None:
-    """The group and kind of a section header; None for a host that begins with a range or an address in brackets.
-
-    Raises InputError for an invalid section header.
-    """
+    """Group and kind of a section header; None for a host that begins with a bracket. Raises InputError."""
     found = _SECTION.fullmatch(line)
     if found:
         kind = found[2] or "hosts"

@@ -65,10 +65,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The hosts and groups of an inventory, in file order.
-
-    `groups` maps each group to all its hosts, `children` to its child groups, and `own` to its direct hosts.
-    """
+    """Hosts and groups in file order. `groups`: all hosts of each group, `children`: child groups, `own`: direct hosts."""
 
     path: Path
     hosts: Mapping[str, Host]
@@ -87,10 +84,7 @@ class Inventory:
         return self.rigs.with_name("templates")
 
     def select(self, pattern: str) -> list[Host]:
-        """The hosts of a pattern, with their templates rendered and their connection variables checked.
-
-        Raises UsageError as `names` does, and InputError for an invalid variable.
-        """
+        """The hosts of a pattern, ready to connect. Raises UsageError as `names` does, and InputError."""
         return [_ready(self.hosts[name]) for name in self.names(pattern)]
 
     def names(self, pattern: str) -> list[str]:
@@ -199,10 +193,7 @@ _REFUSED = (
 
 
 def _ready(host: Host) -> Host:
-    """The host with rendered templates, checked connection variables, and the sudo password as a secret.
-
-    Raises InputError for an invalid or unsupported variable.
-    """
+    """The host with rendered templates and a secret sudo password. Raises InputError for an unsupported variable."""
     variables = settled(dict(host.variables), host.where, host.origins)
     host = replace(host, variables=variables)
     for name in _REFUSED:

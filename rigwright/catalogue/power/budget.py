@@ -121,10 +121,7 @@ class Load:
 
     @property
     def joints(self) -> tuple[Joint, ...]:
-        """The connectors.
-
-        Supplies share the load in proportion to their power; the connectors of a supply share it equally.
-        """
+        """The connectors; each supply has a share of the load in proportion to its power, its connectors equal parts."""
         joints = []
         for supply in self.circuit.supplies:
             if supply.connector_a is not None:

@@ -41,10 +41,7 @@ FULL = Setting()
 
 @dataclass(frozen=True)
 class Draw:
-    """Power of one GPU, W: sustained, peak, ramp, and idle.
-
-    `assumed`: texts about the values that are assumed, not measured.
-    """
+    """Power of one GPU, W: sustained, peak, ramp and idle. `assumed`: texts about values that were not measured."""
 
     steady_w: float
     peak_w: float
@@ -111,10 +108,7 @@ def _peak_factor(model: Model) -> float:
 
 
 def clock_share(model: Model, graphics_mhz: int | None) -> float:
-    """The fraction of its power that a GPU draws with a graphics clock limit in MHz.
-
-    1 without a limit, or if the GPU's highest clock is unknown.
-    """
+    """The fraction of its power that a GPU draws with a clock limit in MHz; 1 if its highest clock is unknown."""
     highest = model.clocks_mhz.graphics_max
     if graphics_mhz is None or highest is None or graphics_mhz >= highest:
         return 1.0

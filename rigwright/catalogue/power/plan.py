@@ -75,10 +75,7 @@ class Plan:
 
 
 def plan(rig: Rig, where: str, requested: Setting | None, price_per_kwh: float | None = None) -> Plan:
-    """The plan of a rig. `requested` are limits that its GPUs support (`checked`).
-
-    Raises InputError if the rig has no supplies or the power of a GPU is unknown.
-    """
+    """The plan of a rig with `checked` limits. Raises InputError without supplies, or if a GPU's power is unknown."""
     on = circuits(rig, where)
     models = models_of(rig)
     full = budget(rig, on)
@@ -129,10 +126,7 @@ def _options(rig: Rig, on: tuple[Circuit, ...], models: Mapping[str, Model], now
 
 
 def limits_w(models: Iterable[Model]) -> range:
-    """Power limits that all of them support, highest first: from the lowest default to the highest minimum.
-
-    Empty if the minimum of a model is unknown.
-    """
+    """Power limits that all of them support, highest first; empty if the minimum of a model is unknown."""
     known = list(models)
     least = [model.power_w.min for model in known]
     if any(watts is None for watts in least):
