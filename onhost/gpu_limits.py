@@ -365,11 +365,8 @@ def set_locked(key, handle, wanted):
     mhz = []
     with contextlib.suppress(pynvml.NVMLError):  # without a list only the driver checks the range
         listed = supported_clocks(handle)
-        mhz = (
-            [int(one) for one in listed]
-            if key == "locked_memory_mhz"
-            else [one for all in listed.values() for one in all]
-        )
+        graphics = [clock for clocks_mhz in listed.values() for clock in clocks_mhz]
+        mhz = [int(clock) for clock in listed] if key == "locked_memory_mhz" else graphics
     if mhz and not min(mhz) <= wanted[0] <= wanted[1] <= max(mhz):
         nearest = [min(max(one, min(mhz)), max(mhz)) for one in wanted]
         found = (plain(wanted), min(mhz), max(mhz), key, nearest)
@@ -466,10 +463,8 @@ def look(handle, rule, locks, bus_id):
                 if runs > wanted[1] + 30:  # more than rounding to a clock step explains
                     seen["forgotten"].append("%s: runs above %d MHz" % (subject, wanted[1]))
             elif key not in LOCKS and now != wanted and now == DEFAULTS[key](handle):
-                off = "persistence is off"  # its default
-                seen["forgotten"].append(
-                    off if key == "persistence" else "%s %s%s is the default" % (subject, plain(now), unit)
-                )
+                default = "%s %s%s is the default" % (subject, plain(now), unit)
+                seen["forgotten"].append("persistence is off" if key == "persistence" else default)
             elif now != wanted:
                 seen["decided"].append("%s %s%s, wanted %s%s" % (subject, plain(now), unit, plain(wanted), unit))
         except pynvml.NVMLError as error:
@@ -752,9 +747,8 @@ def watch(path, timeout_s):
         lines = one_look(config, memory["stuck"], timeout_s)
         times = {line: memory["said"].get(line, 0) + 1 for _, line in lines}  # in a row
         for bad, line in lines:
-            most = (
-                3 if ": forgotten (" in line else 1
-            )  # a state is printed once; an event is printed each time, three times in a row at most
+            # a state is printed once; an event is printed each time, three times in a row at most
+            most = 3 if ": forgotten (" in line else 1
             if times[line] <= most:
                 more = " (at each of %d looks, said no more)" % most if times[line] == most > 1 else ""
                 print(line + more, file=sys.stderr if bad else sys.stdout, flush=True)
@@ -777,9 +771,8 @@ def one_look(config, stuck, timeout_s):
     for gpu in gpus:
         title, done = called(gpu, config), "; ".join(gpu["done"])
         if gpu["forgotten"]:
-            lines.append(
-                (False, "%s: forgotten (%s): %s" % (title, "; ".join(gpu["forgotten"]), done or "not repaired"))
-            )
+            forgotten = "; ".join(gpu["forgotten"])
+            lines.append((False, "%s: forgotten (%s): %s" % (title, forgotten, done or "not repaired")))
         elif done:
             lines.append((False, "%s: %s" % (title, done)))
         lines += [(True, "%s: refused: %s" % (title, one)) for one in gpu["refused"]]

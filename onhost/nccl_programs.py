@@ -76,6 +76,10 @@ class Runner:
     def home(self):
         return self.user.pw_dir if self.user else os.path.expanduser("~")
 
+    def in_home(self, path):
+        """The path with the user's home in place of `~`."""
+        return self.home() + path[1:] if path.startswith("~/") else path
+
     @contextlib.contextmanager
     def as_user(self):
         """Inside the context files are accessed as the user, because root may have no access to a home on a network."""
@@ -231,10 +235,7 @@ def found_in(folders):
 
 def nccl_tests(runner, options):
     usual = [] if options.at else [folder for folder in os.environ.get("PATH", "").split(":") if folder]
-    named = [
-        runner.home() + folder[1:] if folder.startswith("~/") else folder
-        for folder in ([options.at] if options.at else FOLDERS)
-    ]
+    named = [runner.in_home(folder) for folder in ([options.at] if options.at else FOLDERS)]
     with runner.as_user():
         found = found_in(usual + named)
     document = {"schema": 1, "gpus": options.gpus, "looked_in": ["PATH"] * bool(usual) + named, "runs": []}
@@ -252,10 +253,8 @@ def nccl_tests(runner, options):
 
 
 def torch(runner, options):
-    python = options.python
-    if python.startswith("~/"):
-        python = runner.home() + python[1:]
-    elif "/" not in python:
+    python = runner.in_home(options.python)
+    if "/" not in python:
         python = shutil.which(python) or python
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl_torch.py")
     user = runner.user.pw_name if runner.user else pwd.getpwuid(os.getuid()).pw_name

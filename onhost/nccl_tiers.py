@@ -157,15 +157,13 @@ class Examination:
             else:
                 self.watch.devices[str(index)] = number
             if known["mig"]:
-                self.note(
-                    "GPU %d has MIG enabled: CUDA uses one instance of it, and instances have no peer access" % index
-                )
+                mig = "has MIG enabled: CUDA uses one instance of it, and instances have no peer access"
+                self.note("GPU %d %s" % (index, mig))
             if known["compute_mode"] not in (None, "default"):
                 self.note("GPU %d has compute mode %s" % (index, known["compute_mode"]))
             if known["processes"]:
-                self.note(
-                    "GPU %d is in use by %d processes: it may be faster than measured" % (index, known["processes"])
-                )
+                users = "is in use by %d processes: it may be faster than measured" % known["processes"]
+                self.note("GPU %d %s" % (index, users))
 
     def make_pairs(self, peers, of_nvml):
         """Stores the pairs to test with their grants; returns False if --pairs names a GPU that does not exist."""

@@ -145,9 +145,8 @@ class Rank:
 
 def main():
     own = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [
-        path for path in sys.path if os.path.abspath(path or ".") != own
-    ]  # torch must not import files beside this one
+    # torch must not import files beside this one
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != own]
     if sys.argv[1] == "look":
         look(sys.argv[2])
         return

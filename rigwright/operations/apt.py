@@ -129,6 +129,11 @@ def source(
     values = {"option": f"signed-by={keyring}", "url": url, "suite": suite, "components": components or []}
     changes = [*file.differing(facts, keyring, key.encode())]
     changes += file.differing(facts, listed, templates.render("apt/source.list.j2", values).encode())
+    yield from _with_update(changes)
+
+
+def _with_update(changes: list[Change]) -> Iterator[Change]:
+    """The changes of sources, and apt-get update after them."""
     yield from changes
     if changes:
         yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
@@ -139,10 +144,7 @@ def directory(facts: Facts, *, path: AbsolutePath, templates: Templates = SHIPPE
     """A directory of .debs on the host (with its Packages index) is a source. It is not signed: apt trusts who writes there."""
     values = {"option": "trusted=yes", "url": f"file:{path}", "suite": "./", "components": []}
     text = templates.render("apt/source.list.j2", values)
-    changes = list(file.differing(facts, source_paths("local")[0], text.encode()))
-    yield from changes
-    if changes:
-        yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
+    yield from _with_update(list(file.differing(facts, source_paths("local")[0], text.encode())))
 
 
 def source_paths(name: str) -> tuple[str, str]:
