@@ -67,8 +67,8 @@ def fit(gpus: Mapping[str, Card]) -> Fit:
     branches = tuple(name for name in catalogue.branches() if all(runs(card, int(name)) for _, card in named))
     if not branches:
         if newest_first is oldest_last:
-            found = f"no driver branch that is known drives the {_span(*newest_first)}"
-            raise HostError("driver.branch", found, "a branch in drivers.yml", "add it to the catalogue")
+            problem = f"no driver branch that is known drives the {_span(*newest_first)}"
+            raise HostError("driver.branch", problem, "a branch in drivers.yml", "add it to the catalogue")
         raise HostError(
             "driver.branch",
             f"no driver branch supports both the {_span(*oldest_last)} and the {_span(*newest_first)}",
@@ -125,8 +125,8 @@ def flavour_of(cards: Collection[Card], driver: Driver) -> str:
         return fit({str(number): card for number, card in enumerate(cards)}).flavours[0] if cards else "proprietary"
     first = catalogue.driver_table().open_module_from
     if driver.flavour == "open" and int(driver.branch) < first:
-        found = f"branch {driver.branch} has no open kernel module"
-        raise HostError("driver.flavour", found, f"branch {first} or newer", "flavour: auto")
+        problem = f"branch {driver.branch} has no open kernel module"
+        raise HostError("driver.flavour", problem, f"branch {first} or newer", "flavour: auto")
     for card in cards:
         if driver.flavour not in card.module_flavours:
             raise HostError(
@@ -143,7 +143,7 @@ def check_branch(gpus: Mapping[str, Card], branch: str) -> None:
     for where, card in gpus.items():
         if not runs(card, int(branch)):
             common = fit(gpus)
-            spans = dict.fromkeys(_span(one.label, one) for one in gpus.values())
+            spans = dict.fromkeys(_span(other.label, other) for other in gpus.values())
             raise HostError(
                 "driver.branch",
                 f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}",
@@ -156,8 +156,8 @@ def check_cuda(gpus: Mapping[str, Card], toolkit: str) -> None:
     """Returns if the CUDA toolkit supports every GPU. Otherwise raises HostError with the GPU."""
     for where, card in gpus.items():
         if card.last_cuda and numbers(toolkit) > numbers(card.last_cuda):
-            found = f"CUDA {toolkit} has no code for the {card.label} at {where}"
-            raise HostError("cuda.toolkit", found, f"CUDA {card.last_cuda} or older", f"toolkit: '{card.last_cuda}'")
+            problem = f"CUDA {toolkit} has no code for the {card.label} at {where}"
+            raise HostError("cuda.toolkit", problem, f"CUDA {card.last_cuda} or older", f"toolkit: '{card.last_cuda}'")
 
 
 def check_toolkit(driver: Driver, toolkit: str) -> str:

@@ -126,8 +126,8 @@ def _symptom(symptom: catalogue.Symptom) -> Explanation:
 def _xid(code: int) -> Explanation:
     known = catalogue.xids().get(code)
     if known is None:
-        what = Line("what", "a code that the catalogue does not describe")
-        return Explanation(f"Xid {code}", (what, Line("do", "look at the lines around it in dmesg")))
+        unknown = Line("what", "a code that the catalogue does not describe")
+        return Explanation(f"Xid {code}", (unknown, Line("do", "look at the lines around it in dmesg")))
     lines = [Line("what", f"{known.name}: {known.meaning}")]
     if known.application:
         lines.append(Line("blame", "mostly the program, not the GPU"))

@@ -41,8 +41,8 @@ def ends(facts: Mapping[str, Any], today: datetime.date) -> tuple[End, ...]:
     """
     models = {
         model.label: model
-        for one in facts.get("pci.gpus") or ()
-        if (model := catalogue.model_of(str(one.get("device_id") or "")))
+        for entry in facts.get("pci.gpus") or ()
+        if (model := catalogue.model_of(str(entry.get("device_id") or "")))
     }
     release, driver = facts.get("system.os_release") or {}, str(facts.get("driver.loaded_version") or "")
     all_ends = [
@@ -51,7 +51,7 @@ def ends(facts: Mapping[str, Any], today: datetime.date) -> tuple[End, ...]:
         *_gpus(models, today),
         *_cuda(models, driver),
     ]
-    return tuple(sorted(all_ends, key=lambda one: (one.date is None, one.date or today, one.name)))
+    return tuple(sorted(all_ends, key=lambda entry: (entry.date is None, entry.date or today, entry.name)))
 
 
 def _end(

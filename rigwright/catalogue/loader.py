@@ -78,8 +78,8 @@ def sourced(mapping: YamlMapping, known: set[str] | None = None) -> None:
     for key in sources:
         if key not in (known or mapping) or key == "sources":
             names = sorted(known or mapping)
-            found = f"a source of '{key}', which is no key here{did_you_mean(key, names)}"
-            raise InputError(sources.where(key), found, f"one of {', '.join(names)}")
+            problem = f"a source of '{key}', which is no key here{did_you_mean(key, names)}"
+            raise InputError(sources.where(key), problem, f"one of {', '.join(names)}")
 
 
 def rows_sourced(mapping: YamlMapping, table: str) -> None:

@@ -145,8 +145,8 @@ def rig(name: str, where: str, folder: Path | None = None) -> Rig:
     """
     files = _files(folder)
     if name not in files:
-        found = f"unknown rig '{name}'{did_you_mean(name, files)}"
-        raise InputError(where, found, f"one of {', '.join(sorted(files))}")
+        problem = f"unknown rig '{name}'{did_you_mean(name, files)}"
+        raise InputError(where, problem, f"one of {', '.join(sorted(files))}")
     return _read(name, folder, files[name].stat().st_mtime_ns)
 
 
@@ -166,8 +166,10 @@ def _read(name: str, folder: Path | None, _changed_ns: int) -> Rig:
     if base is not None:
         others = [other for other in files if other != name]
         if base not in others:
-            what = "a variant of itself" if base == name else f"unknown rig '{base}'{did_you_mean(str(base), others)}"
-            raise InputError(own.where("variant_of"), what, f"one of {', '.join(others)}")
+            problem = (
+                "a variant of itself" if base == name else f"unknown rig '{base}'{did_you_mean(str(base), others)}"
+            )
+            raise InputError(own.where("variant_of"), problem, f"one of {', '.join(others)}")
         base_file = document(files[base])
         if "variant_of" in base_file:
             raise InputError(
@@ -213,8 +215,8 @@ def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
     pairs = [frozenset(pair.split()) for pair in rig.links]
     twice = next((sorted(pair) for pair in pairs if pairs.count(pair) > 1), None)
     if twice or min(rig.links.values(), default=1) < 1:
-        what = f"the pair {' '.join(twice)} twice" if twice else "a pair without a link"
-        raise InputError(at("links"), what, "each pair that has links once, with how many")
+        problem = f"the pair {' '.join(twice)} twice" if twice else "a pair without a link"
+        raise InputError(at("links"), problem, "each pair that has links once, with how many")
     if len(set(rig.slots.values())) < len(rig.slots):
         raise InputError(at("slots"), "two bus ids for one position", "each position once")
     for position, model in rig.gpus.items():

@@ -62,7 +62,7 @@ class Machine:
         if self.rig is None:
             return _unrigged(pair, document, self.models)
         a, b = (self.positions.get(index, "") for index in (pair.start, pair.end))
-        links = next((count for one, two, count in self.rig.pairs if {one, two} == {a, b}), 0)
+        links = next((count for first, second, count in self.rig.pairs if {first, second} == {a, b}), 0)
         models = self.models[pair.start], self.models[pair.end]
         granted = _granted(self.rig, pair, models, links)
         narrow = any(lanes.width == 1 for where, lanes in self.rig.lanes.items() if where in (a, b))
@@ -133,9 +133,9 @@ def _unrigged(pair: Pair, document: Document, models: Mapping[int, Model | None]
     }
     granted = True if linked else False if ways == {"denied"} else None
     alike = [
-        one.bytes.gb_s
-        for one in document.pairs
-        if one.bytes and one.bytes.gb_s and one.grant.distance == pair.grant.distance and one.grant.nvml == nvml
+        other.bytes.gb_s
+        for other in document.pairs
+        if other.bytes and other.bytes.gb_s and other.grant.distance == pair.grant.distance and other.grant.nvml == nvml
     ]
     usual = statistics.median(alike) if len(alike) > 2 else None
     kind: Kind = "pcie" if pair.grant.cuda else "host"

@@ -24,14 +24,14 @@ def runs_on(capability: str, architectures: Iterable[str]) -> bool:
     """
     major, minor = (int(part) for part in capability.split("."))
     for name in architectures:
-        found = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
-        if found is None:
+        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
+        if match is None:
             continue
-        made = int(found[2]), int(found[3])
+        made = int(match[2]), int(match[3])
         same = made == (major, minor)
-        if found[4] == "a":
+        if match[4] == "a":
             fits = same
-        elif found[1] == "compute" and found[4] == "":
+        elif match[1] == "compute" and match[4] == "":
             fits = made <= (major, minor)
         else:
             fits = made[0] == major and made[1] <= minor
@@ -84,10 +84,10 @@ def _with_cuda(look: Look, document: Torch, loaded: str | None, models: Sequence
     if loaded and numbers(loaded) < numbers(least):
         seen, wanted = f"{named}, and driver {loaded} is loaded", f"driver {least} or newer, or an older CUDA"
         return of_symptom("cuda.driver_too_old", SUBJECT, seen, wanted, "catalogue", verdict="fail", fix=fix)
-    capabilities = [one.capability for one in look.gpus] or [one.compute_capability for one in models]
-    lacking = sorted({one for one in capabilities if not runs_on(one, look.architectures)}, key=numbers)
+    capabilities = [item.capability for item in look.gpus] or [item.compute_capability for item in models]
+    lacking = sorted({item for item in capabilities if not runs_on(item, look.architectures)}, key=numbers)
     if lacking and look.architectures:
-        kernels = ", ".join(f"sm_{one.replace('.', '')}" for one in lacking)
+        kernels = ", ".join(f"sm_{item.replace('.', '')}" for item in lacking)
         seen = f"{named} has no {kernels} kernels: only {', '.join(look.architectures)}"
         return of_symptom("cuda.no_kernel_image", SUBJECT, seen, kernels, verdict="fail", fix=fix)
     if look.error:
@@ -98,8 +98,8 @@ def _with_cuda(look: Look, document: Torch, loaded: str | None, models: Sequence
         return Finding(SUBJECT, "fail", seen, f"{document.gpus} GPUs", "a GPU that CUDA does not see", todo)
     if look.nccl is None:
         return Finding(SUBJECT, "fail", f"{named} was built without NCCL", "NCCL", "", fix)
-    kinds = ", ".join(f"sm_{one.replace('.', '')}" for one in sorted(set(capabilities), key=numbers))
-    old = next((one for one in catalogue.symptoms_in(f"NCCL version {look.nccl}") if one.kind == "p2p"), None)
+    kinds = ", ".join(f"sm_{item.replace('.', '')}" for item in sorted(set(capabilities), key=numbers))
+    old = next((item for item in catalogue.symptoms_in(f"NCCL version {look.nccl}") if item.kind == "p2p"), None)
     if old:
         return of_symptom(old.key, SUBJECT, f"{named}, NCCL {look.nccl}", "another NCCL")
     return Finding(SUBJECT, "pass", f"{named}, NCCL {look.nccl}: kernels for {kinds}")

@@ -86,7 +86,7 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
                 yield Finding(at, "fail", twice, "one of its own", "a copied infoROM", "return it", "peers")
 
 
-def _agrees(known: str, told: str) -> bool:
+def _agrees(known: str, reported: str) -> bool:
     """Whether two names mean the same model, with or without NVIDIA's prefix (since branch 460) and the memory size."""
-    first, second = (set(name.replace("-", " ").split()) - {"NVIDIA", "Tesla", "GeForce"} for name in (known, told))
+    first, second = (set(name.replace("-", " ").split()) - {"NVIDIA", "Tesla", "GeForce"} for name in (known, reported))
     return first <= second or second <= first

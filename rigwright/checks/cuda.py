@@ -27,7 +27,7 @@ def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
 @check()
 def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """Reports which PyTorch wheels have kernels for every GPU of the host and run on its driver. Installs nothing."""
-    models = [model for one in facts(pci.gpus) if (model := catalogue.model_of(one.device_id))]
+    models = [model for gpu in facts(pci.gpus) if (model := catalogue.model_of(gpu.device_id))]
     name = torch_wheel(models, driver)
     day = catalogue.torch_wheels().as_of
     kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no known GPU"

@@ -21,7 +21,7 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
     """The configured driver branch is loaded and drives the GPUs. If not, the reason: not installed, not
     built for this kernel, refused by Secure Boot, or another driver (nouveau, nova_core, vfio-pci) has the GPUs."""
     release, version, bus = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
-    others = sorted({one.driver for one in bus if one.driver not in ("", "nvidia")})
+    others = sorted({entry.driver for entry in bus if entry.driver not in ("", "nvidia")})
     if version and not others:
         seen = f"{version} has {len(bus)} GPUs"
         if driver and not version.startswith(f"{driver.branch}."):
@@ -32,7 +32,7 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
             yield Finding("driver", "pass", seen)
         return
     built, packages = facts.all(kernels.module_version(release, "nvidia"), dpkg.matching(*_PACKAGES))
-    installed = built or any(one.installed for one in packages.values())
+    installed = built or any(entry.installed for entry in packages.values())
     held = f"{', '.join(others)} has the GPUs" if others else "no driver has the GPUs"
     if not installed:
         verdict: Verdict = "fail" if driver else "info"
@@ -46,8 +46,8 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
     elif facts(state.secure_boot):
         yield of_symptom("secureboot.mok", "driver", f"Secure Boot is on; {held}", "loaded", "host")
     else:
-        said: tuple[str, ...] = facts(kernel_log.kernel)
-        known = _in_log(said, ("driver", "boot")) or "module.not_loaded"
+        lines: tuple[str, ...] = facts(kernel_log.kernel)
+        known = _in_log(lines, ("driver", "boot")) or "module.not_loaded"
         yield of_symptom(known, "driver", f"{built} is installed and not loaded", "loaded", "host")
 
 
@@ -56,14 +56,14 @@ _PACKAGES = ("nvidia-dkms-*", "nvidia-kernel-*", "linux-modules-nvidia-*", "nvid
 
 def _holder(others: Sequence[str]) -> str:
     """The symptom of GPUs that are bound to another driver."""
-    if any(one.startswith("nova") for one in others):
+    if any(name.startswith("nova") for name in others):
         return "module.nova_bound"
     return "module.handed_on" if "vfio-pci" in others else "module.other_driver_bound"
 
 
 def _in_log(lines: Sequence[str], kinds: Sequence[str]) -> str:
     """The key of the first symptom of these kinds in a log, "" when there is none."""
-    return next((one.key for one in catalogue.symptoms_in("\n".join(lines)) if one.kind in kinds), "")
+    return next((symptom.key for symptom in catalogue.symptoms_in("\n".join(lines)) if symptom.kind in kinds), "")
 
 
 def _unbuilt(facts: Facts, release: str, seen: str) -> Finding:
@@ -90,8 +90,8 @@ def versions_equal(facts: Facts) -> Iterator[Finding]:
     elif not built:
         yield _unbuilt(facts, boot.entry.release, f"{seen}: the kernel that boots next would have none")
     elif running and built == library:
-        found = of_symptom("driver.mismatch", "driver", seen, wanted, "host")
-        yield replace(found, cause=_moves(facts, library) or found.cause)
+        mismatch = of_symptom("driver.mismatch", "driver", seen, wanted, "host")
+        yield replace(mismatch, cause=_moves(facts, library) or mismatch.cause)
     elif running:
         cause = "module and library are of different releases; a reboot does not fix that"
         moves = _moves(facts, library)
@@ -113,21 +113,23 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
 
     If the driver's module is built for one kernel only, that kernel is held too, and the finding has its date.
     """
-    found = pinned(facts, driver)
-    if found is None:
+    resolution = pinned(facts, driver)
+    if resolution is None:
         yield Finding(
             "pin", "fail", "no pin", f"driver {driver.branch} pinned", fix="invoke provision", source="inventory"
         )
         return
-    now, proof = facts.all(dpkg.packages(*found.closure), dpkg.pin_proof)
-    free = sorted(name for name in found.closure if name not in now or not now[name].held)
+    now, proof = facts.all(dpkg.packages(*resolution.closure), dpkg.pin_proof)
+    free = sorted(name for name in resolution.closure if name not in now or not now[name].held)
     moving: list[str] = []
     if proof.now != proof.proved:
-        moving = [move.name for move in facts(dpkg.next_upgrade) if moves_it(move, found)]
+        moving = [move.name for move in facts(dpkg.next_upgrade) if moves_it(move, resolution)]
     bad = free or moving
     verdict: Verdict = "fail" if bad else "pass"
     seen = (
-        f"{len(found.closure)} packages at {found.version}, held" if not bad else f"free to move: {', '.join(bad[:4])}"
+        f"{len(resolution.closure)} packages at {resolution.version}, held"
+        if not bad
+        else f"free to move: {', '.join(bad[:4])}"
     )
     yield Finding(
         "pin",
@@ -138,8 +140,8 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         "invoke provision" if bad else "",
         "inventory",
     )
-    if found.kernel:
-        yield _kernel(facts, found.kernel)
+    if resolution.kernel:
+        yield _kernel(facts, resolution.kernel)
 
 
 def _kernel(facts: Facts, kernel: str) -> Finding:
@@ -166,15 +168,15 @@ def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
 
     Without a pin there is no finding.
     """
-    found = pinned(facts, driver)
-    if found is None:
+    resolution = pinned(facts, driver)
+    if resolution is None:
         return
     patterns = facts(dpkg.unattended_blocked)
-    free = sorted(name for name in found.closure if not any(_begins(pattern, name) for pattern in patterns))
+    free = sorted(name for name in resolution.closure if not any(_begins(pattern, name) for pattern in patterns))
     yield Finding(
         "unattended-upgrades",
         "fail" if free else "pass",
-        f"may move {', '.join(free[:4])}" if free else f"leaves all {len(found.closure)} packages alone",
+        f"may move {', '.join(free[:4])}" if free else f"leaves all {len(resolution.closure)} packages alone",
         "does not change the driver",
         "another file of /etc/apt/apt.conf.d may clear the list" if free else "",
         "invoke provision; apt-config dump Unattended-Upgrade::Package-Blacklist" if free else "",

@@ -14,15 +14,15 @@ FULL_PERCENT = 80
 @check()
 def clean(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     """No file that programs read at their start (nccl.conf, environment, profile.d, ...) disables a transport of NCCL; other NCCL settings are reported."""
-    found = facts(nccl.settings)
-    for one in found:
-        if one.switches_off:
-            seen = f"{one.where} sets {one.name}={one.value}{_cost(rig)}"
-            yield of_symptom("nccl.p2p_disabled_by_hand", one.name, seen, "not set", "catalogue")
-    rest = [f"{one.name}={one.value} ({one.where})" for one in found if not one.switches_off]
+    settings = facts(nccl.settings)
+    for setting in settings:
+        if setting.switches_off:
+            seen = f"{setting.where} sets {setting.name}={setting.value}{_cost(rig)}"
+            yield of_symptom("nccl.p2p_disabled_by_hand", setting.name, seen, "not set", "catalogue")
+    rest = [f"{setting.name}={setting.value} ({setting.where})" for setting in settings if not setting.switches_off]
     if rest:
         yield Finding("NCCL's variables", "info", ", ".join(rest))
-    if not found:
+    if not settings:
         yield Finding("NCCL's variables", "pass", "none set")
 
 
@@ -41,12 +41,12 @@ def _cost(rig: Rig | None) -> str:
 def not_stalled(facts: Facts) -> Iterator[Finding]:
     """No kernel thread of the driver (nv_queue, irq/N-nvidia) uses a whole CPU while programs use the GPUs, which stalls NCCL."""
     running, holders = facts.all(threads.busy, gpu.holders)
-    working = [one for one in holders if one.works]
-    busy = [one for one in running if one.percent >= FULL_PERCENT]
-    for one in busy:
+    working = [entry for entry in holders if entry.works]
+    busy = [entry for entry in running if entry.percent >= FULL_PERCENT]
+    for entry in busy:
         names = ", ".join(sorted({holder.name for holder in working})) or "no program"
-        seen = f"{one.name} uses {one.percent} % of a CPU, {names} on the GPUs"
+        seen = f"{entry.name} uses {entry.percent} % of a CPU, {names} on the GPUs"
         verdict = "fail" if working else "warn"
-        yield of_symptom("nccl.stalled_queue", one.name, seen, verdict=verdict)  # type: ignore[arg-type]
+        yield of_symptom("nccl.stalled_queue", entry.name, seen, verdict=verdict)  # type: ignore[arg-type]
     if not busy:
         yield Finding("the driver's threads", "pass", "none is stuck")

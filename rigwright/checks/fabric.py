@@ -22,8 +22,8 @@ def equal(facts: Facts) -> Iterator[Finding]:
         units.unit(units.FABRIC_MANAGER_UNIT),
     )
     gpus, switches, loaded, packages, unit = facts.all(*asked)
-    cards = [card for one in gpus if (card := card_of(one.device_id))]
-    installed = sorted({upstream(one.version) for one in packages.values() if one.installed})
+    cards = [card for entry in gpus if (card := card_of(entry.device_id))]
+    installed = sorted({upstream(entry.version) for entry in packages.values() if entry.installed})
     has = ", ".join(installed) or "none"
     if not needs_fabric_manager(cards, len(switches)):
         seen = f"{has}, without NVSwitches" if installed else "none, and no NVSwitch"

@@ -20,7 +20,7 @@ from rigwright.facts import Facts, gpu, pci
 def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """The PCI bus has the GPUs of the rig, and every named position has its model. Needs no driver."""
     bus = facts(pci.gpus)
-    models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     wanted, there = counted_of(rig), counted(models.values())
     by = f"{wanted} ({rig.key})"
     if wanted == there:
@@ -37,26 +37,26 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
             yield of_symptom("gpu.missing", at, "not on the PCI bus", label, "rig")
         elif model and model.key != rig.gpus[position]:
             yield Finding(at, "warn", model.label, label, "another card is in this position", source="rig")
-    for one in bus:
-        if models[one.bus_id] is None:
-            at, found = place(one.bus_id, slots), unknown_model(one.device_id)
-            yield Finding(at, "info", found, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
+    for device in bus:
+        if models[device.bus_id] is None:
+            at, text = place(device.bus_id, slots), unknown_model(device.device_id)
+            yield Finding(at, "info", text, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 
 @check()
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Every GPU on the bus answers the driver: nvidia-smi lists it."""
     bus, seen = facts.all(pci.gpus, gpu.gpus)
-    answers = {one.bus_id for one in seen if not one.lost}
-    said = {one.bus_id: one.lost for one in seen}
-    silent = [one.bus_id for one in bus if one.bus_id not in answers]
+    answers = {device.bus_id for device in seen if not device.lost}
+    lost = {device.bus_id: device.lost for device in seen}
+    silent = [device.bus_id for device in bus if device.bus_id not in answers]
     if not silent:
         verdict: Verdict = "pass" if bus else "fail"
         wanted = f"{len(bus)}, as on the bus"
         yield Finding("GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, source="host")
     for bus_id in silent:
-        words, at = said.get(bus_id) or "not in nvidia-smi", place(bus_id, slots)
-        if said.get(bus_id):
+        words, at = lost.get(bus_id) or "not in nvidia-smi", place(bus_id, slots)
+        if lost.get(bus_id):
             yield of_symptom("gpu.off_bus", at, words, "an answer", "host")
         else:
             fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
@@ -69,42 +69,42 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
     no driver tells, the program's record of this boot and this driver load counts."""
     answer, bus = facts.all(gpu.nvml, pci.gpus)
-    models = {one.bus_id: catalogue.model_of(one.device_id) for one in bus}
-    found = answer["gpus"]
-    if not found:
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
+    devices = answer["gpus"]
+    if not devices:
         yield Finding("GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
-    for one in found:
-        uuid = one["uuid"] or ""
-        bus_id = schema.bus_id(one["pci_bus_id"] or str(one.get("place") or "").rpartition(" ")[2])
-        subject = called(bus_id, uuid, slots) or f"GPU {one['index']}, at an unknown position"
-        if one["errors"].get("gpu"):
+    for device in devices:
+        uuid = device["uuid"] or ""
+        bus_id = schema.bus_id(device["pci_bus_id"] or str(device.get("place") or "").rpartition(" ")[2])
+        subject = called(bus_id, uuid, slots) or f"GPU {device['index']}, at an unknown position"
+        if device["errors"].get("gpu"):
             fix = "reboot; if it happens again, power off and reseat the card"
-            yield Finding(subject, "fail", one["errors"]["gpu"], "an answer", "", fix)
+            yield Finding(subject, "fail", device["errors"]["gpu"], "an answer", "", fix)
             continue
         model = models.get(bus_id)
         wanted = limits.of(model.key if model else "", (slots or {}).get(BusId(bus_id), ""), uuid)
-        pairs = list(_compared(one, wanted))
+        pairs = list(_compared(device, wanted))
         right = all(seen == want for seen, want in pairs)
-        said, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
+        reported, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
         verdict: Verdict = "pass" if right else "fail"
         fix = "" if right else "invoke limits"
-        yield Finding(subject, verdict, said, meant, "", fix, "inventory")
+        yield Finding(subject, verdict, reported, meant, "", fix, "inventory")
 
 
-def _compared(one: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:
+def _compared(device: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:
     """What is in force and what is wanted, in the same words, for each limit that is wanted."""
     if wanted.persistence is not None:
-        yield f"persistence {_on(one['persistence'])}", f"persistence {_on(wanted.persistence)}"
+        yield f"persistence {_on(device['persistence'])}", f"persistence {_on(wanted.persistence)}"
     if wanted.power_limit_w is not None:
-        now = one["power_limit_w"]
+        now = device["power_limit_w"]
         yield f"{now:g} W" if now is not None else "power unknown", f"{wanted.power_limit_w:g} W"
     if wanted.application_clocks is not None:
-        clocks = one["application_clocks"] or {"memory_mhz": "?", "graphics_mhz": "?"}
+        clocks = device["application_clocks"] or {"memory_mhz": "?", "graphics_mhz": "?"}
         pair = wanted.application_clocks
         yield f"{clocks['memory_mhz']},{clocks['graphics_mhz']} MHz", f"{pair.memory_mhz},{pair.graphics_mhz} MHz"
     for kind, span in (("graphics", wanted.locked_graphics_mhz), ("memory", wanted.locked_memory_mhz)):
         if span is not None:
-            locked = one.get(f"locked_{kind}_mhz")
+            locked = device.get(f"locked_{kind}_mhz")
             seen = f"{locked[0]}-{locked[1]} MHz" if locked else "not recorded"
             yield f"{kind} locked {seen}", f"{kind} locked {span[0]}-{span[1]} MHz"
 

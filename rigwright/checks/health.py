@@ -21,7 +21,7 @@ CORRECTED = 1000
 
 def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
     """The cards that answer or need a reset, and a text about the others. Raises Unavailable when there are none."""
-    there = [one for one in cards if not one.lost or one.reset_required]
+    there = [card for card in cards if not card.lost or card.reset_required]
     if not there:
         raise Unavailable(cards[0].lost if cards else "nvidia-smi tells of no GPU")
     lost = len(cards) - len(there)
@@ -32,62 +32,65 @@ def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
 def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """No GPU has uncorrected memory errors or a pending page retirement, and all its sensors can be read."""
     gpus, silent = _answering(facts(gpu_health.cards))
-    bad = [(one, key, seen) for one in gpus for key, seen in _ailments(one)]
-    for one, key, seen in bad:
-        at, names = place(one.bus_id, slots), {"INDEX": one.bus_id}
+    bad = [(card, key, seen) for card in gpus for key, seen in _ailments(card)]
+    for card, key, seen in bad:
+        at, names = place(card.bus_id, slots), {"INDEX": card.bus_id}
         yield of_symptom(key, at, seen, "none", "host", names=names)
-    for one in gpus:
-        if one.ecc_ever.uncorrected and not one.ecc_since_load.uncorrected:
-            seen = f"{one.ecc_ever.uncorrected} uncorrectable errors before, none since the driver was loaded"
-            yield Finding(place(one.bus_id, slots), "info", seen)
+    for card in gpus:
+        if card.ecc_ever.uncorrected and not card.ecc_since_load.uncorrected:
+            seen = f"{card.ecc_ever.uncorrected} uncorrectable errors before, none since the driver was loaded"
+            yield Finding(place(card.bus_id, slots), "info", seen)
     if not bad:
-        counting = sum(one.ecc_since_load.uncorrected is not None for one in gpus)
+        counting = sum(card.ecc_since_load.uncorrected is not None for card in gpus)
         seen = f"no errors on {counting} GPUs" if counting else "these GPUs have no error counters (no ECC)"
         yield Finding("memory of the GPUs", "pass", f"{seen}{silent}")
 
 
-def _ailments(one: Card) -> Iterator[tuple[str, str]]:
+def _ailments(card: Card) -> Iterator[tuple[str, str]]:
     """The symptoms of a GPU and their descriptions, the worst first."""
-    errors, corrected = one.ecc_since_load, one.ecc_since_load.corrected or 0
-    if one.reset_required:
+    errors, corrected = card.ecc_since_load, card.ecc_since_load.corrected or 0
+    if card.reset_required:
         yield "gpu.reset_required", "needs a reset"
-    if one.remap_failed:
+    if card.remap_failed:
         yield "ecc.remap_failed", "a bad row could not be replaced"
     if errors.uncorrected:
         yield "ecc.uncorrectable", f"{errors.uncorrected} uncorrectable and {corrected} corrected errors"
-    if one.retirement_pending:
+    if card.retirement_pending:
         yield "ecc.retirement_pending", "a bad page is retired at the next reset"
-    elif one.remap_pending:
+    elif card.remap_pending:
         yield "ecc.remap_pending", "a bad row is replaced at the next reset"
-    if (one.retired_pages or 0) >= WORN_OUT:
-        yield "ecc.worn_out", f"{one.retired_pages} retired pages"
+    if (card.retired_pages or 0) >= WORN_OUT:
+        yield "ecc.worn_out", f"{card.retired_pages} retired pages"
     if corrected >= CORRECTED and not errors.uncorrected:
         yield "ecc.corrected_many", f"{corrected} corrected errors since the driver was loaded"
-    if one.unread:
-        yield "gpu.sensor_error", ", ".join(one.unread[:4])
+    if card.unread:
+        yield "gpu.sensor_error", ", ".join(card.unread[:4])
 
 
 @check(gpu_health=True)
 def not_throttled(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """No GPU is throttled by heat or by a power brake. Configured limits and idle clocks do not count."""
     gpus, silent = _answering(facts(gpu_health.cards))
-    for one in gpus:
-        if one.throttle_reasons:
-            key, seen = _brake(one)
-            yield of_symptom(key, place(one.bus_id, slots), seen, "full clocks", "host")
-    if not any(one.throttle_reasons for one in gpus):
+    for card in gpus:
+        if card.throttle_reasons:
+            key, seen = _brake(card)
+            yield of_symptom(key, place(card.bus_id, slots), seen, "full clocks", "host")
+    if not any(card.throttle_reasons for card in gpus):
         yield Finding("clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
 
 
-def _brake(one: Card) -> tuple[str, str]:
+def _brake(card: Card) -> tuple[str, str]:
     """The symptom of a throttled GPU and its description. If the driver gives no exact reason, the temperature decides."""
-    warmth = f" at {one.temperature_c} C" if one.temperature_c is not None else ""
-    if "hw_power_brake_slowdown" in one.throttle_reasons:
+    warmth = f" at {card.temperature_c} C" if card.temperature_c is not None else ""
+    if "hw_power_brake_slowdown" in card.throttle_reasons:
         return "power.brake", "slowed down by the power supply or the board"
-    if "hw_thermal_slowdown" in one.throttle_reasons:
+    if "hw_thermal_slowdown" in card.throttle_reasons:
         return "thermal.hardware", f"slowed down by heat{warmth}"
-    if "hw_slowdown" in one.throttle_reasons:
-        hot = None not in (one.temperature_c, one.slowdown_c) and (one.temperature_c or 0) >= (one.slowdown_c or 0) - 5
+    if "hw_slowdown" in card.throttle_reasons:
+        hot = (
+            None not in (card.temperature_c, card.slowdown_c)
+            and (card.temperature_c or 0) >= (card.slowdown_c or 0) - 5
+        )
         return "thermal.hardware" if hot else "power.brake", f"slowed down by its hardware{warmth}"
     return "thermal.software", f"slowed down by the driver{warmth}, for heat"
 
@@ -102,37 +105,39 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
     """Under load no GPU is much hotter than in its last good run, or than the other GPUs. Idle GPUs are not checked."""
     cards, bus = facts.all(gpu_health.cards, pci.gpus)
     gpus, _ = _answering(cards)
-    loaded = [one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.temperature_c is not None]
+    loaded = [
+        card for card in gpus if (card.utilization_percent or 0) >= LOADED_PERCENT and card.temperature_c is not None
+    ]
     if not loaded:
         seen = "not judged: no GPU is under load"
         yield Finding("heat", "info", seen, fix="invoke verify again while they work")
         return
-    kinds = {one.bus_id: one.device_id for one in bus}
-    told = 0
-    for one in loaded:
-        now = one.temperature_c or 0
+    kinds = {card.bus_id: card.device_id for card in bus}
+    number = 0
+    for card in loaded:
+        now = card.temperature_c or 0
         peers = [
             other.temperature_c or 0
             for other in loaded
-            if other is not one and kinds.get(other.bus_id) == kinds.get(one.bus_id)
+            if other is not card and kinds.get(other.bus_id) == kinds.get(card.bus_id)
         ]
-        found = [*_hotter(one, now, (earlier.loaded_c or {}).get(one.uuid) if earlier else None, peers, slots)]
-        told += len(found)
-        yield from found
-    if not told:
-        warmth = [one.temperature_c or 0 for one in loaded]
+        findings = [*_hotter(card, now, (earlier.loaded_c or {}).get(card.uuid) if earlier else None, peers, slots)]
+        number += len(findings)
+        yield from findings
+    if not number:
+        warmth = [card.temperature_c or 0 for card in loaded]
         yield Finding("heat", "pass", f"{min(warmth)} to {max(warmth)} C on {len(loaded)} GPUs under load")
 
 
-def _hotter(one: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
-    at = place(one.bus_id, slots)
+def _hotter(card: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
+    at = place(card.bus_id, slots)
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its last good run", f"about {past:g} C"
         yield of_symptom("thermal.one_hotter", at, seen, wanted, "past")
     elif peers and now >= median(peers) + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than its peers", f"about {median(peers):g} C"
         yield of_symptom("thermal.one_hotter", at, seen, wanted, "peers")
-    memory, most = one.memory_temperature_c, one.memory_most_c
+    memory, most = card.memory_temperature_c, card.memory_most_c
     if memory is not None and most is not None and memory >= most:
         seen, wanted = f"its memory is at {memory} C", f"below {most} C"
         yield of_symptom("thermal.memory", at, seen, wanted, "host")
@@ -140,8 +145,8 @@ def _hotter(one: Card, now: int, past: float | None, peers: list[int], slots: Sl
 
 def loaded_c(gpus: tuple[Card, ...]) -> dict[str, float]:
     """The temperature of each GPU under load, by UUID, for the baseline."""
-    loaded = (one for one in gpus if (one.utilization_percent or 0) >= LOADED_PERCENT and one.uuid)
-    return {one.uuid: float(one.temperature_c) for one in loaded if one.temperature_c is not None}
+    loaded = (card for card in gpus if (card.utilization_percent or 0) >= LOADED_PERCENT and card.uuid)
+    return {card.uuid: float(card.temperature_c) for card in loaded if card.temperature_c is not None}
 
 
 @check(gpu_health=True)
@@ -152,22 +157,22 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     A past error is a warning; other checks say whether the GPU is still affected. Errors of programs are
     information."""
     lines = facts(kernel_log.kernel)
-    found, switches = _counted(kernel_log.xids(lines)), _counted(kernel_log.fatal_sxids(lines))
-    for (bus_id, code), texts in found.items():
+    counted, switches = _counted(kernel_log.xids(lines)), _counted(kernel_log.fatal_sxids(lines))
+    for (bus_id, code), texts in counted.items():
         yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
     for (bus_id, code), texts in switches.items():
         seen, at = _seen("SXid", code, texts), f"NVSwitch {bus_id}"
         yield of_symptom("fm.sxid_fatal", at, seen, "none", "host", verdict="warn")
-    if not found and not switches:
+    if not counted and not switches:
         yield Finding("Xids", "pass", "none since boot")
 
 
 def _counted(lines: Iterable[kernel_log.XidLine]) -> dict[tuple[str, int], list[str]]:
     """The texts of each bus id and code, in the order of their first line."""
-    found: dict[tuple[str, int], list[str]] = {}
+    texts: dict[tuple[str, int], list[str]] = {}
     for line in lines:
-        found.setdefault((line.bus_id, line.code), []).append(line.text)
-    return found
+        texts.setdefault((line.bus_id, line.code), []).append(line.text)
+    return texts
 
 
 def _seen(kind: str, code: int, texts: list[str]) -> str:

@@ -15,7 +15,7 @@ def passthrough(facts: Facts) -> Iterator[Finding]:
     """The IOMMU is off or in passthrough mode. It does not matter with one GPU."""
     domains, gpus = facts.all(iommu.domains, pci.gpus)
     seen = f"on, {' and '.join(domains)}" if domains and domains != ("none",) else "off, or not there"
-    if any(one in _TRANSLATED for one in domains):
+    if any(domain in _TRANSLATED for domain in domains):
         verdict: Verdict = "warn" if len(gpus) > 1 else "info"
         yield of_symptom(
             "p2p.iommu_translated",

@@ -18,9 +18,9 @@ from rigwright.facts.machine import Past
 
 def now(known: Facts) -> Past:
     """The host's memory, processors and GPUs, for the baseline."""
-    found, gpus = known.all(machines.machine, pci.gpus)
-    sizes = (found.memory_mib, found.sockets, found.threads)
-    return Past(*sizes, found.modules or (), tuple(f"{one.bus_id} {one.device_id}" for one in gpus))
+    machine, gpus = known.all(machines.machine, pci.gpus)
+    sizes = (machine.memory_mib, machine.sockets, machine.threads)
+    return Past(*sizes, machine.modules or (), tuple(f"{gpu.bus_id} {gpu.device_id}" for gpu in gpus))
 
 
 ROUNDING = 0.02
@@ -57,16 +57,16 @@ def _sizes_lost(here: Past, earlier: Past) -> Iterator[Finding]:
         yield _lost("machine.processor_lost", "processors", _processors(here), _processors(earlier))
 
 
-def _counted(one: Past) -> tuple[int, int]:
+def _counted(past: Past) -> tuple[int, int]:
     """The number of memory modules and their total MiB."""
-    sizes = [int(found[1]) for module in one.modules if (found := re.search(r" (\d+) MiB$", module))]
-    return len(one.modules), sum(sizes)
+    sizes = [int(match[1]) for module in past.modules if (match := re.search(r" (\d+) MiB$", module))]
+    return len(past.modules), sum(sizes)
 
 
 def _gpus_lost(here: Past, earlier: Past, rig: Rig | None, slots: Mapping[BusId, str]) -> Iterator[Finding]:
     """Findings for GPUs that are gone, except at named positions of the rig."""
-    there = [one.split()[0] for one in here.gpus]
-    for bus_id, device_id in (one.split() for one in earlier.gpus):
+    there = [gpu.split()[0] for gpu in here.gpus]
+    for bus_id, device_id in (gpu.split() for gpu in earlier.gpus):
         if bus_id not in there and not (rig and bus_id in slots):
             model, at = catalogue.model_of(device_id), place(bus_id, slots)
             yield _lost("gpu.missing", at, "not on the PCI bus", model.label if model else f"10de:{device_id}")
@@ -76,33 +76,33 @@ def _lost(key: str, subject: str, seen: str, wanted: str) -> Finding:
     return of_symptom(key, subject, f"{seen}, less than in its last run", wanted, "past")
 
 
-def _memory(one: Past) -> str:
-    modules = f" in {len(one.modules)} modules" if one.modules else ""
-    return f"{round(one.memory_mib / 1024)} GiB{modules}"
+def _memory(past: Past) -> str:
+    modules = f" in {len(past.modules)} modules" if past.modules else ""
+    return f"{round(past.memory_mib / 1024)} GiB{modules}"
 
 
-def _processors(one: Past) -> str:
-    return f"{one.sockets} of {one.threads} threads" if one.sockets > 1 else f"{one.threads} threads"
+def _processors(past: Past) -> str:
+    return f"{past.sockets} of {past.threads} threads" if past.sockets > 1 else f"{past.threads} threads"
 
 
-def _said(one: Past) -> str:
-    return f"{_memory(one)}, processors {_processors(one)}, {len(one.gpus)} GPUs"
+def _said(past: Past) -> str:
+    return f"{_memory(past)}, processors {_processors(past)}, {len(past.gpus)} GPUs"
 
 
 @check()
 def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """lshw lists every NVIDIA GPU of the PCI bus; it omits a GPU that fell off the bus. Needs no driver."""
-    found, gpus = facts.all(machines.machine, pci.gpus)
-    if found.displays is None:
+    machine, gpus = facts.all(machines.machine, pci.gpus)
+    if machine.displays is None:
         yield Finding("lshw", "info", "not installed", fix="sudo apt-get install lshw")
         return
-    seen = [one for one in found.displays if one.vendor.startswith("NVIDIA")]
-    for one in gpus:
-        if one.bus_id not in [display.address for display in seen]:
-            at = place(one.bus_id, slots)
+    seen = [device for device in machine.displays if device.vendor.startswith("NVIDIA")]
+    for device in gpus:
+        if device.bus_id not in [display.address for display in seen]:
+            at = place(device.bus_id, slots)
             yield of_symptom("gpu.off_bus", at, "not listed by lshw", "a display", "host")
     if len(seen) >= len(gpus):
-        drivers = Counter(one.driver or "no driver" for one in seen)
+        drivers = Counter(device.driver or "no driver" for device in seen)
         by = ", ".join(f"{number} with {name}" for name, number in drivers.items()) or "none"
         yield Finding("lshw -C display", "pass" if gpus else "fail", by)
 
@@ -127,8 +127,8 @@ def _listed(words: Sequence[str]) -> str:
 def settled(facts: Facts) -> Iterator[Finding]:
     """No process holds a lock of apt or dpkg, and no package is half installed."""
     holders, audit = facts.all(dpkg.lock_holders, dpkg.dpkg_audit)
-    for one in holders:
-        seen, names = f"locked by {one.name} ({one.pid})", {"PID": str(one.pid)}
+    for holder in holders:
+        seen, names = f"locked by {holder.name} ({holder.pid})", {"PID": str(holder.pid)}
         yield of_symptom("apt.locked", "packages", seen, "free", "host", names=names)
     if audit:
         first = audit.splitlines()[0]

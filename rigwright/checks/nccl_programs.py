@@ -37,11 +37,11 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
         return
     for name in absent:
         yield Finding(name, "info", f"not run: not in {', '.join(document.looked_in)}")
-    linked = _linked(rig, slots, [one.bus_id for one in bus])
+    linked = _linked(rig, slots, [gpu.bus_id for gpu in bus])
     for run in document.runs:
         if run.path is not None:
-            found = _failed(run, run.program, loaded) or _past_nvlink(run, run.program, linked)
-            yield found or _measured(run, rig if document.gpus == len(rig.gpus if rig else ()) else None)
+            finding = _failed(run, run.program, loaded) or _past_nvlink(run, run.program, linked)
+            yield finding or _measured(run, rig if document.gpus == len(rig.gpus if rig else ()) else None)
 
 
 def _left(pids: Sequence[int]) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def _linked(rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequenc
     numbers = range(len(order))
     if rig.nvswitches:
         return frozenset((a, b) for a in numbers for b in numbers if a != b)
-    joined = {frozenset((one, two)) for one, two, links in rig.pairs if links}
+    joined = {frozenset((first, second)) for first, second, links in rig.pairs if links}
     return frozenset((a, b) for a in numbers for b in numbers if frozenset((order[a], order[b])) in joined and a != b)
 
 
@@ -172,15 +172,15 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     finishes in time with correct data. Only with --python PATH."""
     document, loaded, bus = facts.all(nccl_programs.torch, driver.loaded_version, pci.gpus)
     yield from _left(document.left_behind)
-    models = [model for one in bus if (model := catalogue.model_of(one.device_id))]
-    found = list(built(document, loaded, models))
-    yield from found
+    models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
+    findings = list(built(document, loaded, models))
+    yield from findings
     run, look = document.collective, document.look
-    if run is None or look is None or any(one.verdict == "fail" for one in found):
+    if run is None or look is None or any(entry.verdict == "fail" for entry in findings):
         return  # without kernels, say, it can only fail
     subject = f"torchrun, {len(look.gpus)} processes"
     ranks = sorted(document.ranks, key=lambda rank: rank.rank)
-    linked = _linked(rig, slots, [one.bus_id for one in bus])
+    linked = _linked(rig, slots, [entry.bus_id for entry in bus])
     yield (
         _ranks_failed(run, ranks, subject)
         or _failed(run, subject, loaded, next((rank for rank in ranks if rank.stage != "done"), None))

@@ -20,18 +20,18 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
     Links to a missing GPU are reported by gpu.present, links to a GPU that does not answer by gpu.answering.
     """
     links, cards = facts.all(topology.nvlinks, gpu_health.cards)
-    there = [one for one in cards if not one.lost]
-    positions = {(slots or {}).get(one.bus_id, "") for one in there}
+    there = [card for card in cards if not card.lost]
+    positions = {(slots or {}).get(card.bus_id, "") for card in there}
     fine: Counter[int] = Counter()
     wrong = False
-    for one in there:
-        at, own = place(one.bus_id, slots), [link for link in links if link.uuid == one.uuid]
-        if one.mig:
+    for card in there:
+        at, own = place(card.bus_id, slots), [link for link in links if link.uuid == card.uuid]
+        if card.mig:
             yield Finding(at, "info", "not checked: the driver reports no NVLinks with MIG on")
             continue
         down = ", ".join(str(link.number) for link in own if link.gb_s is None)
         number = sum(link.gb_s is not None for link in own)
-        most = _wanted(rig, (slots or {}).get(one.bus_id, ""), one.device_id, positions)
+        most = _wanted(rig, (slots or {}).get(card.bus_id, ""), card.device_id, positions)
         least = most if most is not None else len(own) if number and len(there) == len(cards) else 0
         if number < least:
             wrong = True

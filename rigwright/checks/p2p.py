@@ -216,7 +216,7 @@ OVERLAP = "the test computes, then reduces; training frameworks do both at once"
 
 def _seen(facts: Facts, rig: Rig | None, slots: dict[BusId, str] | None) -> tuple[Document, Machine]:
     document, bus = facts.all(nccl.tested, pci.gpus)
-    return document, machine(document, rig, slots, {one.bus_id: one.device_id for one in bus})
+    return document, machine(document, rig, slots, {gpu.bus_id: gpu.device_id for gpu in bus})
 
 
 def not_run(verdict: Verdict, why: str, fix: str) -> Finding:
@@ -270,11 +270,11 @@ def _ill(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding
             yield Finding(error.where, "fail", error.what, "a test without errors", "", look)
 
 
-def _why_not(what: str) -> tuple[str, str]:
+def _why_not(error: str) -> tuple[str, str]:
     """Cause and fix of a test that could not run."""
-    if "libnccl" in what or "libcudart" in what:
+    if "libnccl" in error or "libcudart" in error:
         return "the host has no such library", "the same command with --wheels DIR, or --wheels fetch"
-    if "libcuda.so" in what or "driver" in what:
+    if "libcuda.so" in error or "driver" in error:
         return "no driver, or an incomplete one", "invoke provision"
     return "", "invoke explain 'ITS TEXT'"
 
@@ -298,11 +298,9 @@ def _box(document: Document, known: Machine) -> Iterator[Finding]:
         if model is None or model.nvlink is None or not links or (model.key, links) in done:
             continue
         done.add((model.key, links))
-        one = per_link(model.nvlink)
-        seen = f"{links} link{'s' if links > 1 else ''} a pair: {links * one:g} GB/s each way in theory"
-        box = (
-            f"{on_the_box(model.nvlink):g} GB/s in the data sheet = {model.nvlink.links} links x {one:g} x 2 directions"
-        )
+        link_gb_s = per_link(model.nvlink)
+        seen = f"{links} link{'s' if links > 1 else ''} a pair: {links * link_gb_s:g} GB/s each way in theory"
+        box = f"{on_the_box(model.nvlink):g} GB/s in the data sheet = {model.nvlink.links} links x {link_gb_s:g} x 2 directions"
         yield Finding(f"NVLink of {model.label}", "info", seen, "", box, "", "catalogue")
 
 
@@ -361,7 +359,7 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     last = rows[-1]
     assert last.speed_up is not None
     known = rig.scaling if rig else None
-    row = next((one for one in rows if known and one.gpus == known.gpus), last)
+    row = next((other for other in rows if known and other.gpus == known.gpus), last)
     speed = row.speed_up or 0.0
     share = speed / known.speed_up if known and row.gpus == known.gpus else None
     seen = f"{speed:.2f} times one GPU (synthetic), efficiency {speed / row.gpus:.0%}"
@@ -375,18 +373,18 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 @check(active=True, replaces=environment.clean)
 def settings(facts: Facts) -> Iterator[Finding]:
     """No NCCL setting is left in a file that logins, services or NCCL read; a setting is reported with its measured cost."""
-    document, found = facts.all(nccl.tested, nccl.settings)
-    own = [one for one in document.leftovers if one not in found and one.where != "environment"]
-    for one in [*found, *own]:
-        what = f"{one.name}={one.value} in {one.where}"
-        if one.switches_off:
-            cost = _cost(document) if one.name == "NCCL_P2P_DISABLE" else ""
-            seen = f"{what}{': ' + cost if cost else ''}"
+    document, in_files = facts.all(nccl.tested, nccl.settings)
+    own = [setting for setting in document.leftovers if setting not in in_files and setting.where != "environment"]
+    for setting in [*in_files, *own]:
+        text = f"{setting.name}={setting.value} in {setting.where}"
+        if setting.switches_off:
+            cost = _cost(document) if setting.name == "NCCL_P2P_DISABLE" else ""
+            seen = f"{text}{': ' + cost if cost else ''}"
             yield of_symptom("nccl.p2p_disabled_by_hand", "NCCL's settings", seen, "unset", verdict="warn")
         else:
-            fix = f"take the line out of {one.where} unless a program needs it"
-            yield Finding("NCCL's settings", "info", what, "", "somebody set it", fix, "host")
-    if not found and not own:
+            fix = f"take the line out of {setting.where} unless a program needs it"
+            yield Finding("NCCL's settings", "info", text, "", "somebody set it", fix, "host")
+    if not in_files and not own:
         yield Finding("NCCL's settings", "pass", "none set in files", "", "", "", "host")
 
 

@@ -25,7 +25,7 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     """Every GPU's link has the lanes and, if the GPU is active, the speed that the card and the port above it support; so has
     every link above it. A slot with fewer lanes than the card is reported with its bandwidth."""
     functions, states = facts.all(pcie.functions, pcie.states)
-    gpus = [one for one in functions.values() if one.is_gpu]
+    gpus = [function for function in functions.values() if function.is_gpu]
     fine: Counter[str] = Counter()
     above: set[str] = set()
     for gpu in gpus:
@@ -33,7 +33,11 @@ def links(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
         if not gpu.answers:
             yield of_symptom("gpu.off_bus", at, "its PCI config space reads as all ones", "an answer", "host")
             continue
-        peers = [one for one in gpus if one is not gpu and one.ids == gpu.ids and one.most == gpu.most and one.answers]
+        peers = [
+            function
+            for function in gpus
+            if function is not gpu and function.ids == gpu.ids and function.most == gpu.most and function.answers
+        ]
         child, port = gpu, functions.get(gpu.above)
         wrong = _link(child, port, at, states.get(gpu.address), peers)
         if wrong:
@@ -72,7 +76,7 @@ def _link(child: Function, port: Function | None, at: str, state: int | None, pe
     if state is not None and state <= AWAKE:
         seen = f"{child.now} of {most}, and the GPU is active (P{state})"
         return of_symptom("pcie.slow", at, seen, str(most), "host")
-    faster = [one for one in peers if one.now and one.now.generation == most.generation]
+    faster = [peer for peer in peers if peer.now and peer.now.generation == most.generation]
     if state is None and peers and len(faster) == len(peers):
         seen = f"{child.now} of {most}, and the other GPUs are faster"
         return of_symptom("pcie.slow", at, seen, str(most), "peers")
@@ -100,11 +104,11 @@ def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig
 @check()
 def memory_window(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """The firmware assigned every GPU its BAR1 window: Above 4G Decoding is on, or not needed."""
-    gpus = [one for one in facts(pcie.functions).values() if one.is_gpu and one.answers]
-    sizes = Counter(one.bar1_bytes >> 20 for one in gpus)
-    for one in gpus:
-        if not one.bar1_bytes:
-            at = place(one.address, slots)
+    gpus = [gpu for gpu in facts(pcie.functions).values() if gpu.is_gpu and gpu.answers]
+    sizes = Counter(gpu.bar1_bytes >> 20 for gpu in gpus)
+    for gpu in gpus:
+        if not gpu.bar1_bytes:
+            at = place(gpu.address, slots)
             yield of_symptom("bios.above4g", at, "no BAR1 window was assigned", "a window", "host")
     if SMALL_MIB in sizes:
         seen = f"{sizes[SMALL_MIB]} x {SMALL_MIB} MiB"
@@ -142,14 +146,14 @@ def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
 
     It does not affect GPUs that are connected by NVLink, and is information then."""
     functions, board = facts.all(pcie.functions, system.board)
-    bridges = [one.address for one in functions.values() if one.redirects]
-    gpus = sum(one.is_gpu for one in functions.values())
+    bridges = [function.address for function in functions.values() if function.redirects]
+    gpus = sum(function.is_gpu for function in functions.values())
     name = str(board).lower()
     if not bridges or gpus < 2 or any(word in name for word in VIRTUAL):
         why = "one GPU" if gpus < 2 else "a virtual machine needs it" if bridges else "no bridge redirects"
         yield Finding("ACS", "pass", why)
         return
-    short = " ".join(one.removeprefix("0000:") for one in bridges)
+    short = " ".join(function.removeprefix("0000:") for function in bridges)
     switch = f"for bridge in {short}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
     seen = f"{len(bridges)} bridges above the GPUs redirect peer-to-peer traffic"
     if rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none"):
@@ -171,13 +175,13 @@ MANY = 100
 def errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """The kernel counted no transmission errors (AER) at the GPUs and the ports above them, or only a few corrected ones."""
     functions = facts(pcie.functions)
-    counted = [one for one in functions.values() if one.corrected_errors is not None]
-    bad = [one for one in counted if (one.corrected_errors or 0) >= MANY or one.uncorrected_errors]
-    for one in bad:
-        seen = f"{one.corrected_errors} corrected and {one.uncorrected_errors or 0} other errors since boot"
-        at = place(one.address, slots) if one.is_gpu else f"bridge {one.address}"
+    counted = [function for function in functions.values() if function.corrected_errors is not None]
+    bad = [function for function in counted if (function.corrected_errors or 0) >= MANY or function.uncorrected_errors]
+    for function in bad:
+        seen = f"{function.corrected_errors} corrected and {function.uncorrected_errors or 0} other errors since boot"
+        at = place(function.address, slots) if function.is_gpu else f"bridge {function.address}"
         yield of_symptom("pcie.errors", at, seen, "none", "host")
     if not bad:
-        few = sum(one.corrected_errors or 0 for one in counted)
+        few = sum(function.corrected_errors or 0 for function in counted)
         seen = f"{few or 'none'}{' corrected' if few else ''} since boot" if counted else "not counted by this kernel"
         yield Finding("PCIe errors (AER)", "pass", seen)

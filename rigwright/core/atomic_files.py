@@ -44,12 +44,12 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
             replace(path, text.encode("utf-8"))
         proof()
     except BaseException as error:
-        for path, was in before.items():
+        for path, content in before.items():
             with contextlib.suppress(OSError):
-                if was is None:
+                if content is None:
                     path.unlink(missing_ok=True)
-                elif path.read_bytes() != was:
-                    replace(path, was)
+                elif path.read_bytes() != content:
+                    replace(path, content)
         if isinstance(error, OSError):
             raise _refused(error, Path(str(error.filename or ""))) from None
         raise
@@ -70,10 +70,10 @@ def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool 
             if lasting:
                 os.fsync(fresh.fileno())
             if target.exists() and not target.is_symlink():
-                was = target.stat()
-                os.fchmod(fresh.fileno(), was.st_mode & 0o7777)
+                status = target.stat()
+                os.fchmod(fresh.fileno(), status.st_mode & 0o7777)
                 with contextlib.suppress(PermissionError):
-                    os.fchown(fresh.fileno(), was.st_uid, was.st_gid)
+                    os.fchown(fresh.fileno(), status.st_uid, status.st_gid)
             elif not private:
                 mask = os.umask(0)
                 os.umask(mask)

@@ -120,10 +120,10 @@ class Limits(GpuLimits):
 
     def of(self, *names: str) -> GpuLimits:
         """The limits of a GPU with these names, the least specific first (model, position, UUID)."""
-        found: GpuLimits = GpuLimits().over(self)
+        limits: GpuLimits = GpuLimits().over(self)
         for name in names:
-            found = self.gpus.get(name, GpuLimits()).over(found)
-        return found
+            limits = self.gpus.get(name, GpuLimits()).over(limits)
+        return limits
 
 
 @dataclass(frozen=True)

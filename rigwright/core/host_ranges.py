@@ -16,18 +16,18 @@ def expand(pattern: str) -> list[str]:
     A range can also be of letters, and a number after a second colon is the step. Raises ValueError for an invalid or
     empty range, and for more than 100000 hosts.
     """
-    found = _RANGE.search(pattern)
-    if not found:
+    match = _RANGE.search(pattern)
+    if not match:
         if "[" in pattern or "]" in pattern:
             raise ValueError(f"'{pattern}' has brackets without a range")
         return [pattern]
-    middle = _between(found[1] or "0", found[2], int(found[3] or 1))
+    middle = _between(match[1] or "0", match[2], int(match[3] or 1))
     if not middle:
-        raise ValueError(f"the range {found[0]} of '{pattern}' names no host")
-    rest = expand(pattern[found.end() :])
+        raise ValueError(f"the range {match[0]} of '{pattern}' names no host")
+    rest = expand(pattern[match.end() :])
     if len(middle) * len(rest) > _MOST:
         raise ValueError(f"'{pattern}' stands for more than {_MOST} hosts")
-    return [pattern[: found.start()] + word + end for word in middle for end in rest]
+    return [pattern[: match.start()] + word + end for word in middle for end in rest]
 
 
 def _between(first: str, last: str, step: int) -> list[str]:
@@ -67,11 +67,11 @@ _NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 
 def _after(name: str) -> str | None:
     """The name with its last number increased by one; None without a number, or if leading zeros need one more digit."""
-    found = _NUMBERED.fullmatch(name)
-    if not found:
+    match = _NUMBERED.fullmatch(name)
+    if not match:
         return None
-    word = str(int(found[2]) + 1).zfill(len(found[2]))
-    return None if found[2].startswith("0") and len(word) > len(found[2]) else found[1] + word + found[3]
+    word = str(int(match[2]) + 1).zfill(len(match[2]))
+    return None if match[2].startswith("0") and len(word) > len(match[2]) else match[1] + word + match[3]
 
 
 def _range(run: list[str]) -> str:

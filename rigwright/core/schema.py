@@ -148,8 +148,8 @@ def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     try:
         return wanted(**given)
     except ValueError as error:
-        found, meant = error.args
-        raise InputError(where, f"'{name}': {found}" if name else found, meant) from None
+        problem, meant = error.args
+        raise InputError(where, f"'{name}': {problem}" if name else problem, meant) from None
 
 
 def _wrong(value: Any, wanted: str, where: str, name: str) -> InputError:

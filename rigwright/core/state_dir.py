@@ -33,15 +33,15 @@ def _caller() -> pwd.struct_passwd | None:
 def give(*paths: Path) -> None:
     """Makes the user who called sudo the owner of the paths; does nothing without sudo. Raises OSError."""
     if owner := _caller():
-        for one in paths:
-            os.chown(one, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
+        for path in paths:
+            os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
 
 
 def made(folder: Path) -> list[Path]:
     """Creates a folder and its parents with mode 0700; returns the folders that it created. Raises OSError."""
-    fresh = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(fresh):
-        one.mkdir(mode=0o700, exist_ok=True)
+    fresh = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(fresh):
+        path.mkdir(mode=0o700, exist_ok=True)
     return fresh
 
 

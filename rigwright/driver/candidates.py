@@ -39,7 +39,9 @@ def built_here(
     if offered is None:
         return None
     for family in wanted:
-        real = {name: [found for found in offered.versions.get(name, ()) if not found.transitional] for name in family}
+        real = {
+            name: [version for version in offered.versions.get(name, ()) if not version.transitional] for name in family
+        }
         for first in real[family[0]]:
             if not from_here(first.source.rstrip("/")) or not fits(upstream(first.version), driver):
                 continue
@@ -51,12 +53,12 @@ def built_here(
 
 def _beside(first: Version, name: str, offered: Sequence[Version], branch: str) -> str:
     """The version of a package that matches the first package of its set; "" when there is none."""
-    same = [found.version for found in offered if found.version == first.version]
+    same = [version.version for version in offered if version.version == first.version]
     if not same and name.startswith(FABRIC_MANAGER):  # another source package: same release, but another revision
-        same = [found.version for found in offered if upstream(found.version) == upstream(first.version)]
+        same = [version.version for version in offered if upstream(version.version) == upstream(first.version)]
     if not same and name == "nvidia-persistenced":
-        same = [found.version for found in offered if branch_of(found.version) == branch]
-        same = same or [found.version for found in offered]
+        same = [version.version for version in offered if branch_of(version.version) == branch]
+        same = same or [version.version for version in offered]
     return next(iter(same), "")
 
 
@@ -78,7 +80,7 @@ def built_already(
             release = module.kernel or kernel
             if module.transitional or not fits(module.driver, driver) or _order(release) < _order(kernel):
                 continue
-            packages = {one: _of_release(module.driver, offered.versions.get(one, ())) for one in beside}
+            packages = {package: _of_release(module.driver, offered.versions.get(package, ())) for package in beside}
             if all(packages.values()):
                 own = name if name.endswith(kernel) else name.removesuffix(_last(name, flavours)) + release
                 return Choice({**packages, own: module.version}, module.driver, release)
@@ -90,7 +92,9 @@ def _last(name: str, flavours: Sequence[str]) -> str:
 
 
 def _of_release(driver: str, offered: Sequence[Version]) -> str:
-    return next((one.version for one in offered if not one.transitional and upstream(one.version) == driver), "")
+    return next(
+        (version.version for version in offered if not version.transitional and upstream(version.version) == driver), ""
+    )
 
 
 def _order(kernel: str) -> tuple[int, ...]:
@@ -99,17 +103,17 @@ def _order(kernel: str) -> tuple[int, ...]:
 
 def transitional(offered: Archive | None) -> str:
     """The name of a transitional package, which only depends on another branch; "" when the archive has none."""
-    found = offered.versions.items() if offered else ()
-    return next((name for name, versions in found if any(one.transitional for one in versions)), "")
+    packages = offered.versions.items() if offered else ()
+    return next((name for name, versions in packages if any(version.transitional for version in versions)), "")
 
 
 def without_module(driver: Driver, kernel: str, offered: Archive, secure_boot: bool) -> HostError:
     """The error for a missing prebuilt module for the kernel that boots next."""
     modules = [
-        f"{one.driver}{f' for {one.kernel}' if one.kernel else ''}"
+        f"{version.driver}{f' for {version.kernel}' if version.kernel else ''}"
         for versions in offered.versions.values()
-        for one in versions
-        if one.driver and not one.transitional
+        for version in versions
+        if version.driver and not version.transitional
     ]
     have = f"; there is {', '.join(dict.fromkeys(modules))}" if modules else ""
     why = "Secure Boot is on, and " if secure_boot else ""

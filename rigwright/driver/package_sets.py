@@ -41,8 +41,8 @@ def upstream(version: str) -> str:
 
 def branch_of(version: str) -> str:
     """The driver branch of a package version; "" when it is not the version of a driver (container toolkit 1.14)."""
-    found = re.match(r"(\d{3})\.\d", upstream(version))
-    return found[1] if found else ""
+    match = re.match(r"(\d{3})\.\d", upstream(version))
+    return match[1] if match else ""
 
 
 def families(
@@ -55,17 +55,17 @@ def families(
     if os_release.id == "debian":
         return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ())
     end = "-open" if flavour == "open" else ""
-    found: list[tuple[str, ...]] = [
+    sets: list[tuple[str, ...]] = [
         (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
         (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}"),
     ]
     if int(branch) >= UNBRANCHED_FROM:
         libraries = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-compute-utils", "nvidia-utils")
-        found += [(f"nvidia-headless{end}", "nvidia-utils"), (f"nvidia-dkms{end}", *libraries)]
+        sets += [(f"nvidia-headless{end}", "nvidia-utils"), (f"nvidia-dkms{end}", *libraries)]
     if not fabric_manager:
-        return tuple(found)
+        return tuple(sets)
     managers = (f"{FABRIC_MANAGER}-{branch}", *([FABRIC_MANAGER] if int(branch) >= UNBRANCHED_FROM else []))
-    return tuple((*one, manager) for one in found for manager in managers)
+    return tuple((*names, manager) for names in sets for manager in managers)
 
 
 def _debian(branch: str, flavour: str, also: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
@@ -99,14 +99,14 @@ def wants_prebuilt(driver: Driver, os_release: OsRelease, secure_boot: bool) -> 
 
 def kernel_of(name: str) -> str:
     """The kernel release of a package of prebuilt modules; "" for other packages, also those that follow a flavour."""
-    found = re.fullmatch(rf"{MODULES}\d{{3}}(?:-server)?(?:-open)?-(\d+\.\d+\.\d+.*)", name)
-    return found[1] if found else ""
+    match = re.fullmatch(rf"{MODULES}\d{{3}}(?:-server)?(?:-open)?-(\d+\.\d+\.\d+.*)", name)
+    return match[1] if match else ""
 
 
 def flavours_of(kernel: str, os_release: OsRelease) -> tuple[str, ...]:
     """The flavours of a kernel release, as in package names: generic, generic-hwe-24.04; () when it has no flavour."""
-    found = re.search(r"\d-([a-z][a-z0-9-]*)$", kernel)
-    return (found[1], f"{found[1]}-hwe-{os_release.version_id}") if found else ()
+    match = re.search(r"\d-([a-z][a-z0-9-]*)$", kernel)
+    return (match[1], f"{match[1]}-hwe-{os_release.version_id}") if match else ()
 
 
 KERNELS = (

@@ -65,11 +65,11 @@ class Resolution:
     @property
     def beside(self) -> dict[str, list[str]]:
         """By version, the packages that do not have the driver's (Debian's nvidia-persistenced, prebuilt modules, kernels)."""
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for name, version in sorted(self.closure.items()):
             if not self.of_release(name):
-                found.setdefault(version, []).append(name)
-        return found
+                names.setdefault(version, []).append(name)
+        return names
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ def pinned(facts: Facts, driver: Driver) -> Resolution | None:
     return Resolution(version, "", "pinned", closure, kernel, kept_out)
 
 
-def moves_it(move: Move, found: Resolution) -> bool:
+def moves_it(move: Move, resolution: Resolution) -> bool:
     """Whether a step of an upgrade changes a package that must not change: a driver, CUDA, or a held kernel."""
-    if found.kernel and any(fnmatchcase(move.name, glob) for glob in KERNELS):
+    if resolution.kernel and any(fnmatchcase(move.name, glob) for glob in KERNELS):
         return True
-    if move.name in found.closure or re.match(r"cuda-(?!keyring|.*config-common)", move.name):
+    if move.name in resolution.closure or re.match(r"cuda-(?!keyring|.*config-common)", move.name):
         return True
     return brings_driver(move)
 
@@ -145,15 +145,15 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
     kept = pinned(facts, driver)
     if kept and _stands(facts, kept, driver, signed):
         return kept
-    cards = [card for one in gpus if (card := card_of(one.device_id))]
+    cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
     fabric = needs_fabric_manager(cards, len(switches))
     flavour = flavour_of(cards, driver)
     if signed:
-        found = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric), secured)
+        chosen = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric), secured)
     else:
         wanted = families(driver.branch, os_release, flavour, fabric)
-        found = _sourced(facts, driver, wanted, repository(os_release, given))
-    return _complete(facts, found, driver, os_release)
+        chosen = _sourced(facts, driver, wanted, repository(os_release, given))
+    return _complete(facts, chosen, driver, os_release)
 
 
 def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
@@ -208,8 +208,8 @@ def _signed(
     Raises HostError when the host is not Ubuntu, or when there is no such module.
     """
     if os_release.id != "ubuntu":
-        found = f"{os_release.pretty_name} has no kernel modules of NVIDIA's that are built and signed"
-        raise HostError("driver.modules", found, "Ubuntu, whose archive has them", "modules: dkms, or auto")
+        problem = f"{os_release.pretty_name} has no kernel modules of NVIDIA's that are built and signed"
+        raise HostError("driver.modules", problem, "Ubuntu, whose archive has them", "modules: dkms, or auto")
     kernel = facts(grub.grub).entry.release
     flavours = flavours_of(kernel, os_release)
     names = tuple(name for _, family in wanted for name in family)
@@ -229,24 +229,24 @@ def _signed(
     return _Found(choice, driver.source if local else "distribution", reason, local)
 
 
-def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease) -> Resolution:
+def _complete(facts: Facts, chosen: _Found, driver: Driver, os_release: OsRelease) -> Resolution:
     """All packages of a choice. Raises HostError when apt cannot install them, or would install another branch."""
-    packages, version = found.choice.packages, found.choice.version
-    ask = tuple(f"{name}={each}" for name, each in packages.items())
+    packages, version = chosen.choice.packages, chosen.choice.version
+    words = tuple(f"{name}={each}" for name, each in packages.items())
     own = {name for name in packages if name.startswith("linux-")}
-    own |= {f"linux-signatures-nvidia-{found.choice.kernel}"} if own else set()
+    own |= {f"linux-signatures-nvidia-{chosen.choice.kernel}"} if own else set()
     own |= {name.replace("linux-modules", "linux-objects") for name in own if kernel_of(name)}
     also: dict[str, list[str]] = {}
     for name, each in packages.items():
         if kernel_of(name):
-            also[each] = sorted(one for one in own if "nvidia" in one)
-    other = not_from(found.source, os_release)
+            also[each] = sorted(package for package in own if "nvidia" in package)
+    other = not_from(chosen.source, os_release)
     text = _preferences(packages, version, driver, os_release, also, other)
-    plan = facts(apt_archive.simulated(ask, text, found.remote))
+    plan = facts(apt_archive.simulated(words, text, chosen.remote))
     if plan.error:
         raise HostError(
             "driver",
-            f"apt cannot install {' '.join(ask)}: {plan.error}",
+            f"apt cannot install {' '.join(words)}: {plan.error}",
             "a set of packages that fit together",
             "sudo apt-get -f install",
         )
@@ -258,7 +258,7 @@ def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease
     if strangers:
         raise HostError(
             "driver",
-            f"{ask[0]} would bring {strangers[0].name} {strangers[0].version}",
+            f"{words[0]} would bring {strangers[0].name} {strangers[0].version}",
             f"branch {driver.branch} and nothing else",
             "source: cuda",
         )
@@ -268,7 +268,7 @@ def _complete(facts: Facts, found: _Found, driver: Driver, os_release: OsRelease
         if move.version and (upstream(move.version) == version or move.name in (*own, *BESIDE))
     }
     closure.update(packages)
-    return Resolution(version, found.source, found.reason, closure, found.choice.kernel, other)
+    return Resolution(version, chosen.source, chosen.reason, closure, chosen.choice.kernel, other)
 
 
 def _preferences(

@@ -116,8 +116,8 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
     def parse(result: Result) -> Archive:
         if result.code != 0:
             raise Unreadable(_why(result, repository))
-        key, found, rest = result.text.partition("--key\n")[2].partition("--madison\n")
-        if not found:
+        key, complete, rest = result.text.partition("--key\n")[2].partition("--madison\n")
+        if not complete:
             raise Unreadable(f"apt's answer is no answer: {result.text.strip()[:120]}")
         madison, _, show = rest.partition("--show\n")
         return Archive(_versions(madison, show), key)
@@ -148,10 +148,10 @@ def _why(result: Result, repository: Repository | None) -> str:
         return f"{repository.url} is signed by {' and '.join(signed)}, not by the expected key {repository.fingerprint}"
     if repository and "BADSIG" in error:
         return f"{repository.url} has no valid signature by the key at {repository.key_url}"
-    said = error.splitlines()[-1] if error else "no message"
+    message = error.splitlines()[-1] if error else "no message"
     if repository and ("Download Failed" in error or "Failed" in error or "Could not" in error):
-        return f"{repository.url} cannot be reached: {said}"
-    return f"apt cannot read its sources: {said}"
+        return f"{repository.url} cannot be reached: {message}"
+    return f"apt cannot read its sources: {message}"
 
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
@@ -163,13 +163,13 @@ def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
             only_another = _other_branch(values["Package"], values.get("Depends", ""))
             transitional = "transitional" in description.lower() or only_another
             stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values))
-    found: dict[str, list[Version]] = {}
+    by_name: dict[str, list[Version]] = {}
     for line in madison.splitlines():
         name, version, source = (word.strip() for word in line.split("|", 2))
         if not source.endswith("Sources"):
             more = stanzas.get((name, version), (False, "", ""))
-            found.setdefault(name, []).append(Version(version, source.split()[0], *more))
-    return {name: tuple(versions) for name, versions in found.items()}
+            by_name.setdefault(name, []).append(Version(version, source.split()[0], *more))
+    return {name: tuple(versions) for name, versions in by_name.items()}
 
 
 def _modules(values: dict[str, str]) -> tuple[str, str]:
@@ -207,8 +207,8 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
     def parse(result: Result) -> Simulation:
         if result.code != 0:
             raise Unreadable(_why(result, repository))
-        text, found, code = result.text.rpartition("rc=")
-        if not found:
+        text, complete, code = result.text.rpartition("rc=")
+        if not complete:
             raise ValueError("no exit status")
         errors = [line for line in text.splitlines() if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         return Simulation(moves(text), "" if code.strip() == "0" else "\n".join(errors) or text.strip()[-300:])

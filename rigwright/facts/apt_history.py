@@ -35,7 +35,7 @@ _PACKAGE = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9]+)? \(([^)]*)\)")
 
 
 def _moved(result: Result) -> tuple[Moved, ...]:
-    found: list[Moved] = []
+    changes: list[Moved] = []
     for stanza in result.text.split("\n\n"):
         values = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
         if "Start-Date" not in values:
@@ -49,8 +49,8 @@ def _moved(result: Result) -> tuple[Moved, ...]:
             for name, versions in _PACKAGE.findall(values.get(action, ""))
             if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules"))
         ]
-        found += sorted(there, key=lambda one: one.name.startswith(_LIBRARIES))
-    return tuple(found)
+        changes += sorted(there, key=lambda change: change.name.startswith(_LIBRARIES))
+    return tuple(changes)
 
 
 def _one(at: str, by: str, action: str, name: str, versions: str) -> Moved:

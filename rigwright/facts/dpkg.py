@@ -25,14 +25,14 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
     def parse(result: Result) -> dict[str, Package]:
         if result.code not in (0, 1):  # 1: some names are unknown
             raise Unreadable(result.error_text)
-        found: dict[str, Package] = {}
+        packages: dict[str, Package] = {}
         for line in result.text.splitlines():
             name, version, want, status, *architecture = line.split("\t")
             if architecture and architecture[0] not in ("amd64", "all"):
                 name = f"{name}:{architecture[0]}"  # the 32-bit variant of a library; the driver is 64-bit
             if status not in ("not-installed", "config-files") or want == "hold":
-                found[name] = Package(version, status == "installed", want == "hold")
-        return found
+                packages[name] = Package(version, status == "installed", want == "hold")
+        return packages
 
     form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
     asked = tuple(sorted(set(names)))
@@ -69,8 +69,8 @@ class Proof:
 
 def sources_naming(url: str) -> Fact[tuple[str, ...]]:
     """The files of apt's sources that name a URL, other than rigwright's own."""
-    ask = 'grep -lF -- "$1" /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v /rigwright-; :'
-    return Fact(f"dpkg.sources_naming({url})", script(ask, url), lambda result: tuple(result.text.split()))
+    text = 'grep -lF -- "$1" /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v /rigwright-; :'
+    return Fact(f"dpkg.sources_naming({url})", script(text, url), lambda result: tuple(result.text.split()))
 
 
 _PROOF_NOW = (
@@ -100,9 +100,9 @@ class Move:
 
 def moves(text: str) -> tuple[Move, ...]:
     """The Inst, Remv and Purg lines of `apt-get -s`."""
-    found = re.findall(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
+    lines = re.findall(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
     return tuple(
-        Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in found
+        Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in lines
     )
 
 

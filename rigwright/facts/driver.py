@@ -11,10 +11,10 @@ from rigwright.facts import Fact, Unreadable, whole
 def _loaded(result: Result) -> str:
     if not result.stdout.strip():
         return ""
-    found = re.search(r"(?:Kernel Module(?: for \S+)?|NVRM version:.*?)\s+(\d+\.\d+(?:\.\d+)?)", result.text)
-    if not found:
+    match = re.search(r"(?:Kernel Module(?: for \S+)?|NVRM version:.*?)\s+(\d+\.\d+(?:\.\d+)?)", result.text)
+    if not match:
         raise ValueError("no version in /proc/driver/nvidia/version")
-    return found.group(1)
+    return match.group(1)
 
 
 loaded_version = Fact(

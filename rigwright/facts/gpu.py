@@ -57,8 +57,8 @@ def answered(result: Result) -> str:
         raise Unavailable("nvidia-smi is not installed")
     text = "\n".join(line for line in result.text.strip().splitlines() if not line.startswith("WARNING:"))
     if result.code not in (0, 14) or text.startswith("No devices"):
-        said = (text or result.error_text).splitlines()
-        raise Unavailable(f"nvidia-smi says: {said[0] if said else f'nothing (exit {result.code})'}")
+        lines = (text or result.error_text).splitlines()
+        raise Unavailable(f"nvidia-smi says: {lines[0] if lines else f'nothing (exit {result.code})'}")
     return text
 
 
@@ -101,21 +101,21 @@ def lost(text: str) -> dict[BusId, str]:
 
 def _gpus(result: Result) -> tuple[Gpu, ...]:
     rows = of_those_left(result)
-    found = [_lost(at, said) for at, said in lost(result.text).items()]
+    gpus = [_lost(at, problem) for at, problem in lost(result.text).items()]
     for row in csv.reader(rows, skipinitialspace=True):
         if len(row) != 13:
             raise ValueError(f"{len(row)} columns, not 13")
         broken = next((cell for cell in row if cell in _BROKEN), "")
         if broken:
             names = ("" if cell in _BROKEN else cell for cell in (row[1], row[3]))
-            found.append(_lost(bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
+            gpus.append(_lost(bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
         else:
-            found.append(_gpu(row))
-    return tuple(sorted(found, key=lambda gpu: gpu.bus_id))
+            gpus.append(_gpu(row))
+    return tuple(sorted(gpus, key=lambda gpu: gpu.bus_id))
 
 
-def _lost(at: str, said: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
-    return Gpu(index, uuid, at, name, None, None, None, None, None, None, None, said)
+def _lost(at: str, problem: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
+    return Gpu(index, uuid, at, name, None, None, None, None, None, None, None, problem)
 
 
 def _gpu(row: list[str]) -> Gpu:
@@ -157,12 +157,12 @@ gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
 
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
-    found: dict[str, list[ClockPair]] = {}
+    pairs_of: dict[str, list[ClockPair]] = {}
     for row in csv.reader(of_those_left(result), skipinitialspace=True):
         pair = None if any(cell in _BROKEN for cell in row) else _pair(row[1], row[2])
         if pair:
-            found.setdefault(row[0], []).append(pair)
-    return {uuid: tuple(pairs) for uuid, pairs in found.items()}
+            pairs_of.setdefault(row[0], []).append(pair)
+    return {uuid: tuple(pairs) for uuid, pairs in pairs_of.items()}
 
 
 _SUPPORTED = "--query-supported-clocks=gpu_uuid,memory,graphics"
@@ -251,12 +251,12 @@ cat "$1" 2>/dev/null; :
 
 def _locked(result: Result) -> Locks:
     now, *lines = result.text.splitlines()
-    found: Locks = {}
+    locks: Locks = {}
     for line in lines:
         uuid, kind, low, high, boot, load, code = line.split()
         if f"{boot} {load}" == now and code == "0":
-            found[uuid, kind] = (int(low), int(high))
-    return found
+            locks[uuid, kind] = (int(low), int(high))
+    return locks
 
 
 locked = Fact("gpu.locked", script(_LOCKED, LOCKED_FILE, reads=True), _locked)

@@ -94,8 +94,8 @@ class _Node:
 
 
 def _default(cfg: str, environment: dict[str, str]) -> str:
-    found = re.findall(r'^\s*set default="([^"]*)"', cfg, re.MULTILINE)
-    value = next((word for word in reversed(found) if "next_entry" not in word), "0")
+    values = re.findall(r'^\s*set default="([^"]*)"', cfg, re.MULTILINE)
+    value = next((word for word in reversed(values) if "next_entry" not in word), "0")
     return environment.get("saved_entry", "0") if "saved_entry" in value else value
 
 

@@ -15,11 +15,11 @@ done 2>/dev/null | sort -u; :
 
 
 def _domains(result: Result) -> tuple[str, ...]:
-    found = tuple(result.text.split())
-    odd = next((word for word in found if word not in _KNOWN), "")
+    types = tuple(result.text.split())
+    odd = next((word for word in types if word not in _KNOWN), "")
     if odd:
         raise ValueError(f"an IOMMU group of type {odd}")
-    return found
+    return types
 
 
 _KNOWN = ("none", "identity", "DMA", "DMA-FQ", "unmanaged", "auto")

@@ -123,5 +123,5 @@ def built(kernel: str) -> Fact[datetime.date | None]:
     def parse(result: Result) -> datetime.date | None:
         return datetime.date.fromisoformat(result.text.strip()) if result.text.strip() else None
 
-    ask = 'release=$1; [ -e "/boot/vmlinuz-$release" ] && date -u -r "/boot/vmlinuz-$release" +%F; :'
-    return Fact(f"kernel.built({kernel})", script(ask, kernel), parse)
+    text = 'release=$1; [ -e "/boot/vmlinuz-$release" ] && date -u -r "/boot/vmlinuz-$release" +%F; :'
+    return Fact(f"kernel.built({kernel})", script(text, kernel), parse)

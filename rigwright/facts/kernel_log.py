@@ -47,15 +47,15 @@ _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]
 
 def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The Xids in kernel log lines, in order, without the SXids of NVSwitches."""
-    found = ((_XID.search(line), line) for line in lines)
+    matches = ((_XID.search(line), line) for line in lines)
     return tuple(
         XidLine(bus_id(f"{match[1]}.{match[2] or 0}"), int(match[3]), line[match.start() :])
-        for match, line in found
+        for match, line in matches
         if match
     )
 
 
 def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The fatal SXids of NVSwitches in kernel log lines, in order."""
-    found = ((_FATAL_SXID.search(line), line) for line in lines)
-    return tuple(XidLine(bus_id(match[1]), int(match[2]), line[match.start() :]) for match, line in found if match)
+    matches = ((_FATAL_SXID.search(line), line) for line in lines)
+    return tuple(XidLine(bus_id(match[1]), int(match[2]), line[match.start() :]) for match, line in matches if match)

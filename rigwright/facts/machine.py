@@ -60,12 +60,12 @@ def _machine(result: Result) -> Machine:
 def _nodes(text: str) -> list[dict[str, Any]]:
     """The nodes of lshw's JSON; older versions print them without the brackets of the list."""
     try:
-        found = json.loads(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
+        nodes = json.loads(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
     except json.JSONDecodeError as error:
         raise ValueError(f"lshw -json: cut short or damaged, {error}") from None
-    if not isinstance(found, list) or not all(isinstance(node, dict) for node in found):
+    if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
         raise ValueError("lshw's answer is no list of nodes")
-    return found
+    return nodes
 
 
 def _modules(nodes: list[dict[str, Any]]) -> list[str]:

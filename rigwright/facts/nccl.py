@@ -284,13 +284,13 @@ done; :
 
 
 def _settings(result: Result) -> tuple[Setting, ...]:
-    found = []
+    settings = []
     for line in result.text.splitlines():
         path, _, text = line.partition("\t")
-        said = re.split(r"(?:^|\s)#", text)[0]
-        for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", said):
-            found.append(Setting(name, visible(value), visible(path)))
-    return tuple(dict.fromkeys(found))
+        uncommented = re.split(r"(?:^|\s)#", text)[0]
+        for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", uncommented):
+            settings.append(Setting(name, visible(value), visible(path)))
+    return tuple(dict.fromkeys(settings))
 
 
 settings = Fact("nccl.settings", script(_SETTINGS), _settings)

@@ -59,8 +59,8 @@ def read(text: str) -> Table:
         words = line.lstrip("# ").split() if not line.lstrip().startswith("#wrong") else line.split()
         if words[:1] == ["size"] and "busbw" in words:
             columns = _columns(words)
-        elif found := re.search(r"Out of bounds values *: *(\d+)", line):
-            bounds = int(found[1])
+        elif match := re.search(r"Out of bounds values *: *(\d+)", line):
+            bounds = int(match[1])
         elif columns and words and re.fullmatch(r"\d[\d_]*", words[0]) and not line.lstrip().startswith("#"):
             rows.append(_row(words, columns, line))
     return Table(tuple(rows), bounds)

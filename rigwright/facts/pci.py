@@ -30,12 +30,12 @@ done; :
 
 
 def _gpus(result: Result) -> tuple[PciGpu, ...]:
-    found = []
+    gpus = []
     for line in result.text.splitlines():
         words = line.split()
         if words[1].startswith("0x03"):
-            found.append(PciGpu(words[0], words[2], words[3] if len(words) > 3 else ""))
-    return tuple(found)
+            gpus.append(PciGpu(words[0], words[2], words[3] if len(words) > 3 else ""))
+    return tuple(gpus)
 
 
 def no_gpu(where: str) -> HostError:

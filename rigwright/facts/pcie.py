@@ -80,14 +80,14 @@ done; :
 
 
 def _functions(result: Result) -> dict[str, Function]:
-    found = {}
+    functions = {}
     for line in result.text.splitlines():
         words = ["" if word == "-" else word for word in line.split("|")]
         if len(words) != 14:
             raise ValueError(f"{len(words)} columns, not 14")
         address, above, clazz, vendor, device, *links, head, bar, corrected, uncorrected, more = words
         gone = head == "ffff" or links[1] in ("63", "255")
-        found[address] = Function(
+        functions[address] = Function(
             address,
             above,
             clazz.startswith("0x03"),
@@ -100,7 +100,7 @@ def _functions(result: Result) -> dict[str, Function]:
             int(uncorrected) if uncorrected else None,
             _redirects(more) if more else None,
         )
-    return found
+    return functions
 
 
 def _link(speed: str, width: str) -> Link | None:

@@ -23,8 +23,8 @@ class OsRelease:
 def _os_release(result: Result) -> OsRelease:
     values: dict[str, str] = {}
     for line in result.text.splitlines():
-        key, found, value = line.partition("=")
-        if found:
+        key, equals, value = line.partition("=")
+        if equals:
             values[key.strip()] = value.strip().strip("\"'")
     if "ID" not in values:
         raise ValueError("no ID= in os-release")

@@ -39,7 +39,7 @@ _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def _places(result: Result) -> tuple[Place, ...]:
-    found = []
+    places = []
     for line in result.text.splitlines():
         kind, node, path = line.split(" ", 2)
         parts = path.split("/")
@@ -50,8 +50,8 @@ def _places(result: Result) -> tuple[Place, ...]:
         number = int(node)
         *bridges, own = steps
         place = Place(own, kind.startswith("0x03"), None if number < 0 else number, bridge, tuple(bridges))
-        found.append(place)
-    return tuple(sorted(found, key=lambda one: one.bus_id))
+        places.append(place)
+    return tuple(sorted(places, key=lambda entry: entry.bus_id))
 
 
 places = Fact("topology.places", script(_PLACES, reads=True), _places)
@@ -91,27 +91,27 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
     for key, value in _rows(counters):
         if match := _COUNTER.fullmatch(f"{key[1]}: {value}"):
             errors[key] = errors.get(key, 0) + int(match[2])
-    found = []
+    links = []
     for (uuid, number), value in _rows(status):
         match = re.fullmatch(r"([\d.]+) GB/s", value)
         if not match and value.strip("<>").lower() != "inactive":
             raise ValueError(f"Link {number}: {value}")
         speed = float(match[1]) if match else None
-        found.append(NvLink(uuid, number, speed, to.get((uuid, number), ""), errors.get((uuid, number))))
-    return tuple(found)
+        links.append(NvLink(uuid, number, speed, to.get((uuid, number), ""), errors.get((uuid, number))))
+    return tuple(links)
 
 
 def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
     """Parses lines of links below lines of GPUs: the text by (UUID, link). Raises ValueError for other lines."""
-    found, uuid = [], ""
+    rows, uuid = [], ""
     for line in (line.strip() for line in text.splitlines()):
         if gpu := _GPU_LINE.match(line):
             uuid = gpu[1]
         elif link := _LINK_LINE.match(line):
-            found.append(((uuid, int(link[1])), link[2].strip()))
+            rows.append(((uuid, int(link[1])), link[2].strip()))
         elif line and not line.startswith(_QUIET):
             raise ValueError(line)
-    return found
+    return rows
 
 
 _LINKS = """

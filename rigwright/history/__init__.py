@@ -228,27 +228,27 @@ class History:
         return made
 
     def _named(self, id: str) -> str:
-        found = [row[0] for row in self._database.execute("SELECT id FROM run ORDER BY started DESC, id DESC")]
-        matching = found[:1] if id == "last" else [one for one in found if one.startswith(id) and id]
+        ids = [row[0] for row in self._database.execute("SELECT id FROM run ORDER BY started DESC, id DESC")]
+        matching = ids[:1] if id == "last" else [run for run in ids if run.startswith(id) and id]
         if id in matching:
             return id
         if len(matching) != 1:
-            what = f"{len(matching)} runs begin so" if matching else "no run of that id is in the history"
-            raise UsageError(f"run '{id}'", what, "a run's id, its beginning, or `last`", "invoke history.list")
+            problem = f"{len(matching)} runs begin so" if matching else "no run of that id is in the history"
+            raise UsageError(f"run '{id}'", problem, "a run's id, its beginning, or `last`", "invoke history.list")
         return str(matching[0])
 
     def diff(self, host: str, since: datetime.datetime, address: str = "") -> list[Changed]:
         """Changed facts and changes by runs since a time, oldest first. Raises UsageError for an unknown host."""
         with history_database.named(self.path):
-            one = self._database.execute(
+            machine = self._database.execute(
                 "SELECT host.id FROM host LEFT JOIN outcome ON outcome.host = host.id LEFT JOIN run ON run.id = outcome.run"
                 " WHERE name = ? AND (? = '' OR address = ?) ORDER BY run.started DESC LIMIT 1", (host, address, address),
             ).fetchone()  # fmt: skip
-            if not one:
+            if not machine:
                 known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
                 todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
                 raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
-            return diff.since(self._database, one[0], since.timestamp())
+            return diff.since(self._database, machine[0], since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)

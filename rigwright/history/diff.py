@@ -35,8 +35,8 @@ def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Ch
         " WHERE now.host = ? AND now.first_seen >= ? ORDER BY now.id",
         (host, begin),
     )
-    for name, was, now, at, run in rows:
-        for path, before, after in compared(json.loads(was), json.loads(now)):
+    for name, before_json, now, at, run in rows:
+        for path, before, after in compared(json.loads(before_json), json.loads(now)):
             joined = path if path.startswith("[") or not path else f".{path}"
             yield Changed(utc(at), "fact", name + joined, before, after, run)
 

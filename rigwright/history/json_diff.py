@@ -13,15 +13,15 @@ IDENTIFIERS = ("uuid", "serial", "bus_id", "locator", "name")
 def leaves(value: Any, above: str = "") -> dict[str, str]:
     """The leaves of a value as texts, by path such as `[GPU-531aad71].power_limit_w`. A plain value has the path ""."""
     if isinstance(value, Mapping):
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for key, inner in value.items():
-            found.update(leaves(inner, f"{above}.{key}" if above else str(key)))
-        return found
+            texts.update(leaves(inner, f"{above}.{key}" if above else str(key)))
+        return texts
     if isinstance(value, list) and any(isinstance(item, (Mapping, list)) for item in value):
-        found = {}
+        texts = {}
         for place, item in zip(_places(value), value, strict=True):
-            found.update(leaves(item, f"{above}[{place}]"))
-        return found
+            texts.update(leaves(item, f"{above}[{place}]"))
+        return texts
     return {above: _text(value)}
 
 
@@ -49,18 +49,18 @@ def compared(before: Any, after: Any) -> list[tuple[str, str, str]]:
 
     A missing leaf has the text "". A list item that was added or removed is a single entry with the path of the item.
     """
-    was, now = leaves(before), leaves(after)
-    found: dict[str, tuple[str, str]] = {}
-    for path in dict.fromkeys([*now, *was]):
-        if was.get(path, "") == now.get(path, ""):
+    old, new = leaves(before), leaves(after)
+    changes: dict[str, tuple[str, str]] = {}
+    for path in dict.fromkeys([*new, *old]):
+        if old.get(path, "") == new.get(path, ""):
             continue
         item = path[: path.rfind("]") + 1]
-        gone, came = (item and not any(_within(item, one) for one in side) for side in (now, was))
+        gone, came = (item and not any(_within(item, path_inside) for path_inside in side) for side in (new, old))
         if gone or came:
-            found[item] = ("there", "gone") if gone else ("", "new")
+            changes[item] = ("there", "gone") if gone else ("", "new")
         else:
-            found[path] = (was.get(path, ""), now.get(path, ""))
-    return [(path, *words) for path, words in found.items()]
+            changes[path] = (old.get(path, ""), new.get(path, ""))
+    return [(path, *words) for path, words in changes.items()]
 
 
 def _within(item: str, path: str) -> bool:

@@ -18,10 +18,10 @@ Reading = tuple[float, float | None, float | None]
 
 def record(database: sqlite3.Connection, host: int, machine: Mapping[str, Any] | None, at: float) -> None:
     """Records the readings of the GPUs in `machine`, a part of the JSON document. Skips GPUs without a reading."""
-    for one in (machine or {}).get("gpus") or ():
-        told = one.get("temperature_c"), one.get("power_w")
-        if one.get("uuid") and told != (None, None):
-            row = (at, host, str(one["uuid"]), *told)
+    for gpu in (machine or {}).get("gpus") or ():
+        values = gpu.get("temperature_c"), gpu.get("power_w")
+        if gpu.get("uuid") and values != (None, None):
+            row = (at, host, str(gpu["uuid"]), *values)
             database.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
 
 
@@ -48,7 +48,7 @@ def since(
         " GROUP BY host.id, gpu, CAST((at - ?) / ? AS INTEGER) ORDER BY host.id, gpu, latest",
         (first, first, max((now - first) / spans, 1.0)),
     )
-    found: dict[tuple[str, str], dict[str, list[Reading]]] = {}
+    readings: dict[tuple[str, str], dict[str, list[Reading]]] = {}
     for name, address, gpu, at, temperature, power in rows:
-        found.setdefault((name, address), {}).setdefault(gpu, []).append((at, temperature, power))
-    return found
+        readings.setdefault((name, address), {}).setdefault(gpu, []).append((at, temperature, power))
+    return readings

@@ -48,15 +48,15 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
         database, "run", id, document["command"], started, ended, playbook, inventory, document["exit_code"],
         _json(document.get("error")),
     )  # fmt: skip
-    for name, one in document["hosts"].items():
-        host = _host(database, _text(name), _text(one.get("address") or name))
+    for name, report in document["hosts"].items():
+        host = _host(database, _text(name), _text(report.get("address") or name))
         if document["command"] == BY_THE_CLOCK:
-            one = {**one, "findings": [finding for finding in one["findings"] if finding["verdict"] != "pass"]}
-        _outcome(database, id, host, one)
-        _facts(database, id, host, one["kept"], ended)
-        samples.record(database, host, one.get("machine"), ended)
-        if one.get("baseline"):
-            database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(one["baseline"])))
+            report = {**report, "findings": [finding for finding in report["findings"] if finding["verdict"] != "pass"]}
+        _outcome(database, id, host, report)
+        _facts(database, id, host, report["kept"], ended)
+        samples.record(database, host, report.get("machine"), ended)
+        if report.get("baseline"):
+            database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(report["baseline"])))
 
 
 def _host(database: sqlite3.Connection, name: str, address: str) -> int:
@@ -65,20 +65,20 @@ def _host(database: sqlite3.Connection, name: str, address: str) -> int:
     return int(row[0])
 
 
-def _outcome(database: sqlite3.Connection, run: str, host: int, one: Mapping[str, Any]) -> None:
-    steps = one["steps"]
+def _outcome(database: sqlite3.Connection, run: str, host: int, report: Mapping[str, Any]) -> None:
+    steps = report["steps"]
     _insert(
-        database, "outcome", run, host, one["status"], _json(one["error"]), _text(one["simulated"]), bool(one["rebooted"]),
-        len(steps), one["seconds"],
+        database, "outcome", run, host, report["status"], _json(report["error"]), _text(report["simulated"]), bool(report["rebooted"]),
+        len(steps), report["seconds"],
     )  # fmt: skip
     for number, step in enumerate(steps):
         if step["status"] not in ("ok", "skipped"):
             _insert(database, "step", run, host, number, *(_text(step[key]) for key in ("name", "status", "reason")))
-    for number, change in enumerate(one["changes"]):
+    for number, change in enumerate(report["changes"]):
         words = [_text(change[key]) for key in ("step", "action", "subject", "before", "after")]
         rest = (bool(change["disruptive"]), _text(change["leads_to"]), bool(change["done"]))
         _insert(database, "change", run, host, number, *words, *rest)
-    for number, finding in enumerate(one["findings"]):
+    for number, finding in enumerate(report["findings"]):
         text = json.dumps(finding, sort_keys=True)
         saying = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
         database.execute("INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", (saying, finding["verdict"], text))

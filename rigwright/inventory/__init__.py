@@ -19,15 +19,15 @@ def read(path: Path) -> Inventory:
 
     Raises InputError when there is no inventory, or when a file of it is wrong.
     """
-    found = list(files.sources(path))
-    if not found:
-        passed = sorted(one.name for one in path.glob("*.ini")) if path.is_dir() else []
+    sources = list(files.sources(path))
+    if not sources:
+        passed = sorted(file_path.name for file_path in path.glob("*.ini")) if path.is_dir() else []
         todo = "invoke init --host NAME --address USER@HOST makes one; or --inventory PATH or RIGWRIGHT_INVENTORY names one"
         if passed:
             todo = f"--inventory {path / passed[0]}: in a directory .ini files are passed by, as Ansible does"
         raise InputError(str(path), "no inventory there", "a file, or a directory with hosts.yml", todo)
     declared = Declared()
-    for file in found:
+    for file in sources:
         files.declare(file, declared)
     declared.settle()
     folder = path if path.is_dir() else path.parent

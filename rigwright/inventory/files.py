@@ -22,9 +22,9 @@ def sources(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     elif path.is_dir():
-        for one in sorted(path.iterdir()):
-            if not one.name.startswith(".") and one.name not in _LEFT_OUT and not one.name.endswith(_NOT_READ):
-                yield from sources(one)
+        for entry in sorted(path.iterdir()):
+            if not entry.name.startswith(".") and entry.name not in _LEFT_OUT and not entry.name.endswith(_NOT_READ):
+                yield from sources(entry)
 
 
 def declare(file: Path, declared: Declared) -> None:
@@ -63,9 +63,9 @@ def variables(folder: Path, name: str) -> Given:
 
     If that is a directory, all its files are read. Raises InputError when a file is not a mapping of variables.
     """
-    found: Given = {}
+    variables: Given = {}
     if "/" in name or name in (".", ".."):
-        return found
+        return variables
     first = next((path for ending in ("", *YAML) if (path := folder / f"{name}{ending}").exists()), None)
     for file in _files(first) if first else ():
         document = load(file)
@@ -76,8 +76,8 @@ def variables(folder: Path, name: str) -> Given:
             raise InputError(str(file), "a file encrypted by ansible-vault", "plain YAML", todo)
         if not isinstance(document, Mapping):
             raise InputError(str(file), "no mapping of variables", "NAME: VALUE, one per line")
-        found.update(yaml.given(document))
-    return found
+        variables.update(yaml.given(document))
+    return variables
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -88,8 +88,8 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    for one in sorted(path.iterdir()):
-        if one.name.startswith(".") or one.name.endswith("~"):
+    for entry in sorted(path.iterdir()):
+        if entry.name.startswith(".") or entry.name.endswith("~"):
             continue
-        if (one.is_dir() and not one.suffix) or (one.is_file() and one.suffix in ("", *YAML)):
-            yield from _files(one)
+        if (entry.is_dir() and not entry.suffix) or (entry.is_file() and entry.suffix in ("", *YAML)):
+            yield from _files(entry)

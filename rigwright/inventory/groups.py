@@ -84,8 +84,8 @@ class Declared:
         """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when a group contains `all`."""
         if parents := self.groups["all"].parents:
             where = self.groups[parents[0]].children["all"]
-            found = f"the group {parents[0]} holds `all`, which holds every group"
-            raise InputError(where, found, "groups without a cycle")
+            problem = f"the group {parents[0]} holds `all`, which holds every group"
+            raise InputError(where, problem, "groups without a cycle")
         for name, group in self.groups.items():
             if name != "all" and not group.parents:
                 self.child("all", name, "")
@@ -99,23 +99,23 @@ class Declared:
 
     def groups_of(self, host: str) -> list[str]:
         """The groups of a host, lowest precedence first: by depth below `all`, priority and name, like Ansible."""
-        found = {"all"}
+        groups = {"all"}
         waiting = [group.name for group in self.groups.values() if host in group.hosts]
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in groups:
+                groups.add(name)
                 waiting += self.groups[name].parents
-        return sorted(found, key=lambda name: (self._depth(name), self.groups[name].priority, name))
+        return sorted(groups, key=lambda name: (self._depth(name), self.groups[name].priority, name))
 
     def _depth(self, name: str) -> int:
         return 0 if name == "all" else 1 + max(self._depth(parent) for parent in self.groups[name].parents)
 
     def members(self, group: str) -> tuple[str, ...]:
         """The hosts of a group in Ansible's order: its own hosts, then those of its child groups, level by level."""
-        found: dict[str, None] = {}
+        hosts: dict[str, None] = {}
         level = [group]
         while level:
-            found.update(dict.fromkeys(host for name in level for host in self.groups[name].hosts))
+            hosts.update(dict.fromkeys(host for name in level for host in self.groups[name].hosts))
             level = list(dict.fromkeys(child for name in level for child in self.groups[name].children))
-        return tuple(found)
+        return tuple(hosts)

@@ -28,8 +28,8 @@ def declare(text: str, file: str, declared: Declared) -> None:
         line, where = raw.strip(), f"{file}:{number}"
         if not line or line[0] in "#;":
             continue
-        if line.startswith("[") and (found := _section(line, where)):
-            group, kind = found
+        if line.startswith("[") and (section := _section(line, where)):
+            group, kind = section
             declared.group(group)
             if kind != "vars":
                 sections.add(group)
@@ -57,15 +57,15 @@ def _elsewhere(declared: Declared, wanted: list[tuple[str, str]]) -> set[str]:
 
 def _section(line: str, where: str) -> tuple[str, str] | None:
     """Group and kind of a section header; None for a host that begins with a bracket. Raises InputError."""
-    found = _SECTION.fullmatch(line)
-    if found:
-        kind = found[2] or "hosts"
+    match = _SECTION.fullmatch(line)
+    if match:
+        kind = match[2] or "hosts"
         if kind not in _KINDS:
             hint = did_you_mean(kind, _KINDS)
             raise InputError(
                 where, f"'{kind}' is no kind of section{hint}", "[GROUP], [GROUP:children] or [GROUP:vars]"
             )
-        return found[1], kind
+        return match[1], kind
     if re.sub(r"\s*#.*", "", line).endswith("]"):
         raise InputError(where, f"'{line}' is no section", "[GROUP], [GROUP:children] or [GROUP:vars], without spaces")
     return None
@@ -87,7 +87,7 @@ def _host(line: str, group: str, where: str, declared: Declared) -> None:
         raise InputError(where, f"{str(error).lower()} in '{line}'", "quotes in pairs") from None
     if name == "---":
         raise InputError(where, "'---', which begins YAML", "an INI inventory, or a name that ends with .yml")
-    found, port = names.hosts(name, where)
+    hosts, port = names.hosts(name, where)
     variables: Given = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -95,7 +95,7 @@ def _host(line: str, group: str, where: str, declared: Declared) -> None:
             raise InputError(where, f"'{word}' behind the host '{name}'", "NAME=VALUE", "one host a line")
         names.variable(key, where)
         variables[key] = (_value(value), where)
-    for host in found:
+    for host in hosts:
         declared.host(host, group, where, port, variables)
 
 
@@ -108,10 +108,10 @@ def _variable(line: str, where: str) -> Given:
 
 
 def _child(line: str, where: str) -> str:
-    found = _NAME.fullmatch(line)
-    if not found:
+    match = _NAME.fullmatch(line)
+    if not match:
         raise InputError(where, f"'{line}' in a section of children", "the name of a group")
-    return found[1]
+    return match[1]
 
 
 def _value(text: str) -> Any:

@@ -138,14 +138,14 @@ class Inventory:
         """
         if part in self.hosts:
             return [part]
-        found = re.fullmatch(r"([^~].*)\[(?:(-?\d+)|(\d+)[:-](\d*))\]", part)
-        if found and (names := self._alike(found[1], pattern)):
-            if found[2] is None:
-                return names[int(found[3]) : int(found[4]) + 1 if found[4] else None]
-            at = int(found[2])
+        match = re.fullmatch(r"([^~].*)\[(?:(-?\d+)|(\d+)[:-](\d*))\]", part)
+        if match and (names := self._alike(match[1], pattern)):
+            if match[2] is None:
+                return names[int(match[3]) : int(match[4]) + 1 if match[4] else None]
+            at = int(match[2])
             if not -len(names) <= at < len(names):
                 wanted = f"a number from 0 to {len(names) - 1}, or from the end -1 to -{len(names)}"
-                raise UsageError(f"--host {pattern}", f"{found[1]} has {len(names)} hosts, so no [{at}]", wanted)
+                raise UsageError(f"--host {pattern}", f"{match[1]} has {len(names)} hosts, so no [{at}]", wanted)
             return [names[at]]
         names = self._alike(part, pattern)
         if not names and not part.startswith("~") and part not in self.groups:
@@ -166,8 +166,8 @@ class Inventory:
                 match = re.compile(part[1:]).match
             except re.error as error:
                 wanted = "one after ~, such as ~v100-0[1-4]"
-                found = f"'{part[1:]}' is no regular expression: {error}"
-                raise UsageError(f"--host {pattern}", found, wanted, self._todo()) from None
+                problem = f"'{part[1:]}' is no regular expression: {error}"
+                raise UsageError(f"--host {pattern}", problem, wanted, self._todo()) from None
         else:
             match = re.compile(fnmatch.translate(part)).match
         groups = [name for name in self.groups if match(name)]
@@ -198,9 +198,9 @@ def _ready(host: Host) -> Host:
     host = replace(host, variables=variables)
     for name in _REFUSED:
         if name in variables:
-            found = f"{name}, which rigwright does not use"
+            problem = f"{name}, which rigwright does not use"
             raise InputError(
-                host.origin(name), found, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out"
+                host.origin(name), problem, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out"
             )
     for name in ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"):
         if name in variables:
@@ -209,9 +209,9 @@ def _ready(host: Host) -> Host:
             variables["ansible_become_password"] = variables[name] = Secret(variables[name])
     key = host.connection("ansible_ssh_private_key_file")
     if key is not None and not Path(str(key)).expanduser().is_file():
-        found = f"the ssh key {key} is not there"
+        problem = f"the ssh key {key} is not there"
         raise InputError(
-            host.origin("ansible_ssh_private_key_file"), found, "a private key file", "ssh-keygen makes one"
+            host.origin("ansible_ssh_private_key_file"), problem, "a private key file", "ssh-keygen makes one"
         )
     port = host.connection("ansible_port")
     if port is not None and not 0 < (number(port) or 0) < 65536:

@@ -20,18 +20,18 @@ def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
 
     Returns the host names and the port, or None without a port. Raises InputError for an invalid name, port or range.
     """
-    found = _PORT.fullmatch(pattern)
-    if found and found["bracketed"] and ":" not in found["bracketed"]:
-        found = None  # no IPv6 address in the brackets
-    name = (found["bracketed"] or found["name"]) if found else pattern
+    match = _PORT.fullmatch(pattern)
+    if match and match["bracketed"] and ":" not in match["bracketed"]:
+        match = None  # no IPv6 address in the brackets
+    name = (match["bracketed"] or match["name"]) if match else pattern
     if not _HOST.fullmatch(name):
         raise InputError(
             where, f"'{pattern}' is no name of a host", "letters, digits, . _ - and ranges such as [01:16]"
         )
-    if found and not 0 < int(found["port"]) < 65536:
-        raise InputError(where, f"'{pattern}': the port {found['port']}", "a number from 1 to 65535")
+    if match and not 0 < int(match["port"]) < 65536:
+        raise InputError(where, f"'{pattern}': the port {match['port']}", "a number from 1 to 65535")
     try:
-        return expand(name), int(found["port"]) if found else None
+        return expand(name), int(match["port"]) if match else None
     except ValueError as error:
         raise InputError(where, str(error), "a range such as [01:16] or [a:c]") from None
 
@@ -42,8 +42,8 @@ def variable(name: str, where: str) -> None:
         raise InputError(where, f"'{name}' is no name of a variable", "letters, digits and _")
     near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82)
     if near and name not in VARIABLES:
-        found = f"unknown variable '{name}'; did you mean '{near[0]}'?"
-        raise InputError(where, found, f"one of {', '.join(VARIABLES)}, or a name less like them")
+        problem = f"unknown variable '{name}'; did you mean '{near[0]}'?"
+        raise InputError(where, problem, f"one of {', '.join(VARIABLES)}, or a name less like them")
 
 
 def group(name: str, known: Iterable[str], where: str) -> None:

@@ -17,9 +17,9 @@ def declare(document: Any, file: str, declared: Declared) -> None:
     if not isinstance(document, Mapping):
         raise InputError(file, "no mapping of groups", "GROUP: {hosts: {NAME: {...}}}")
     if isinstance(document.get("plugin"), str):
-        found = f"the configuration of the inventory plugin {document['plugin']}, which rigwright does not run"
+        problem = f"the configuration of the inventory plugin {document['plugin']}, which rigwright does not run"
         todo = f"ansible-inventory -i {file} --list --yaml --export > hosts.yml, without `plugin`, makes one"
-        raise InputError(document.where("plugin"), found, "an inventory", todo)
+        raise InputError(document.where("plugin"), problem, "an inventory", todo)
     for group, body in document.items():
         _group(group, body, document.where(group), declared)
 
@@ -51,9 +51,9 @@ def _hosts(group: str, hosts: Mapping, declared: Declared) -> None:
         line = hosts.where(pattern)
         if variables is not None and not isinstance(variables, Mapping):
             raise InputError(line, f"host '{pattern}' holds {type(variables).__name__}", "variables, one per line")
-        found, port = names.hosts(pattern, line)
+        found_names, port = names.hosts(pattern, line)
         mine = given(variables) if variables else {}
-        for host in found:
+        for host in found_names:
             declared.host(host, group, line, port, mine)
 
 

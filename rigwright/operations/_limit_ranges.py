@@ -14,44 +14,46 @@ Supported = Mapping[str, tuple[ClockPair, ...]]
 
 
 def cannot(
-    one: Gpu, name: str, want: GpuLimits, supported: Supported, model: Model | None, locks: Locks
+    device: Gpu, name: str, want: GpuLimits, supported: Supported, model: Model | None, locks: Locks
 ) -> HostError | None:
     """The error for limits that a GPU does not support, with the nearest supported values. None when nothing speaks against them."""
-    if one.lost:
+    if device.lost:
         todo = "sudo dmesg | grep -e NVRM -e Xid; a cold boot, then reseat it"
-        return HostError("limits", f"{name} cannot be reached: {one.lost}", "a GPU that answers", todo)
-    title = f"{name} ({one.name})"
-    pairs = supported.get(one.uuid, ())
+        return HostError("limits", f"{name} cannot be reached: {device.lost}", "a GPU that answers", todo)
+    title = f"{name} ({device.name})"
+    pairs = supported.get(device.uuid, ())
     return (
-        _power(one, title, want.power_limit_w)
-        or (_clocks(one, title, pairs, want.application_clocks) if want.application_clocks else None)
-        or _locked(one, title, "graphics", want.locked_graphics_mhz, pairs, model, locks)
-        or _locked(one, title, "memory", want.locked_memory_mhz, pairs, model, locks)
+        _power(device, title, want.power_limit_w)
+        or (_clocks(device, title, pairs, want.application_clocks) if want.application_clocks else None)
+        or _locked(device, title, "graphics", want.locked_graphics_mhz, pairs, model, locks)
+        or _locked(device, title, "memory", want.locked_memory_mhz, pairs, model, locks)
     )
 
 
-def _power(one: Gpu, title: str, watts: int | None) -> HostError | None:
+def _power(device: Gpu, title: str, watts: int | None) -> HostError | None:
     if watts is None:
         return None
-    if one.power_min_w is None or one.power_max_w is None:
-        found = f"the power of {title} cannot be limited"
-        return HostError("limits.power_limit_w", found, "a GPU that tells its range", "leave power_limit_w out for it")
-    if one.power_min_w <= watts <= one.power_max_w:
+    if device.power_min_w is None or device.power_max_w is None:
+        problem = f"the power of {title} cannot be limited"
+        return HostError(
+            "limits.power_limit_w", problem, "a GPU that tells its range", "leave power_limit_w out for it"
+        )
+    if device.power_min_w <= watts <= device.power_max_w:
         return None
-    nearest = one.power_min_w if watts < one.power_min_w else one.power_max_w
+    nearest = device.power_min_w if watts < device.power_min_w else device.power_max_w
     return HostError(
         "limits.power_limit_w",
         f"{watts} W is not what {title} can be limited to",
-        f"{one.power_min_w:g} to {one.power_max_w:g} W",
+        f"{device.power_min_w:g} to {device.power_max_w:g} W",
         f"power_limit_w: {nearest:g} is the nearest",
     )
 
 
-def _clocks(one: Gpu, title: str, pairs: tuple[ClockPair, ...], wanted: Clocks) -> HostError | None:
+def _clocks(device: Gpu, title: str, pairs: tuple[ClockPair, ...], wanted: Clocks) -> HostError | None:
     pair = ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
-    if one.application_clocks == pair:
+    if device.application_clocks == pair:
         return None
-    if one.application_clocks is None or not pairs:
+    if device.application_clocks is None or not pairs:
         return HostError(
             "limits.application_clocks",
             f"{title} has no application clocks",
@@ -74,7 +76,7 @@ def _clocks(one: Gpu, title: str, pairs: tuple[ClockPair, ...], wanted: Clocks) 
 
 
 def _locked(
-    one: Gpu,
+    device: Gpu,
     title: str,
     kind: str,
     span: tuple[int, int] | None,
@@ -82,14 +84,14 @@ def _locked(
     model: Model | None,
     locks: Locks,
 ) -> HostError | None:
-    if span is None or locks.get((one.uuid, kind)) == span:
+    if span is None or locks.get((device.uuid, kind)) == span:
         return None
     where = f"limits.locked_{kind}_mhz"
     if model is not None and f"locked_{kind}" not in model.clock_verbs:
         other = "application_clocks" if "application" in model.clock_verbs else "power_limit_w"
-        found = f"{title} has no locked {kind} clocks"
+        problem = f"{title} has no locked {kind} clocks"
         return HostError(
-            where, found, "a GPU whose driver locks them", f"leave locked_{kind}_mhz out; {other} works on it"
+            where, problem, "a GPU whose driver locks them", f"leave locked_{kind}_mhz out; {other} works on it"
         )
     known = sorted({pair.graphics_mhz if kind == "graphics" else pair.memory_mhz for pair in pairs})
     if not known or (known[0] <= span[0] and span[1] <= known[-1]):

@@ -94,7 +94,7 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
         return
     offered = facts(apt_archive.offered(tuple(missing))).versions
     for name, version in missing.items():
-        have = list(dict.fromkeys(found.version for found in offered.get(name, ())))
+        have = list(dict.fromkeys(candidate.version for candidate in offered.get(name, ())))
         if not have:
             raise HostError(
                 "apt",
@@ -210,12 +210,12 @@ def clean(facts: Facts) -> Iterator[Change]:
         yield Change("run", "dpkg --configure -a", audit.splitlines()[0], "every package configured", heal)
     elif repair.broken:
         lacking = f"{', '.join(repair.broken)}: a dependency is not met"
-        lost = [one.name for one in repair.moves if not one.version and not _is_drivers(one.name)]
+        lost = [move.name for move in repair.moves if not move.version and not _is_drivers(move.name)]
         if repair.error or lost:
             reason = repair.error or f"apt --fix-broken install would remove {', '.join(lost)}"
             todo = "look at what they need, decide yourself: sudo apt-get -f install"
             raise HostError("dpkg", f"{lacking}; {reason}", "packages that have what they depend on", todo)
-        after = ", ".join(f"{'' if one.version else '-'}{one.name}" for one in repair.moves)
+        after = ", ".join(f"{'' if move.version else '-'}{move.name}" for move in repair.moves)
         yield Change("run", "apt --fix-broken install", lacking, after, heal)
 
 

@@ -26,14 +26,14 @@ def environment(facts: Facts, *, cuda: Cuda, templates: Templates = SHIPPED) -> 
     """
     home = f"/usr/local/cuda-{cuda.toolkit}"
     profile, linker = "/etc/profile.d/rigwright-cuda.sh", "/etc/ld.so.conf.d/rigwright-cuda.conf"
-    release, found, _, _ = facts.all(
+    release, runtime, _, _ = facts.all(
         toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit), files.file(profile), files.file(linker)
     )
     if not release:
         raise Unavailable("known when the toolkit is installed")
     values = {"home": home}
     yield from file.differing(facts, profile, templates.render("cuda/profile.sh.j2", values).encode())
-    if not found:
+    if not runtime:
         yield from file.differing(facts, linker, templates.render("cuda/ld.so.conf.j2", values).encode())
         yield Change("run", "ldconfig", "does not find libcudart", "finds it", (command("ldconfig"),))
 
@@ -57,12 +57,12 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
     word = f"{name}={offered[0].version}"
     plan = facts(apt_archive.simulated((word,), "", remote))
     if plan.error:
-        found = f"apt cannot install {word}: {plan.error}"
-        raise HostError("cuda.toolkit", found, "packages that fit together", "sudo apt-get -f install")
+        problem = f"apt cannot install {word}: {plan.error}"
+        raise HostError("cuda.toolkit", problem, "packages that fit together", "sudo apt-get -f install")
     drivers = [move for move in plan.moves if brings_driver(move)]
     if drivers:
-        found = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
-        raise HostError("cuda.toolkit", found, "a toolkit and nothing of the driver", "another repository or toolkit")
+        problem = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"
+        raise HostError("cuda.toolkit", problem, "a toolkit and nothing of the driver", "another repository or toolkit")
     yield Change(
         "change" if name in now else "add",
         name,
@@ -91,7 +91,7 @@ def _nowhere(facts: Facts, cuda: Cuda, driver: Driver, remote: apt_archive.Repos
     """The error for a toolkit that no source has. It names the available toolkits, and those that driver and GPUs support."""
     known = {_package(name): name for name in catalogue.toolkits()}
     offered, gpus = facts.all(apt_archive.offered(tuple(known), remote), pci.gpus)
-    cards = {str(one.bus_id): card for one in gpus if (card := card_of(one.device_id))}
+    cards = {str(gpu.bus_id): card for gpu in gpus if (card := card_of(gpu.device_id))}
     have = [name for package, name in known.items() if offered.versions.get(package)]
     fit = [name for name in have if runs_toolkit(cards, driver, name)]
     nearest = next((name for name in fit if numbers(name) > numbers(cuda.toolkit)), fit[-1] if fit else "")

@@ -43,25 +43,25 @@ def supported(
     gpus, switches, today = facts.all(pci.gpus, pci.nvswitches, system.today)
     if not gpus:
         raise pci.no_gpu("driver")
-    cards = {place(one.bus_id, slots): card_of(one.device_id) for one in gpus}
+    cards = {place(device.bus_id, slots): card_of(device.device_id) for device in gpus}
     yield Note(f"GPUs: {counted(cards.values())}")
-    for one in gpus:
-        if catalogue.model_of(one.device_id) is None:
-            at = place(one.bus_id, slots)
+    for device in gpus:
+        if catalogue.model_of(device.device_id) is None:
+            at = place(device.bus_id, slots)
             left = "only its branch and module are checked" if cards[at] else "nothing is checked for it"
-            yield Note(f"{at}: {unknown_model(one.device_id)}; {left}", warn=True)
+            yield Note(f"{at}: {unknown_model(device.device_id)}; {left}", warn=True)
     if rig and counted(cards.values()) != counted_of(rig):
         yield Note(f"the rig {rig.key} has {counted_of(rig)}", warn=True)
     for bus_id, position in (slots or {}).items():
-        if bus_id not in [one.bus_id for one in gpus]:
+        if bus_id not in [device.bus_id for device in gpus]:
             yield Note(f"{position} {bus_id}: no GPU", warn=True)
     known = {at: card for at, card in cards.items() if card}
     if known:
-        said = tuple(choices(known, driver, len(switches), today))
+        notes = tuple(choices(known, driver, len(switches), today))
         check_branch(known, driver.branch)
         if cuda:
             check_cuda(known, cuda.toolkit)
-        yield from said
+        yield from notes
     if rig:
         yield from rig_branch(rig, driver, today)
     if limits and limits.application_clocks and int(driver.branch) > catalogue.driver_table().application_clocks_until:
@@ -108,22 +108,22 @@ def pinned_exactly(
     facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None, templates: Templates = SHIPPED
 ) -> Iterator[Change]:
     """apt's preferences hold every package of the driver at its version and keep every other branch out."""
-    found = resolved(facts, driver, cuda_repository)
-    names = sorted(name for name in found.closure if found.of_release(name))
+    resolution = resolved(facts, driver, cuda_repository)
+    names = sorted(name for name in resolution.closure if resolution.of_release(name))
     kept_out = block(facts(system.os_release))
-    version = f"{found.version}*"
+    version = f"{resolution.version}*"
     for change in apt.pin(
         facts,
         name=PIN,
         packages=names,
         version=version,
         block=kept_out,
-        also=found.beside,
-        not_from=found.not_from,
+        also=resolution.beside,
+        not_from=resolution.not_from,
         templates=templates,
     ):
-        origin = f" from {found.source} ({found.reason})" if found.source else ""
-        after = f"{found.version}{origin}, {len(found.closure)} packages"
+        origin = f" from {resolution.source} ({resolution.reason})" if resolution.source else ""
+        after = f"{resolution.version}{origin}, {len(resolution.closure)} packages"
         yield Change(change.action, change.subject, "", after, change.commands)
 
 
@@ -134,22 +134,22 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
     The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that is
     built already takes the place of dkms' one, and the other way round.
     """
-    found = resolved(facts, driver, cuda_repository)
-    now, there = facts.all(dpkg.packages(*found.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
-    wrong = [name for name in found.closure if not _right(name, now.get(name), found)]
+    resolution = resolved(facts, driver, cuda_repository)
+    now, there = facts.all(dpkg.packages(*resolution.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
+    wrong = [name for name in resolution.closure if not _right(name, now.get(name), resolution)]
     if wrong:
-        others = _others(there, found)
+        others = _others(there, resolution)
         before = sorted({now[name].version for name in wrong if name in now} | set(others.values()))
-        freed = _freed(facts, others, found.kernel)
+        freed = _freed(facts, others, resolution.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
-        exact = [name for name in found.closure if found.source or not found.of_release(name)]
-        words = [f"{name}={found.closure[name]}" if name in exact else name for name in found.closure]
+        exact = [name for name in resolution.closure if resolution.source or not resolution.of_release(name)]
+        words = [f"{name}={resolution.closure[name]}" if name in exact else name for name in resolution.closure]
         yield Change(
             "change" if before else "add",
-            f"driver {found.version} ({len(wrong)} packages)",
+            f"driver {resolution.version} ({len(wrong)} packages)",
             ", ".join(before),
-            found.version,
+            resolution.version,
             (
                 *([command("apt-mark", "unhold", *others, *freed)] if others else []),
                 apt.install([*words, *(f"{name}-" for name in others)]),
@@ -158,19 +158,21 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         )
 
 
-def _others(there: dict[str, dpkg.Package], found: Resolution) -> dict[str, str]:
+def _others(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str, str]:
     """The installed packages of another driver that conflict with this one, with their versions.
 
     They are of another branch, carry another release in their name, or bring the other kind of module (dkms or prebuilt).
     """
-    own = found.version.split(".")[0]
-    kind = "linux-(modules|objects|signatures)-nvidia-" + (r"|nvidia-dkms-|nvidia-headless-\d" if found.kernel else "")
+    own = resolution.version.split(".")[0]
+    kind = "linux-(modules|objects|signatures)-nvidia-" + (
+        r"|nvidia-dkms-|nvidia-headless-\d" if resolution.kernel else ""
+    )
     return {
         name: package.version
         for name, package in there.items()
-        if name not in (*found.closure, *BESIDE)
+        if name not in (*resolution.closure, *BESIDE)
         and package.version
-        and (re.match(kind, name) or _of_another(name, branch_of(package.version), own, found.version))
+        and (re.match(kind, name) or _of_another(name, branch_of(package.version), own, resolution.version))
     }
 
 
@@ -182,7 +184,7 @@ def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:
     there = facts(dpkg.matching(*KERNELS))
     kept = holding(there, kernel) if kernel else []
     return sorted(
-        {name for one in before for name in holding(there, one) if there[name].held} - set(kept) - set(others)
+        {name for release in before for name in holding(there, release) if there[name].held} - set(kept) - set(others)
     )
 
 
@@ -190,13 +192,13 @@ def _of_another(name: str, branch: str, own: str, version: str) -> bool:
     return bool(branch and (branch != own or (re.search(r"\d{3}\.\d", name) and version not in name)))
 
 
-def _right(name: str, package: dpkg.Package | None, found: Resolution) -> bool:
+def _right(name: str, package: dpkg.Package | None, resolution: Resolution) -> bool:
     """Whether a package is installed at its version. For the driver's own packages only the driver release counts."""
     if package is None or not package.installed:
         return False
-    if not found.of_release(name):
-        return package.version == found.closure[name]
-    return package.version.split(":")[-1].startswith(found.version)
+    if not resolution.of_release(name):
+        return package.version == resolution.closure[name]
+    return package.version.split(":")[-1].startswith(resolution.version)
 
 
 _RELOAD = """
@@ -223,7 +225,7 @@ def reloaded(
     not those of the wanted `driver`, only what moved is told: they go first.
     """
     running, loaded, bound = facts.all(system.running_kernel, state.loaded_version, pci.gpus)
-    if not loaded or any(one.driver not in ("nvidia", "") for one in bound):
+    if not loaded or any(entry.driver not in ("nvidia", "") for entry in bound):
         return
     built = facts(kernels.module_version(running, "nvidia"))
     if not built or built == loaded:
@@ -233,7 +235,7 @@ def reloaded(
     if driver and resolved(facts, driver, cuda_repository).version != built:
         yield Note(f"{loaded} is loaded, the packages are at {built}{why}", warn=True)
         return
-    if any(one.works for one in users):
+    if any(entry.works for entry in users):
         return
     yield Change(
         "run", "driver module", f"{loaded} loaded{why}", f"{built} loaded", (script(_RELOAD, timeout_s=300, long=True),)
@@ -246,12 +248,12 @@ def held(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = N
 
     A note says when the held kernel was built.
     """
-    found = resolved(facts, driver, cuda_repository)
-    names = set(found.closure)
-    if found.kernel:
-        there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(found.kernel))
-        names |= set(holding(there, found.kernel))
-        kept = f"kernel {found.kernel}{f' of {day}' if day else ''} is held with driver {found.version}"
+    resolution = resolved(facts, driver, cuda_repository)
+    names = set(resolution.closure)
+    if resolution.kernel:
+        there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(resolution.kernel))
+        names |= set(holding(there, resolution.kernel))
+        kept = f"kernel {resolution.kernel}{f' of {day}' if day else ''} is held with driver {resolution.version}"
         yield Note(f"{kept}: its module is built for no other; name a newer driver to move both", warn=True)
     yield from apt.hold(facts, names=sorted(names))
 
@@ -262,21 +264,21 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
 
     It is simulated again only when dpkg's status, apt's lists or its preferences changed. Raises HostError with what would move.
     """
-    found = pinned(facts, driver)
-    if found is None:
+    resolution = pinned(facts, driver)
+    if resolution is None:
         raise Unavailable("known when the driver is pinned")
-    now, proof = facts.all(dpkg.packages(*found.closure), dpkg.pin_proof)
-    if any(name not in now or not now[name].held for name in found.closure):
+    now, proof = facts.all(dpkg.packages(*resolution.closure), dpkg.pin_proof)
+    if any(name not in now or not now[name].held for name in resolution.closure):
         raise Unavailable("known when the driver is installed and held")
     if proof.now == proof.proved:
         return
-    moving = [move for move in facts(dpkg.next_upgrade) if moves_it(move, found)]
+    moving = [move for move in facts(dpkg.next_upgrade) if moves_it(move, resolution)]
     if moving:
         shown = ", ".join(f"{move.name} {move.before} -> {move.version or 'removed'}" for move in moving[:4])
         raise HostError(
             "pin",
             f"an upgrade would still move {shown}",
-            f"no package of driver {found.version} to move",
+            f"no package of driver {resolution.version} to move",
             "look for other files in preferences.d",
         )
     if not proof.proved:
@@ -285,6 +287,6 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
             "run",
             "apt-get -s dist-upgrade",
             "not proved",
-            f"proved: leaves the {len(found.closure)} driver packages alone",
+            f"proved: leaves the {len(resolution.closure)} driver packages alone",
             (record,),
         )

@@ -18,6 +18,6 @@ def running(facts: Facts) -> Iterator[Change]:
     Raises Unavailable while its package is not installed.
     """
     gpus, switches = facts.all(pci.gpus, pci.nvswitches)
-    cards = [card for one in gpus if (card := card_of(one.device_id))]
+    cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
     if needs_fabric_manager(cards, len(switches)):
         yield from systemd.service(facts, name=units.FABRIC_MANAGER_UNIT)

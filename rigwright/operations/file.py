@@ -78,7 +78,7 @@ def differing(
     if now is None:
         yield Change("add", path, "", f"{len(content)} bytes, mode {mode}", (put,), leads_to=leads_to)
     elif now.sha256 != hashlib.sha256(content).hexdigest():
-        private = any(not int(one, 8) & 0o004 for one in (now.mode, mode))
+        private = any(not int(octal, 8) & 0o004 for octal in (now.mode, mode))
         before, after = (_shown(text, private) for text in (now.content, content))
         yield Change("change", path, before, after, (put,), leads_to=leads_to)
     elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):

@@ -22,7 +22,7 @@ def headers_installed(facts: Facts) -> Iterator[Change]:
     running, boot = facts.all(system.running_kernel, grub.grub)
     releases = sorted({running, boot.entry.release})
     there = facts.all(*(kernels.headers(release) for release in releases))
-    missing = [f"linux-headers-{release}" for release, found in zip(releases, there, strict=True) if not found]
+    missing = [f"linux-headers-{release}" for release, present in zip(releases, there, strict=True) if not present]
     if not missing:
         return
     offered, _ = facts.all(apt_archive.offered(tuple(missing)), dpkg.packages(*missing))

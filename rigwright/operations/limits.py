@@ -252,10 +252,10 @@ def _program_files(facts: Facts) -> Iterator[Change]:
 
 
 def _pynvml() -> bytes:
-    found = importlib.util.find_spec("pynvml")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None or spec.origin is None:
         raise RuntimeError("nvidia-ml-py is not installed beside rigwright")
-    return Path(found.origin).read_bytes()
+    return Path(spec.origin).read_bytes()
 
 
 def _config(facts: Facts, limits: Limits, expected_gpus: int | None, slots: dict[BusId, str] | None) -> bytes:

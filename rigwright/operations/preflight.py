@@ -68,7 +68,7 @@ def passed(
             "sudo nvidia-uninstall --silent, then run the same command again",
         )
     if holders:
-        names = ", ".join(f"{one.name} ({one.pid})" for one in holders)
+        names = ", ".join(f"{holder.name} ({holder.pid})" for holder in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
 
 

@@ -19,7 +19,7 @@ def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool) -> 
     reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := grub.missing(kernel_cmdline, line)) else []
     if with_driver:
         built = facts(kernels.module_version(boot.entry.release, "nvidia"))
-        holders = sorted({one.driver for one in bound if one.driver in _OTHERS})
+        holders = sorted({device.driver for device in bound if device.driver in _OTHERS})
         if holders:
             reasons.append(f"{', '.join(holders)} holds the GPUs")
         if loaded != built or not loaded:
@@ -42,7 +42,9 @@ def gate(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = (), with_driv
         release = boot.entry.release
         if not facts(kernels.module_version(release, "nvidia")):
             log = facts(kernels.build_log(release))
-            known = [one for one in catalogue.symptoms_in(log) if one.kind in ("driver", "boot")] if log else []
+            known = (
+                [symptom for symptom in catalogue.symptoms_in(log) if symptom.kind in ("driver", "boot")] if log else []
+            )
             last = next((line.strip() for line in reversed(log.splitlines()) if "rror" in line), "")
             why = f": {known[0].title}; {known[0].fix}" if known else f": {last}" if last else ""
             raise Unavailable(f"no nvidia module is built for {release}, the kernel that boots next{why}")
