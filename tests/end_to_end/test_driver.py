@@ -185,6 +185,10 @@ def fleet(folder: Path) -> dict[str, Any]:
     where = inventory(folder, **{name: box.variables for name, box in FLEET.items()})
     words = ("--inventory", where, "--host", "all", "--yes")
     first, second = (document("provision", *words, deadline=DEADLINE_S) for _ in range(2))
+    failed = {
+        name: host["error"] or host["findings"] for name, host in first["hosts"].items() if host["status"] == "failed"
+    }
+    assert not failed, failed
     more = {
         "licence": "modinfo -F license nvidia 2>/dev/null || modinfo -F license nvidia-current",
         "manager": "systemctl is-active nvidia-fabricmanager || :",

@@ -85,7 +85,7 @@ def test_a_connection_that_is_lost_in_a_long_step_is_taken_up_again(spare_host: 
     )
     ssh(
         spare_host,
-        "printf '#!/bin/sh\\nsleep 6; exec /usr/sbin/grub-mkconfig -o /boot/grub/grub.cfg\\n' | sudo tee /usr/local/sbin/update-grub",
+        "printf '#!/bin/sh\\nsleep 10; exec /usr/sbin/grub-mkconfig -o /boot/grub/grub.cfg\\n' | sudo tee /usr/local/sbin/update-grub",
     )
     ssh(spare_host, "sudo chmod 755 /usr/local/sbin/update-grub")
     environment = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)}
@@ -93,7 +93,9 @@ def test_a_connection_that_is_lost_in_a_long_step_is_taken_up_again(spare_host: 
     with subprocess.Popen(
         words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
     ) as run:
-        time.sleep(3)
+        ends = time.monotonic() + 60
+        while ssh(spare_host, "pgrep -f update-grub").returncode:
+            assert time.monotonic() < ends, "the step did not start within 60 s"
         held = invoke("provision", "--host", spare_host, "--playbook", str(playbook), "--yes")
         assert "one run at a time" in held.stdout + held.stderr
         assert held.returncode == 1
