@@ -26,7 +26,7 @@ def together(commands: Sequence[Command], nonce: str) -> str:
     """
     lines, groups = [_opening({})], []
     for group, limit_s in enumerate(sorted({cmd.timeout_s for cmd in commands})):
-        own = [_one(number, cmd) for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
+        own = [_in_background(number, cmd) for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
         text = "\n".join(["trap : TERM", *own, "until wait; do :; done"])
         lines.append(f'printf %s {quote([text])} >s{group} || {{ echo "{NO_ROOM}"; exit; }}')
         groups.append(f"timeout -k 2 {limit_s:g} sh ./s{group} </dev/null 2>/dev/null &")
@@ -35,7 +35,7 @@ def together(commands: Sequence[Command], nonce: str) -> str:
     return "\n".join([*lines, *_frames(len(commands), nonce, known), "}", *_END])
 
 
-def _one(number: int, cmd: Command) -> str:
+def _in_background(number: int, cmd: Command) -> str:
     """Shell text that runs a command in the background, and prints its number and exit code once its answer is stored.
 
     The exit code is 124 when SIGTERM ended the command. Nothing is printed when SIGKILL ended it.
@@ -98,11 +98,9 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
     middle = answer.find(f"{nonce} data\n".encode(), start)
     if start < 0 or middle < 0 or not finished(answer, nonce):
         shown = answer[-300:].decode("utf-8", "replace").strip()
-        raise HostError(
-            "",
-            f"the host's shell did not answer as a shell does: {shown!r}",
-            "a POSIX shell and a writable /dev/shm or /run",
-        )
+        found = f"the host's shell did not answer as a shell does: {shown!r}"
+        fix = "set the login shell of that user to a POSIX shell (chsh -s /bin/sh); df -h /run /dev/shm"
+        raise HostError("", found, "a POSIX shell and a writable /dev/shm or /run", fix)
     header = answer[start:middle].decode("ascii", "replace").splitlines()
     codes = [int(word) for word in header[0].split()[2:]]
     if len(codes) != count:

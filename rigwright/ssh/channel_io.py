@@ -17,9 +17,16 @@ MOST_BYTES = 32 << 20
 """The maximum output of a script, eight times that of a command. The limit protects the memory of this machine."""
 
 
-def _flood(host: Host) -> HostError:
-    todo = f"ssh {host.address} sudo -n true, and look at what it prints"
-    return HostError(host.name, f"it says more than {MOST_BYTES >> 20} MiB, and comes to no end", "an answer", todo)
+def lost(host: Host, reason: object) -> Unreachable:
+    """The error for a connection that was lost."""
+    return Unreachable(host.name, f"the connection was lost ({reason})", "", "run the same command again")
+
+
+def _require_size(host: Host, size: int) -> None:
+    if size > MOST_BYTES:
+        found = f"its output is longer than {MOST_BYTES >> 20} MiB and has not ended"
+        fix = f"ssh {host.address} sudo -n true, and look at what it prints"
+        raise HostError(host.name, found, f"an answer of at most {MOST_BYTES >> 20} MiB", fix)
 
 
 def until(
@@ -32,16 +39,15 @@ def until(
     """
     out, err = b"", b""
     while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
-        moved = False
-        if len(out) + len(err) > MOST_BYTES:
-            raise _flood(host)
+        size = len(out) + len(err)
+        _require_size(host, size)
         while channel.recv_ready():
-            out, moved = out + channel.recv(65536), True
+            out += channel.recv(65536)
         while channel.recv_stderr_ready():
-            err, moved = err + channel.recv_stderr(65536), True
-        if not moved and (channel.exit_status_ready() or channel.closed):
-            break
-        if not moved:
+            err += channel.recv_stderr(65536)
+        if len(out) + len(err) == size:
+            if channel.exit_status_ready() or channel.closed:
+                break
             time.sleep(0.005)
     return out, err
 
@@ -62,8 +68,7 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
             if not data:
                 break
             answer += data
-            if len(answer) > MOST_BYTES:
-                raise _flood(host)
+            _require_size(host, len(answer))
         while channel.recv_stderr_ready() or (
             not answer and not channel.exit_status_ready() and time.monotonic() < deadline
         ):
@@ -72,7 +77,5 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
         while channel.recv_stderr_ready():
             errors += channel.recv_stderr(65536)
     except (TimeoutError, OSError, EOFError) as error:
-        raise Unreachable(
-            host.name, f"the connection was lost ({error or 'no answer in time'})", "", "run the same command again"
-        ) from None
+        raise lost(host, error or "no answer in time") from None
     return bytes(answer), errors

@@ -67,7 +67,6 @@ def _logged_in(
 ) -> Session:
     connection = _connection(host)
     sockets: list[socket.socket] = []
-
     ended = threading.Event()
 
     def abort() -> None:
@@ -87,7 +86,6 @@ def _logged_in(
     timer = threading.Timer(timeout_s, too_late)
     timer.daemon = True
     timer.start()
-    where = f"{host.name} ({connection.host}:{connection.port})"
     try:
         _prepare(connection, sockets, timeout_s, str(host.variables.get("ssh_known_hosts", "")))
         connection.connect_kwargs["transport_factory"] = partial(
@@ -104,12 +102,12 @@ def _logged_in(
             connection.close()
         if not isinstance(error, (Unreachable, paramiko.SSHException, OSError, EOFError, ValueError)):
             raise
-        said = login.answer if isinstance(login, Login) and login.answer and _KEY_KIND in str(error) else error
-        if closed_early and not _refused(said):
+        reason = login.answer if isinstance(login, Login) and login.answer and _KEY_KIND in str(error) else error
+        if closed_early and not _refused(reason):
             raise _PipelinedLoginFailed from None
         if isinstance(error, Unreachable):
             raise
-        raise _unreachable(host, where, said, timed_out.is_set(), timeout_s, connection) from None
+        raise _unreachable(host, reason, timed_out.is_set(), timeout_s, connection) from None
     finally:
         timer.cancel()
     connection.client.get_transport().set_keepalive(15)
@@ -117,9 +115,9 @@ def _logged_in(
 
 
 def _login(*words: Any, early_exec: str, **options: Any) -> Login:
-    made = Login(*words, **options)
-    made.early_exec = early_exec
-    return made
+    login = Login(*words, **options)
+    login.early_exec = early_exec
+    return login
 
 
 _KEY_KIND = "key, expected"
@@ -131,23 +129,17 @@ def _refused(error: Exception) -> bool:
     return isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
 
 
-def _unreachable(
-    host: Host, where: str, error: Exception, timed_out: bool, timeout_s: float, connection: Any = None
-) -> Unreachable:
+def _unreachable(host: Host, error: Exception, timed_out: bool, timeout_s: float, connection: Any) -> Unreachable:
+    where = f"{host.name} ({connection.host}:{connection.port})"
     text = (error.strerror if isinstance(error, OSError) else "") or str(error)
     unknown = re.search(r"Server '(.*)' not found in known_hosts", text)
-    if unknown and connection is not None and unknown[1] != _known_name(connection):
+    if unknown and unknown[1] != _known_name(connection):
         found = f"the host key of the gateway {unknown[1]} is not known"
-        return Unreachable(
-            where,
-            found,
-            "a key that you have checked",
-            f"ssh {unknown[1].strip('[]').split(']')[0]}, and compare the key",
-        )
+        fix = f"ssh {unknown[1].strip('[]').split(']')[0]}, and compare the key"
+        return Unreachable(where, found, "a key that you have checked", fix)
     if unknown:
-        return Unreachable(
-            where, "the host key is not known", "a key that you have checked", f"invoke trust --host {host.name}"
-        )
+        fix = f"invoke trust --host {host.name}"
+        return Unreachable(where, "the host key is not known", "a key that you have checked", fix)
     if isinstance(error, paramiko.BadHostKeyException):
         found = f"the host key has changed: it is now {ssh_known_hosts.fingerprint(error.key)}"
         todo = f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}"
@@ -156,9 +148,9 @@ def _unreachable(
         key = host.connection("ansible_ssh_private_key_file") or "the key"
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
     if _refused(error):
-        user = connection.user if connection is not None else "USER"
-        found = f"the login as {user} was refused ({text})"
-        return Unreachable(where, found, "an ssh key that the host accepts", f"ssh-copy-id {user}@{host.address}")
+        found = f"the login as {connection.user} was refused ({text})"
+        fix = f"ssh-copy-id {connection.user}@{host.address}"
+        return Unreachable(where, found, "an ssh key that the host accepts", fix)
     if isinstance(error, IncompatiblePeer):
         found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
         return Unreachable(where, found, "OpenSSH 7.2 or newer on the host", "update the host's ssh server")
@@ -171,23 +163,22 @@ def _unreachable(
     if timed_out or isinstance(error, TimeoutError):
         todo = f"is ansible_host right ({host.where}), and the machine on?"
         return Unreachable(where, f"no login within {timeout_s:g} s", "a host that answers", todo)
-    return Unreachable(
-        where, f"no connection ({text or 'the other side hung up'})", "an ssh login", f"ssh {host.address}"
-    )
+    found = f"no connection ({text or 'the other side hung up'})"
+    return Unreachable(where, found, "an ssh login", f"ssh {host.address}")
 
 
 def _connection(host: Host) -> Any:
-    options: dict[str, Any] = {}
-    if (user := host.connection("ansible_user")) is not None:
-        options["user"] = str(user)
-    if (port := host.connection("ansible_port")) is not None:
-        options["port"] = int(port)
+    user, port = host.connection("ansible_user"), host.connection("ansible_port")
     connect: dict[str, Any] = {}
     if (key := host.connection("ansible_ssh_private_key_file")) is not None:
-        connect["key_filename"] = [os.path.expanduser(str(key))]
-        connect["look_for_keys"] = False
-    config = Config(overrides={"run": {"in_stream": False}})  # one per connection, because Fabric changes it
-    return Connection(host.address, config=config, connect_kwargs=connect, **options)
+        connect = {"key_filename": [os.path.expanduser(str(key))], "look_for_keys": False}
+    return Connection(
+        host.address,
+        user=None if user is None else str(user),
+        port=None if port is None else int(port),
+        config=Config(overrides={"run": {"in_stream": False}}),  # one per connection, because Fabric changes it
+        connect_kwargs=connect,
+    )
 
 
 def _prepare(connection: Any, sockets: list[socket.socket], timeout_s: float, known_hosts: str) -> None:
@@ -260,7 +251,7 @@ def is_known(host: Host, key: paramiko.PKey) -> bool:
     connection = _connection(host)
     _known_hosts(connection, str(host.variables.get("ssh_known_hosts", "")))
     known = connection.client.get_host_keys().lookup(_known_name(connection)) or {}
-    return any(one == key for one in known.values())
+    return key in known.values()
 
 
 def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
@@ -269,7 +260,6 @@ def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
     Raises Unreachable when the host does not offer a key within `timeout_s` seconds.
     """
     connection = _connection(host)
-    where = f"{host.name} ({connection.host}:{connection.port})"
     try:
         opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
         transport = paramiko.Transport(opened)
@@ -282,5 +272,5 @@ def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
             timer.cancel()
             transport.close()
     except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
-        raise _unreachable(host, where, error, False, timeout_s, connection) from None
+        raise _unreachable(host, error, False, timeout_s, connection) from None
     return _known_name(connection), key

@@ -15,6 +15,9 @@ from rigwright.core import atomic_files
 from rigwright.core.errors import UsageError
 
 OWN = Path("~/.config/rigwright/known_hosts")
+COMPARE = "Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
+COMPARED = "the same command with --yes, once the key is compared"
+"""What a person does before a new key is recorded, and how the command goes on after that."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,23 @@ def learn(keys: HostKeys, path: Path, name: str) -> None:
 
 @lru_cache(maxsize=16)
 def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> _Lines:
-    found = _Lines(defaultdict(list), [])
+    lines = _Lines(defaultdict(list), [])
     for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         words = line.split()
         if len(words) < 3 or words[0].startswith(("#", "@")):
             continue
         entry = (number, " ".join(words[:3]))
         if "|1|" in words[0]:
-            found.hashed.append(entry)
+            lines.hashed.append(entry)
         for name in words[0].split(","):
-            found.named[name].append(entry)
-    return found
+            lines.named[name].append(entry)
+    return lines
 
 
 def _is_hashed(name: str, line: str) -> bool:
-    hashes = (one for one in line.split()[0].split(",") if one.startswith("|1|") and one.count("|") == 3)
+    hashes = [word for word in line.split()[0].split(",") if word.startswith("|1|") and word.count("|") == 3]
     try:
-        return any(HostKeys.hash_host(name, one) == one for one in hashes)
+        return any(HostKeys.hash_host(name, known) == known for known in hashes)
     except (ValueError, AssertionError):  # not base64, or a salt of another length
         return False
 

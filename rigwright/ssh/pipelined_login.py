@@ -77,13 +77,13 @@ class Login(paramiko.Transport):
 
 def exec_request(channel: int, program: str) -> paramiko.Message:
     """The message that requests a program on the remote channel with that number."""
-    asked = paramiko.Message()
-    asked.add_byte(cMSG_CHANNEL_REQUEST)
-    asked.add_int(channel)
-    asked.add_string("exec")
-    asked.add_boolean(True)
-    asked.add_string(program)
-    return asked
+    request = paramiko.Message()
+    request.add_byte(cMSG_CHANNEL_REQUEST)
+    request.add_int(channel)
+    request.add_string("exec")
+    request.add_boolean(True)
+    request.add_string(program)
+    return request
 
 
 class PipelinedAuth(AuthHandler):

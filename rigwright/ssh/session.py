@@ -9,8 +9,8 @@ from typing import Any
 
 import paramiko
 
-from rigwright.core.errors import Unreachable
 from rigwright.inventory.model import Host
+from rigwright.ssh.channel_io import lost
 from rigwright.ssh.pipelined_login import exec_request
 
 EARLY_CHANNEL_S = 5.0
@@ -65,9 +65,7 @@ class Session:
             channel: paramiko.Channel = transport.open_session(timeout=wait_s)
             return channel
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise Unreachable(
-                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
-            ) from None
+            raise lost(self.host, error) from None
 
     def close(self) -> None:
         """Closes the connection and its gateways without waiting for a host that does not answer."""

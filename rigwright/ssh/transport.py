@@ -6,6 +6,7 @@ socket, so a login that hangs while a host resets cannot block rigwright.
 
 from __future__ import annotations
 
+import os
 import secrets
 import subprocess
 import threading
@@ -50,6 +51,17 @@ class Transport(Protocol):
         ...
 
 
+def _script(
+    commands: Sequence[Command], nonce: str, together: bool, environment: Mapping[str, str]
+) -> tuple[bytes, float]:
+    """The script that runs the commands, and its time limit in seconds."""
+    if together:
+        limit_s = max(cmd.timeout_s for cmd in commands) + 20
+        return batch_script.together(commands, nonce).encode(), limit_s
+    limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+    return batch_script.in_order(commands, nonce, environment).encode(), limit_s
+
+
 class Ssh:
     """One SSH session with one host for a whole run. Commands run as root, or with `root=False` as the login user."""
 
@@ -64,7 +76,7 @@ class Ssh:
         self.root = root
         self.environment = dict(environment or {})
         self.round_trips = 0
-        self._session: object | None = None
+        self._session: Session | None = None
         self._abandoned = False
         self._abort: Callable[[], None] = lambda: None
         self._ask = ask_password
@@ -96,9 +108,7 @@ class Ssh:
         self.close()
 
     def close(self) -> None:
-        from rigwright.ssh.session import Session
-
-        if isinstance(self._session, Session):
+        if self._session:
             self._session.close()
         self._session = None
 
@@ -106,24 +116,17 @@ class Ssh:
         if not commands:
             return []
         nonce = secrets.token_hex(12)
-        if together:
-            script = batch_script.together(commands, nonce)
-            limit_s = max(cmd.timeout_s for cmd in commands) + 20
-        else:
-            script = batch_script.in_order(commands, nonce, self.environment)
-            limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+        script, limit_s = _script(commands, nonce, together, self.environment)
         self.round_trips += 1
-        return batch_script.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
+        return batch_script.results(self._exchange(script, nonce, limit_s), nonce, len(commands))
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
         from paramiko import SSHException
 
-        from rigwright.ssh.session import Session
-
-        if not isinstance(self._session, Session):
+        if self._session is None:
             self.connect()
         session = self._session
-        assert isinstance(session, Session)
+        assert session is not None
         deadline = time.monotonic() + limit_s
         stop = threading.Timer(limit_s, session.close)
         stop.daemon = True
@@ -131,9 +134,7 @@ class Ssh:
         try:
             return self._attempt(session, script, nonce, deadline)
         except (OSError, EOFError, SSHException) as error:
-            raise Unreachable(
-                self.host.name, f"the connection was lost ({error})", "", "run the same command again"
-            ) from None
+            raise channel_io.lost(self.host, error) from None
         finally:
             stop.cancel()
 
@@ -149,13 +150,11 @@ class Ssh:
         if batch_script.finished(answer, nonce):
             return answer
         if answer.startswith(batch_script.NO_ROOM.encode()):
-            raise HostError(
-                self.host.name, "no temporary directory can be made", "room in /run or /dev/shm", "df -h /run /dev/shm"
-            )
+            found = "no temporary directory can be made"
+            raise HostError(self.host.name, found, "room in /run or /dev/shm", "df -h /run /dev/shm")
         if answer:
-            raise Unreachable(
-                self.host.name, "the connection ended in the middle of an answer", "", "run the same command again"
-            )
+            found = "the connection ended in the middle of an answer"
+            raise Unreachable(self.host.name, found, "", "run the same command again")
         if not sudo.wants_password(errors, self.host) or self._sudo_wants_password:
             raise sudo.refused(self.host, errors, f"that {session.user} may use sudo")
         self._sudo_wants_password = True
@@ -172,34 +171,27 @@ class Local:
         self.round_trips = 0
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
-        """Does nothing."""
+        """Does nothing, as `close` and `abandon`: there is no connection."""
 
-    def close(self) -> None:
-        """Does nothing."""
+    def close(self) -> None: ...
 
-    def abandon(self) -> None:
-        """Does nothing."""
+    def abandon(self) -> None: ...
 
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
-        import os
-
+        if not commands:
+            return []
         nonce = secrets.token_hex(12)
-        script = (
-            batch_script.together(commands, nonce)
-            if together
-            else batch_script.in_order(commands, nonce, self.environment)
-        )
+        script, limit_s = _script(commands, nonce, together, self.environment)
         self.round_trips += 1
-        limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
         argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]
         try:
-            done = subprocess.run(argv, input=script.encode(), capture_output=True, timeout=limit_s, check=False)
+            done = subprocess.run(argv, input=script, capture_output=True, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired:
-            raise HostError(self.host.name, f"no answer within {limit_s:g} s", "an answer") from None
+            fix = "end the command that does not return; then run the same command again"
+            raise HostError(self.host.name, f"no answer within {limit_s:g} s", "an answer", fix) from None
         if not done.stdout:
-            raise HostError(
-                self.host.name, f"no root: {sudo.last_line(done.stderr)}", "root, or sudo without a password"
-            )
+            found = f"no root: {sudo.last_line(done.stderr)}"
+            raise HostError(self.host.name, found, "root, or sudo without a password", "sudo -v, then the same command")
         return batch_script.results(done.stdout, nonce, len(commands))
 
 
