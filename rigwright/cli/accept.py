@@ -11,7 +11,6 @@ from rigwright.cli.verify import check_wheels
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
-from rigwright.report.output_files import Files
 from rigwright.report.tables import accept as table
 
 
@@ -23,14 +22,13 @@ def accept(options: AcceptOptions) -> int:
         playbook = runner.playbook(options.playbook, "accept")
         return runner.HostCommand(options, partial(_accept, options=options), playbook)
 
-    return runner.run(options, prepare, Files(options.json, options.html))
+    return runner.run(options, prepare)
 
 
-def _accept(work: list[HostJob], text: Any, options: AcceptOptions) -> None:
+def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
     test = None if options.quick else NcclTestOptions(False, options.busy, options.wheels)
-    action = partial(actions.verify_host, test=test, describe=True)
-    pool.run_hosts(work, action, activity="looking at the steps")
-    for one in work:
-        if one.report.error is None:
-            text.findings(one.report)
-    table.show(text.console, [one.report for one in work])
+    pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
+    for job in jobs:
+        if job.report.error is None:
+            text.findings(job.report)
+    table.show(text.console, [job.report for job in jobs])

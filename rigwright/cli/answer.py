@@ -7,12 +7,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 from rich.console import Console
 
 from rigwright.cli.options import CommandOptions
 from rigwright.core.errors import RigwrightError, UsageError
+
+Options = TypeVar("Options", bound=CommandOptions)
 
 
 @dataclass(frozen=True)
@@ -34,18 +37,19 @@ def answer(
     """Writes the answer of a command, or its error; returns the exit code.
 
     With `--json FILE` the document goes to FILE besides the text; with `--json -` it goes to stdout in place of the text.
-    An error is one message on stderr, and the `error` of the document, which then has `on_error` for its data. `find` may write to the console itself.
+    An error is one message on stderr, and the `error` of the document, which then has `on_error` for its data.
+    `find` may write to the console itself.
     """
     target = getattr(options, "json", "")
     try:
         console = Console(emoji=False, soft_wrap=not sys.stdout.isatty())
-        found = find(console) or Answer()
+        result = find(console) or Answer()
         if target:
-            _write(options.command, found, None, target)
+            _write(options.command, result, None, target)
         if target != "-":
-            found.show(console)
+            result.show(console)
         sys.stdout.flush()
-        return found.exit_code
+        return result.exit_code
     except RigwrightError as error:
         print(f"error {error}", file=sys.stderr)
         if target:
@@ -64,12 +68,22 @@ def answer(
         return 130
 
 
-def _write(command: str, found: Answer, error: RigwrightError | None, target: str) -> None:
-    """Writes the JSON document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
-    from rigwright.report import output_files
+def answered(find: Callable[[Options, Console], Answer | None]) -> Callable[[Options], int]:
+    """The command whose answer `find` returns: prints it and returns the exit code."""
 
-    data = found.data or {}
-    if found.whole and not error:
-        output_files.write_json(dict(data), target)
-    else:
-        output_files.write_answer(target, command, found.exit_code, error, **data)
+    @wraps(find)
+    def command(options: Options) -> int:
+        return answer(options, partial(find, options))
+
+    command.__annotations__ = {"options": next(iter(find.__annotations__.values())), "return": "int"}
+    return command
+
+
+def _write(command: str, result: Answer, error: RigwrightError | None, target: str) -> None:
+    """Writes the JSON document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
+    from rigwright.report import json_document, output_files
+
+    data = dict(result.data or {})
+    if not result.whole or error:
+        data = {**json_document.document(command, "", result.exit_code, error, []), **data}
+    output_files.write_json(data, target)

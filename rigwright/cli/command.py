@@ -31,32 +31,21 @@ class Command(Task[Any]):
         def body(**given: Any) -> int:
             return run(options(**given))
 
-        body.__doc__ = as_typed(
-            options.__doc__ or ""
-        )  # the class itself cannot be the body: Invoke copies a body's attributes
+        # The class itself cannot be the body: Invoke copies a body's attributes.
+        body.__doc__ = as_typed(options.__doc__ or "")
         self.options = options
         fields = dataclasses.fields(options)
         super().__init__(
             body,
             name=options.command.rpartition(".")[2],
             positional=list(options.positional),
-            optional=[one.name for one in fields if one.metadata["without_value"]],
-            help={one.name: one.metadata["help"] for one in fields},
+            optional=[field.name for field in fields if field.metadata["without_value"]],
+            help={field.name: field.metadata["help"] for field in fields},
         )
 
     def argspec(self, _body: object) -> inspect.Signature:
         """The options as parameters, with their defaults."""
-        empty = inspect.Parameter.empty
-        return inspect.Signature(
-            [
-                inspect.Parameter(
-                    one.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=empty if one.default is dataclasses.MISSING else one.default,
-                )
-                for one in dataclasses.fields(self.options)
-            ]
-        )
+        return inspect.signature(self.options)
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The flags for Invoke's parser. After `COMMAND --help` none is positional, or the parser takes `--help` as its value."""
@@ -71,13 +60,13 @@ class Command(Task[Any]):
         usage_hint.read()
         self.times_called += 1
         try:
-            for one in dataclasses.fields(self.options):
-                if one.metadata["without_value"] and given.get(one.name) is True:
-                    given[one.name] = one.metadata["without_value"]
-                if one.default is dataclasses.MISSING and given.get(one.name) is None:
-                    flag, command = f"--{one.name.replace('_', '-')}", self.options.command
+            for field in dataclasses.fields(self.options):
+                if field.metadata["without_value"] and given.get(field.name) is True:
+                    given[field.name] = field.metadata["without_value"]
+                if field.default is dataclasses.MISSING and given.get(field.name) is None:
+                    flag, command = f"--{field.name.replace('_', '-')}", self.options.command
                     fix = f"{program_name()} {command} --help"
-                    raise UsageError(command, f"{flag} is missing", f"{flag} with {one.metadata['help']}", fix)
+                    raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
             code: int = self.body(**given)
         except RigwrightError as error:
             raise Exit(f"error {error}", error.exit_code) from None

@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 
 from rigwright.catalogue.explain import explain as find
-from rigwright.cli.answer import Answer, answer
+from rigwright.cli.answer import answered
 from rigwright.cli.options import ExplainOptions
 from rigwright.cli.runner import given_inventory
 from rigwright.core.errors import UsageError
@@ -17,20 +17,14 @@ from rigwright.report.tables.explain import show
 MAX_STDIN_BYTES = 4 << 20
 
 
-def explain(options: ExplainOptions) -> int:
-    """Prints the explanation of a name, a text, or the log on stdin (`-`); returns the exit code."""
-
-    def find_in_catalogue(console: Console) -> Answer:
-        text = options.name
-        if text == "-":
-            text = _stdin()
-            if not text.strip():
-                raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
-        inventory = given_inventory(options.inventory)
-        show(console, find(text, datetime.date.today(), inventory.rigs if inventory else None))
-        return Answer()
-
-    return answer(options, find_in_catalogue)
+@answered
+def explain(options: ExplainOptions, console: Console) -> None:
+    """Prints the explanation of a name, a text, or the log on stdin (`-`)."""
+    text = _stdin() if options.name == "-" else options.name
+    if options.name == "-" and not text.strip():
+        raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
+    inventory = given_inventory(options.inventory)
+    show(console, find(text, datetime.date.today(), inventory.rigs if inventory else None))
 
 
 def _stdin() -> str:

@@ -10,10 +10,28 @@ from rich.pretty import Pretty
 from rigwright.cli import runner
 from rigwright.cli.options import FactsOptions
 from rigwright.engine.host_report import FactsResult
+from rigwright.facts import Fact, dpkg, driver, gpu, grub, kernel, pci, system
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
-from rigwright.report.tables.facts import SHOWN
+
+SHOWN: tuple[Fact[Any], ...] = (
+    system.simulated,
+    system.os_release,
+    system.architecture,
+    system.running_kernel,
+    system.boot_id,
+    system.free_mib,
+    kernel.command_line,
+    grub.grub,
+    driver.secure_boot,
+    dpkg.dpkg_audit,
+    pci.gpus,
+    driver.loaded_version,
+    driver.library_version,
+    gpu.gpus,
+    gpu.processes,
+)
 
 
 def facts(options: FactsOptions) -> int:
@@ -21,10 +39,10 @@ def facts(options: FactsOptions) -> int:
     return runner.run(options, lambda _run_id: runner.HostCommand(options, _show))
 
 
-def _show(work: list[HostJob], text: Any) -> None:
-    pool.run_hosts(work, _read)
-    for one in work:
-        for name, value in one.report.facts.items():
+def _show(jobs: list[HostJob], text: Any) -> None:
+    pool.run_hosts(jobs, _read)
+    for job in jobs:
+        for name, value in job.report.facts.items():
             unavailable = f"[yellow]unavailable: {as_is(str(value))}[/]"
             text.console.print(f"  [bold]{name}[/]", end=" ")
             text.console.print(unavailable if isinstance(value, Exception) else Pretty(value))

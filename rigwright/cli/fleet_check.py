@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from rigwright.cli import runner
@@ -44,7 +43,6 @@ FACTS: tuple[Fact[Any], ...] = (
 
 def fleet_check(options: FleetCheckOptions) -> int:
     """Prints a line for each host and its differences; returns the exit code: 2 for a difference, 3 when a host does not answer."""
-
     return runner.run(options, lambda _run_id: fleet_command(options, _check, tags=options.tag_names))
 
 
@@ -59,7 +57,7 @@ def fleet_command(
     since = parse_time(options.since) if options.since else None
     return runner.HostCommand(
         replace(options, host=options.host or "all"),
-        lambda work, text: act(work, text, since),
+        lambda jobs, text: act(jobs, text, since),
         runner.playbook(options.playbook, "provision"),
         tags,
         tolerant=True,
@@ -68,10 +66,10 @@ def fleet_command(
     )
 
 
-def _check(work: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
-    pool.run_hosts(work, _look)
-    compare([one for one in work if one.report.error is None], since, text)
-    table.check(text.console, [one.report for one in work])
+def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
+    pool.run_hosts(jobs, _look)
+    compare([job for job in jobs if job.report.error is None], since, text)
+    table.check(text.console, [job.report for job in jobs])
 
 
 def _look(job: HostJob) -> Iterator[StageResult]:
@@ -84,76 +82,69 @@ def _look(job: HostJob) -> Iterator[StageResult]:
     yield CheckResult((*verify.drift(planned.steps), *bad))
 
 
-def compare(work: Sequence[HostJob], since: datetime.datetime | None, text: Any) -> None:
-    """The findings of every report end in what differs from its past (then, or when it was last as it should be) and from its peers.
+def compare(jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any) -> None:
+    """Adds to every report the findings of what differs from its past (then, or when it was last as expected) and from its peers.
 
-    Without a history a line says so, and peers are compared all the same.
+    Without a history a warning is written, and only peers are compared.
     """
+    before: dict[str, dict[str, Any]] = {}
+    known: dict[str, Place] = {}
     try:
-        before, known = _remembered(work, since)
+        before, known = _remembered(jobs, since)
     except HistoryError as error:
         text.warn(f"nothing is compared with its past: {error}")
-        before, known = {}, {}
-    _judge(work, before, known)
+    machines = [replace(machine_of(job, before.get(job.host.name, {})), held=held(job.report.planned)) for job in jobs]
+    of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
+    for job, machine_ in zip(jobs, machines, strict=True):
+        findings = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
+        job.merge(CheckResult((*job.report.findings, *findings)))
 
 
 def _remembered(
-    work: Sequence[HostJob], at: datetime.datetime | None
+    jobs: Sequence[HostJob], at: datetime.datetime | None
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Place]]:
-    """By host what it said when it was last as it should be (or at a time, where one is given), and by UUID where each GPU was then.
+    """By host its facts when it was last as expected (or at a given time), and by UUID the place of each GPU then.
 
-    A difference is told until somebody proves or provisions the host again, and not only by the first run that sees it.
+    So a difference is reported until the host is verified or provisioned again, not only by the first run that sees it.
     """
     with History.open() as past:
         before = {}
-        for one in work:
-            name, address = one.host.name, one.host.address
-            before[name] = as_of(past, one, at or past.last_good(name, address))
+        for job in jobs:
+            name, address = job.host.name, job.host.address
+            before[name] = as_of(past, job, at or past.last_good(name, address))
         known = seen_last(past, besides=before)
     then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}
     return before, {**known, **then}
 
 
-def as_of(past: History, one: HostJob, at: datetime.datetime | None) -> dict[str, Any]:
+def as_of(past: History, job: HostJob, at: datetime.datetime | None) -> dict[str, Any]:
     """The recorded values of the facts that a host has now: the last ones before a time, None for the newest."""
-    host = one.host
-    seen = {name: past.last(host.name, name, host.address, at) for name in one.report.kept}
-    return {name: found.value for name, found in seen.items() if found is not None}
+    seen = {name: past.last(job.host.name, name, job.host.address, at) for name in job.report.kept}
+    return {name: record.value for name, record in seen.items() if record is not None}
 
 
 def seen_last(past: History, besides: Container[str] = ()) -> dict[str, Place]:
     """By UUID the place where a run saw each GPU last, without the hosts of `besides`."""
-    seen = {host: {"gpu.gpus": one.value} for host, one in past.everywhere("gpu.gpus").items() if host not in besides}
-    return {gpu["uuid"]: Place(host, gpu["bus_id"]) for host, facts in seen.items() for gpu in _gpus(facts)}
+    return {
+        gpu["uuid"]: Place(host, gpu["bus_id"])
+        for host, record in past.everywhere("gpu.gpus").items()
+        if host not in besides
+        for gpu in _gpus({"gpu.gpus": record.value})
+    }
 
 
 def _gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [gpu for gpu in facts.get("gpu.gpus") or () if gpu["uuid"]]
 
 
-def _judge(work: Sequence[HostJob], before: dict[str, dict[str, Any]], known: dict[str, Place]) -> None:
-    """Adds the differences from the past and from the peers to the findings of each report."""
-    machines = [
-        dataclasses.replace(machine_of(one, before.get(one.host.name, {})), held=held(one.report.planned))
-        for one in work
-    ]
-    of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
-    for one, machine_ in zip(work, machines, strict=True):
-        others = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
-        one.merge(CheckResult((*one.report.findings, *others)))
-
-
-def machine_of(one: HostJob, before: dict[str, Any]) -> Machine:
+def machine_of(job: HostJob, before: dict[str, Any]) -> Machine:
     """A host that answered with its facts now and before, for the comparison."""
-    host, kept = one.host, plain(one.report.kept)
-    return Machine(host.name, host.groups, kept, before)
+    return Machine(job.host.name, job.host.groups, plain(job.report.kept), before)
 
 
 def held(planned: Sequence[PlannedStep]) -> frozenset[str]:
     """The limits that the plan sets, by their names in gpu.gpus."""
-    limits = [
-        one.step.parameters["limits"] for one in planned if one.step.declared.sets_limits and not one.step.skipped
-    ]
-    each = [part for one in limits for part in (one, *one.gpus.values())]
-    names = [field.name for field in dataclasses.fields(GpuLimits)]
-    return frozenset(name for name in names if any(getattr(one, name) is not None for one in each))
+    steps = [plan.step for plan in planned if plan.step.declared.sets_limits and not plan.step.skipped]
+    limits = [part for step in steps for part in (step.parameters["limits"], *step.parameters["limits"].gpus.values())]
+    names = [field.name for field in fields(GpuLimits)]
+    return frozenset(name for name in names if any(getattr(part, name) is not None for part in limits))

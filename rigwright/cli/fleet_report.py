@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rigwright.catalogue import lifecycle
@@ -28,7 +30,7 @@ PAGE = "fleet.html"
 DAYS, SPANS = 7, 56
 """The plots show at most DAYS days, in SPANS spans of three hours."""
 
-_TOLD_ANYWAY = ("fleet.past", "fleet.gpus")
+_COMPARISONS = ("fleet.past", "fleet.gpus")
 """Checks whose findings are differences; the report shows these elsewhere."""
 
 
@@ -36,19 +38,18 @@ def fleet_report(options: FleetReportOptions) -> int:
     """Writes the report of a fleet, prints a line for each host; returns the exit code: 2 for a difference, 3 when one does not answer."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        return fleet_check.fleet_command(
-            options, _report, checks_only=lambda host: never_provisioned(host, options.playbook)
-        )
+        only = partial(never_provisioned, playbook=options.playbook)
+        return fleet_check.fleet_command(options, _report, checks_only=only)
 
     html = options.html or ("" if options.json or options.prometheus else PAGE)
-    return runner.run(options, prepare, Files(options.json, html, options.prometheus, options.reload))
+    return runner.run(options, prepare, replace(Files.of(options), html=html))
 
 
-def _report(work: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
-    pool.run_hosts(work, _look, activity="looking")
-    fleet_check.compare([one for one in work if one.report.error is None], since, text)
-    _over_time(work, text)
-    reports = [one.report for one in work]
+def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
+    pool.run_hosts(jobs, _look, activity="looking")
+    fleet_check.compare([job for job in jobs if job.report.error is None], since, text)
+    _over_time(jobs, text)
+    reports = [job.report for job in jobs]
     table.check(text.console, reports)
     table.over_time(text.console, reports)
 
@@ -95,37 +96,38 @@ def _add_past(jobs: Sequence[HostJob], past: History, comparisons: Mapping[str, 
         if before and job.report.error is None:
             machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, before["ended"]))
             comparison |= turned(before["findings"], job.report.findings)
-            comparison["became"] = list(_made(past, name, address, before["ended"]))
+            comparison["became"] = [
+                {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
+                for change in past.diff(name, before["ended"], address)
+                if change.kind == "change"  # made by a run of rigwright
+            ]
     places = fleet_check.seen_last(past)
     for name, machine in machines.items():
         comparisons[name]["became"] += became(machine, list(machines.values()), places)
 
 
-def _made(past: History, name: str, address: str, since: datetime.datetime) -> Iterator[dict[str, str]]:
-    """The changes that runs of rigwright made since then."""
-    for one in past.diff(name, since, address):
-        if one.kind == "change":
-            yield {"subject": one.subject, "before": one.before, "after": one.after, "run": one.run}
-
-
 def became(now: Machine, others: Sequence[Machine], known: Mapping[str, Place]) -> list[dict[str, str]]:
     """The facts of a machine that differ from those at the last report, and the GPUs that came or went."""
-    found = (*drift.past(now), *drift.placed(others, known).get(now.name, ()))
-    return [{"subject": one.subject, "before": one.expected, "after": one.seen, "run": ""} for one in found]
+    findings = (*drift.past(now), *drift.placed(others, known).get(now.name, ()))
+    return [{"subject": each.subject, "before": each.expected, "after": each.seen, "run": ""} for each in findings]
 
 
 def turned(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[str, list[dict[str, str]]]:
     """`new`: findings that the last report did not have; `gone`: findings that only the last report had. Values are ignored."""
 
-    def bad(check: str, verdict: str) -> bool:
-        return verdict in BAD and check not in _TOLD_ANYWAY
+    def bad(findings: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+        return {
+            (finding["check"], finding["subject"]): {
+                key: finding[key] for key in ("check", "subject", "verdict", "seen")
+            }
+            for finding in findings
+            if finding["verdict"] in BAD and finding["check"] not in _COMPARISONS
+        }
 
-    was = {(one["check"], one["subject"]): one for one in before if bad(one["check"], one["verdict"])}
-    is_now = {(one.check, one.subject): plain(one) for one in now if bad(one.check, one.verdict)}
-    keys = ("check", "subject", "verdict", "seen")
+    old, new = bad(before), bad([plain(finding) for finding in now])
     return {
-        "new": [{key: one[key] for key in keys} for name, one in is_now.items() if name not in was],
-        "gone": [{key: one[key] for key in keys} for name, one in was.items() if name not in is_now],
+        "new": [finding for name, finding in new.items() if name not in old],
+        "gone": [finding for name, finding in old.items() if name not in new],
     }
 
 

@@ -35,24 +35,19 @@ def fleet_run(options: FleetRunOptions) -> int:
 
     def prepare(_run_id: str) -> runner.HostCommand:
         limit_s = _seconds(options.timeout_s)
-        cmd = options.cmd
-        if not cmd.strip() or "\0" in cmd:
-            found = "a NUL byte in it" if cmd.strip() else "no command"
+        if not options.cmd.strip() or "\0" in options.cmd:
+            found = "a NUL byte in it" if options.cmd.strip() else "no command"
             raise UsageError("--cmd", found, "a command, in quotes", "invoke fleet.run --cmd 'uptime -p'")
-        return runner.HostCommand(
-            replace(options, host=options.host or "all"),
-            partial(_run_all, cmd=cmd, limit_s=limit_s),
-            root=options.sudo,
-            tolerant=True,
-            quiet=True,
-        )
+        act = partial(_run_all, cmd=options.cmd, limit_s=limit_s)
+        all_hosts = replace(options, host=options.host or "all")
+        return runner.HostCommand(all_hosts, act, root=options.sudo, tolerant=True, quiet=True)
 
     return runner.run(options, prepare)
 
 
-def _run_all(work: list[HostJob], text: Any, cmd: str, limit_s: float) -> None:
-    pool.run_hosts(work, partial(_run, cmd=cmd, limit_s=limit_s), activity="running it")
-    answers = {one.host.name: one.report.ran for one in work if one.report.ran is not None}
+def _run_all(jobs: list[HostJob], text: Any, cmd: str, limit_s: float) -> None:
+    pool.run_hosts(jobs, partial(_run, cmd=cmd, limit_s=limit_s), activity="running it")
+    answers = {job.host.name: job.report.ran for job in jobs if job.report.ran is not None}
     table.show(text.console, answers, limit_s)
 
 
@@ -65,9 +60,8 @@ def _seconds(text: str) -> float:
 
 def _run(job: HostJob, cmd: str, limit_s: float) -> Iterator[CommandResult]:
     """Runs the command; yields its output and its exit code. Raises HostError, Unreachable."""
-    order = script(_BOUNDED, cmd, str(KEPT_BYTES + 1), f"{limit_s:g}", timeout_s=math.ceil(limit_s) + 5)
-    (answer,) = job.run.transport.run([order], together=True)
+    bounded = script(_BOUNDED, cmd, str(KEPT_BYTES + 1), f"{limit_s:g}", timeout_s=math.ceil(limit_s) + 5)
+    (answer,) = job.run.transport.run([bounded], together=True)
     output = answer.stdout[:KEPT_BYTES].decode("utf-8", "replace")
-    cut = len(answer.stdout) > KEPT_BYTES
-    ended = answer.code if answer.code not in (-1, 124, 137) else None
-    yield CommandResult(ended, visible(output), cut)
+    code = answer.code if answer.code not in (-1, 124, 137) else None
+    yield CommandResult(code, visible(output), cut=len(answer.stdout) > KEPT_BYTES)

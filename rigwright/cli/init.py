@@ -6,6 +6,7 @@ import datetime
 import os
 import re
 import secrets
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from rigwright import catalogue, inventory
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.summary import counted, counted_of, unknown_model
 from rigwright.cli import init_draft
-from rigwright.cli.answer import answer
+from rigwright.cli.answer import answered
 from rigwright.cli.options import InitOptions
 from rigwright.core import atomic_files, prompt
 from rigwright.core.errors import HostError, UsageError
@@ -50,33 +51,29 @@ class Seen:
     cpu: str
 
 
-def init(options: InitOptions) -> int:
-    """Adds the machine to the inventory; returns the exit code. Nothing is written when it fails or is interrupted."""
-    return answer(options, lambda console: _init(options, console, datetime.date.today()))
-
-
-def _init(options: InitOptions, console: Console, today: datetime.date) -> None:
+@answered
+def init(options: InitOptions, console: Console) -> None:
+    """Adds the machine to the inventory. Nothing is written when it fails or is interrupted."""
     variables = _variables(options)
     folder = Path(options.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
     if folder.is_file():
-        wanted = "a directory with hosts.yml, to write host_vars/ beside it"
-        raise UsageError("--inventory", f"{folder} is a file", wanted)
+        expected = "a directory with hosts.yml, to write host_vars/ beside it"
+        raise UsageError("--inventory", f"{folder} is a file", expected)
     hosts_file = folder / "hosts.yml"
     known = _inventory(folder)
     _free(options.host, known)
     init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
     host = Host(options.host, ("all", "gpu"), {**_shared(known), **variables}, "--address")
-    _known(host, options, console)
-    seen = _look(host, console)
-    files = _described(options, folder, seen, console, today)
+    _record_key(host, options, console)
+    files = _described(options, folder, _look(host, console), console, datetime.date.today())
     with atomic_files.alone(folder):
         _free(options.host, _inventory(folder))
         fresh = init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
         atomic_files.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
     for path, written in files.items():
         console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]", soft_wrap=True)
-    said = f"{options.host} at {options.address}. Nothing on the machine was changed."
-    console.print(f"\n[bold]{escape(str(hosts_file))}[/] has {escape(said)}")
+    result = f"{options.host} at {options.address}. Nothing on the machine was changed."
+    console.print(f"\n[bold]{escape(str(hosts_file))}[/] has {escape(result)}")
     flag = f" --inventory {folder}" if options.inventory else ""
     console.print(f"Next: {program_name()} plan --host {escape(options.host + flag)}")
 
@@ -90,10 +87,10 @@ def _free(name: str, known: Inventory | None) -> None:
     """Raises UsageError when a new host cannot have the name: a group has it, or a host with a real address."""
     if name in ("all", "ungrouped", "gpu", *(known.groups if known else ())):
         raise UsageError("--host", f"'{name}' is a group", "a name that is free, such as servbadge")
-    there = known.hosts.get(name) if known else None
-    if there is not None and not init_draft.PLACEHOLDER.fullmatch(there.address):
-        found = f"'{name}' is in the inventory already ({there.where})"
-        raise UsageError("--host", found, "a name that is free", f"another --host, or edit {there.where}")
+    host = known.hosts.get(name) if known else None
+    if host is not None and not init_draft.PLACEHOLDER.fullmatch(host.address):
+        found = f"'{name}' is in the inventory already ({host.where})"
+        raise UsageError("--host", found, "a name that is free", f"another --host, or edit {host.where}")
 
 
 def _described(
@@ -111,15 +108,14 @@ def _described(
         rig = _parsed(path, files[path])
         console.print(f"No rig that is known is like it; drafted [bold]{escape(str(path))}[/]")
     slots = init_draft.slots(rig, seen.gpus)
-    there = inventory.host_variables(folder, options.host)
-    if not there:
+    variables = inventory.host_variables(folder, options.host)
+    if not variables:
         return {**files, folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today)}
-    if there.get("rig") != rig.key:
+    if variables.get("rig") != rig.key:
         found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
         raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
-    text = f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"
-    console.print(escape(text))
-    if "slots" not in there:
+    console.print(escape(f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"))
+    if "slots" not in variables:
         console.print(f"It names no positions; these would be slots: {escape(str(slots))}", soft_wrap=True)
     return files
 
@@ -127,57 +123,55 @@ def _described(
 def _variables(options: InitOptions) -> dict[str, Any]:
     """The connection variables of --address. Raises UsageError for an invalid name or address."""
     if not _NAME.fullmatch(options.host):
-        wanted = "up to 63 letters, digits, . _ and -, such as servbadge"
-        raise UsageError("--host", f"'{options.host[:80]}' is no name for a host", wanted)
-    found = _ADDRESS.fullmatch(options.address)
-    if not found or (found["port"] and not 0 < int(found["port"]) < 65536):
-        wanted = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
-        raise UsageError("--address", f"'{options.address[:80]}' is no address", wanted)
-    variables: dict[str, Any] = {"ansible_host": (found["bare"] or found["host"]).strip("[]")}
-    if found["user"]:
-        variables["ansible_user"] = found["user"]
-    if found["port"]:
-        variables["ansible_port"] = int(found["port"])
-    return variables
+        expected = "up to 63 letters, digits, . _ and -, such as servbadge"
+        raise UsageError("--host", f"'{options.host[:80]}' is no name for a host", expected)
+    match = _ADDRESS.fullmatch(options.address)
+    if not match or (match["port"] and not 0 < int(match["port"]) < 65536):
+        expected = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
+        raise UsageError("--address", f"'{options.address[:80]}' is no address", expected)
+    variables = {
+        "ansible_host": (match["bare"] or match["host"]).strip("[]"),
+        "ansible_user": match["user"],
+        "ansible_port": int(match["port"] or 0),
+    }
+    return {name: value for name, value in variables.items() if value}
 
 
 def _shared(known: Inventory | None) -> Mapping[str, Any]:
     """The variable ssh_known_hosts of the first host that has it; {} when none has."""
-    hosts = known.hosts.values() if known else ()
-    named = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
-    return {"ssh_known_hosts": named[0]} if named else {}
+    name = "ssh_known_hosts"
+    return next(
+        ({name: host.variables[name]} for host in (known.hosts if known else {}).values() if name in host.variables), {}
+    )
 
 
-def _known(host: Host, options: InitOptions, console: Console) -> None:
+def _record_key(host: Host, options: InitOptions, console: Console) -> None:
     """Records the host key after a yes, unless it is known already. Raises ConsentError, Unreachable."""
     name, key = connect.offered_key(host, 20)
     if connect.is_known(host, key):
         return
     console.print(f"{escape(options.address)} offers the host key {escape(known_hosts.fingerprint(key))}")
-    console.print("Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+    console.print(known_hosts.COMPARE)
     if not options.yes:
-        todo = "the same command with --yes, once the key is compared"
-        prompt.insist("init", "Is it the same?", todo, "the host key is not known; nothing was written")
+        prompt.insist("init", "Is it the same?", known_hosts.COMPARED, "the host key is not known; nothing was written")
     console.print(f"recorded in {escape(str(known_hosts.trust(name, key)))}")
 
 
 def _look(host: Host, console: Console) -> Seen:
     """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU, or one that the catalogue lacks."""
     ask = prompt.password if prompt.on_terminal() else None
-    (work,) = host_job.prepare(
-        [BoundPlaybook(host, (), ())], Options(secrets.token_hex(4), False), lambda _event: None, ask
-    )
+    (job,) = host_job.prepare([BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), host_job.no_events, ask)
     facts = (pci.gpus, pci.nvswitches, system.board, system.cpu, system.os_release)
     try:
-        work.run.transport.connect()
-        work.run.read(facts)
-        found, switches, board, cpu, release = (work.run.value(fact) for fact in facts)
+        job.run.transport.connect()
+        job.run.read(facts)
+        gpus, switches, board, cpu, release = (job.run.value(fact) for fact in facts)
     finally:
-        host_job.close([work])
-    if not found:
+        host_job.close([job])
+    if not gpus:
         raise pci.no_gpu("init")
-    models = {gpu.bus_id: catalogue.model_of(gpu.device_id) for gpu in found}
-    unknown = [unknown_model(gpu.device_id) for gpu in found if models[gpu.bus_id] is None]
+    models = {gpu.bus_id: catalogue.model_of(gpu.device_id) for gpu in gpus}
+    unknown = [unknown_model(gpu.device_id) for gpu in gpus if models[gpu.bus_id] is None]
     if unknown:
         raise HostError("init", unknown[0], "a model that is described", "CONTRIBUTING.md, Add a GPU, says how")
     names = [text for text in (str(board), cpu, release.pretty_name) if text]
@@ -192,65 +186,61 @@ def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Ri
     here = list(seen.gpus.values())
     if options.rig:
         chosen = catalogue.rig(options.rig, "--rig", folder / "rigs")
-        if Counter(model.key for model in here) == Counter(chosen.models):
-            return chosen
-        init_draft.slots(chosen, seen.gpus)
-        console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
+        if Counter(model.key for model in here) != Counter(chosen.models):
+            init_draft.slots(chosen, seen.gpus)
+            console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
         return chosen
     own = folder / "rigs"
     names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.rigs()))
     every = [catalogue.rig(name, "init", own) for name in names]
-    found = init_draft.matching(every, here, seen.board)
-    if len(found) == 1:
-        console.print(f"It is the rig [bold]{found[0].key}[/]: {escape(found[0].title)}")
-        return found[0]
-    missing = () if found else init_draft.lacking(every, here, seen.board)
-    if missing:
-        text = f"its board is of {missing[0].key}, which has {counted_of(missing[0])}; here are {counted(here)}"
+    rigs = init_draft.matching(every, here, seen.board)
+    if len(rigs) == 1:
+        console.print(f"It is the rig [bold]{rigs[0].key}[/]: {escape(rigs[0].title)}")
+        return rigs[0]
+    if not rigs and (rigs := init_draft.lacking(every, here, seen.board)):
+        text = f"its board is of {rigs[0].key}, which has {counted_of(rigs[0])}; here are {counted(here)}"
         console.print(f"[yellow]{escape(text)}[/]")
-    return _chosen(found or missing, console) if found or missing else None
+    return _chosen(rigs, console) if rigs else None
 
 
-def _chosen(found: Sequence[Rig], console: Console) -> Rig | None:
+def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
     """Asks which of several rigs it is; None for none of them. Raises UsageError without a terminal."""
-    keys = [rig.key for rig in found]
+    keys = [rig.key for rig in rigs]
     if not prompt.on_terminal():
         raise UsageError("init", f"it may be {' or '.join(keys)}", "which one it is", f"--rig {keys[0]}")
-    for rig in found:
+    for rig in rigs:
         console.print(f"  [bold]{rig.key}[/]  {escape(rig.title)}")
     while True:
         answer = prompt.answer("Which rig is it? (Enter: none of them) ")
         if not answer or answer.casefold() in [key.casefold() for key in keys]:
-            return next((rig for rig in found if rig.key.casefold() == answer.casefold()), None)
+            return next((rig for rig in rigs if rig.key.casefold() == answer.casefold()), None)
         console.print(f"{escape(answer)} is none of {', '.join(keys)}")
 
 
 def _supply_w(options: InitOptions) -> int:
     """The watts of the power supply, from --supply-w or asked for; 0 when not known. Raises UsageError for an invalid --supply-w."""
-    wanted = "watts from 50 to 20000, such as 1600"
+    expected = "watts from 50 to 20000, such as 1600"
     if options.supply_w:
         if (watts := _watts(options.supply_w)) is None:
-            raise UsageError("--supply-w", f"'{options.supply_w}' are no watts of a power supply", wanted)
+            raise UsageError("--supply-w", f"'{options.supply_w}' are no watts of a power supply", expected)
         return watts
     while prompt.on_terminal():
-        given = prompt.answer("How many watts has its power supply? (Enter: not known) ")
-        if (watts := _watts(given or "0")) is not None:
+        text = prompt.answer("How many watts has its power supply? (Enter: not known) ")
+        if (watts := _watts(text or "0")) is not None:
             return watts
-        print(f"expected: {wanted}")
+        print(f"expected: {expected}")
     return 0
 
 
 def _watts(text: str) -> int | None:
     """The number in `1600`, `1600 W` or `1600 watts`; None when it is not 0 or 50 to 20000."""
-    found = re.fullmatch(r"([0-9]{1,6}) *(w|watts?)?", text.strip().lower())
-    watts = int(found[1]) if found else -1
+    match = re.fullmatch(r"([0-9]{1,6}) *(w|watts?)?", text.strip().lower())
+    watts = int(match[1]) if match else -1
     return watts if watts == 0 or 50 <= watts <= 20000 else None
 
 
 def _parsed(path: Path, text: str) -> Rig:
     """The rig in a text that is not written to its file yet."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / path.name).write_text(text, encoding="utf-8")
         return catalogue.rig(path.stem, "init", Path(folder))

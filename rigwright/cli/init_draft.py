@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 from collections import Counter
@@ -26,43 +27,37 @@ def matching(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tupl
 
     Where the machine does not say what it is, every rig with these GPUs.
     """
-    wanted = Counter(model.key for model in models)
-    same = [rig for rig in rigs if Counter(rig.models) == wanted]
-    names = [name.lower() for name in (board.product, board.board) if name]
-    if not names:
-        return tuple(same)
-    by_board = [rig for rig in same if any(ours.lower() in name for ours in rig.boards for name in names)]
-    return tuple(by_board or [rig for rig in same if not rig.boards])
+    here = Counter(model.key for model in models)
+    same = tuple(rig for rig in rigs if Counter(rig.models) == here)
+    if not (board.product or board.board):
+        return same
+    by_board = tuple(rig for rig in same if _has_board(rig, board))
+    return by_board or tuple(rig for rig in same if not rig.boards)
 
 
 def lacking(rigs: Sequence[Rig], models: Sequence[Model], board: Board) -> tuple[Rig, ...]:
     """The rigs with this machine's board that have its GPUs and more: one may be off the bus."""
     here = Counter(model.key for model in models)
-    names = [name.lower() for name in (board.product, board.board) if name]
-    return tuple(
-        rig
-        for rig in rigs
-        if here < Counter(rig.models) and any(ours.lower() in name for ours in rig.boards for name in names)
-    )
+    return tuple(rig for rig in rigs if here < Counter(rig.models) and _has_board(rig, board))
+
+
+def _has_board(rig: Rig, board: Board) -> bool:
+    return any(name.lower() in own.lower() for name in rig.boards for own in (board.product, board.board))
 
 
 def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
     """A position for every bus id, the lower id first; `gpus` are models by bus id. Raises UsageError for a GPU that the
     rig has no position for."""
     free = dict(rig.gpus)
-    found: dict[str, str] = {}
-    for bus_id in sorted(gpus):
-        position = next((at for at, model in free.items() if model == gpus[bus_id].key), None)
+    positions: dict[str, str] = {}
+    for bus_id, model in sorted(gpus.items()):
+        position = next((position for position, key in free.items() if key == model.key), None)
         if position is None:
-            raise UsageError(
-                "init",
-                f"{rig.key} has no position for the {gpus[bus_id].label} at {bus_id}",
-                "a rig with the machine's GPUs",
-                f"invoke explain {rig.key}",
-            )
-        found[bus_id] = position
+            found = f"{rig.key} has no position for the {model.label} at {bus_id}"
+            raise UsageError("init", found, "a rig with the machine's GPUs", f"invoke explain {rig.key}")
+        positions[bus_id] = position
         del free[position]
-    return found
+    return positions
 
 
 def rig_text(
@@ -70,41 +65,39 @@ def rig_text(
 ) -> str:
     """A rig file for a machine that no rig matches. `supply_w` 0: not known. Raises HostError when its GPUs do not fit
     together, or no CUDA toolkit is known for them."""
-    found = fit({bus_id: gpus[bus_id] for bus_id in sorted(gpus)})
-    branch = found.recommended
-    toolkit, limit = cuda_ceiling(found, branch)
+    models = dict(sorted(gpus.items()))
+    fitting = fit(models)
+    toolkit, limit = cuda_ceiling(fitting, fitting.recommended)
     if toolkit is None:
         raise HostError("init", f"no CUDA toolkit is known for {limit}", "a branch that the catalogue knows")
+    sockets: Counter[str] = Counter()
     positions: dict[str, str] = {}
-    for bus_id in sorted(gpus):
-        kind = _socket(gpus[bus_id])
-        positions[f"{kind}-{sum(at.startswith(kind) for at in positions) + 1}"] = gpus[bus_id].key
-    counted = ", ".join(
-        f"{number} x {name}" for name, number in Counter(model.label for model in gpus.values()).items()
-    )
+    for model in models.values():
+        socket = _socket(model)
+        sockets[socket] += 1
+        positions[f"{socket}-{sockets[socket]}"] = model.key
+    counted = ", ".join(f"{count} x {name}" for name, count in Counter(model.label for model in gpus.values()).items())
+    sources = {
+        "cpu": f"the machine itself, {today}",
+        "gpus": f"the machine itself, {today}",
+        "nvswitches": f"the machine itself, {today}" if nvswitches else "",
+        "supplies": f"its owner, {today}" if supply_w else "",
+        "driver": f"the long-term branch that all its GPUs run, catalogue of {today}",
+        "cuda": f"the newest that {limit} allows",
+    }
+    boards = [name for name in dict.fromkeys((board.product, board.board)) if name]
     rig: dict[str, object] = {
         "title": f"{board}, {counted}" if str(board) else counted,
-        **(
-            {"boards": [name for name in dict.fromkeys((board.product, board.board)) if name]}
-            if board.product or board.board
-            else {}
-        ),
+        **({"boards": boards} if boards else {}),
         "cpu": cpu,
         "gpus": positions,
         **({"supplies": [{"watts": supply_w}]} if supply_w else {}),
         "limits": {"persistence": True},
-        "driver": branch,
+        "driver": fitting.recommended,
         "cuda": toolkit,
         "p2p": {"path": "nvswitch" if nvswitches else "measure", "why": "nobody has measured this machine yet"},
         **({"nvswitches": nvswitches} if nvswitches else {}),
-        "sources": {
-            "cpu": f"the machine itself, {today}",
-            "gpus": f"the machine itself, {today}",
-            **({"nvswitches": f"the machine itself, {today}"} if nvswitches else {}),
-            **({"supplies": f"its owner, {today}"} if supply_w else {}),
-            "driver": f"the long-term branch that all its GPUs run, catalogue of {today}",
-            "cuda": f"the newest that {limit} allows",
-        },
+        "sources": {key: source for key, source in sources.items() if source},
     }
     head = f"# Drafted by {program_name()} init on {today} from what the machine says of itself. Positions are in bus order.\n"
     return head + _dump(rig)
@@ -118,25 +111,21 @@ def _socket(model: Model) -> str:
 
 def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> str:
     """The text of host_vars/NAME.yml for a host of that rig."""
-    limits: dict[str, object] = {"persistence": True}
-    if rig.limits:
-        limits = {"persistence": bool(rig.limits.persistence)}
-        if rig.limits.power_limit_w is not None:
-            limits["power_limit_w"] = rig.limits.power_limit_w
-        clocks = rig.limits.application_clocks
-        if clocks:
-            limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
+    limits: dict[str, object] = {"persistence": bool(rig.limits.persistence) if rig.limits else True}
+    if rig.limits and rig.limits.power_limit_w is not None:
+        limits["power_limit_w"] = rig.limits.power_limit_w
+    if rig.limits and (clocks := rig.limits.application_clocks):
+        limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
     head = f"# {rig.title}. Written by {program_name()} init on {today}; yours to change. `{program_name()} explain {rig.key}` says why.\n"
-    named = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n" + _dump(
-        {"slots": dict(positions)}
-    )
+    of_slots = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n"
     rest = {
+        "slots": dict(positions),
         "driver": {"branch": rig.driver, "source": "auto"},
         "cuda": {"toolkit": rig.cuda},
         "kernel_cmdline": ["iommu=pt"],
         "limits": limits,
     }
-    return head + _dump({"rig": rig.key}) + named + _dump(rest)
+    return head + _dump({"rig": rig.key}) + of_slots + _dump(rest)
 
 
 def _dump(value: Mapping[str, object]) -> str:
@@ -161,19 +150,13 @@ def with_host(text: str, shown: str, name: str, variables: Mapping[str, object])
         lines[-1] += end
     made = _with_host(document, lines, name, variables)
     fresh = "".join(made).replace("\r\n", "\n").replace("\n", end)
-    try:
-        found = loads(fresh, shown)["gpu"]["hosts"][name]
-        if {key: found[key] for key in variables} == dict(variables):
+    with contextlib.suppress(InputError, KeyError, TypeError):
+        host = loads(fresh, shown)["gpu"]["hosts"][name]
+        if {key: host[key] for key in variables} == dict(variables):
             return fresh
-    except (InputError, KeyError, TypeError):
-        pass
     line = yaml.safe_dump({name: dict(variables)}, default_flow_style=True, width=1000).strip()[1:-1]
-    raise InputError(
-        shown,
-        "is laid out so that no line can be put in",
-        "gpu: and hosts:, one host per line",
-        f"put this under gpu: hosts: yourself: {line}",
-    )
+    fix = f"put this under gpu: hosts: yourself: {line}"
+    raise InputError(shown, "is laid out so that no line can be put in", "gpu: and hosts:, one host per line", fix)
 
 
 def _with_host(document: object, lines: list[str], name: str, variables: Mapping[str, object]) -> list[str]:
@@ -203,9 +186,8 @@ def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Map
     now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
     if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)):
         where = hosts.where(name)
-        raise UsageError(
-            "--host", f"'{name}' is in the inventory already ({where})", "another name", f"or edit {where}"
-        )
+        found = f"'{name}' is in the inventory already ({where})"
+        raise UsageError("--host", found, "another name", f"or edit {where}")
     at = hosts.lines[name] - 1
     if min(given.lines.values()) == hosts.lines[name]:  # {braces}, on the line of the name
         kept = {key: value for key, value in given.items() if key not in _CONNECTION}
@@ -217,9 +199,8 @@ def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Map
             value = re.sub(r"(:\s*)[^\s#]+", rf"\g<1>{variables.get(key)}", result[at], count=1)
             result[at] = value if key in variables else ""
     at = given.lines["ansible_host"] - 1
-    result[at] += "".join(
-        f"{_indent(lines[at])}{key}: {value}\n" for key, value in variables.items() if key not in given
-    )
+    missing = {key: value for key, value in variables.items() if key not in given}
+    result[at] += "".join(f"{_indent(lines[at])}{key}: {value}\n" for key, value in missing.items())
     return result
 
 

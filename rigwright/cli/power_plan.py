@@ -26,8 +26,7 @@ def power_plan(options: PowerPlanOptions) -> int:
     def find(_console: Console) -> Answer:
         plan, file = _planned(options)
         code = 2 if plan.chosen.verdict == "does not fit" else 0
-        data = {"power": table.document(plan)} if options.json else None
-        return Answer(lambda console: table.show(console, plan, file), data, code)
+        return Answer(lambda console: table.show(console, plan, file), {"power": table.document(plan)}, code)
 
     return answer(options, find, {"power": None})
 
@@ -43,14 +42,13 @@ def _planned(options: PowerPlanOptions) -> tuple[power.Plan, str]:
     rig, limits, where, file = _of_host(options) if options.host else _of_rig(options)
     if options.supplies:
         rig = supplied(rig, options.supplies)
-    given = power.Setting(limit, clock)
-    wanted = power.setting_of(limits)
+    setting = power.setting_of(limits)
     models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
-    if given != power.Setting():
-        wanted = power.checked(models, power.Wanted(given, "--limits-w", "--clocks-mhz"))
-    elif wanted:
-        power.checked(models, power.Wanted(wanted, where, where))
-    return power.plan(rig, where, wanted, price), file
+    if limit or clock:
+        setting = power.checked(models, power.Wanted(power.Setting(limit, clock), "--limits-w", "--clocks-mhz"))
+    elif setting:
+        power.checked(models, power.Wanted(setting, where, where))
+    return power.plan(rig, where, setting, price), file
 
 
 def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
@@ -58,10 +56,9 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
     path = Path(options.rig)
     if path.suffix in (".yml", ".yaml") or "/" in options.rig:
         if path.suffix != ".yml" or not path.is_file():
-            found = (
-                f"{options.rig} is not there" if not path.exists() else f"{options.rig} is no file that ends with .yml"
-            )
-            raise UsageError("--rig", found, "a rig's file, NAME.yml, or the name of a rig", "docs/power.md shows one")
+            problem = "is no file that ends with .yml" if path.exists() else "is not there"
+            expected = "a rig's file, NAME.yml, or the name of a rig"
+            raise UsageError("--rig", f"{options.rig} {problem}", expected, "docs/power.md shows one")
         rig = catalogue.rig(path.stem, "--rig", path.parent)
         return rig, rig.limits, str(path), ""
     inventory = given_inventory(options.inventory)
@@ -78,10 +75,9 @@ def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, s
     host = inventory.hosts[names[0]]
     variables = of_host(host, inventory.rigs)
     if variables.rig is None:
-        raise InputError(
-            host.where, f"{host.name} has no rig", "rig: NAME, a machine of the catalogue or of rigs/ beside the inventory",
-            f"write it into host_vars/{host.name}.yml; invoke init drafts one",
-        )  # fmt: skip
+        expected = "rig: NAME, a machine of the catalogue or of rigs/ beside the inventory"
+        fix = f"write it into host_vars/{host.name}.yml; invoke init drafts one"
+        raise InputError(host.where, f"{host.name} has no rig", expected, fix)
     limits = variables.desired.limits
     at = host.origin("limits" if limits else "rig")
     folder = inventory.path if inventory.path.is_dir() else inventory.path.parent
@@ -115,18 +111,20 @@ def supplied(rig: Rig, text: str) -> Rig:
 
     One entry for each of the rig's keeps what that one feeds and its connectors; else they share a rail.
     """
-    found = [_kind(part.strip(), text) for part in text.split("+")]
+    sizes = [_kind(part.strip(), text) for part in text.split("+")]
     old = rig.supplies
-    if len(old) == 1 and len(found) == 1 and not old[0].feeds:
-        count, watts = found[0]
+    if len(old) == 1 and len(sizes) == 1 and not old[0].feeds:
+        count, watts = sizes[0]
         connectors = max(1, old[0].connectors * count // old[0].count)
-        made = [replace(old[0], watts=watts, count=count, shared=count > 1, connectors=connectors)]
-    elif len(old) == len(found) and any(one.feeds for one in old):
-        made = [replace(one, count=count, watts=watts) for one, (count, watts) in zip(old, found, strict=True)]
+        supplies = [replace(old[0], watts=watts, count=count, shared=count > 1, connectors=connectors)]
+    elif len(old) == len(sizes) and any(supply.feeds for supply in old):
+        supplies = [
+            replace(supply, count=count, watts=watts) for supply, (count, watts) in zip(old, sizes, strict=True)
+        ]
     else:
-        alone = len(found) == 1 and found[0][0] == 1
-        made = [Supply(watts, count, shared=not alone) for count, watts in found]
-    return replace(rig, supplies=tuple(made), sources={**rig.sources, "supplies": "--supplies"})
+        alone = len(sizes) == 1 and sizes[0][0] == 1
+        supplies = [Supply(watts, count, shared=not alone) for count, watts in sizes]
+    return replace(rig, supplies=tuple(supplies), sources={**rig.sources, "supplies": "--supplies"})
 
 
 def _kind(part: str, text: str) -> tuple[int, int]:

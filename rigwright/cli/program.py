@@ -41,11 +41,11 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
 def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collection:
     """The commands as Invoke runs them: `fleet.check` is the task `check` of the collection `fleet`."""
     top = Collection()
-    for one in commands:
-        group = one.command.rpartition(".")[0]
+    for options_class in commands:
+        group = options_class.command.rpartition(".")[0]
         if group and group not in top.collections:
             top.add_collection(Collection(group))
-        (top.collections[group] if group else top).add_task(Command(one))
+        (top.collections[group] if group else top).add_task(Command(options_class))
     return top
 
 
@@ -67,10 +67,5 @@ class _Program(Program):
 
 def main() -> None:
     """The program `rigwright`."""
-    _Program(
-        name="rigwright",
-        binary="rigwright",
-        binary_names=["rigwright"],
-        version=rigwright.__version__,
-        namespace=collection(),
-    ).run()
+    name = "rigwright"
+    _Program(name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection()).run()

@@ -22,7 +22,6 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.fleet import actions, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.rollout import Rolling, Rollout
-from rigwright.report.output_files import Files
 
 MANY = 4
 """With more hosts than this, findings that pass are counted and not shown one by one."""
@@ -37,18 +36,14 @@ def provision(options: ProvisionOptions) -> int:
         return runner.HostCommand(
             counted,
             partial(_provision, options=counted, rolling=rolling),
-            _playbook(counted),
+            runner.playbook(counted.playbook, "provision"),
             counted.tag_names,
             options.disrupt,
             rolling.state.reboots if rolling else int(options.reboots or 1),
             rollout=rolling,
         )
 
-    return runner.run(options, prepare, Files(options.json, options.html))
-
-
-def _playbook(options: ProvisionOptions) -> Path:
-    return runner.playbook(options.playbook, "provision")
+    return runner.run(options, prepare)
 
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
@@ -60,7 +55,7 @@ def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, 
     if not options.serial and most is None:
         return options, None
     inventory = str(runner.inventory_path(options.inventory).resolve())
-    playbook = str(_playbook(options).resolve())
+    playbook = str(runner.playbook(options.playbook, "provision").resolve())
     state = Rollout(run_id, inventory, playbook, options.host or "", options.tags, most or 0, reboots, ())
     return options, Rolling(state, rollout.sizes(options.serial or "100%"))
 
@@ -76,95 +71,89 @@ def _resumed(options: ProvisionOptions, most: int | None, reboots: int) -> tuple
         "--host": (options.host or "", state.host),
         "--tags": (options.tags, state.tags),
     }
-    for option, (typed, was) in given.items():
-        if typed and typed != was:
-            found = f"the rollout that stopped (run {state.run}) was of {option} {was or 'without'}, not {typed}"
+    for option, (typed, old) in given.items():
+        if typed and typed != old:
+            found = f"the rollout that stopped (run {state.run}) was of {option} {old or 'without'}, not {typed}"
             todo = f"leave {option} out; or begin a new rollout: --serial in place of --resume"
             raise UsageError("--resume", found, "the options of the same rollout", todo)
-    state = replace(
-        state, max_fail=state.max_fail if most is None else most, reboots=reboots if options.reboots else state.reboots
-    )
+    if most is not None:
+        state = replace(state, max_fail=most)
+    if options.reboots:
+        state = replace(state, reboots=reboots)
     hosts = ",".join(state.hosts)
     same = replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
     return same, Rolling(state)
 
 
-def _provision(work: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
+def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
     """Shows the plans, asks, and provisions the hosts; when a rollout stops, the rest is not attempted."""
     if rolling and rolling.going_on:
-        _introduce(rolling, text)
+        state = rolling.state
+        done = f"{len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
+        text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
+        given = "".join(
+            f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value
+        )
+        text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
     describe = bool(options.json or options.html)
-    pool.run_hosts(work, partial(actions.plan_or_fail, describe=describe), activity="planning")
-    alive = [one for one in work if one.report.error is None]
-    text.plans([one.report for one in alive])
-    if any(one.report.status == "pending" for one in alive):
+    pool.run_hosts(jobs, partial(actions.plan_or_fail, describe=describe), activity="planning")
+    alive = [job for job in jobs if job.report.error is None]
+    text.plans([job.report for job in alive])
+    if any(job.report.status == "pending" for job in alive):
         runner.consent(options.yes, "Make these changes?")
     action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
     if rolling is None:
-        _batch(alive, text, action, len(work) > MANY)
+        _batch(alive, text, action, len(jobs) > MANY)
     else:
-        _roll(work, text, action, rolling)
+        _roll(jobs, text, action, rolling)
 
 
-def _introduce(rolling: Rolling, text: Any) -> None:
-    """Writes which rollout is resumed."""
-    state = rolling.state
-    text.line(
-        f"Going on with the rollout of run [bold]{state.run}[/]:"
-        f" {len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
-    )
-    host, tags = (
-        f", {option} {value}" if value else "" for option, value in (("--host", state.host), ("--tags", state.tags))
-    )
-    text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{host}{tags}")
-
-
-def _roll(work: list[HostJob], text: Any, action: HostAction, rolling: Rolling) -> None:
+def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling) -> None:
     """Provisions batch after batch until all are done or too many have failed; saves the state for `--resume`."""
-    todo = {one.host.name: one for one in work if one.report.error or one.report.status == "pending"}
-    ready = [one for one in work if one.host.name not in todo]
-    batches = _batches(rolling, [one.host.name for one in work], list(todo))
+    pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
+    ready = [job for job in jobs if job.host.name not in pending]
+    batches = _batches(rolling, [job.host.name for job in jobs], list(pending))
     (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
-    for one in todo.values():
-        one.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    _batch(ready, text, action, len(work) > MANY)
-    _note(rolling, ready)
-    failed: list[HostJob] = []
+    for job in pending.values():
+        job.run.transport.close()  # its turn may come in an hour; it is connected to again then
+    _batch(ready, text, action, len(jobs) > MANY)
+    _save_done(rolling, ready)
+    failed: dict[str, None] = {}
 
-    def enough(one: HostJob) -> bool:
-        failed.extend([one] if one.report.bad else [])
+    def enough(job: HostJob) -> bool:
+        if job.report.bad:
+            failed[job.host.name] = None
         return rolling.must_stop(len(failed))
 
     for number, names in enumerate(batches, 1):
-        members = [todo[name] for name in names]
-        text.line(
-            f"\n[bold]Batch {number} of {len(batches)}[/]: {count(len(names), 'host')}, {host_ranges.folded(names)}"
-        )
-        failed += [one for one in members if one.report.error]
+        members = [pending[name] for name in names]
+        hosts = f"{count(len(names), 'host')}, {host_ranges.folded(names)}"
+        text.line(f"\n[bold]Batch {number} of {len(batches)}[/]: {hosts}")
+        failed |= {job.host.name: None for job in members if job.report.error}
         if not rolling.must_stop(len(failed)):
-            _batch(members, text, action, len(work) > MANY, enough)
-            _note(rolling, members)
-            counted = {one.host.name for one in failed}  # what was under way as it was enough has ended since
-            failed += [one for one in members if one.report.bad and one.host.name not in counted]
+            _batch(members, text, action, len(jobs) > MANY, enough)
+            _save_done(rolling, members)
+            # Hosts that were running when `enough` returned true have ended since.
+            failed |= {job.host.name: None for job in members if job.report.bad}
         if rolling.must_stop(len(failed)):
             rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
             break
-    _close(rolling, [one.host.name for one in failed], list(todo.values()), text)
+    _close(rolling, list(failed), list(pending.values()), text)
 
 
 def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> list[list[str]]:
     """The batches of this run: those of a new rollout, or the remaining ones of a resumed rollout."""
     if not rolling.going_on:
-        made = rollout.batches(todo, rolling.sizes)
-        rolling.state = replace(rolling.state, hosts=tuple(hosts), batches=made)
+        batches_of_all = rollout.batches(todo, rolling.sizes)
+        rolling.state = replace(rolling.state, hosts=tuple(hosts), batches=batches_of_all)
     known = {name for batch in rolling.state.batches for name in batch}
     batches = [[name for name in batch if name in todo] for batch in rolling.state.batches]
     return [batch for batch in (*batches, [name for name in todo if name not in known]) if batch]
 
 
-def _note(rolling: Rolling, work: Sequence[HostJob]) -> None:
+def _save_done(rolling: Rolling, jobs: Sequence[HostJob]) -> None:
     """Saves which hosts are done."""
-    names = [one.host.name for one in work if not one.report.bad and one.report.status != "not_attempted"]
+    names = [job.host.name for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
     done = {**rolling.state.done, **{name: rolling.digests[name] for name in names}}
     rolling.state = replace(rolling.state, done=done)
     rollout.save(rolling.state)
@@ -177,8 +166,8 @@ def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], tex
         rollout.end(state)
         text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
         return
-    pool.leave_out([one for one in todo if one.report.status == "pending"])
-    left = [one.host.name for one in todo if one.host.name in {*state.left} - {*failed}]
+    pool.leave_out([job for job in todo if job.report.status == "pending"])
+    left = [job.host.name for job in todo if job.host.name in {*state.left} - {*failed}]
     bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
     if rolling.stopped:
         rolling.stopped = f"{bad}, {rolling.stopped}"
@@ -194,28 +183,27 @@ def _batch(
     text: Any,
     action: HostAction,
     short: bool,
-    enough: Callable[[HostJob], bool] = lambda _one: False,
+    enough: Callable[[HostJob], bool] = lambda _job: False,
 ) -> None:
     """Provisions these hosts and writes their results; with `short` findings that pass are only counted."""
     over = False
 
-    def seen(one: HostJob) -> bool:
+    def is_enough(job: HostJob) -> bool:
         nonlocal over
-        over = over or enough(one)
+        over = over or enough(job)
         return over
 
     for wave in _waves(members):
         if not over:
-            pool.run_hosts(wave, action, activity="beginning", enough=seen)
+            pool.run_hosts(wave, action, activity="beginning", enough=is_enough)
         else:
             pool.leave_out(wave)
-    for one in members:
-        if one.report.error is None and one.report.status != "not_attempted":
-            text.findings(one.report, only_bad=short)
-            runner.show_p2p(one, text)
-            text.line(closing(one.report))
-        elif one.report.error is not None and len(members) > 1:
-            text.line(f"[bold]{escape(one.host.name)}[/]: [bold red]failed[/], {escape(one.report.error.found)}")
+    for job in members:
+        if job.report.error is None and job.report.status != "not_attempted":
+            runner.show_findings(job.report, text, only_bad=short)
+            text.line(closing(job.report))
+        elif job.report.error is not None and len(members) > 1:
+            text.line(f"[bold]{escape(job.host.name)}[/]: [bold red]failed[/], {escape(job.report.error.found)}")
 
 
 def _waves(members: list[HostJob]) -> list[list[HostJob]]:
@@ -223,8 +211,8 @@ def _waves(members: list[HostJob]) -> list[list[HostJob]]:
     reboots, only so many of those that will reboot at a time."""
     if not members or members[0].executor is None:
         return [members]
-    rebooting = [one for one in members if any(map(_reboots, one.report.planned))]
-    others = [one for one in members if one not in rebooting]
+    rebooting = [job for job in members if any(map(_reboots, job.report.planned))]
+    others = [job for job in members if job not in rebooting]
     size = members[0].run.options.reboots
     turns = [rebooting[at : at + size] for at in range(0, len(rebooting), size)] or [[]]
     return [[*others, *turns[0]], *turns[1:]]

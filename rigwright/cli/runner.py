@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
-from rigwright.core import prompt, shipped_files
+from rigwright.core import host_ranges, prompt, shipped_files
 from rigwright.core.errors import RigwrightError, Unreachable, UsageError
+from rigwright.core.program_name import program_name
 from rigwright.report.lazy_terminal import Output
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
+    from rigwright.engine.host_report import HostReport
     from rigwright.fleet.rollout import Rolling
     from rigwright.inventory.model import Host
     from rigwright.report.output_files import Files
@@ -32,9 +34,8 @@ Act = Callable[[list[Any], Any], None]
 
 @dataclass(frozen=True)
 class HostCommand:
-    """How a command uses the hosts.
+    """How a command uses the hosts. `options` are those that count: of the rollout when one is resumed.
 
-    `options` are those that count, which are not those of the command line when a rollout is resumed.
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
     `checks_only` says of which hosts the steps of the playbook are left out.
     """
@@ -62,7 +63,7 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
     from rigwright.report import json_document, output_files
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    files = files or output_files.Files(options.json)
+    files = files or output_files.Files.of(options)
     metadata = json_document.RunMetadata()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
@@ -70,11 +71,8 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
     output = Output(sys.stderr if files.json == "-" else sys.stdout)
     try:
         command = prepare(run_id)
-        metadata = replace(
-            metadata,
-            playbook=short(command.playbook) if command.playbook else "",
-            inventory=short(inventory_path(command.options.inventory)),
-        )
+        playbook_path = short(command.playbook) if command.playbook else ""
+        metadata = replace(metadata, playbook=playbook_path, inventory=short(inventory_path(command.options.inventory)))
         output_files.require_writable(files)
         with _workers(options.executor) as executor:
             code = _run(command, run_id, jobs, output, executor)
@@ -83,17 +81,37 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
         output.text.error(stopped)
     except KeyboardInterrupt:
         code = 130
-        from rigwright.cli import interruption
-
-        interruption.show(options.changes_hosts, jobs, command.rollout if command else None, output.text)
+        _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
     reports = [job.report for job in jobs]
-    made = json_document.document(options.command, run_id, code, error, reports, metadata)
+    document = json_document.document(options.command, run_id, code, error, reports, metadata)
     if command and command.rollout:
-        made["rollout"] = command.rollout.as_json()
+        document["rollout"] = command.rollout.as_json()
     if reports:
-        output_files.record(made, output)
-    failed = output_files.write(made, files, output)
+        output_files.record(document, output)
+    failed = output_files.write(document, files, output)
     return code or failed
+
+
+def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rolling | None, text: Any) -> None:
+    """Shows which hosts are done, not done and not attempted, and how the run is continued."""
+    from rigwright.fleet import pool
+
+    if not changes_hosts or not jobs:
+        text.line(f"\n[bold]interrupted[/]: {'nothing was changed' if jobs else 'nothing was connected to'}")
+        return
+    pool.leave_out([job for job in jobs if job.report.status == "pending"])
+    kinds: dict[str, list[str]] = {"done": [], "not done": [], "not attempted": []}
+    for job in jobs:
+        not_attempted = "not attempted" if job.report.status == "not_attempted" else "done"
+        kinds["not done" if job.report.error else not_attempted].append(job.host.name)
+    text.errors([(job.host.name, job.report.error) for job in jobs if job.report.error])
+    text.line("\n[bold]interrupted[/]")
+    for kind, names in kinds.items():
+        if names:
+            text.plain(f"  {kind}: {host_ranges.folded(names)}")
+    resumable = rollout is not None and rollout.state.batches
+    again = "run the same command again; it continues from there"
+    text.line(f"  fix: {program_name() + ' provision --resume' if resumable else again}")
 
 
 def _workers(address: str) -> AbstractContextManager[Executor | None]:
@@ -112,7 +130,7 @@ def _password(output: Output, host: str) -> str:
 
 def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, executor: Executor | None) -> int:
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
-    from rigwright.engine import playbook_choice
+    from rigwright.engine import playbook as playbooks
     from rigwright.engine.host_run import Options
     from rigwright.fleet import actions, host_job, pool
 
@@ -124,14 +142,8 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     if command.rollout:
         command.rollout.insist(inventory.hosts)
     hosts = [inventory.only()] if host is None else inventory.select(host)
-    bound, refused = playbook_choice.bind(
-        command.playbook,
-        inventory,
-        hosts,
-        command.tags,
-        command.tolerant,
-        frozenset(one.name for one in hosts if command.checks_only(one)),
-    )
+    checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
+    bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
     output.inventory, output.many = short(inventory.path), len(bound) > 1
     ask = partial(_password, output) if prompt.on_terminal() and sys.stderr.isatty() else None
@@ -148,10 +160,11 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
         command.act(jobs, output.text)
     finally:
         host_job.close(jobs)
-    if wrong := [(job.host, job.report.error) for job in jobs if job.report.error is not None]:
-        lab = shipped_files.CHECKOUT / ".lab" / "inventory"
-        output.text.errors([(host.name, with_hint(error, host, inventory.path, lab)) for host, error in wrong])
-    return _exit_code([job.report.exit_code for job in jobs])
+    lab = shipped_files.CHECKOUT / ".lab" / "inventory"
+    failed = [job for job in jobs if job.report.error is not None]
+    output.text.errors([(job.host.name, with_hint(job.report.error, job.host, inventory.path, lab)) for job in failed])
+    codes = {job.report.exit_code for job in jobs}
+    return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
 
 def _load(jobs: Sequence[Any], output: Output) -> None:
@@ -164,8 +177,8 @@ def _load(jobs: Sequence[Any], output: Output) -> None:
 
 def _name_of_address(address: str, inventory: str) -> str:
     """The name of the host at USER@ADDRESS; on a terminal a new one can be described. Raises UsageError."""
-    for name, one in read_inventory(inventory).hosts.items():
-        if address == one.login:
+    for name, host in read_inventory(inventory).hosts.items():
+        if address == host.login:
             return str(name)
     name = ""
     if prompt.on_terminal():
@@ -177,11 +190,6 @@ def _name_of_address(address: str, inventory: str) -> str:
         todo = f"invoke init --host NAME --address {address}{flag}"
         raise UsageError(f"--host {address}", "is not in the inventory", "a host of the inventory", todo)
     return name
-
-
-def _exit_code(codes: Sequence[int]) -> int:
-    """The exit code of a run on hosts with these codes: the most important one."""
-    return next((code for code in (130, 1, 3, 2) if code in codes), 0)
 
 
 _EXAMPLES = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
@@ -198,8 +206,9 @@ def with_hint(error: RigwrightError, host: Host, path: Path, lab: Path) -> Rigwr
     if not isinstance(error, Unreachable):
         return error
     if _is_example(host.address):
-        hint = f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours"
-        error.fix = hint
+        error.fix = (
+            f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours"
+        )
     if path.resolve() != lab.resolve() and (lab / "hosts.yml").is_file() and host.name in inventory.read(lab).hosts:
         hint = f"the lab has a host of that name: add --inventory {short(lab)}"
         error.fix = f"{error.fix}; {hint}" if error.fix else hint
@@ -228,19 +237,20 @@ def short(path: Path) -> str:
     return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
 
 
-def show_p2p(one: Any, text: Any) -> None:
-    """Shows the matrices and the scaling table of a host on which the peer-to-peer test has run."""
-    if one.report.p2p is not None:
+def show_findings(report: HostReport, text: Any, only_bad: bool = False) -> None:
+    """Shows the findings of a host, and the matrices and the scaling table if the peer-to-peer test has run."""
+    text.findings(report, only_bad)
+    if report.p2p is not None:
         from rigwright.report.tables import nccl
 
-        for line in nccl.lines(one.report.p2p):
+        for line in nccl.lines(report.p2p):
             text.line(line)
 
 
 def given_inventory(given: str) -> Any | None:
-    """The inventory of --inventory, RIGWRIGHT_INVENTORY or ./inventory; None when there is none. Raises InputError."""
-    there = given or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
-    return read_inventory(given) if there else None
+    """As `read_inventory`; None when no inventory is named and ./inventory does not exist. Raises InputError."""
+    exists = given or os.environ.get("RIGWRIGHT_INVENTORY") or Path("inventory").exists()
+    return read_inventory(given) if exists else None
 
 
 def read_inventory(given: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -38,9 +39,7 @@ def _print_fix(words: Sequence[str], namespace: Collection) -> None:
     command = f"{program} {name or 'TASK'} --help"
     fix = (command if name else f"{program} --list, then {command}") + _hint(words, name, first, namespace)
     print(f"  fix:      {fix}", file=sys.stderr)
-    if any(
-        one == "--json=-" or (one, two) == ("--json", "-") for one, two in zip(words, [*words[1:], ""], strict=True)
-    ):
+    if "--json=-" in words or ("--json", "-") in itertools.pairwise(words):
         from rigwright.core.errors import UsageError
         from rigwright.report import json_document
 
@@ -56,7 +55,8 @@ def _hint(words: Sequence[str], name: str, first: str, namespace: Collection) ->
     if not name:
         return did_you_mean(first, namespace.task_names) if first else ""
     before, after = words[: words.index(name)], words[words.index(name) + 1 :]
-    flags = sorted(flag for argument in namespace[name].get_arguments() for flag in _flags(argument.names))
+    names = [flag for argument in namespace[name].get_arguments() for flag in argument.names if len(flag) > 1]
+    flags = sorted("--" + flag.replace("_", "-") for flag in names)
     if before and before[0].partition("=")[0] in flags:
         return f"; flags stand after the command: {program_name()} {' '.join([name, *after, *before])}"
     unknown = next((word for word in after if word.startswith("--") and word.partition("=")[0] not in flags), "")
@@ -67,7 +67,3 @@ def _hint(words: Sequence[str], name: str, first: str, namespace: Collection) ->
         return f"; a text of several words stands in quotes: {program_name()} explain '{text}'"
     stray = after[0] if after and not after[0].startswith("-") else ""
     return f"; a host is named with --host {stray}" if stray and "--host" in flags else ""
-
-
-def _flags(names: Sequence[str]) -> list[str]:
-    return ["--" + name.replace("_", "-") for name in names if len(name) > 1]

@@ -15,24 +15,23 @@ from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
-from rigwright.report.output_files import Files
 
 
 def verify(options: VerifyOptions) -> int:
     """Prints the findings of every host; returns the exit code, 2 when something is not as expected."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        _check(options)
+        programs = _checked(options)
         return runner.HostCommand(
             options,
-            partial(_verify, options=options),
+            partial(_verify, options=options, programs=programs),
             runner.playbook(options.playbook, "provision"),
             options.tag_names,
             watch=options.watch,
             checks_only=lambda host: options.watch or never_provisioned(host, options.playbook),
         )
 
-    return runner.run(options, prepare, Files(options.json, options.html))
+    return runner.run(options, prepare)
 
 
 def never_provisioned(host: Host, playbook: str) -> bool:
@@ -46,8 +45,8 @@ def check_wheels(wheels: str) -> None:
         raise UsageError("--wheels", f"{wheels} is not a directory", "a directory with wheels, fetch, or none")
 
 
-def _check(options: VerifyOptions) -> None:
-    """Raises UsageError for options that contradict each other."""
+def _checked(options: VerifyOptions) -> Programs | None:
+    """The programs of --nccl-tests and --python; None without them. Raises UsageError for options that contradict each other."""
     if options.watch and (options.json or options.html):
         raise UsageError("--watch", "a watch has no end, so --json and --html are never written", "one of them")
     if options.watch and options.executor:
@@ -56,38 +55,30 @@ def _check(options: VerifyOptions) -> None:
         raise UsageError("--quick", "skips the peer-to-peer test, and --tags asks for it", "one of them")
     check_wheels(options.wheels)
     if not (options.nccl_tests or options.python):
-        return
+        return None
     if "p2p" not in options.tag_names:
         option = "--nccl-tests" if options.nccl_tests else "--python"
         raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
     if options.watch:
         raise UsageError("--watch", "only looks, and --nccl-tests and --python run programs", "one of them")
-    _programs(options)
-
-
-def _programs(options: VerifyOptions) -> Programs | None:
-    """The programs of --nccl-tests and --python; None without them. Raises UsageError."""
-    if not (options.nccl_tests or options.python):
-        return None
     return Programs(options.nccl_tests, options.python, options.busy)
 
 
-def _verify(work: list[HostJob], text: Any, options: VerifyOptions) -> None:
+def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Programs | None) -> None:
     if options.watch:
-        watch.watch(work, text)
-    test, programs = None, _programs(options)
+        watch.watch(jobs, text)
+    test = None
     if not options.quick:
         full = "p2p" in options.tag_names
         wheels = options.wheels or (AS_THE_INVENTORY_SAYS if full and not programs else "")
         test = NcclTestOptions(not full, options.busy, wheels, bool(programs))
     action = partial(actions.verify_host, test=test, programs=programs, describe=bool(options.json or options.html))
-    pool.run_hosts(work, action, activity="looking at the steps")
-    for one in work:
-        if one.report.error is None:
-            text.findings(one.report)
-            runner.show_p2p(one, text)
-            bad, good = one.report.wrong, one.report.passed
-            steps = sum(step.status == "ok" for step in one.report.planned)
-            result = f"[bold red]{count(bad, 'finding')}[/]" if bad else "[bold green]as expected[/]"
-            passed = f"{count(steps, 'step')} and {count(good, 'check')} passed"
-            text.line(f"[bold]{one.host.name}[/]: {result}; {passed}")
+    pool.run_hosts(jobs, action, activity="looking at the steps")
+    for job in jobs:
+        if job.report.error is None:
+            runner.show_findings(job.report, text)
+            steps = sum(step.status == "ok" for step in job.report.planned)
+            wrong = job.report.wrong
+            result = f"[bold red]{count(wrong, 'finding')}[/]" if wrong else "[bold green]as expected[/]"
+            passed = f"{count(steps, 'step')} and {count(job.report.passed, 'check')} passed"
+            text.line(f"[bold]{job.host.name}[/]: {result}; {passed}")

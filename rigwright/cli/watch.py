@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.checks import Finding, ranked
-from rigwright.core.errors import RigwrightError
 from rigwright.engine import verify
 from rigwright.engine.host_report import CheckResult
 from rigwright.fleet import pool
@@ -18,20 +17,23 @@ EVERY_S = 3.0
 Shown = dict[tuple[str, str], Finding]
 
 
-def watch(work: Sequence[HostJob], text: Any) -> None:
+def watch(jobs: Sequence[HostJob], text: Any) -> None:
     """Shows the findings of the checks until Ctrl-C: on a terminal as a page that is redrawn, elsewhere one line for each new or
     changed finding. A host that does not answer is shown as such and connected to again. The history records nothing."""
     terminal = text.console.file.isatty()
     before: dict[str, Shown] = {}
     while True:
-        pool.run_hosts(work, _look)
+        pool.run_hosts(jobs, _look)
         if terminal:
             text.console.clear()
-        for one in work:
-            name, report = one.host.name, one.report
+        for job in jobs:
+            name, report = job.host.name, job.report
             if report.error is not None:
-                report = replace(report, findings=(_waiting(report.error),), error=None)
-                one.restart()
+                seen = f"does not answer ({report.error.found})"
+                fix = "none: the connection is tried again"
+                waiting = Finding("host", "unknown", seen, fix=fix, check="watch")
+                report = replace(report, findings=(waiting,), error=None)
+                job.restart()
             if terminal:
                 text.findings(report)
             else:
@@ -46,20 +48,15 @@ def _look(job: HostJob) -> Iterator[CheckResult]:
     yield CheckResult(ranked(verify.CheckEvaluation(job.run, job.bound.checks).findings()))
 
 
-def _waiting(error: RigwrightError) -> Finding:
-    seen, fix = f"does not answer ({error.found})", "none: the connection is tried again"
-    return Finding("host", "unknown", seen, fix=fix, check="watch")
-
-
 def _changes(host: str, findings: Sequence[Finding], before: Shown, text: Any) -> Shown:
     """Writes a line for each finding that is new, has changed or is gone; returns the findings shown now."""
-    now = {(one.check, one.subject): one for one in findings}
+    now = {(finding.check, finding.subject): finding for finding in findings}
     clock = time.strftime("%H:%M:%S")
-    for key, one in now.items():
-        if before.get(key) != one:
-            todo = f"; {one.fix}" if one.fix and one.verdict in ("fail", "warn") else ""
-            text.plain(f"{clock} {host} {one.verdict} {one.subject}: {one.seen}{todo}")
-    for key, one in before.items():
+    for key, finding in now.items():
+        if before.get(key) != finding:
+            fix = f"; {finding.fix}" if finding.fix and finding.verdict in ("fail", "warn") else ""
+            text.plain(f"{clock} {host} {finding.verdict} {finding.subject}: {finding.seen}{fix}")
+    for key, finding in before.items():
         if key not in now and now.keys() != {("watch", "host")} and key != ("watch", "host"):
-            text.plain(f"{clock} {host} gone {one.subject}: {one.seen}")
+            text.plain(f"{clock} {host} gone {finding.subject}: {finding.seen}")
     return now

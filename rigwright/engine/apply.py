@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
@@ -130,13 +130,10 @@ class _Application:
                 continue
             self._run_batch(step, batch)
             batch = []
-            run_id, on_line = self.run.options.run_id, self._output_sink(step)
+            run_id, on_line = self.run.options.run_id, self.run.output_sink(step)
             result = jobs.run(self.run.transport, run_id, step, number * 10 + part, cmd, on_line)
             _require_success(step, cmd, result)
         self._run_batch(step, batch)
-
-    def _output_sink(self, step: str) -> Callable[[str], None]:
-        return lambda line: self.run.emit(events.OutputLine(self.run.host.name, step, line))
 
     def _run_batch(self, step: str, batch: list[Command]) -> None:
         if batch:
@@ -236,11 +233,11 @@ def _require_success(step: str, cmd: Command, result: Result) -> None:
     """Raises HostError with the last line that a failed command printed."""
     if result.code == 0:
         return
-    words = (result.error_text or result.text.strip()).splitlines()
-    said = next((line for line in reversed(words) if line.startswith("E: ")), words[-1] if words else "nothing")
-    what = "ran past its limit" if result.code in (124, 137) else f"failed (exit {result.code})"
-    shown = str(cmd) if cmd.argv[0] != "sh" else "its script"
+    lines = (result.error_text or result.text.strip()).splitlines() or ["nothing"]
     fix = "correct the cause, then run the same command again"
-    if said.startswith("E: "):
-        raise HostError(step, said.removeprefix("E: "), fix=fix)
-    raise HostError(step, f"{shown[:120]} {what}: {said}", "an exit of 0", fix)
+    for line in reversed(lines):
+        if line.startswith("E: "):  # of apt
+            raise HostError(step, line.removeprefix("E: "), fix=fix)
+    outcome = "ran past its limit" if result.code in (124, 137) else f"failed (exit {result.code})"
+    shown = str(cmd)[:120] if cmd.argv[0] != "sh" else "its script"
+    raise HostError(step, f"{shown} {outcome}: {lines[-1]}", "an exit of 0", fix)

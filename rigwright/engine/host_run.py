@@ -132,41 +132,46 @@ class HostRun:
             description = simulated if isinstance(simulated, str) else ""
             self.emit(events.Connected(self.host.name, self.host.address, description))
 
+    def read_unknown(self, facts: Sequence[Fact[Any]]) -> None:
+        """Reads those of the facts that are not known."""
+        if unknown := [fact for fact in facts if fact not in self.store.known]:
+            self.read(unknown)
+
     def planned(self, steps: Sequence[Step]) -> tuple[plan.PlannedStep, ...]:
         """The plan of the steps; reads the facts that it needs."""
         return plan.plan_steps(steps, self.store, self.read)
 
     def value(self, fact: Fact[Any]) -> Any:
         """The value of a fact, read when not known. Raises HostError when the host cannot answer."""
-        if fact not in self.store.known:
-            self.read((fact,))
+        self.read_unknown((fact,))
         try:
             return self.store(fact)
         except (Unavailable, Unreadable) as reason:
             raise HostError(self.host.name, str(reason), "an answer") from None
 
-    def gpu_users_or_unknown(self) -> str:
-        """As `gpu_users`; the text of the error when the host cannot tell."""
+    def gpu_use(self) -> str:
+        """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs."""
         try:
-            return self.gpu_users()
+            users = self.gpu_users()
         except ConsentError as error:
             return error.found
+        return users and f"the GPUs are in use by {users}"
 
     def gpu_users(self) -> str:
         """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none.
 
-        Raises ConsentError when the host cannot tell.
+        Raises ConsentError when they cannot be read.
         """
         from rigwright.facts import gpu
 
-        users: dict[int, gpu.Process] = {}
-        for fact in (gpu.processes, gpu.holders):
-            if fact not in self.store.known:
-                self.read((gpu.processes, gpu.holders))
-            value = self.store.known[fact]
-            if fact is gpu.holders and isinstance(value, Unreadable):
-                raise ConsentError(
-                    self.host.name, f"who uses the GPUs cannot be told ({value})", "idle GPUs", "add --disrupt"
-                )
-            users.update({process.pid: process for process in (value if isinstance(value, tuple) else ())})
+        facts = (gpu.processes, gpu.holders)
+        if any(fact not in self.store.known for fact in facts):
+            self.read(facts)
+        holders = self.store.known[gpu.holders]
+        if isinstance(holders, Unreadable):
+            found = f"cannot read which processes use the GPUs ({holders})"
+            fix = "end the processes that use the GPUs; then the same command with --disrupt"
+            raise ConsentError(self.host.name, found, "idle GPUs", fix)
+        values = [value for fact in facts if isinstance(value := self.store.known[fact], tuple)]
+        users: dict[int, gpu.Process] = {process.pid: process for processes in values for process in processes}
         return ", ".join(f"{process.name} ({process.pid})" for process in users.values() if process.works)

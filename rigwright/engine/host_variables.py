@@ -52,10 +52,8 @@ class HostVariables:
         origins = {**self.host.origins, **{name: given.where(name) for name in ours}}
         host = replace(self.host, variables={**self.host.variables, **ours}, origins=origins)
         typed = of_host(host, self.rigs)
-        return replace(
-            typed,
-            variables={**variables, **{name: typed.variables[name] for name in VARIABLES if name in typed.variables}},
-        )
+        ours = {name: typed.variables[name] for name in VARIABLES if name in typed.variables}
+        return replace(typed, variables={**variables, **ours})
 
 
 def of_host(host: Host, rigs: Path) -> HostVariables:
@@ -71,10 +69,8 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
     if variables.get("limits") == "auto":
         variables["limits"] = _own_limits(rig, host.origin("limits"))
     types = variable_types()
-    values = {
-        name: convert(variables[name], types[name], host.origin(name), name) for name in VARIABLES if name in variables
-    }
-    desired = Desired(**values)
+    names = [name for name in VARIABLES if name in variables]
+    desired = Desired(**{name: convert(variables[name], types[name], host.origin(name), name) for name in names})
     if rig:
         _check_slots(desired.slots or {}, rig, host.origin("slots"))
     _check_exceptions(desired, host.origin("limits"))
@@ -97,11 +93,8 @@ def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:
         raise InputError(where, f"two bus ids for {twice}", "each position once")
     unknown = next((position for position in positions if position not in rig.gpus), None)
     if unknown is not None:
-        raise InputError(
-            where,
-            f"'{unknown}' is no position of {rig.key}{did_you_mean(unknown, rig.gpus)}",
-            f"one of {', '.join(rig.gpus)}",
-        )
+        found = f"'{unknown}' is no position of {rig.key}{did_you_mean(unknown, rig.gpus)}"
+        raise InputError(where, found, f"one of {', '.join(rig.gpus)}")
 
 
 def _check_exceptions(desired: Desired, where: str) -> None:
@@ -115,8 +108,6 @@ def _check_exceptions(desired: Desired, where: str) -> None:
     names = [*positions, *catalogue.gpu_keys()]
     for name in gpus:
         if name not in names and not re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", name):
-            hint = did_you_mean(name, names)
+            found = f"limits.gpus: no GPU '{name}'{did_you_mean(name, names)}"
             places = ", ".join(positions) or "none is named: slots names them"
-            raise InputError(
-                where, f"limits.gpus: no GPU '{name}'{hint}", f"a position ({places}), a model, or a whole UUID"
-            )
+            raise InputError(where, found, f"a position ({places}), a model, or a whole UUID")

@@ -16,6 +16,7 @@ from rigwright.facts import Fact
 from rigwright.ssh.transport import Transport
 
 FOLDER = "/var/lib/rigwright"
+_AGAIN = "run the same command again; it continues from there"
 _START = """
 set -e
 dir=$1 unit=$2
@@ -68,12 +69,8 @@ def run(
     text = f"export RIGWRIGHT_RUN={run_id}\n{with_stdin(cmd)}\n"
     started = transport.run([script(_START, folder, unit, stdin=text.encode(), timeout_s=60)])[0]
     if started.code != 0:
-        raise HostError(
-            step,
-            f"the job could not be started: {started.error_text}",
-            "systemd-run to work",
-            "run the same command again",
-        )
+        found = f"the job could not be started: {started.error_text}"
+        raise HostError(step, found, "systemd-run to work", "run the same command again")
     return watch(transport, folder, cmd.timeout_s, step, on_line)
 
 
@@ -106,25 +103,15 @@ def watch(
             on_line(line.decode("utf-8", "replace").rstrip("\r"))
         shown = len(log) - len(lines[-1])
         if code in ("running", "lost") and boot and seen_boot != boot:
-            found, todo = (
-                "the machine went down in the middle of it",
-                "run the same command again; it continues from there",
-            )
-            raise HostError(step, found, "the job to end", todo)
+            raise HostError(step, "the machine went down in the middle of it", "the job to end", _AGAIN)
         if code == "lost":
-            found, todo = (
-                "the job ended without a result",
-                f"df -h /var; journalctl -u {folder.rsplit('/', 1)[-1]}, on the host",
-            )
-            raise HostError(
-                step, found, "a result", f"{todo}; then run the same command again; it continues from there"
-            )
+            fix = f"df -h /var; journalctl -u {folder.rsplit('/', 1)[-1]}, on the host; then {_AGAIN}"
+            raise HostError(step, "the job ended without a result", "a result", fix)
         if code != "running" and not more:
             return Result(int(code), log)
         boot = seen_boot
-    raise HostError(
-        step, f"not done within {limit_s:g} s", "an end", f"look at {folder}/log on the host; the job goes on"
-    )
+    fix = f"look at {folder}/log on the host; the job goes on"
+    raise HostError(step, f"not done within {limit_s:g} s", "an end", fix)
 
 
 def _reconnect(transport: Transport, deadline: float) -> None:
@@ -138,16 +125,12 @@ def _reconnect(transport: Transport, deadline: float) -> None:
             time.sleep(3)
 
 
-def _leftovers(result: Result) -> tuple[str, ...]:
-    return tuple(line.strip() for line in result.text.splitlines() if line.strip())
-
-
 leftovers: Fact[tuple[str, ...]] = Fact(
     "jobs.leftovers",
     script(
         "for unit in $(systemctl list-units --plain --no-legend --state=running 'rigwright-job-*.service' | cut -d' ' -f1); do "
         'cat "/run/rigwright.${unit%.service}" 2>/dev/null; done; :'
     ),
-    _leftovers,
+    lambda result: tuple(line.strip() for line in result.text.splitlines() if line.strip()),
 )
 """The folders of jobs that are still running; a controller that ended early left them."""

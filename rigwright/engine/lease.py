@@ -56,20 +56,12 @@ def take(transport: Transport, host: str, run_id: str) -> None:
         words = holder.split()
         ours = len(words) == 4 and words[1].endswith(f"@{machine}")
         if not ours or words[3] == "?" or _started(int(words[2])) == words[3]:
-            raise HostError(
-                host,
-                f"run {words[0]} by {words[1]} is changing it (heartbeat {age} s ago)",
-                "one run at a time",
-                "wait until it is done, then run the same command",
-            )
+            found = f"run {words[0]} by {words[1]} is changing it (its lease was renewed {age} s ago)"
+            raise HostError(host, found, "one run at a time", "wait until it is done, then run the same command")
         dead = holder
     if answer.code != 0:
-        raise HostError(
-            host,
-            f"the lease cannot be taken: {answer.error_text or answer.text.strip()}",
-            "a writable /var/lib",
-            "df -h /var",
-        )
+        found = f"the lease cannot be taken: {answer.error_text or answer.text.strip()}"
+        raise HostError(host, found, "a writable /var/lib", "df -h /var")
 
 
 def release(transport: Transport, run_id: str) -> None:

@@ -69,12 +69,9 @@ def _run_program(
         return Finding(title, "unknown", seen, expected, "", fix, check=fact.name)
 
     if not needed:
-        fix = f"add `{fact.name}:` to its checks"
-        return not_run("not run: the playbook has no check of it", fact.name, fix)
-    users = run.gpu_users_or_unknown()
-    if users and not busy:
-        fix = "end them, then the same command again; or add --busy"
-        return not_run(f"not run: the GPUs are in use by {users}", "idle GPUs", fix)
+        return not_run("not run: the playbook has no check of it", fact.name, f"add `{fact.name}:` to its checks")
+    if (use := run.gpu_use()) and not busy:
+        return not_run(f"not run: {use}", "idle GPUs", "end them, then the same command again; or add --busy")
     count = sum(gpu.driver == "nvidia" for gpu in run.value(pci.gpus))
     if not count:
         return not_run("not run: no GPU has the nvidia driver", "", "invoke provision")

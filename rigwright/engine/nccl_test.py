@@ -47,10 +47,8 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
 
     Nothing stays on the host but libraries that were copied to it. Raises HostError, Unreachable.
     """
-    users = run.gpu_users_or_unknown()
-    if users and not options.busy:
-        fix = "end them, then invoke verify --tags p2p; or add --busy"
-        return _not_run(options, f"the GPUs are in use by {users}", fix)
+    if (use := run.gpu_use()) and not options.busy:
+        return _not_run(options, use, "end them, then invoke verify --tags p2p; or add --busy")
     try:
         document = _run_once(run, options, ())
         if not _lacks_library(document):
@@ -89,9 +87,8 @@ def _libraries(run: HostRun, options: NcclTestOptions) -> list[str]:
     libraries = nccl_wheels.libraries_for(int((loaded or "0").partition(".")[0]), capabilities)
     if libraries is None or machine != "x86_64":
         why = f"no pinned libraries are for driver {loaded or 'none'}, {machine} and capabilities {', '.join(capabilities)}"
-        raise wheel_copy.NoWheels(
-            why, "install NCCL and the CUDA runtime of that driver on the host (libnccl2, cuda-cudart)"
-        )
+        fix = "install NCCL and the CUDA runtime of that driver on the host (libnccl2, cuda-cudart)"
+        raise wheel_copy.NoWheels(why, fix)
     needed = libraries.needed(options.quick)
     on_line = run.output_sink(NAME)
     if options.wheels not in ("", "fetch"):

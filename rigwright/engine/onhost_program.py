@@ -104,9 +104,10 @@ def run(
     try:
         started = transport.run([script(_START, *words, stdin=_archive(), timeout_s=90)])[0]
         if started.code != 0:
-            fix = "wait for it" if started.code == 75 else "apt-get install python3; df -h /run"
-            wanted = "systemd-run, python3, room in /run"
-            raise HostError(program.name, f"it cannot be started: {started.error_text}", wanted, fix)
+            expected, fix = "systemd-run, python3, room in /run", "sudo apt-get install python3; df -h /run"
+            if started.code == 75:
+                expected, fix = "one test at a time", "wait until that test has ended, then the same command again"
+            raise HostError(program.name, f"it cannot be started: {started.error_text}", expected, fix)
         jobs.watch(transport, FOLDER, program.limit_s + 150, program.name, on_line, raise_if_stopped)
         yield
     finally:
@@ -127,13 +128,12 @@ def _end(transport: Transport, owner: str) -> None:
 @lru_cache(maxsize=1)
 def _archive() -> bytes:
     """A gzipped tar of the programs' files and pynvml.py."""
-    found = importlib.util.find_spec("pynvml")
-    paths = [*sorted(PROGRAMS.glob("nccl_*.py")), *([Path(found.origin)] if found and found.origin else [])]
+    pynvml = importlib.util.find_spec("pynvml")
+    paths = [*sorted(PROGRAMS.glob("nccl_*.py")), *([Path(pynvml.origin)] if pynvml and pynvml.origin else [])]
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for path in paths:
-            about = tarfile.TarInfo(path.name)
-            about.size, about.mode = path.stat().st_size, 0o644
-            with path.open("rb") as file:
-                archive.addfile(about, file)
+            entry = tarfile.TarInfo(path.name)
+            entry.size, entry.mode = path.stat().st_size, 0o644
+            archive.addfile(entry, io.BytesIO(path.read_bytes()))
     return out.getvalue()

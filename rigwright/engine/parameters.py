@@ -34,24 +34,20 @@ def types(function: Callable[..., Any]) -> dict[str, Any]:
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
     parameters = inspect.signature(function).parameters.values()
     empty = inspect.Parameter.empty
-    return tuple(one.name for one in parameters if one.default is empty and one.name not in NOT_OF_TASKS)
-
-
-@cache
-def _names(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
+    return tuple(each.name for each in parameters if each.default is empty and each.name not in NOT_OF_TASKS)
 
 
 def inject(function: Callable[..., Any], given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The given parameters, and those of `values` that the function has and that were not given."""
-    names = _names(function)
+    names = inspect.signature(function).parameters
     return {**{name: value for name, value in values.items() if name in names}, **given}
 
 
 def check(name: str, function: Callable[..., Any], given: Any, where: str) -> None:
     """Raises InputError for parameters that are no mapping, or that the operation or check `name` does not have."""
     if given is not None and not isinstance(given, Mapping):
-        raise InputError(where, f"the parameters of {name} are {given!r}", "{NAME: VALUE, ...}")
+        fix = f"give each parameter by its name; {name} has {', '.join(types(function)) or 'none'}"
+        raise InputError(where, f"the parameters of {name} are {given!r}", "{NAME: VALUE, ...}", fix)
     if isinstance(given, YamlMapping) and given:
         only_keys(given, types(function), f"parameter of {name}")
 
@@ -72,24 +68,25 @@ def bind(
     `others` are values for the parameters that no task can give.
     Raises InputError: a value of the wrong type, a required parameter that neither the task nor the host gives.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for parameter, value in (given or {}).items():
         at = given.where(parameter) if isinstance(given, YamlMapping) else where
         hint = types(function)[parameter]
         filled = converted(fill(value, variables, at), hint, at, parameter, host.rigs)
-        found[parameter] = _rendered(filled, variables, folders, at) if hint is Template else filled
-    found = inject(function, found, {**host.parameters, **others})
-    missing = next((parameter for parameter in _required(function) if parameter not in found), "")
+        values[parameter] = _rendered(filled, variables, folders, at) if hint is Template else filled
+    values = inject(function, values, {**host.parameters, **others})
+    missing = next((parameter for parameter in _required(function) if parameter not in values), "")
     if missing in VARIABLES:
-        raise InputError(
-            where,
-            f"{name} needs '{missing}': the task does not give it, and host {host.host.name} has none in the inventory",
-            f"the variable {missing} in the inventory, or {missing}: ... in the task",
-            f"docs/inventory.md describes {missing}; `when: {missing} is defined` skips the task on hosts without it",
+        found = (
+            f"{name} needs '{missing}': the task does not give it, and host {host.host.name} has none in the inventory"
         )
+        expected = f"the variable {missing} in the inventory, or {missing}: ... in the task"
+        fix = f"docs/inventory.md describes {missing}; `when: {missing} is defined` skips the task on hosts without it"
+        raise InputError(where, found, expected, fix)
     if missing:
-        raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...")
-    return found
+        fix = f"add `{missing}: ...` below {name}; docs/operations.md and docs/checks.md describe all parameters"
+        raise InputError(where, f"{name} lacks '{missing}'", f"{missing}: ...", fix)
+    return values
 
 
 def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = None) -> Any:
@@ -110,14 +107,8 @@ def _rendered(name: str, variables: Mapping[str, Any], folders: Sequence[Path], 
         raise InputError(where, f"the template '{name}' is outside templates/", "the name of a file in templates/")
     path = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if path is None:
-        known = sorted(
-            {
-                str(file.relative_to(folder))
-                for folder in folders
-                for file in folder.rglob("*.j2")
-                if file.parent.name != "report"
-            }
-        )
+        files = [(folder, file) for folder in folders for file in folder.rglob("*.j2") if file.parent.name != "report"]
+        known = sorted({str(file.relative_to(folder)) for folder, file in files})
         found = f"no such template '{name}'{did_you_mean(name, known)}"
         expected = f"one of {', '.join(known)}" if known else f"one of the files in {' or '.join(map(str, folders))}"
         raise InputError(where, found, expected)

@@ -13,7 +13,7 @@ from rigwright.checks import Finding
 from rigwright.core import host_templates, shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.desired import Desired
-from rigwright.core.errors import InputError, UsageError
+from rigwright.core.errors import InputError, RigwrightError, UsageError
 from rigwright.core.templating import evaluate, fill
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
@@ -93,9 +93,14 @@ def _plays(written: str, path: str) -> YamlSequence:
             if not play.get(key):
                 where = play.where(key) if key in play else plays.where(number)
                 raise InputError(where, f"a play without '{key}'", f"{key}: ...")
-        if not isinstance(play.get("vars") or {}, dict):
-            raise InputError(play.where("vars"), f"'vars' is {play['vars']!r}", "{NAME: VALUE, ...}")
+        _require_vars(play)
     return plays
+
+
+def _require_vars(holder: YamlMapping) -> None:
+    """Raises InputError when the `vars` of a play or task are no mapping."""
+    if not isinstance(holder.get("vars") or {}, dict):
+        raise InputError(holder.where("vars"), f"'vars' is {holder['vars']!r}", "{NAME: VALUE, ...}")
 
 
 def bind(
@@ -123,6 +128,52 @@ def bind(
         for task in questions:
             checks += [Check(*bound[:-1]) for bound in binder.bind(task, of_play, "checks") if not bound.skipped]
     return BoundPlaybook(host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired)
+
+
+def bind_all(
+    path: Path | None,
+    inventory: Inventory,
+    hosts: Sequence[Host],
+    tags: frozenset[str],
+    tolerant: bool,
+    checks_only: frozenset[str],
+) -> tuple[list[BoundPlaybook], dict[str, RigwrightError]]:
+    """Binds a playbook to each host; returns the bound playbooks, and the errors by host name.
+
+    Raises InputError for a mistake of any host, with `tolerant` it is that host's error. `checks_only`: hosts without steps.
+    """
+    bound = [BoundPlaybook(host, (), ()) for host in hosts]
+    refused: dict[str, RigwrightError] = {}
+    if path is None:
+        return bound, refused
+    if not path.is_file():
+        fix = "--playbook FILE, or leave it out for the one that rigwright brings"
+        raise UsageError("--playbook", f"{path} is not there", "a playbook file", fix)
+    for number, host in enumerate(hosts):
+        try:
+            bound[number] = bind(path, inventory, host, tags, checks_only=host.name in checks_only)
+        except InputError as error:
+            if not tolerant:
+                raise
+            refused[host.name] = error
+    if tags or not tolerant:
+        _require_steps(bound, path, tags)
+    return bound, refused
+
+
+def _require_steps(bound: Sequence[BoundPlaybook], path: Path, tags: frozenset[str]) -> None:
+    """Raises UsageError for a tag that the playbook does not have, and when no host has a step or check."""
+    known = {tag for playbook in bound for tag in playbook.tags}
+    for tag in sorted(tags - known):
+        found = f"no step of {path} has the tag '{tag}'{did_you_mean(tag, known)}"
+        raise UsageError("--tags", found, ", ".join(sorted(known)) or "no tags")
+    if any(playbook.steps or playbook.checks for playbook in bound):
+        return
+    if tags:
+        found = f"no step of {path} has the tag {', '.join(sorted(tags))}"
+        raise UsageError("--tags", found, "a tag that the playbook has")
+    names = ", ".join(playbook.host.name for playbook in bound)
+    raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
 
 
 def _is_for(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
@@ -177,18 +228,15 @@ class _Binder:
         where, given = task.where(plugin), task[plugin]
         if self.tags and not _tags(task) & (self.tags | {"always"}):
             return
-        if not isinstance(task.get("vars") or {}, dict):
-            raise InputError(task.where("vars"), f"'vars' is {task['vars']!r}", "{NAME: VALUE, ...}")
+        _require_vars(task)
         parameters.check(plugin, function, given, where)
         host = outer.with_vars(task.get("vars"), where)
         for variables in _repetitions(task, host.variables):
             name = str(fill(task.get("name", plugin), variables, task.where()))
             skipped = _skip_reason(task, variables)
-            values = (
-                {}
-                if skipped
-                else parameters.bind(plugin, function, given, variables, host, where, self.folders, self.others)
-            )
+            values: dict[str, Any] = {}
+            if not skipped:
+                values = parameters.bind(plugin, function, given, variables, host, where, self.folders, self.others)
             yield _BoundTask(name, plugin, function, values, where, skipped)
 
 
@@ -211,12 +259,9 @@ def _plugin(task: YamlMapping, kind: plugins.Kind) -> tuple[str, Callable[..., A
         module = name.split(".")[0]
         same = [other for other in known if other.split(".")[0] == module]
         modules = dict.fromkeys(other.split(".")[0] for other in known)
-        raise InputError(
-            task.where(name),
-            f"unknown {singular} '{name}'{did_you_mean(name, [*known, *_TASK_KEYS])}",
-            f"one of {', '.join(same)}" if same else f"one of the modules {', '.join(modules)}",
-            f"docs/{kind}.md lists all",
-        )
+        found = f"unknown {singular} '{name}'{did_you_mean(name, [*known, *_TASK_KEYS])}"
+        expected = f"one of {', '.join(same)}" if same else f"one of the modules {', '.join(modules)}"
+        raise InputError(task.where(name), found, expected, f"docs/{kind}.md lists all")
     return name, function
 
 

@@ -26,9 +26,9 @@ def find(kind: Kind, name: str) -> Callable[..., Any] | None:
 def known(kind: Kind) -> dict[str, Callable[..., Any]]:
     """Every operation (or check) by name, in the order of modules and of definition."""
     package = importlib.import_module(f"rigwright.{kind}")
-    found: dict[str, Callable[..., Any]] = {}
+    functions: dict[str, Callable[..., Any]] = {}
     for module_info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{module_info.name}")
         names = [f"{module_info.name}.{name}" for name in vars(module)]
-        found.update({name: function for name in names if (function := find(kind, name)) is not None})
-    return found
+        functions.update({name: function for name in names if (function := find(kind, name)) is not None})
+    return functions

@@ -22,7 +22,7 @@ class CheckEvaluation:
 
     def __init__(self, run: HostRun, checks: Sequence[Check]) -> None:
         self._run = run
-        self._checks = tuple(checks)
+        self.checks = tuple(checks)
         self._injected = {"earlier": run.earlier}
         self._ended: dict[int, tuple[Finding, ...]] = {}
 
@@ -32,7 +32,7 @@ class CheckEvaluation:
         A check whose facts are unavailable or unreadable ends with the finding `unknown`.
         """
         missing: dict[Fact[Any], None] = {}
-        for number, check in enumerate(self._checks):
+        for number, check in enumerate(self.checks):
             if number in self._ended:
                 continue
             given = inject(check.function, check.parameters, self._injected)
@@ -75,14 +75,14 @@ def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past
 
     A machine that has lost something becomes the baseline only with `accept`, so that every verify reports the loss.
     """
-    if any(one.source == "past" and one.verdict == "fail" for one in findings) and not accept:
+    if any(finding.source == "past" and finding.verdict == "fail" for finding in findings) and not accept:
         return None
     try:
         here = machine.now(run.store)
     except (Missing, Unavailable, Unreadable):
         return None  # no check read these facts, or the host gave no answer
     samples = run.store.known.get(gpu_health.cards)
-    hot = any(one.symptom == "thermal.one_hotter" for one in findings)
+    hot = any(finding.symptom == "thermal.one_hotter" for finding in findings)
     loaded_c = loaded(samples) if isinstance(samples, tuple) and not hot else {}
     earlier_c = (run.earlier.loaded_c if run.earlier else None) or {}
     return replace(here, loaded_c={**earlier_c, **loaded_c})
@@ -90,13 +90,13 @@ def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past
 
 def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
     """A failed finding for each change that a step still needs, an unknown one for each step that cannot be planned."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for planned_step in planned:
         name = planned_step.step.name
         for change in planned_step.changes:
             subject, seen = f"{name}: {change.subject}", change.before or "not there"
             finding = Finding(subject, "fail", seen, change.after, "", "invoke provision", "inventory", check="plan")
-            found.append(finding)
+            findings.append(finding)
         if planned_step.status in ("unknown", "failed"):
-            found.append(unknown("plan", name, planned_step.reason))
-    return tuple(found)
+            findings.append(unknown("plan", name, planned_step.reason))
+    return tuple(findings)

@@ -23,7 +23,11 @@ from rigwright.ssh.transport import Transport
 KEPT = "/var/lib/rigwright/libraries"
 CHUNK_BYTES = 8 << 20
 FETCH_S = 1800
-PLATFORMS = ("manylinux1_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_27_x86_64")
+_PIP_OPTIONS = (
+    "--quiet --require-hashes --no-deps --only-binary=:all: --no-cache-dir --progress-bar=off --retries=2"
+    " --platform manylinux1_x86_64 --platform manylinux2014_x86_64"
+    " --platform manylinux_2_17_x86_64 --platform manylinux_2_27_x86_64"
+).split()
 _FETCHING, _HASHING = threading.Lock(), threading.Lock()
 
 
@@ -57,26 +61,28 @@ def given(directory: Path, wanted: Mapping[str, Wheel], on_line: Callable[[str],
     Raises NoWheels.
     """
     if not directory.is_dir():
-        raise NoWheels(f"{directory} is no directory", f"--wheels DIR with {_names(wanted)}")
-    found = []
+        names = ", ".join(f"{name} {wheel.version}" for name, wheel in wanted.items())
+        raise NoWheels(f"{directory} is no directory", f"--wheels DIR with {names}")
+    wheels = []
     for name, wheel in wanted.items():
         stem = name.replace("-", "_")
-        paths = sorted(
-            directory.glob(f"{stem}-*.whl"), key=lambda path: [int(n) for n in re.findall(r"\d+", _version(path))]
-        )
-        pinned = [path for path in paths if _version(path) == wheel.version]
+        paths = list(directory.glob(f"{stem}-*.whl"))
         if not paths:
-            lacks = f"{directory} has no {stem}-*.whl"
-            raise NoWheels(
-                lacks,
-                f"pip download --no-deps --dest {directory} {name}=={wheel.version}, on a machine with internet access",
+            fix = (
+                f"pip download --no-deps --dest {directory} {name}=={wheel.version}, on a machine with internet access"
             )
-        path = (pinned or paths)[-1]
-        one = _local(name, path)
-        if one.sha256 != wheel.sha256:
-            on_line(f"{one.path.name} is not the pinned {name} {wheel.version}")
-        found.append(one)
-    return found
+            raise NoWheels(f"{directory} has no {stem}-*.whl", fix)
+        local = _local(name, max(paths, key=lambda path: _preference(path, wheel)))
+        if local.sha256 != wheel.sha256:
+            on_line(f"{local.path.name} is not the pinned {name} {wheel.version}")
+        wheels.append(local)
+    return wheels
+
+
+def _preference(path: Path, wheel: Wheel) -> tuple[bool, list[int]]:
+    """The pinned version comes before all others, then the newest."""
+    version = _version(path)
+    return version == wheel.version, [int(number) for number in re.findall(r"\d+", version)]
 
 
 def fetched(wanted: Mapping[str, Wheel], on_line: Callable[[str], None], folder: Path | None = None) -> list[Local]:
@@ -89,7 +95,7 @@ def fetched(wanted: Mapping[str, Wheel], on_line: Callable[[str], None], folder:
             for name, wheel in wanted.items():
                 if paths[name] is None:
                     on_line(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
-                    paths[name] = _fetch(folder, name, wheel, _todo(wanted))
+                    paths[name] = _fetch(folder, name, wheel, _fetch_elsewhere(wanted))
         except OSError as error:
             todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
             raise NoWheels(f"wheels cannot be kept here: {error}", todo) from None
@@ -104,62 +110,37 @@ def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
 def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
     """Fetches a wheel into the folder; pip checks its hash. Raises NoWheels."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        wanted = Path(work) / "wanted.txt"
-        wanted.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
-        platforms = [word for one in PLATFORMS for word in ("--platform", one)]
-        options = [
-            "--require-hashes",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--no-cache-dir",
-            "--progress-bar=off",
-            "--retries=2",
-        ]
-        argv = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            *options,
-            *platforms,
-            "--dest",
-            work,
-            "-r",
-            str(wanted),
-        ]
+        requirements = Path(work) / "requirements.txt"
+        requirements.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
+        argv = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", work, "-r", str(requirements)]
         try:
             done = subprocess.run(
                 argv, capture_output=True, text=True, timeout=FETCH_S, stdin=subprocess.DEVNULL, check=False
             )
-            failed = next((line for line in reversed(done.stderr.splitlines()) if "ERROR" in line), done.stderr[-200:])
         except subprocess.TimeoutExpired:
             raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", todo) from None
-        made = next(Path(work).glob("*.whl"), None)
-        if done.returncode or made is None:
-            raise NoWheels(f"{name} cannot be fetched: {unreached(done.stderr) or failed.strip()[:200]}", todo)
-        return made.replace(folder / made.name)
+        fetched_path = next(Path(work).glob("*.whl"), None)
+        if done.returncode or fetched_path is None:
+            lines = reversed(done.stderr.splitlines())
+            message = next((line for line in lines if "ERROR" in line), done.stderr[-200:]).strip()[:200]
+            raise NoWheels(f"{name} cannot be fetched: {unreached(done.stderr) or message}", todo)
+        return fetched_path.replace(folder / fetched_path.name)
 
 
-def unreached(said: str) -> str:
+def unreached(output: str) -> str:
     """The reason why pip could not reach its index, from its output; "" when it could. Pip itself only says that no version matches."""
-    found = re.search(r"connection broken by '(.*)'|Could not fetch URL \S+: (.*)", said)
-    if found is None:
+    match = re.search(r"connection broken by '(.*)'|Could not fetch URL \S+: (.*)", output)
+    if match is None:
         return ""
-    reason = re.search(
-        r"(\[Errno -?\d+\] [^'\")]+|timed out|CERTIFICATE_VERIFY_FAILED|\d{3} Client Error[^'\"]*)", found[0]
-    )
-    return f"the package index cannot be reached ({reason[1] if reason else found[0][:120]})"
+    reasons = r"(\[Errno -?\d+\] [^'\")]+|timed out|CERTIFICATE_VERIFY_FAILED|\d{3} Client Error[^'\"]*)"
+    reason = re.search(reasons, match[0])
+    return f"the package index cannot be reached ({reason[1] if reason else match[0][:120]})"
 
 
-def _todo(wanted: Mapping[str, Wheel]) -> str:
-    every = " ".join(f"{name}=={one.version}" for name, one in wanted.items())
-    download = f"pip download --no-deps --dest DIR {every}"
+def _fetch_elsewhere(wanted: Mapping[str, Wheel]) -> str:
+    versions = " ".join(f"{name}=={wheel.version}" for name, wheel in wanted.items())
+    download = f"pip download --no-deps --dest DIR {versions}"
     return f"on a machine with internet access: {download}; then --wheels DIR (this machine's index: pip config list)"
-
-
-def _names(wanted: Mapping[str, Wheel]) -> str:
-    return ", ".join(f"{name} {one.version}" for name, one in wanted.items())
 
 
 def _version(path: Path) -> str:
@@ -168,9 +149,9 @@ def _version(path: Path) -> str:
 
 
 def _sha256(path: Path) -> str:
-    about = path.stat()
+    state = path.stat()
     with _HASHING:
-        return _hashed(path, about.st_size, about.st_mtime_ns)
+        return _hashed(path, state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
@@ -186,8 +167,7 @@ def _hashed(path: Path, size: int, changed_ns: int) -> str:  # noqa: ARG001
 def _local(name: str, path: Path, sha256: str = "") -> Local:
     try:
         with zipfile.ZipFile(path) as archive:
-            files = ((PurePosixPath(one.filename).name, one.file_size) for one in archive.infolist())
-            size = sum(size for file, size in files if ".so" in file)
+            size = sum(file.file_size for file in archive.infolist() if ".so" in PurePosixPath(file.filename).name)
     except (zipfile.BadZipFile, OSError) as error:
         raise NoWheels(f"{path} is no wheel ({error})", "fetch it again") from None
     if not size:
@@ -243,44 +223,37 @@ def copy_missing(transport: Transport, local: list[Local], on_line: Callable[[st
 
     Raises NoWheels (no room), HostError, Unreachable.
     """
-    present, free_bytes = kept(transport, [one.sha256 for one in local])
-    copy(transport, [one for one in local if one.sha256 not in present], free_bytes, on_line)
-    return [f"{KEPT}/{one.sha256}" for one in local]
+    present, free_bytes = kept(transport, [wheel.sha256 for wheel in local])
+    copy(transport, [wheel for wheel in local if wheel.sha256 not in present], free_bytes, on_line)
+    return [f"{KEPT}/{wheel.sha256}" for wheel in local]
 
 
 def copy(transport: Transport, local: list[Local], free_bytes: int, on_line: Callable[[str], None]) -> None:
     """Copies the libraries of these wheels to the host. Raises NoWheels (no room), HostError, Unreachable."""
-    needed = sum(one.path.stat().st_size + one.unpacked_bytes for one in local) + (200 << 20)
+    needed = sum(wheel.path.stat().st_size + wheel.unpacked_bytes for wheel in local) + (200 << 20)
     if local and needed > free_bytes:
         why = f"/var/lib has {free_bytes >> 20} MiB free, and the libraries want {needed >> 20} for a moment"
         raise NoWheels(why, "sudo apt-get clean; df -h /var")
-    for one in local:
+    for wheel in local:
         try:
-            _copy_one(transport, one, on_line)
+            for cmd in _copy_commands(wheel, on_line):
+                answer = transport.run([cmd])[0]
+                if answer.code != 0:
+                    found = f"it cannot be put on the host: {(answer.error_text.splitlines() or ['no message'])[-1]}"
+                    raise HostError(wheel.path.name, found, "room, and python3", "df -h /var")
         except HostError:  # for example a full disk, which a partial wheel would keep full
-            transport.run([script('rm -rf -- "$1/$2.whl" "$1/$2.new"', KEPT, one.sha256, timeout_s=60)])
+            transport.run([script('rm -rf -- "$1/$2.whl" "$1/$2.new"', KEPT, wheel.sha256, timeout_s=60)])
             raise
 
 
-def _copy_one(transport: Transport, one: Local, on_line: Callable[[str], None]) -> None:
-    for number, (at, size, chunk) in enumerate(_chunks(one.path)):
-        if number % 4 == 0:
-            on_line(f"copying {one.path.name}: {at * 100 // size} % of {size // 1000000} MB")
-        _must(transport, script(_APPEND, KEPT, f"{one.sha256}.whl", str(at), stdin=chunk, timeout_s=300), one)
-    unpack = ("python3", "-I", "-c", _UNPACK, KEPT, one.sha256, f"{one.name}-{one.version}")
-    _must(transport, Command(unpack, timeout_s=300), one)
-
-
-def _chunks(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    size, at = path.stat().st_size, 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield at, size, chunk
-            at += len(chunk)
-
-
-def _must(transport: Transport, cmd: Command, one: Local) -> None:
-    answer = transport.run([cmd])[0]
-    if answer.code != 0:
-        said = answer.error_text.splitlines()[-1:] or ["no word"]
-        raise HostError(one.path.name, f"it cannot be put on the host: {said[0]}", "room, and python3", "df -h /var")
+def _copy_commands(wheel: Local, on_line: Callable[[str], None]) -> Iterator[Command]:
+    """The commands that copy a wheel in chunks and unpack it."""
+    size = wheel.path.stat().st_size
+    with wheel.path.open("rb") as file:
+        for number, at in enumerate(range(0, size, CHUNK_BYTES)):
+            if number % 4 == 0:
+                on_line(f"copying {wheel.path.name}: {at * 100 // size} % of {size // 1000000} MB")
+            chunk = file.read(CHUNK_BYTES)
+            yield script(_APPEND, KEPT, f"{wheel.sha256}.whl", str(at), stdin=chunk, timeout_s=300)
+    unpack = ("python3", "-I", "-c", _UNPACK, KEPT, wheel.sha256, f"{wheel.name}-{wheel.version}")
+    yield Command(unpack, timeout_s=300)

@@ -51,15 +51,14 @@ def plan_host(job: HostJob) -> Stages[PlanResult]:
 
 def plan_or_fail(job: HostJob, describe: bool = False) -> Iterator[StageResult]:
     """Plans all steps. Raises the error of the first step that fails, with `describe` after the description of the machine."""
-    stages = _plan_or_fail(job)
-    yield from (described(job, stages, always=False) if describe else stages)
 
+    def stages() -> Iterator[StageResult]:
+        result = yield from plan_host(job)
+        for step in result.steps:
+            if step.error is not None:
+                raise step.error
 
-def _plan_or_fail(job: HostJob) -> Iterator[StageResult]:
-    result = yield from plan_host(job)
-    for step in result.steps:
-        if step.error is not None:
-            raise step.error
+    yield from described(job, stages(), describe, always=False)
 
 
 def apply_host(job: HostJob) -> Stages[ApplyResult]:
@@ -80,36 +79,33 @@ def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterato
 
     `wheels`: as in NcclTestOptions, "" for what the inventory says. `describe`: the description of the machine, too.
     """
-    stages = _provision(job, wheels, describe)
-    yield from (described(job, stages) if describe else stages)
 
+    def stages() -> Iterator[StageResult]:
+        applied = yield from apply_host(job)
+        test = yield from _test_after(job, applied, wheels)
+        job.tell(ActivityStarted(job.host.name, "checking"))
+        yield from _check(job, test, describe)
 
-def _provision(job: HostJob, wheels: str, describe: bool) -> Iterator[StageResult]:
-    applied = yield from apply_host(job)
-    test = yield from _test_after(job, applied, wheels)
-    job.tell(ActivityStarted(job.host.name, "checking"))
-    yield from _check(job, test, describe)
+    yield from described(job, stages(), describe)
 
 
 def verify_host(
     job: HostJob, test: NcclTestOptions | None = None, programs: Programs | None = None, describe: bool = False
 ) -> Iterator[StageResult]:
     """Plans the steps, runs the requested tests, and the checks. A step that is not ok is a finding."""
-    stages = _verify(job, test, programs, describe)
-    yield from (described(job, stages) if describe else stages)
+    yield from described(job, _verify(job, test, programs, describe), describe)
 
 
 def _verify(
     job: HostJob, test: NcclTestOptions | None, programs: Programs | None, describe: bool
 ) -> Iterator[StageResult]:
     from rigwright.engine import verify
-    from rigwright.fleet import machine
 
     tested = NcclTestResult()
     evaluation = None
     if test is None and programs is None:
-        evaluation = verify.CheckEvaluation(job.run, verify.answerable(job.bound.checks, job.run, tested=False))
-        job.run.prefetch((*evaluation.evaluate(), *(machine.FACTS if describe else ())))
+        evaluation = _evaluation(job, tested, describe)
+        job.run.prefetch(evaluation.evaluate())
     planned = yield from plan_host(job)
     if test is not None:
         tested = yield from _test(job, test)
@@ -126,11 +122,10 @@ def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[Sta
     """Runs the checks after changes; the machine as they find it becomes the baseline."""
     from rigwright.engine import verify
 
-    checks = verify.answerable(job.bound.checks, job.run, tested=tested.document is not None)
-    if not checks and not tested.not_run:
-        return
-    findings = ranked((*_evaluation(job, tested, describe).findings(), *tested.not_run))
-    yield CheckResult(findings, verify.baseline(job.run, findings, accept=True))
+    evaluation = _evaluation(job, tested, describe)
+    if evaluation.checks or tested.not_run:
+        findings = ranked((*evaluation.findings(), *tested.not_run))
+        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True))
 
 
 def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
@@ -166,17 +161,14 @@ def _test_after(job: HostJob, applied: ApplyResult, wheels: str) -> Stages[NcclT
     wheels = wheels or nccl_test.AS_THE_INVENTORY_SAYS
     if _wheels(job, wheels) == "none":
         return NcclTestResult()
-    result = yield from _test(job, nccl_test.NcclTestOptions(False, False, wheels))
-    return result
+    return (yield from _test(job, nccl_test.NcclTestOptions(wheels=wheels)))
 
 
 def _wheels(job: HostJob, given: str) -> str:
-    """The source of the test's libraries, where the inventory's variable is put in."""
+    """The source of the test's libraries: the given one, or that of the inventory's variable."""
     from rigwright.engine import nccl_test
 
-    if given != nccl_test.AS_THE_INVENTORY_SAYS:
-        return given
-    return job.bound.desired.p2p_wheels or "fetch"
+    return given if given != nccl_test.AS_THE_INVENTORY_SAYS else job.bound.desired.p2p_wheels or "fetch"
 
 
 def _test_programs(job: HostJob, programs: Programs, tested: NcclTestResult) -> Stages[NcclTestResult]:
@@ -195,7 +187,7 @@ def plan_limits(job: HostJob, show: bool) -> Iterator[StageResult]:
     from rigwright.fleet import limit_rows
 
     job.run.prefetch(limit_rows.FACTS)
-    yield from _followed(_plan_or_fail(job), lambda: _limit_rows(job), always=show)
+    yield from _followed(plan_or_fail(job), lambda: _limit_rows(job), always=show)
 
 
 def apply_limits(job: HostJob) -> Iterator[StageResult]:
@@ -209,15 +201,17 @@ def _limit_rows(job: HostJob) -> StageResult:
     return LimitsResult(tuple(limit_rows.rows(job.run, job.bound)))
 
 
-def described(job: HostJob, stages: Iterator[StageResult], always: bool = True) -> Iterator[StageResult]:
-    """The stages; the description of the machine follows. Without `always` it follows only when a stage fails."""
+def described(
+    job: HostJob, stages: Iterator[StageResult], describe: bool = True, always: bool = True
+) -> Iterator[StageResult]:
+    """The stages; with `describe` the description of the machine follows, without `always` only when a stage fails."""
 
-    def describe() -> StageResult:
+    def description() -> StageResult:
         from rigwright.fleet import machine
 
         return MachineResult(machine.describe(job.run, job.bound))
 
-    yield from _followed(stages, describe, always)
+    return _followed(stages, description, always) if describe else stages
 
 
 def _followed(

@@ -38,11 +38,9 @@ def executor(address: str) -> Iterator[Executor]:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--executor", f"Dask is not installed ({error})", "dask[distributed]", _INSTALL) from None
-    logging.getLogger("distributed").setLevel(
-        logging.CRITICAL
-    )  # its errors reach the user as UsageError or Unreachable
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the user gets its errors as UsageError or Unreachable
     try:
-        make: Any = Client
+        make: Any = Client  # has no annotations
         client = make(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         found = f"no Dask scheduler answers within {CONNECT_S} s ({type(error).__name__})"
@@ -58,24 +56,21 @@ def executor(address: str) -> Iterator[Executor]:
 
 def sources() -> str:
     """A hash of the source files: equal on two machines with the same rigwright."""
-    found = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+    paths = sorted(Path(__file__).parents[1].rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
-def _require_same(address: str, told: Mapping[str, object]) -> None:
+def _require_same(address: str, hashes: Mapping[str, object]) -> None:
     """Raises UsageError unless there are workers and all have the same rigwright as this machine."""
-    if not told:
+    if not hashes:
         todo = f"dask worker {address} --nthreads 32, where rigwright is installed"
         raise UsageError("--executor", f"the scheduler {address} has no worker", "a worker at least", todo)
-    for worker, one in told.items():
-        if one != sources():
-            what = f"it has none: {one}" if isinstance(one, Exception) else "it has another"
-            found = f"the worker {worker} must have the same rigwright as this machine, and {what}"
-            raise UsageError(
-                "--executor", found, "one version everywhere", "install this one there, restart the worker"
-            )
+    for worker, digest in hashes.items():
+        if digest != sources():
+            problem = f"it has none: {digest}" if isinstance(digest, Exception) else "it has another"
+            found = f"the worker {worker} must have the same rigwright as this machine, and {problem}"
+            fix = "install this one there, restart the worker"
+            raise UsageError("--executor", found, "one version everywhere", fix)
 
 
 class _WatchedExecutor(Executor):

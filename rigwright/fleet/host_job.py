@@ -93,12 +93,11 @@ def prepare(
 
     asker = ask if ask_password else None
     since = time.monotonic()
-
-    def job(playbook: BoundPlaybook) -> HostJob:
-        run = new_run(playbook.host, options, emit, state, asker, since)
-        return HostJob(playbook, run, HostReport(playbook.host), emit, executor, stage)
-
-    return [job(playbook) for playbook in bound]
+    runs = [new_run(playbook.host, options, emit, state, asker, since) for playbook in bound]
+    return [
+        HostJob(playbook, run, HostReport(playbook.host), emit, executor, stage)
+        for playbook, run in zip(bound, runs, strict=True)
+    ]
 
 
 def load_baselines(jobs: Sequence[HostJob]) -> None:

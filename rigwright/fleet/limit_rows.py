@@ -21,57 +21,50 @@ def rows(run: HostRun, bound: BoundPlaybook) -> list[dict[str, Any]]:
 
     Raises HostError when no GPU can be read.
     """
-    limits = next((step.parameters["limits"] for step in bound.steps if "limits" in step.parameters), Limits())
-    slots: dict[BusId, str] = next(
-        (step.parameters["slots"] for step in bound.steps if step.parameters.get("slots")), {}
-    )
-    missing = [fact for fact in FACTS if fact not in run.store.known]
-    if missing:
-        run.read(missing)
-    models = {one.bus_id: catalogue.model_of(one.device_id) for one in run.value(pci.gpus)}
+    parameters = [step.parameters for step in bound.steps]
+    limits = next((given["limits"] for given in parameters if "limits" in given), Limits())
+    slots: dict[BusId, str] = next((given["slots"] for given in parameters if given.get("slots")), {})
+    run.read_unknown(FACTS)
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in run.value(pci.gpus)}
     locks = run.value(gpu.locked)
     return [
-        _row(one, wanted_of(limits, one, models, slots), slots.get(BusId(one.bus_id), ""), locks)
-        for one in run.value(gpu.gpus)
+        _row(card, wanted_of(limits, card, models, slots), slots.get(BusId(card.bus_id), ""), locks)
+        for card in run.value(gpu.gpus)
     ]
 
 
-def _row(one: Gpu, limits: GpuLimits, position: str, locks: Locks) -> dict[str, Any]:
+def _row(card: Gpu, limits: GpuLimits, position: str, locks: Locks) -> dict[str, Any]:
     clocks = limits.application_clocks
-    pair = ClockPair(clocks.memory_mhz, clocks.graphics_mhz) if clocks else None
-    power_span = "" if one.power_min_w is None else f"{one.power_min_w:g}-{one.power_max_w:g} W"
-    default = one.default_application_clocks
+    pair = ClockPair(clocks.memory_mhz, clocks.graphics_mhz) if clocks else ""
+    watts = "" if card.power_min_w is None else f"{card.power_min_w:g}-{card.power_max_w:g} W"
+    default = str(card.default_application_clocks or "")
+    graphics, memory = (_span(locks.get((card.uuid, clock))) for clock in ("graphics", "memory"))
     return {
-        "index": one.index,
+        "index": card.index,
         "position": position,
-        "bus_id": one.bus_id,
-        "uuid": one.uuid,
-        "name": one.name,
-        "lost": one.lost,
-        "persistence": _limit(_on(limits.persistence), _on(one.persistence), "on, off", "off"),
-        "power": _limit(
-            _watts(limits.power_limit_w), _watts(one.power_limit_w), power_span, _watts(one.power_default_w)
-        ),
+        "bus_id": card.bus_id,
+        "uuid": card.uuid,
+        "name": card.name,
+        "lost": card.lost,
+        "persistence": _limit(_on(limits.persistence), _on(card.persistence), "on, off", "off"),
+        "power": _limit(_watts(limits.power_limit_w), _watts(card.power_limit_w), watts, _watts(card.power_default_w)),
         "application_clocks": _limit(
-            str(pair or ""),
-            str(one.application_clocks or ""),
-            f"default {default}" if default else "",
-            str(default or ""),
+            str(pair), str(card.application_clocks or ""), default and f"default {default}", default
         ),
-        "locked_graphics": _limit(_span(limits.locked_graphics_mhz), _span(locks.get((one.uuid, "graphics"))), "", ""),
-        "locked_memory": _limit(_span(limits.locked_memory_mhz), _span(locks.get((one.uuid, "memory"))), "", ""),
+        "locked_graphics": _limit(_span(limits.locked_graphics_mhz), graphics),
+        "locked_memory": _limit(_span(limits.locked_memory_mhz), memory),
     }
 
 
-def _limit(wanted: str, in_force: str, supported: str, default: str) -> dict[str, Any]:
+def _limit(expected: str, in_force: str, supported: str = "", default: str = "") -> dict[str, Any]:
     """`set_by`: `rigwright` (in force as expected), `default` (of the GPU), `somebody else`, or "" when not known."""
-    by = "rigwright" if wanted and wanted == in_force else "default" if in_force == default else "somebody else"
+    by = "rigwright" if expected and expected == in_force else "default" if in_force == default else "somebody else"
     return {
-        "expected": wanted,
+        "expected": expected,
         "in_force": in_force,
         "supported": supported,
         "set_by": by if in_force else "",
-        "drift": bool(wanted) and wanted != in_force,
+        "drift": bool(expected) and expected != in_force,
     }
 
 

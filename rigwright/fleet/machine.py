@@ -28,9 +28,7 @@ FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), gpu_health.cards, topology.plac
 
 def describe(run: HostRun, bound: BoundPlaybook) -> dict[str, Any]:
     """The description of a machine: the key `machine` in docs/json.md. Reads the facts that are not known in one round trip."""
-    missing = [fact for fact in FACTS if fact not in run.store.known]
-    if missing:
-        run.read(missing)
+    run.read_unknown(FACTS)
     known = {fact: run.store.known[fact] for fact in FACTS}
     given = [*(step.parameters for step in bound.steps), *(check.parameters for check in bound.checks)]
     rig = next((parameters["rig"] for parameters in given if parameters.get("rig")), None)
@@ -44,13 +42,13 @@ def of(known: Mapping[Fact[Any], Any], rig: Rig | None, slots: Mapping[BusId, st
         value if isinstance(value := known[fact], tuple) else ()
         for fact in (gpu_health.cards, topology.places, topology.nvlinks)
     )
-    told = isinstance(known[topology.nvlinks], tuple)
+    links_known = isinstance(known[topology.nvlinks], tuple)
     return {
         **{name: _text(known[fact]) for name, fact in NAMES.items()},
         "rig": _rig(rig) if rig else None,
         "gpus": _gpus(cards, places, slots, rig),
         "bus": [plain(place) for place in places],
-        "nvlinks": _pairs(cards, links, rig, {name: bus_id for bus_id, name in slots.items()}) if told else [],
+        "nvlinks": _pairs(cards, links, rig, {name: bus_id for bus_id, name in slots.items()}) if links_known else [],
         "unknown": {fact.name: str(value) for fact, value in known.items() if isinstance(value, Exception)},
     }
 
@@ -70,15 +68,15 @@ def _gpus(
     cards: tuple[Card, ...], places: tuple[Place, ...], slots: Mapping[BusId, str], rig: Rig | None
 ) -> list[dict[str, Any]]:
     """One row for each GPU that the driver or the PCI bus shows, in bus order, with its position and the model expected there."""
-    seen = {one.bus_id for one in cards}
-    rest = [Card(one.bus_id, "", "") for one in places if one.is_gpu and one.bus_id not in seen]
+    of_driver = {card.bus_id for card in cards}
+    rest = [Card(place.bus_id, "", "") for place in places if place.is_gpu and place.bus_id not in of_driver]
     rows = []
-    for one in sorted((*cards, *rest), key=lambda one: one.bus_id):
-        position = slots.get(BusId(one.bus_id), "")
-        wanted = rig.gpus.get(position) if rig else None
-        answers = bool(one.uuid) and not one.lost
-        expected = catalogue.model(wanted).label if wanted else ""
-        rows.append({**plain(one), "position": position, "expected": expected, "answers": answers})
+    for card in sorted((*cards, *rest), key=lambda card: card.bus_id):
+        position = slots.get(BusId(card.bus_id), "")
+        model = rig.gpus.get(position) if rig else None
+        expected = catalogue.model(model).label if model else ""
+        answers = bool(card.uuid) and not card.lost
+        rows.append({**plain(card), "position": position, "expected": expected, "answers": answers})
     return rows
 
 
@@ -86,25 +84,25 @@ def _pairs(
     cards: tuple[Card, ...], links: tuple[NvLink, ...], rig: Rig | None, bus_of: Mapping[str, BusId]
 ) -> list[dict[str, Any]]:
     """NVLinks by pair, with the number that the rig has there; `to` is "" for links that are down and do not name their peer."""
-    where = {one.uuid: one.bus_id for one in cards if one.uuid}
-    gpus, telling = {one.bus_id for one in cards}, {where.get(link.uuid, "") for link in links}
+    bus_ids = {card.uuid: card.bus_id for card in cards if card.uuid}
+    gpus, reporting = {card.bus_id for card in cards}, {bus_ids.get(link.uuid, "") for link in links}
     up: Counter[tuple[str, str]] = Counter()
     down: Counter[tuple[str, str]] = Counter()
     speed: dict[tuple[str, str], float] = {}
     for link in links:
-        ends = (where.get(link.uuid, link.uuid), link.peer)
+        ends = (bus_ids.get(link.uuid, link.uuid), link.peer)
         pair = (ends[1], ends[0]) if link.peer in gpus and ends[1] < ends[0] else ends
-        if pair != ends and link.peer in telling:
+        if pair != ends and link.peer in reporting:
             continue  # the other end reports the same link
         (down if link.gb_s is None else up)[pair] += 1
         speed[pair] = link.gb_s or speed.get(pair, 0.0)
-    wanted: dict[tuple[str, str], int] = {}
+    expected: dict[tuple[str, str], int] = {}
     for a, b, count in rig.pairs if rig else ():
         if a in bus_of and b in bus_of:
             first, second = sorted((str(bus_of[a]), str(bus_of[b])))
-            wanted[first, second] = count
+            expected[first, second] = count
     return [
-        {"from": a, "to": b, "up": up[a, b], "down": down[a, b], "expected": wanted.get((a, b)),
+        {"from": a, "to": b, "up": up[a, b], "down": down[a, b], "expected": expected.get((a, b)),
          "gb_s": speed.get((a, b)) or None}
-        for a, b in sorted({*up, *down, *wanted})
+        for a, b in sorted({*up, *down, *expected})
     ]  # fmt: skip

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,26 +37,26 @@ class Size:
 
 def sizes(text: str) -> tuple[Size, ...]:
     """The sizes of `1,10%,100%`. Raises UsageError."""
-    found = []
+    result = []
     for word in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\s*(%?)\s*", word)
         if not match or not int(match[1]):
             raise UsageError("--serial", f"'{word.strip()}' is no size of a batch", _SIZES)
         if match[2] and int(match[1]) > 100:
             raise UsageError("--serial", f"'{word.strip()}' is more than all hosts", _SIZES)
-        found.append(Size(int(match[1]), bool(match[2])))
-    return tuple(found)
+        result.append(Size(int(match[1]), bool(match[2])))
+    return tuple(result)
 
 
 def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], ...]:
     """The hosts in order, in batches of these sizes; the last size is repeated."""
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     rest = tuple(hosts)
     while rest:
-        count = of[min(len(found), len(of) - 1)].of(len(hosts))
-        found.append(rest[:count])
+        count = of[min(len(result), len(of) - 1)].of(len(hosts))
+        result.append(rest[:count])
         rest = rest[count:]
-    return tuple(found)
+    return tuple(result)
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,10 @@ def save(rollout: Rollout) -> None:
 def begin(rollout: Rollout) -> None:
     """Saves the state, and deletes older rollouts of the same hosts and files."""
     save(rollout)
+    subject = operator.attrgetter("inventory", "playbook", "host", "tags")
     for other in _kept():
-        if other.run != rollout.run and _of(other) == _of(rollout):
+        if other.run != rollout.run and subject(other) == subject(rollout):
             end(other)
-
-
-def _of(rollout: Rollout) -> tuple[str, ...]:
-    return rollout.inventory, rollout.playbook, rollout.host, rollout.tags
 
 
 def end(rollout: Rollout) -> None:
@@ -113,9 +111,8 @@ def end(rollout: Rollout) -> None:
 
 def stopped() -> Rollout:
     """The rollout that stopped last. Raises UsageError when there is none."""
-    found = next(_kept(), None)
-    if found:
-        return found
+    if newest := next(_kept(), None):
+        return newest
     todo = "begin one: invoke provision --host PATTERN --serial 1,10%,100%"
     raise UsageError("--resume", "no rollout was stopped", "a rollout that has hosts left", todo)
 
@@ -127,12 +124,12 @@ def _kept() -> Iterator[Rollout]:
             yield _read(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _read(found: dict[str, Any]) -> Rollout:
+def _read(state: dict[str, Any]) -> Rollout:
     """A rollout from JSON. Raises TypeError, KeyError, ValueError for JSON that is no rollout of this schema."""
-    if found["schema"] != SCHEMA:
+    if state["schema"] != SCHEMA:
         raise ValueError("another schema")
-    lists = {"hosts": tuple(found["hosts"]), "batches": tuple(map(tuple, found["batches"]))}
-    return Rollout(**{**found, **lists})
+    lists = {"hosts": tuple(state["hosts"]), "batches": tuple(map(tuple, state["batches"]))}
+    return Rollout(**{**state, **lists})
 
 
 def _file(rollout: Rollout) -> Path:
@@ -159,16 +156,15 @@ class Rolling:
 
     def to_do(self, bound: Sequence[BoundPlaybook]) -> list[BoundPlaybook]:
         """The hosts that this run provisions: those that are not done, and those whose steps or variables have changed since."""
-        self.digests = {one.host.name: digest(one) for one in bound}
-        return [one for one in bound if self.state.done.get(one.host.name) != self.digests[one.host.name]]
+        self.digests = {playbook.host.name: digest(playbook) for playbook in bound}
+        return [each for each in bound if self.state.done.get(each.host.name) != self.digests[each.host.name]]
 
     def insist(self, hosts: Container[str]) -> None:
         """Raises UsageError when the inventory no longer has a host of the rollout."""
         gone = [name for name in self.state.hosts if name not in hosts]
         if gone:
-            found = (
-                f"{self.state.inventory} has no {host_ranges.folded(gone)} any more (rollout of run {self.state.run})"
-            )
+            run = f"(rollout of run {self.state.run})"
+            found = f"{self.state.inventory} has no {host_ranges.folded(gone)} any more {run}"
             raise UsageError("--resume", found, "all its hosts", "begin a new rollout: --serial in place of --resume")
 
     def as_json(self) -> dict[str, Any]:
@@ -185,6 +181,6 @@ class Rolling:
 
 def digest(bound: BoundPlaybook) -> str:
     """A hash of the steps and checks of a host with their parameters: it changes when they change."""
-    steps = [(one.name, one.operation, plain(one.parameters)) for one in bound.steps]
-    checks = [(one.name, one.check, plain(one.parameters)) for one in bound.checks]
+    steps = [(step.name, step.operation, plain(step.parameters)) for step in bound.steps]
+    checks = [(check.name, check.check, plain(check.parameters)) for check in bound.checks]
     return hashlib.sha256(json.dumps([steps, checks], sort_keys=True, default=str).encode()).hexdigest()[:16]

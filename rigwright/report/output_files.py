@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,11 @@ class Files:
     html: str = ""
     prometheus: str = ""
     reload: str = ""
+
+    @classmethod
+    def of(cls, options: object) -> Files:
+        """The files that options of these names give."""
+        return cls(**{file.name: getattr(options, file.name, "") for file in fields(cls)})
 
 
 def require_writable(files: Files) -> None:
@@ -43,10 +48,9 @@ def _require_writable(option: str, file: str, example: str, ending: str = "") ->
     if _is_stream(file):
         return
     if ending and not file.endswith(ending):
+        expected = f"a file that ends in {ending}; others are ignored"
         fix = f"{option} {Path(file).with_suffix(ending)}"
-        raise UsageError(
-            option, f"'{file}' does not end in {ending}", f"a file that ends in {ending}; others are ignored", fix
-        )
+        raise UsageError(option, f"'{file}' does not end in {ending}", expected, fix)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         problem = "is not writable" if os.path.exists(folder) else "does not exist"
         raise UsageError(option, f"{file}: the directory {folder} {problem}", "a file in an existing directory")
@@ -81,21 +85,20 @@ def write(document: dict[str, Any], files: Files, output: Output) -> int:
     # The last whole report is better than half a report or one without hosts: keep it.
     keep_last = not document["hosts"] or (is_fleet_report and document["exit_code"] == 130)
     refused = (document["error"] or {}).get("where") == "--json"  # the message about it is printed already
-    for file, write_one in (
+    for file, write_file in (
         ("" if refused else files.json, write_json),
         ("" if keep_last else files.html, partial(_write_page, files.reload)),
         ("" if keep_last else files.prometheus, _write_metrics),
     ):
         try:
             if file:
-                write_one(document, file)
+                write_file(document, file)
         except UsageError as error:
             output.text.error(error)
             failed = 1
-    if is_fleet_report and not failed and not keep_last:
-        written = [file for file in (files.html, files.prometheus, files.json) if file not in ("", "-")]
-        if written:
-            output.text.plain(f"written: {', '.join(written)}")
+    written = [file for file in (files.html, files.prometheus, files.json) if file not in ("", "-")]
+    if is_fleet_report and not failed and not keep_last and written:
+        output.text.plain(f"written: {', '.join(written)}")
     return failed
 
 
@@ -123,13 +126,6 @@ def write_json(document: dict[str, Any], target: str) -> None:
         print(json_document.dumps(document))
     else:
         _write("--json", json_document.dumps(document) + "\n", target)
-
-
-def write_answer(
-    target: str, command: str, exit_code: int = 0, error: RigwrightError | None = None, **keys: Any
-) -> None:
-    """Writes the document of a command that connects to no host, with its own keys, as `write_json` does."""
-    write_json({**json_document.document(command, "", exit_code, error, []), **keys}, target)
 
 
 def _write(option: str, text: str, file: str) -> None:

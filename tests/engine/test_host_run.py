@@ -33,5 +33,10 @@ def test_the_drivers_own_programs_are_nobodys_work() -> None:
 
 def test_without_a_driver_the_open_devices_tell() -> None:
     assert busy(Unavailable("no driver"), (Process(5, "python3"),)) == "python3 (5)"
-    with pytest.raises(ConsentError, match="cannot be told"):
+    with pytest.raises(ConsentError) as caught:
         busy((), Unreadable("cut"))
+    assert str(caught.value) == (
+        "h: cannot read which processes use the GPUs (cut)\n"
+        "  expected: idle GPUs\n"
+        "  fix:      end the processes that use the GPUs; then the same command with --disrupt"
+    )

@@ -89,7 +89,8 @@ def test_another_one_is_left_alone(tmp_path: Path) -> None:
     (host.folder / "owner").write_text("somebody\n")
     with pytest.raises(HostError, match="another test is running") as caught, onhost_program.run(host, LOOKS, print):  # type: ignore[arg-type]
         raise AssertionError
-    assert caught.value.fix == "wait for it"
+    assert caught.value.expected == "one test at a time"
+    assert caught.value.fix == "wait until that test has ended, then the same command again"
     assert (host.folder / "owner").exists()
     assert not (tmp_path / "state.log").exists()
 

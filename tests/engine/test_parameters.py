@@ -170,7 +170,11 @@ def test_a_required_variable_that_the_host_does_not_have(project: Project) -> No
 
 def test_a_required_parameter_that_is_no_variable(project: Project) -> None:
     error = project.refused(TASKS + "    - apt.packages:\n")
-    assert str(error) == f"{project.path}:4: apt.packages lacks 'names'\n  expected: names: ..."
+    assert str(error) == (
+        f"{project.path}:4: apt.packages lacks 'names'\n"
+        "  expected: names: ...\n"
+        "  fix:      add `names: ...` below apt.packages; docs/operations.md and docs/checks.md describe all parameters"
+    )
 
 
 def test_a_misspelt_parameter(project: Project) -> None:
@@ -187,7 +191,13 @@ def test_a_misspelt_parameter(project: Project) -> None:
         ("cuda.held:\n        cuda: {toolkit: 12.2}", 5, "'cuda.toolkit' is 12.2\n  expected: a text (in quotes)"),
         ("grub.cmdline: {kernel_cmdline: quiet}", 4, "'kernel_cmdline' is 'quiet'\n  expected: a list"),
         ("limits.boot: {expected_gpus: four}", 4, "'expected_gpus' is 'four'\n  expected: a whole number"),
-        ("driver.held: [535]", 4, "the parameters of driver.held are [535]\n  expected: {NAME: VALUE, ...}"),
+        (
+            "driver.held: [535]",
+            4,
+            "the parameters of driver.held are [535]\n"
+            "  expected: {NAME: VALUE, ...}\n"
+            "  fix:      give each parameter by its name; driver.held has driver, cuda_repository",
+        ),
     ],
 )
 def test_a_value_of_the_wrong_type(project: Project, task: str, line: int, message: str) -> None:

@@ -79,10 +79,11 @@ Item = TypeVar("Item", Problem, Changed, Ending)
 
 def problems(hosts: Sequence[HostView]) -> list[Problem]:
     """The problems of all hosts: the worst first, then those of most hosts."""
-    items = _grouped(hosts, _problems)
-    return sorted(
-        items, key=lambda item: (VERDICTS.index(item.verdict), item.check in DRIFT.values(), -len(item.hosts))
-    )
+
+    def rank(problem: Problem) -> tuple[int, bool, int]:
+        return VERDICTS.index(problem.verdict), problem.check in DRIFT.values(), -len(problem.hosts)
+
+    return sorted(_grouped(hosts, _problems), key=rank)
 
 
 def changes(hosts: Sequence[HostView]) -> list[Changed]:
@@ -102,12 +103,11 @@ def _grouped(hosts: Sequence[HostView], items_of: Callable[[HostView], Iterable[
     for host in hosts:
         for item, place in items_of(host):
             places.setdefault(item, {}).setdefault((host.name, host.anchor), []).append(place)
-    return [
-        replace(
-            item, hosts=tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, on)))) for host, on in by_host.items())
-        )
-        for item, by_host in places.items()
-    ]
+
+    def where(by_host: dict[tuple[str, str], list[str]]) -> tuple[Where, ...]:
+        return tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, on)))) for host, on in by_host.items())
+
+    return [replace(item, hosts=where(by_host)) for item, by_host in places.items()]
 
 
 def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
@@ -122,11 +122,8 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
     folds = len(plan) > FOLDED
     if folds:
         seen = ", ".join(dict.fromkeys(finding["subject"].partition(":")[0] for finding in plan))
-        title = f"{len(plan)} differences from the playbook"
-        yield (
-            Problem("fail", DRIFT["plan"], title, seen, "", "", "", as_typed("invoke plan, then invoke provision")),
-            "",
-        )
+        title, fix = f"{len(plan)} differences from the playbook", as_typed("invoke plan, then invoke provision")
+        yield Problem("fail", DRIFT["plan"], title, seen, "", "", "", fix), ""
     for finding in bad:
         if not (folds and finding["check"] == "plan"):
             title, place = split(finding["subject"], positions(host))

@@ -121,7 +121,7 @@ def _gpu(number: int, gpu: Mapping[str, Any], worst: str) -> Gpu:
     if not gpu["answers"]:
         why = str(gpu["lost"] or "does not answer")
         return Gpu(title, name, "fail" if gpu["lost"] else "unknown", gpu, {}, f"{title} {gpu['bus_id']}: {why}")
-    values = {key: value for key in SHOWN if (value := _VALUES[key](gpu)) is not None}
+    values = _values(gpu)
     words = ", ".join(value.words for value in values.values())
     return Gpu(title, name, worst, gpu, values, f"{title} {str(gpu['uuid'])[:SHORT_UUID]}: {words or 'no values'}")
 
@@ -130,32 +130,23 @@ def _share(part: float, whole: float) -> int:
     return max(0, min(100, round(100 * part / whole))) if whole > 0 else 0
 
 
-def _temperature(gpu: Mapping[str, Any]) -> Value | None:
-    now, most = gpu["temperature_c"], gpu["slowdown_c"]
-    if now is None:
-        return None
-    words = f"{now} °C" + (f" of {most} °C, where it slows down" if most else "")
-    return Value(f"{now}", _share(now - COOL_C, (most or HOT_C) - COOL_C), words)
-
-
-def _power(gpu: Mapping[str, Any]) -> Value | None:
-    now, most = gpu["power_w"], gpu["power_limit_w"]
-    if now is None:
-        return None
-    return Value(f"{now:.0f}", _share(now, most or 0.0), f"{now:.0f} W" + (f" of {most:.0f} W" if most else ""))
-
-
-def _work(gpu: Mapping[str, Any]) -> Value | None:
-    now = gpu["utilization_percent"]
-    return None if now is None else Value(f"{now}", _share(now, 100), f"{now} % busy")
-
-
-def _memory(gpu: Mapping[str, Any]) -> Value | None:
-    now, most = gpu["memory_used_mib"], gpu["memory_mib"]
-    if now is None or not most:
-        return None
-    share = _share(now, most)
-    return Value(f"{share}", share, f"{now / 1024:.1f} of {most / 1024:.0f} GiB taken")
-
-
-_VALUES = {"temperature": _temperature, "power": _power, "work": _work, "memory": _memory}
+def _values(gpu: Mapping[str, Any]) -> dict[str, Value]:
+    """The known values of a GPU, by the keys of SHOWN."""
+    values = {}
+    temperature, slowdown = gpu["temperature_c"], gpu["slowdown_c"]
+    if temperature is not None:
+        words = f"{temperature} °C" + (f" of {slowdown} °C, where it slows down" if slowdown else "")
+        share = _share(temperature - COOL_C, (slowdown or HOT_C) - COOL_C)
+        values["temperature"] = Value(f"{temperature}", share, words)
+    power, limit = gpu["power_w"], gpu["power_limit_w"]
+    if power is not None:
+        words = f"{power:.0f} W" + (f" of {limit:.0f} W" if limit else "")
+        values["power"] = Value(f"{power:.0f}", _share(power, limit or 0.0), words)
+    percent = gpu["utilization_percent"]
+    if percent is not None:
+        values["work"] = Value(f"{percent}", _share(percent, 100), f"{percent} % busy")
+    used, size = gpu["memory_used_mib"], gpu["memory_mib"]
+    if used is not None and size:
+        share = _share(used, size)
+        values["memory"] = Value(f"{share}", share, f"{used / 1024:.1f} of {size / 1024:.0f} GiB taken")
+    return values

@@ -37,14 +37,14 @@ def groups(gpu: dict[str, Any], machine: dict[str, Any], p2p: dict[str, Any], li
     if not gpu["answers"]:
         answer = Row("Answer", gpu["lost"], "fail") if gpu["lost"] else Row("Answer", "none from the driver", "warn")
         return [Group("", (*_nonempty(_identity(gpu)), answer))]
-    made = (
+    sections = (
         ("", _identity(gpu)),
         ("Now", _now(gpu, limits)),
         ("Links", _links(gpu, machine)),
         ("Memory", _memory(gpu)),
         ("Measured", _measured(gpu, p2p)),
     )
-    return [Group(name, rows) for name, all_rows in made if (rows := _nonempty(all_rows))]
+    return [Group(name, rows) for name, all_rows in sections if (rows := _nonempty(all_rows))]
 
 
 def _nonempty(rows: Iterator[Row]) -> tuple[Row, ...]:
@@ -124,9 +124,8 @@ def _memory(gpu: dict[str, Any]) -> Iterator[Row]:
         counts = gpu[key]
         corrected, bad = counts["corrected"], counts["uncorrected"]
         if corrected is not None or bad is not None:
-            text = ", ".join(
-                f"{'?' if counts[kind] is None else counts[kind]} {kind}" for kind in ("uncorrected", "corrected")
-            )
+            kinds = ("uncorrected", "corrected")
+            text = ", ".join(f"{'?' if counts[kind] is None else counts[kind]} {kind}" for kind in kinds)
             yield Row(label, text, "fail" if bad and key == "ecc_since_load" else "warn" if bad else "")
     yield from _retired(gpu)
 
@@ -147,21 +146,18 @@ def _retired(gpu: dict[str, Any]) -> Iterator[Row]:
 
 def _measured(gpu: dict[str, Any], p2p: dict[str, Any]) -> Iterator[Row]:
     """The bandwidth in its own memory and to its peers, from the peer-to-peer test of this run."""
-    index, own = next(
-        ((tested["index"], tested.get("own") or {}) for tested in p2p.get("gpus") or [] if same(tested, gpu)),
-        (None, {}),
-    )
-    if index is None:
+    tested = next((tested for tested in p2p.get("gpus") or [] if same(tested, gpu)), None)
+    if tested is None:
         return
+    own = tested.get("own") or {}
     yield Row("Own memory", f"{gb_s(own['gb_s'])} GB/s" if own.get("ok") and own.get("gb_s") else "")
     for key, label in (("collective", "NCCL to peers"), ("bytes", "Copies to peers")):
-        results = [pair[key] for pair in p2p.get("pairs") or [] if pair["from"] == index and pair.get(key)]
+        results = [pair[key] for pair in p2p.get("pairs") or [] if pair["from"] == tested["index"] and pair.get(key)]
         speeds = [float(result["gb_s"]) for result in results if result.get("ok") and result.get("gb_s")]
         wrong = [result for result in results if result.get("ok") is False]
         if speeds or wrong:
-            yield Row(
-                label, _spread(speeds, results) + (f"; {len(wrong)} wrong" if wrong else ""), "fail" if wrong else ""
-            )
+            text = _spread(speeds, results) + (f"; {len(wrong)} wrong" if wrong else "")
+            yield Row(label, text, "fail" if wrong else "")
 
 
 def _spread(speeds: Sequence[float], results: Sequence[dict[str, Any]]) -> str:

@@ -109,14 +109,12 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     findings.sort(key=lambda finding: VERDICTS.index(finding["verdict"]))
     limits = {row["bus_id"]: row for row in data["gpus"]}
     positions = {gpu["bus_id"]: gpu["position"] for gpu in machine["gpus"]}
-    cards = [
-        Card(
-            gpu_cards.title(gpu),
-            _worst(gpu, findings),
-            gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {})),
-        )
-        for gpu in machine["gpus"]
-    ]
+
+    def card(gpu: dict[str, Any]) -> Card:
+        groups = gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}))
+        return Card(gpu_cards.title(gpu), _worst(gpu, findings), groups)
+
+    cards = [card(gpu) for gpu in machine["gpus"]]
     return HostView(
         name, anchor, data, findings, Counter(finding["verdict"] for finding in findings), cards, matrices(p2p, positions),
         drawn(machine), plotted(p2p.get("scaling") or [], (machine["rig"] or {}).get("scaling")),

@@ -42,9 +42,8 @@ def plotted(scaling: list[dict[str, Any]], expected: dict[str, Any] | None) -> P
 
     points = tuple(Point(*at(count, speed), f"{speed:.2f}") for count, speed in rows)
     step = max(1, most // 4)
-    ticks = [
-        count for count in range(1, most + 1) if count in (1, most) or (count % step == 0 and most - count >= step)
-    ]
+    inner = [count for count in range(2, most) if count % step == 0 and most - count >= step]
+    ticks = [1, *inner, most]
     rig_point = None
     if expected and 1 <= expected["gpus"] <= most:
         rig_point = Point(*at(expected["gpus"], expected["speed_up"]), f"{expected['speed_up']:g}")

@@ -137,7 +137,7 @@ def _place(
     """Appends the boxes and lines of a tree to the lists; all GPUs are in the last row. Returns the box of the node."""
     if node.gpu:
         x, y = MARGIN + column[node.name] * STEP, MARGIN + depth * ROW
-        box = Box(x, y, BOX, _name(node.gpu), _short_bus(node.name), _state(node.gpu), node.name)
+        box = Box(x, y, BOX, str(node.gpu["position"] or "GPU"), _short_bus(node.name), _state(node.gpu), node.name)
     else:
         columns = [column[leaf] for leaf in _leaves(node)]
         x, y = MARGIN + min(columns) * STEP, MARGIN + row * ROW
@@ -151,10 +151,6 @@ def _place(
             lines.append(Line(path, "pcie", 1.5, _lanes(child.gpu), child_box.middle + 5, child_box.y - 8))
     boxes.append(box)
     return box
-
-
-def _name(gpu: dict[str, Any]) -> str:
-    return str(gpu["position"] or "GPU")
 
 
 def _state(gpu: dict[str, Any]) -> str:

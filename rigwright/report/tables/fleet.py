@@ -41,12 +41,11 @@ def check(console: Console, reports: Sequence[HostReport]) -> None:
     states = Counter(_state(report) for report in reports)
     words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
     console.print(f"\n[bold]{numbers.count(len(reports), 'host')}[/]: {', '.join(words)}")
-    other = [one.host.name for one in reports if any(finding.check in _OF_THE_PAST for finding in one.findings)]
-    if other:
-        hosts = as_is(shlex.quote(folded(other).replace(", ", ",")))
-        console.print(
-            as_typed(f"to accept these differences as the new state: invoke verify --host {hosts}"), soft_wrap=True
-        )
+    changed = [report.host.name for report in reports if any(each.check in _OF_THE_PAST for each in report.findings)]
+    if changed:
+        hosts = as_is(shlex.quote(folded(changed).replace(", ", ",")))
+        hint = f"to accept these differences as the new state: invoke verify --host {hosts}"
+        console.print(as_typed(hint), soft_wrap=True)
 
 
 _STATES = {

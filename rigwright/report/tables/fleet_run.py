@@ -27,17 +27,15 @@ def show(console: Console, answers: Mapping[str, CommandResult], limit_s: float)
         for line in ran.output.split("\n") if ran.output else []:
             console.print(f"  {as_is(line)}".rstrip(), soft_wrap=True)
         if ran.cut:
-            console.print(
-                "  [yellow]... and more[/]: the output was cut here; a command that went on writing was ended"
-            )
+            note = "the output was cut here; a command that went on writing was ended"
+            console.print(f"  [yellow]... and more[/]: {note}")
     succeeded = sum(ran.code == 0 for ran in answers.values())
     if len(answers) > 1:
         late = sum(ran.code is None for ran in answers.values())
         failed = len(answers) - succeeded - late
-        parts = [f"{succeeded} of {len(answers)} hosts: exit 0"]
-        parts += [f"{failed} with another exit"] if failed else []
-        parts += [f"{late} did not end in time"] if late else []
-        console.print(f"\n{', '.join(parts)}")
+        others = f", {failed} with another exit" if failed else ""
+        others += f", {late} did not end in time" if late else ""
+        console.print(f"\n{succeeded} of {len(answers)} hosts: exit 0{others}")
 
 
 def _exit(ran: CommandResult, limit_s: float) -> str:

@@ -34,7 +34,7 @@ def _result(run: RunSummary) -> str:
     """The result of a run in a few words: the hosts in each bad state, findings and changes, else ok."""
     states = [host.status for host in run.hosts]
     words = [f"[bold red]{_of(states.count(word), states)}{word}[/]" for word in _BAD if word in states]
-    failed, changes = sum(one.failed for one in run.hosts), sum(one.changes for one in run.hosts)
+    failed, changes = sum(host.failed for host in run.hosts), sum(host.changes for host in run.hosts)
     words += [f"[red]{count(failed, 'finding')}[/]"] if failed else []
     words += [count(changes, "change")] if changes else []
     words += ["changes pending"] if "pending" in states and not words else []
@@ -76,9 +76,8 @@ def _host(console: Console, name: str, host: dict[str, Any]) -> None:
             expected = f"  [dim]expected {as_is(finding['expected'])}[/]" if finding["expected"] else ""
             console.print(f"  {verdict}  {subject}: {seen}{expected}")
     passed = sum(finding["verdict"] == "pass" for finding in host["findings"])
-    console.print(
-        f"  [dim]{count(host['steps_planned'], 'step')}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]"
-    )
+    steps = count(host["steps_planned"], "step")
+    console.print(f"  [dim]{steps}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]")
 
 
 def diff(console: Console, host: str, since: datetime.datetime, changes: Sequence[Changed]) -> None:

@@ -23,14 +23,14 @@ def listing(inventory: Inventory, names: Collection[str]) -> dict[str, Any]:
     """
     groups: dict[str, Any] = {}
     for group, children in inventory.children.items():
-        body = {
-            "children": list(children),
-            "hosts": [name for name in inventory.own[group] if name in names] if group != "all" else [],
-        }
-        groups[group] = {key: value for key, value in body.items() if value}
+        hosts = [name for name in inventory.own[group] if name in names] if group != "all" else []
+        groups[group] = _without_empty({"children": list(children), "hosts": hosts})
     variables = {name: _variables(inventory.hosts[name]) for name in inventory.hosts if name in names}
-    hostvars = {name: values for name, values in variables.items() if values}
-    return {"_meta": {"hostvars": hostvars}, **{group: body for group, body in groups.items() if body}}
+    return {"_meta": {"hostvars": _without_empty(variables)}, **_without_empty(groups)}
+
+
+def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if value}
 
 
 def _variables(host: Host) -> dict[str, Any]:
@@ -51,9 +51,8 @@ def graph(inventory: Inventory, names: Collection[str], group: str = "all", dept
 
 def table(console: Console, inventory: Inventory, hosts: Sequence[Host]) -> None:
     """Writes a line for each host: its address, groups, rig and driver, and the file that declares it."""
-    rows = with_columns(
-        "host", "address", "groups", "rig", "driver", "declared in", wrap=("address", "groups", "declared in")
-    )
+    wrap = ("address", "groups", "declared in")
+    rows = with_columns("host", "address", "groups", "rig", "driver", "declared in", wrap=wrap)
     folder = inventory.path if inventory.path.is_dir() else inventory.path.parent
     for host in hosts:
         driver = host.variables.get("driver")

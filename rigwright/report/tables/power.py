@@ -60,8 +60,9 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
                 line(f"  {text}")
             for reason in load.reasons:
                 line(f"  {reason.verdict}: {reason.text}", _STYLE[reason.verdict])
+    options = [f"{option.budget.setting}: {option.verdict}, costs {option.cost}" for option in plan.options]
     for head, texts in (
-        ("What would fit", [*_options(plan), *plan.larger]),
+        ("What would fit", [*options, *plan.larger]),
         ("What it costs", list(costs(plan))),
         ("Assumed, not measured", list(plan.assumed)),
     ):
@@ -126,27 +127,19 @@ def _margin(value: float, unit: str, digits: int = 0) -> str:
     return f"{value:.{digits}f} {unit} to spare" if value >= 0 else f"{-value:.{digits}f} {unit} too few"
 
 
-def _options(plan: Plan) -> Iterator[str]:
-    for option in plan.options:
-        yield f"{option.budget.setting}: {option.verdict}, costs {option.cost}"
-
-
 def costs(plan: Plan) -> Iterator[str]:
     """The cost in speed, and with a price the cost of a day."""
     if plan.limited:
         source = f" ({plan.cost.source})" if plan.cost.source else ""
         yield f"speed: {plan.limited.setting} costs {plan.cost}{source}"
-    for label, watts in _days(plan):
+    draws = [("at full draw without limits", plan.full.steady_w)]
+    if plan.limited:
+        draws.append((f"at full draw with {plan.limited.setting}", plan.limited.steady_w))
+    draws.append(("idle, with limits or without", plan.full.idle_w))
+    for label, watts in draws:
         day = plan.cost_per_day(watts)
         if day is not None:
             yield f"a day {label}: {watts:.0f} W, {day:.2f} at {plan.price_per_kwh:.2f} per kWh"
-
-
-def _days(plan: Plan) -> Iterator[tuple[str, float]]:
-    yield "at full draw without limits", plan.full.steady_w
-    if plan.limited:
-        yield f"at full draw with {plan.limited.setting}", plan.limited.steady_w
-    yield "idle, with limits or without", plan.full.idle_w
 
 
 def to_type(rig: Rig, setting: Setting) -> list[str]:
@@ -159,10 +152,10 @@ def to_type(rig: Rig, setting: Setting) -> list[str]:
     if mhz is not None:
         memory = models[0].clocks_mhz.memory
         old = int(rig.driver) <= catalogue.driver_table().application_clocks_until
-        if old and all("application" in one.clock_verbs and one.clocks_mhz.memory == memory for one in models):
+        if old and all("application" in each.clock_verbs and each.clocks_mhz.memory == memory for each in models):
             lines.append(f"  application_clocks: {{memory_mhz: {memory[0]}, graphics_mhz: {mhz}}}")
         else:
-            lowest = max(one.clocks_mhz.graphics_min or 0 for one in models)
+            lowest = max(model.clocks_mhz.graphics_min or 0 for model in models)
             lines.append(f"  locked_graphics_mhz: [{lowest:.0f}, {mhz}]")
     return ["limits:", "  persistence: true", *lines] if lines else []
 

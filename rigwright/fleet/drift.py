@@ -1,0 +1,271 @@
+"""Differences in a fleet: of each machine from its past and its peers, and of the place of every GPU. Works on recorded facts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rigwright.catalogue.summary import counted_ids
+from rigwright.checks import Finding
+from rigwright.core.gpu_labels import SHORT_UUID
+from rigwright.history.json_diff import compared
+
+Findings = dict[str, list[Finding]]
+"""By the name of the machine."""
+
+Gpus = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine that answered: its facts by name as JSON types, and those of an earlier run ({} without one).
+
+    `groups`: of the inventory, the nearest last. `held`: the GPU values that its playbook sets; the plan compares them, so they
+    are not compared with the past and the peers.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    facts: Mapping[str, Any]
+    before: Mapping[str, Any] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+
+
+def _finding(
+    kind: Literal["past", "peers", "gpus"], subject: str, seen: str, expected: str, cause: str = ""
+) -> Finding:
+    """A failed finding of the check `fleet.past`, `fleet.peers` or `fleet.gpus`."""
+    source: Literal["past", "peers"] = "peers" if kind == "peers" else "past"
+    check = f"fleet.{kind}"
+    return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=check)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host and a bus id."""
+
+    host: str
+    bus_id: str
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.bus_id}"
+
+
+def placed(machines: Sequence[Machine], known: Mapping[str, Place]) -> Findings:
+    """GPUs that moved, are new, are missing or were replaced since an earlier run, and those that two host names have at once.
+
+    `known`: by UUID, the last recorded place of a GPU, also on machines that did not answer.
+    """
+    now: dict[str, list[Place]] = defaultdict(list)
+    for machine in machines:
+        for uuid, bus_id in _uuids(machine.facts).items():
+            now[uuid].append(Place(machine.name, bus_id))
+    return {machine.name: list(_placed(machine, now, known)) for machine in machines if "gpu.gpus" in machine.facts}
+
+
+def _uuids(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {gpu["uuid"]: gpu["bus_id"] for gpu in facts.get("gpu.gpus") or () if gpu["uuid"]}
+
+
+def _placed(machine: Machine, now: Mapping[str, list[Place]], known: Mapping[str, Place]) -> Iterator[Finding]:
+    here, before = _uuids(machine.facts), _uuids(machine.before)
+    name = _names(machine)
+    left = {bus_id: uuid for uuid, bus_id in before.items() if uuid not in here}
+    replaced = {left[bus_id]: uuid for uuid, bus_id in here.items() if uuid not in before and bus_id in left}
+    for uuid, bus_id in here.items():
+        others = [place.host for place in now[uuid] if place.host != machine.name]
+        last = known.get(uuid)
+        subject = f"{bus_id} {name(uuid)}"
+        if others:
+            cause = "two names of one machine in the inventory"
+            yield _finding("gpus", subject, f"{others[0]} has it too", "one machine", cause)
+        elif uuid in before and before[uuid] != bus_id:
+            cause = "another slot, or the bus was renumbered"
+            yield _finding("gpus", subject, f"was at {before[uuid]}", before[uuid], cause)
+        elif uuid not in before and last and last.host != machine.name:
+            yield _finding("gpus", subject, f"moved here from {last}", str(last))
+        elif uuid in replaced.values():
+            yield _finding("gpus", subject, "replaces another", name(left[bus_id]))
+        elif uuid not in before and before:
+            yield _finding("gpus", subject, "new", "no GPU there")
+    for bus_id, uuid in left.items():
+        place = next(iter(now.get(uuid, ())), None)
+        successor = replaced.get(uuid)
+        seen = f"moved to {place}" if place else f"replaced by {name(successor)}" if successor else "missing"
+        cause = "" if place or successor else "it fell off the bus, or was removed"
+        yield _finding("gpus", f"{bus_id} {name(uuid)}", seen, "here", cause)
+
+
+def _names(machine: Machine) -> Callable[[str], str]:
+    """A function from a UUID to the name of the GPU: its short UUID, and its serial number where known."""
+    cards = [card for facts in (machine.before, machine.facts) for card in facts.get("gpu_health.cards") or ()]
+    serials = {card["uuid"]: card["serial"] for card in cards if card.get("serial")}
+    return lambda uuid: uuid[:SHORT_UUID] + (f" (serial {serials[uuid]})" if uuid in serials else "")
+
+
+_TITLES = {
+    "system.os_release": "system",
+    "system.architecture": "architecture",
+    "system.running_kernel": "kernel",
+    "system.board": "board",
+    "system.cpu": "processors",
+    "system.firmware": "BIOS",
+    "driver.loaded_version": "driver",
+    "driver.library_version": "driver's library",
+    "driver.secure_boot": "Secure Boot",
+    "machine.machine": "machine",
+    "gpu.gpus": "",
+    "gpu_health.cards": "",
+}
+_SEPARATORS = re.compile(r"[_.\[\]]+")
+_MOMENTARY = ("index", "lost", "bus_id")
+
+
+def past(machine: Machine) -> list[Finding]:
+    """The facts of a machine that changed; `placed` finds GPUs that were added or removed."""
+    findings = []
+    for name, title in _TITLES.items():
+        if name in machine.facts and name in machine.before:
+            sides = machine.before[name], machine.facts[name]
+            if name in ("gpu.gpus", "gpu_health.cards"):
+                before, now = sides
+                sides = _both(before, now, machine.held), _both(now, before, machine.held)
+            for path, before, after in compared(*sides):
+                subject = f"{title} {_SEPARATORS.sub(' ', path)}".strip()
+                findings.append(_finding("past", subject, after, before))
+    return list(dict.fromkeys(findings))
+
+
+def _both(gpus: Gpus, others: Gpus, held: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The GPUs that are in both, by short UUID, without momentary values and those that the playbook sets."""
+    other_uuids = {gpu["uuid"] for gpu in others}
+    return {
+        gpu["uuid"][:SHORT_UUID]: {key: gpu[key] for key in gpu if key not in (*_MOMENTARY, "uuid", *held)}
+        for gpu in gpus
+        if gpu["uuid"] and gpu["uuid"] in other_uuids
+    }
+
+
+ENOUGH = 3
+"""The fewest machines of a group, and the fewest values, that are compared."""
+
+
+def peers(machines: Sequence[Machine]) -> Findings:
+    """Machines that differ from most of their group, and from the same hardware where that matters."""
+    findings: Findings = {machine.name: [] for machine in machines}
+    for group, judged in _grouped(machines).items():
+        members = [machine for machine in machines if group in machine.groups]
+        for name, difference in (*_odd_machines(group, members), *_odd_gpus(group, members)):
+            if name in judged:
+                findings[name].append(difference)
+    return findings
+
+
+def _odd_machines(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Finding]]:
+    """Each machine that differs from most of the comparable machines of the group."""
+    for trait, kind_of, value_of in _TRAITS:
+        kinds: dict[Hashable, dict[Any, str]] = defaultdict(dict)
+        for machine in members:
+            if (kind := kind_of(machine)) and (value := value_of(machine)) is not None:
+                kinds[kind][machine.name] = value
+        for name, value, common, share in _odd(kinds):
+            yield name, _finding("peers", trait, value, common, f"{share} in {group} have the expected value")
+
+
+def _grouped(machines: Sequence[Machine]) -> dict[str, set[str]]:
+    """By group the machines that are compared in it: each in its nearest group with enough machines."""
+    size = Counter(group for machine in machines for group in machine.groups)
+    groups: dict[str, set[str]] = defaultdict(set)
+    for machine in machines:
+        nearest = next((group for group in reversed(machine.groups) if size[group] >= ENOUGH), None)
+        if nearest:
+            groups[nearest].add(machine.name)
+    return groups
+
+
+def _odd(kinds: Mapping[Hashable, Mapping[Any, str]]) -> Iterator[tuple[Any, str, str, str]]:
+    """Of each kind the keys whose value differs from that of the majority, with the value, that of the majority and its share."""
+    for values in kinds.values():
+        common, count = Counter(values.values()).most_common(1)[0]
+        if len(values) >= ENOUGH and 2 * count > len(values):
+            for key, value in values.items():
+                if value != common:
+                    yield key, value, common, f"{count} of {len(values)}"
+
+
+def _text(name: str, *keys: str) -> Callable[[Machine], str | None]:
+    """A function to the text of a fact; None where the fact is empty or was not read."""
+
+    def value(machine: Machine) -> str | None:
+        fact = machine.facts.get(name)
+        words = [str(fact[key]) for key in keys if fact[key]] if isinstance(fact, Mapping) else [str(fact)]
+        return " ".join(words) or None if fact not in (None, "") else None
+
+    return value
+
+
+def _driver(machine: Machine) -> str | None:
+    version = machine.facts.get("driver.loaded_version")
+    return None if version is None else version or "none loaded"
+
+
+def _models(machine: Machine) -> Hashable:
+    """The GPU models by PCI id; nothing for a machine without GPUs."""
+    return tuple(sorted({gpu["device_id"] for gpu in machine.facts.get("pci.gpus") or ()}))
+
+
+def _gpus(machine: Machine) -> str | None:
+    return counted_ids(gpu["device_id"] for gpu in machine.facts.get("pci.gpus") or ()) or None
+
+
+def _board(machine: Machine) -> Hashable:
+    """The board, where the firmware names one."""
+    values = tuple((machine.facts.get("system.board") or {}).values())
+    return values if any(values) else ()
+
+
+_TRAITS: tuple[tuple[str, Callable[[Machine], Hashable], Callable[[Machine], str | None]], ...] = (
+    ("driver", _models, _driver),
+    ("kernel", _text("system.os_release", "id", "version_id"), _text("system.running_kernel")),
+    ("system", lambda _: "any", _text("system.os_release", "pretty_name")),
+    ("GPUs", lambda machine: (_models(machine), _board(machine)), _gpus),
+    ("BIOS", _board, _text("system.firmware", "vendor", "version", "date")),
+    ("processors", _board, _text("system.cpu")),
+    ("memory GiB", _board, _text("machine.machine", "memory_gib")),
+)
+"""Each trait with two functions of a machine: the key of the machines that are compared (none when empty), and the value."""
+
+
+def _odd_gpus(group: str, members: Sequence[Machine]) -> Iterator[tuple[str, Finding]]:
+    """Each GPU whose limits (where no playbook sets them) or VBIOS differ from most GPUs of its model in the group; a VBIOS is
+    compared within the same maker."""
+    for trait, fact, alike in _GPU_TRAITS:
+        kinds: dict[Hashable, dict[Any, str]] = defaultdict(dict)
+        gpus = {gpu["uuid"]: (machine, gpu) for machine in members for gpu in machine.facts.get(fact) or ()}
+        for uuid, (machine, gpu) in gpus.items():
+            if uuid and gpu.get(trait) is not None and trait not in machine.held:
+                kinds[tuple(gpu[key] for key in alike)][uuid] = _words(gpu[trait])
+        for uuid, value, common, share in _odd(kinds):
+            machine, gpu = gpus[uuid]
+            subject = f"{gpu['bus_id']} {uuid[:SHORT_UUID]} {trait.replace('_', ' ')}"
+            cause = f"{share} GPUs of this model in {group} have the expected value"
+            yield machine.name, _finding("peers", subject, value, common, cause)
+
+
+_GPU_TRAITS = (
+    ("vbios", "gpu_health.cards", ("name", "subsystem_id")),
+    ("ecc", "gpu_health.cards", ("name",)),
+    ("memory_mib", "gpu_health.cards", ("name", "ecc")),
+    ("power_limit_w", "gpu.gpus", ("name",)),
+    ("application_clocks", "gpu.gpus", ("name",)),
+    ("persistence", "gpu.gpus", ("name",)),
+)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(map(_words, value.values()))
+    return f"{value:g}" if isinstance(value, float) else {True: "on", False: "off"}.get(value, str(value))
