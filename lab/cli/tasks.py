@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rigwright.cli.options import CommandOptions, option
 from rigwright.core.errors import UsageError
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UpOptions(CommandOptions, command="lab.up", function="lab.cli.tasks:up"):
     """Boot simulated hosts on this machine (root): real systemd, sshd, apt, GRUB; with --rig simulated GPUs.
 
@@ -22,19 +19,16 @@ class UpOptions(CommandOptions, command="lab.up", function="lab.cli.tasks:up"):
     distro: str = option("ubuntu2204 (default), ubuntu2404 or debian12")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DownOptions(CommandOptions, command="lab.down", function="lab.cli.tasks:down"):
     """Stop simulated hosts and remove everything they left on this machine (root)."""
 
     name: str = option("one host (default: all)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StatusOptions(CommandOptions, command="lab.status", function="lab.cli.tasks:status"):
     """List the simulated hosts: rig, address, state, boots, driver loaded and installed (for root), faults."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FaultOptions(CommandOptions, command="lab.fault", function="lab.cli.tasks:fault"):
     """Inject a fault into a running simulated host (root)."""
 
@@ -43,7 +37,6 @@ class FaultOptions(CommandOptions, command="lab.fault", function="lab.cli.tasks:
     gpu: str = option("the number of the GPU in the rig (default: 0)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HealOptions(CommandOptions, command="lab.heal", function="lab.cli.tasks:heal"):
     """Remove faults from a simulated host (root)."""
 
@@ -51,7 +44,6 @@ class HealOptions(CommandOptions, command="lab.heal", function="lab.cli.tasks:he
     fault: str = option("one fault (default: all that it has)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SshConfigOptions(CommandOptions, command="lab.ssh-config", function="lab.cli.tasks:ssh_config"):
     """Print an ssh_config for `ssh -F FILE NAME` to every simulated host."""
 

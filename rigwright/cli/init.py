@@ -63,7 +63,11 @@ def init(options: InitOptions, console: Console) -> None:
     known = _inventory(folder)
     _free(options.host, known)
     init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
-    host = Host(options.host, ("all", "gpu"), {**_shared(known), **variables}, "--address")
+    # The file of known hosts, as the first host that has one names it.
+    hosts = known.hosts.values() if known else ()
+    shared = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
+    known_file = {"ssh_known_hosts": shared[0]} if shared else {}
+    host = Host(options.host, ("all", "gpu"), {**known_file, **variables}, "--address")
     _record_key(host, options, console)
     files = _described(options, folder, _look(host, console), console, datetime.date.today())
     with atomic_files.alone(folder):
@@ -105,7 +109,9 @@ def _described(
             todo = f"another --host, or --rig {options.host}"
             raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
         files[path] = init_draft.rig_text(seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(options), today)
-        rig = _parsed(path, files[path])
+        with tempfile.TemporaryDirectory() as drafts:
+            (Path(drafts) / path.name).write_text(files[path], encoding="utf-8")
+            rig = catalogue.rig(path.stem, "init", Path(drafts))
         console.print(f"No rig that is known is like it; drafted [bold]{escape(str(path))}[/]")
     slots = init_draft.slots(rig, seen.gpus)
     variables = inventory.host_variables(folder, options.host)
@@ -135,14 +141,6 @@ def _variables(options: InitOptions) -> dict[str, Any]:
         "ansible_port": int(match["port"] or 0),
     }
     return {name: value for name, value in variables.items() if value}
-
-
-def _shared(known: Inventory | None) -> Mapping[str, Any]:
-    """The variable ssh_known_hosts of the first host that has it; {} when none has."""
-    name = "ssh_known_hosts"
-    return next(
-        ({name: host.variables[name]} for host in (known.hosts if known else {}).values() if name in host.variables), {}
-    )
 
 
 def _record_key(host: Host, options: InitOptions, console: Console) -> None:
@@ -239,14 +237,8 @@ def _watts(text: str) -> int | None:
     return watts if watts == 0 or 50 <= watts <= 20000 else None
 
 
-def _parsed(path: Path, text: str) -> Rig:
-    """The rig in a text that is not written to its file yet."""
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / path.name).write_text(text, encoding="utf-8")
-        return catalogue.rig(path.stem, "init", Path(folder))
-
-
 def offer(address: str, inventory_path: str) -> str:
     """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
-    return name if name and init(InitOptions(host=name, address=address, inventory=inventory_path)) == 0 else ""
+    options = InitOptions(host=name, address=address, inventory=inventory_path, rig="", supply_w="", yes=False)
+    return name if name and init(options) == 0 else ""

@@ -1,13 +1,22 @@
 """The options of every command. The docstring of a class is the help text of its command; the help of an option stands beside it.
 
-Invoke's flags, their defaults and their help are made from these classes, and the function of a command receives an instance. They have no __eq__ and no __repr__: generating
-those for every class would take a tenth of the time of `invoke --list`.
+Invoke's flags, their defaults and their help are made from these classes, and the function of a command receives an
+instance. They have no __eq__ and no __repr__: generating those for every class would take a tenth of the time of
+`invoke --list`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_options: Any) -> Any:
+        return lambda cls: cls
+
 
 REQUIRED: Any = object()
 
@@ -19,9 +28,9 @@ def option(text: str, default: Any = "", without_value: str = "") -> Any:
     return field(metadata=metadata) if default is REQUIRED else field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 class CommandOptions:
-    """Base class of the options of a command.
+    """Base class of the options of a command; a subclass becomes a dataclass.
 
     `command` is its name on the command line. `function` is where it is implemented, MODULE:FUNCTION; without one both are
     named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`. `positional` are options that may be
@@ -32,6 +41,7 @@ class CommandOptions:
     function: ClassVar[str]
     positional: ClassVar[tuple[str, ...]]
     changes_hosts: ClassVar[bool]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __init_subclass__(
         cls, command: str = "", function: str = "", positional: tuple[str, ...] = (), changes_hosts: bool = False
@@ -41,23 +51,21 @@ class CommandOptions:
         cls.function = function or f"rigwright.cli.{name}:{name}"
         cls.positional = positional
         cls.changes_hosts = changes_hosts
+        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InventoryOptions(CommandOptions):
     """For commands that read the inventory."""
 
     inventory: str = option("the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class JsonOptions(CommandOptions):
     """For commands that can write a JSON document."""
 
     json: str = option("write one JSON document to FILE, or to stdout with -")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HostsOptions(InventoryOptions, JsonOptions):
     """For commands that connect to hosts."""
 
@@ -71,14 +79,12 @@ class HostsOptions(InventoryOptions, JsonOptions):
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PlaybookOptions(HostsOptions):
     """For commands that read a playbook."""
 
     playbook: str = option("the playbook (default: the command's own in playbooks/)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StepsOptions(PlaybookOptions):
     """For commands that can be limited to some steps of the playbook."""
 
@@ -90,20 +96,23 @@ class StepsOptions(PlaybookOptions):
         return frozenset(word.strip() for word in self.tags.split(",") if word.strip())
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PeerTestOptions(PlaybookOptions):
-    """For commands that run the peer-to-peer test."""
+class ReportOptions(PlaybookOptions):
+    """For commands that write a report page and may copy libraries for the peer-to-peer test."""
 
     html: str = option("write the report page to FILE: one HTML file that needs no other files")
     wheels: str = option(
         "where the libraries of the peer-to-peer test come from when a host has none:"
         " fetch (pip), a directory with the wheels, or none"
     )
+
+
+class PeerTestOptions(ReportOptions):
+    """For commands that run the peer-to-peer test."""
+
     quick: bool = option("skip the peer-to-peer test: only read", False)
     busy: bool = option("run the peer-to-peer test although processes use the GPUs", False)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FleetOptions(PlaybookOptions):
     """For commands that compare hosts."""
 
@@ -112,8 +121,7 @@ class FleetOptions(PlaybookOptions):
     since: str = option("compare with the state at this time: 7d, 12h, a date (default: the last verified state)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ProvisionOptions(StepsOptions, command="provision", changes_hosts=True):
+class ProvisionOptions(StepsOptions, ReportOptions, command="provision", changes_hosts=True):
     """Make a host a proven GPU server: shows the plan, asks, applies it, reboots, proves it.
 
     With --serial the hosts are provisioned in batches; the rollout stops when more
@@ -129,19 +137,13 @@ class ProvisionOptions(StepsOptions, command="provision", changes_hosts=True):
     """
 
     yes: bool = option("make the changes without asking", False)
-    html: str = option("write the report page to FILE: one HTML file that needs no other files")
     disrupt: bool = option("also make changes that the plan did not announce or that interrupt GPU work", False)
-    wheels: str = option(
-        "where the libraries of the peer-to-peer test come from when a host has none:"
-        " fetch (pip), a directory with the wheels, or none"
-    )
     serial: str = option("size of the batches, in hosts or percent; the last size repeats: 1,10%,100%")
     max_fail: str = option("stop when more hosts than this have failed (default with --serial: 0)")
     resume: bool = option("continue the last rollout that stopped, with its hosts, playbook and inventory", False)
     reboots: str = option("how many hosts may reboot at the same time (default: 1)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PlanOptions(StepsOptions, command="plan"):
     """Show what provision would change. Changes nothing.
 
@@ -152,7 +154,6 @@ class PlanOptions(StepsOptions, command="plan"):
     """
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
     """Prove that a host is still as provisioned, and say what is wrong. Changes nothing.
 
@@ -179,7 +180,6 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AcceptOptions(PeerTestOptions, command="accept"):
     """Check second-hand hardware: serials, memory errors ever, links, speeds. Changes nothing.
 
@@ -193,7 +193,6 @@ class AcceptOptions(PeerTestOptions, command="accept"):
     """
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FactsOptions(HostsOptions, command="facts"):
     """Show what a host reports: system, kernel, GRUB, driver, GPUs. Changes nothing.
 
@@ -202,7 +201,6 @@ class FactsOptions(HostsOptions, command="facts"):
     """
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
     """Apply persistence mode, power limits and clocks to the GPUs that differ, and show all GPUs.
 
@@ -218,7 +216,6 @@ class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
     reset: bool = option("set the GPUs back to their own defaults, until the next boot or `limits`", False)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitOptions(CommandOptions, command="init"):
     """Add a machine to the inventory: shows its host key, reads its GPUs, writes the files. Changes nothing on it.
 
@@ -234,7 +231,6 @@ class InitOptions(CommandOptions, command="init"):
     yes: bool = option("record the host key without asking, after you have compared it", False)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TrustOptions(InventoryOptions, command="trust"):
     """Show the host key that a host offers, and record it after you confirm it.
 
@@ -245,7 +241,6 @@ class TrustOptions(InventoryOptions, command="trust"):
     yes: bool = option("record the key without asking, after you have compared it", False)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExplainOptions(InventoryOptions, command="explain", positional=("name",)):
     """Explain a GPU, a machine, a driver, an error text or an Xid: cause, fix, source. Connects to no host.
 
@@ -261,7 +256,6 @@ class ExplainOptions(InventoryOptions, command="explain", positional=("name",)):
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InventoryListOptions(InventoryOptions, JsonOptions, command="inventory.list"):
     """List the hosts of the inventory: address, groups, rig, driver, and the file that declares each. Connects to no host.
 
@@ -275,7 +269,6 @@ class InventoryListOptions(InventoryOptions, JsonOptions, command="inventory.lis
     graph: bool = option("show the tree of groups", False)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FleetCheckOptions(FleetOptions, StepsOptions, command="fleet.check"):
     """Compare hosts with their playbook, their own past and their peers, and follow every GPU. Changes nothing.
 
@@ -290,7 +283,6 @@ class FleetCheckOptions(FleetOptions, StepsOptions, command="fleet.check"):
     """
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FleetRunOptions(HostsOptions, command="fleet.run", changes_hosts=True):
     """Run one command on many hosts at once, and show the output; equal outputs are shown once.
 
@@ -307,7 +299,6 @@ class FleetRunOptions(HostsOptions, command="fleet.run", changes_hosts=True):
     timeout_s: str = option("seconds after which the command is ended", "60")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FleetReportOptions(FleetOptions, command="fleet.report"):
     """Write the report page of a fleet, JSON, or metrics. Changes nothing.
 
@@ -330,7 +321,6 @@ class FleetReportOptions(FleetOptions, command="fleet.report"):
     reload: str = option("seconds after which a browser loads the page again, such as 300 (default: never)")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HistoryListOptions(JsonOptions, command="history.list", function="rigwright.cli.history:list_runs"):
     """List the runs that were recorded on this machine, newest first. Connects to no host.
 
@@ -342,7 +332,6 @@ class HistoryListOptions(JsonOptions, command="history.list", function="rigwrigh
     limit: str = option("how many; 0 for all", "20")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HistoryShowOptions(
     JsonOptions, command="history.show", function="rigwright.cli.history:show", positional=("run",)
 ):
@@ -355,7 +344,6 @@ class HistoryShowOptions(
     run: str = option("its id as history.list shows it, the beginning of one, or `last`", REQUIRED)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HistoryDiffOptions(
     JsonOptions, command="history.diff", function="rigwright.cli.history:diff", positional=("host",)
 ):
@@ -369,17 +357,14 @@ class HistoryDiffOptions(
     since: str = option("7d, 12h, 30m, 4w, or a date such as 2026-11-14", "7d")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class HistorySetAsideOptions(CommandOptions, command="history.set-aside", function="rigwright.cli.history:set_aside"):
     """Rename the history file, for example when it is damaged; the next run creates a new one. Deletes nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CatalogueCheckOptions(CommandOptions, command="catalogue.check"):
     """Read the whole catalogue and compare it with NVIDIA's device list."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PowerPlanOptions(InventoryOptions, JsonOptions, command="power.plan"):
     """Show whether the power supplies carry a machine, also when all GPUs ramp together, and which limits would fit.
 

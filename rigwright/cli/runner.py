@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,11 +122,6 @@ def _workers(address: str) -> AbstractContextManager[Executor | None]:
     return dask_executor.executor(address)
 
 
-def _password(output: Output, host: str) -> str:
-    with output.text.paused():
-        return prompt.password(host)
-
-
 def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, executor: Executor | None) -> int:
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
     from rigwright.engine import playbook as playbooks
@@ -146,7 +140,12 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
     output.inventory, output.many = short(inventory.path), len(bound) > 1
-    ask = partial(_password, output) if prompt.on_terminal() and sys.stderr.isatty() else None
+
+    def password(host_name: str) -> str:
+        with output.text.paused():
+            return prompt.password(host_name)
+
+    ask = password if prompt.on_terminal() and sys.stderr.isatty() else None
     run_options = Options(run_id, command.disrupt, reboots=command.reboots, root=command.root)
     stage = host_job.no_stage if command.watch else output.stage
     sink = output.progress if command.quiet else output.event

@@ -32,7 +32,13 @@ class _Application:
         self.run = run
         self.steps = steps
         self.preview = preview
-        self.announced = _announced(preview)
+        # The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to.
+        leads = any(change.leads_to == "reboot" for step in preview for change in step.changes)
+        self.announced = {
+            step.step.key
+            for step in preview
+            if any(change.disruptive for change in step.changes) or (leads and step.step.declared.reboots)
+        }
         self.ended: list[PlannedStep] = []
         self.done: dict[str, tuple[Change, ...]] = {}
         self.rebooted = False
@@ -110,11 +116,10 @@ class _Application:
 
     def _require_consent(self, planned: PlannedStep) -> None:
         """Raises ConsentError for a disruptive change that the preview did not show, or while processes use the GPUs."""
-        disruptive = [change for change in planned.changes if change.disruptive]
-        leads = any(change.leads_to == "reboot" for change in planned.changes)
-        if self.run.options.disrupt or not (disruptive or leads):
+        name, disruptive = planned.step.name, [change for change in planned.changes if change.disruptive]
+        reboots = any(change.leads_to == "reboot" for change in planned.changes)
+        if self.run.options.disrupt or not (disruptive or reboots):
             return
-        name = planned.step.name
         if disruptive and planned.step.key not in self.announced:
             found = f"{disruptive[0].subject} was not announced ({disruptive[0].before})"
             raise ConsentError(name, found, "a yes to it", "the same command with --disrupt")
@@ -217,16 +222,6 @@ class _Application:
         found = f"it did not come back within {limit_s} s of its reboot"
         fix = "look at its console; then run the same command again"
         raise Unreachable(self.run.host.name, found, "a boot", fix)
-
-
-def _announced(preview: Sequence[PlannedStep]) -> frozenset[str]:
-    """The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to."""
-    leads = any(change.leads_to == "reboot" for step in preview for change in step.changes)
-    return frozenset(
-        step.step.key
-        for step in preview
-        if any(change.disruptive for change in step.changes) or (leads and step.step.declared.reboots)
-    )
 
 
 def _require_success(step: str, cmd: Command, result: Result) -> None:

@@ -67,7 +67,10 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
         variables.setdefault("expected_gpus", len(rig.gpus))
         variables.setdefault("slots", rig.slots)
     if variables.get("limits") == "auto":
-        variables["limits"] = _own_limits(rig, host.origin("limits"))
+        if rig is None or rig.limits is None:
+            found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
+            raise InputError(host.origin("limits"), found, "a rig with limits, or limits written out")
+        variables["limits"] = {key: value for key, value in asdict(rig.limits).items() if value not in (None, {})}
     types = variable_types()
     names = [name for name in VARIABLES if name in variables]
     desired = Desired(**{name: convert(variables[name], types[name], host.origin(name), name) for name in names})
@@ -75,14 +78,6 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
         _check_slots(desired.slots or {}, rig, host.origin("slots"))
     _check_exceptions(desired, host.origin("limits"))
     return HostVariables(host, variables, desired, rig, rigs)
-
-
-def _own_limits(rig: Rig | None, where: str) -> dict[str, Any]:
-    """The limits of the host's rig, as YAML would give them. Raises InputError where there are none."""
-    if rig is None or rig.limits is None:
-        found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
-        raise InputError(where, found, "a rig with limits, or limits written out")
-    return {key: value for key, value in asdict(rig.limits).items() if value not in (None, {})}
 
 
 def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:

@@ -51,12 +51,6 @@ echo "$code $boot"; tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 2621
 """
 
 
-def unit_name(step: str, number: int) -> str:
-    """The name of the systemd unit of a step's job."""
-    slug = re.sub(r"[^a-z0-9]+", "-", step.lower()).strip("-")[:48]
-    return f"rigwright-job-{slug or 'step'}-{number}"
-
-
 def run(
     transport: Transport, run_id: str, step: str, number: int, cmd: Command, on_line: Callable[[str], None]
 ) -> Result:
@@ -64,7 +58,8 @@ def run(
 
     Raises HostError when the job cannot be started or a reboot ended it, Unreachable when the host does not come back.
     """
-    unit = unit_name(step, number)
+    slug = re.sub(r"[^a-z0-9]+", "-", step.lower()).strip("-")[:48]
+    unit = f"rigwright-job-{slug or 'step'}-{number}"
     folder = f"{FOLDER}/runs/{run_id}/{unit}"
     text = f"export RIGWRIGHT_RUN={run_id}\n{with_stdin(cmd)}\n"
     started = transport.run([script(_START, folder, unit, stdin=text.encode(), timeout_s=60)])[0]

@@ -111,18 +111,13 @@ def run(
         jobs.watch(transport, FOLDER, program.limit_s + 150, program.name, on_line, raise_if_stopped)
         yield
     finally:
+        end = script(_END, FOLDER, UNIT, owner, timeout_s=90)
         with contextlib.suppress(RigwrightError):
-            _end(transport, owner)
-
-
-def _end(transport: Transport, owner: str) -> None:
-    """Removes the files and processes of the owner's program; reconnects when needed. Raises HostError, Unreachable."""
-    end = script(_END, FOLDER, UNIT, owner, timeout_s=90)
-    try:
-        transport.run([end])
-    except Unreachable:
-        transport.connect()
-        transport.run([end])
+            try:
+                transport.run([end])
+            except Unreachable:
+                transport.connect()
+                transport.run([end])
 
 
 @lru_cache(maxsize=1)

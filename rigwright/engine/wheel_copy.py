@@ -91,20 +91,18 @@ def fetched(wanted: Mapping[str, Wheel], on_line: Callable[[str], None], folder:
     with _FETCHING:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            paths = {name: _cached(folder, name, wheel) for name, wheel in wanted.items()}
+            paths: dict[str, Path] = {}
             for name, wheel in wanted.items():
-                if paths[name] is None:
+                cached = folder.glob(f"{name.replace('-', '_')}-{wheel.version}-*.whl")
+                path = next((path for path in cached if _sha256(path) == wheel.sha256), None)
+                if path is None:
                     on_line(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
-                    paths[name] = _fetch(folder, name, wheel, _fetch_elsewhere(wanted))
+                    path = _fetch(folder, name, wheel, _fetch_elsewhere(wanted))
+                paths[name] = path
         except OSError as error:
             todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
             raise NoWheels(f"wheels cannot be kept here: {error}", todo) from None
-    return [_local(name, path, wanted[name].sha256) for name, path in paths.items() if path]
-
-
-def _cached(folder: Path, name: str, wheel: Wheel) -> Path | None:
-    paths = folder.glob(f"{name.replace('-', '_')}-{wheel.version}-*.whl")
-    return next((path for path in paths if _sha256(path) == wheel.sha256), None)
+    return [_local(name, path, wanted[name].sha256) for name, path in paths.items()]
 
 
 def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:

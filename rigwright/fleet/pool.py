@@ -128,7 +128,7 @@ class HostPool:
             future.cancel()
 
     def _leave_out(self, job: HostJob) -> None:
-        leave_out([job])
+        job.report = not_attempted(job.report)
         job.tell(HostFinished(job.host.name, "not attempted"))
 
     def _stop(self) -> None:

@@ -19,7 +19,6 @@ from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.machine import Past
 from rigwright.fleet.host_job import HostAction, HostJob, new_run, no_events, run_action
 from rigwright.fleet.merge import with_error
-from rigwright.inventory.model import Host
 
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""
@@ -39,20 +38,15 @@ class RemoteJob:
 
 def remote_job(job: HostJob, action: HostAction) -> RemoteJob:
     """What is sent to a worker: of the host's variables only those that it needs, and no password."""
-    host = without_secrets(job.host)
+    needed = {
+        name: value
+        for name, value in job.host.variables.items()
+        if name.startswith(("ansible_", "ssh_")) and not isinstance(value, Secret)
+    }
+    host = replace(job.host, variables=needed, origins={})
     at_s = time.monotonic() - job.run.since
     bound, report = replace(job.bound, host=host), replace(job.report, host=host)
     return RemoteJob(bound, job.run.options, action, report, at_s, job.run.earlier)
-
-
-def without_secrets(host: Host) -> Host:
-    """The host with only the variables that connections and actions need, and no secret."""
-    needed = {
-        name: value
-        for name, value in host.variables.items()
-        if name.startswith(("ansible_", "ssh_")) and not isinstance(value, Secret)
-    }
-    return replace(host, variables=needed, origins={})
 
 
 def run_remote(remote: RemoteJob) -> HostReport:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rigwright.checks import Finding, declared
+from rigwright.checks import declared
 from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
 from rigwright.core.errors import RigwrightError
@@ -111,14 +111,9 @@ def p2p(report: HostReport) -> dict[str, Any] | None:
     test: dict[str, Any] = plain(report.p2p)
     for pair in test["pairs"]:
         pair["from"], pair["to"] = pair.pop("start"), pair.pop("end")
-    test["judged"] = [plain(finding) for finding in report.findings if _active(finding)]
+    active = [finding for finding in report.findings if (check := declared(finding.check)) and check.active]
+    test["judged"] = [plain(finding) for finding in active]
     return test
-
-
-def _active(finding: Finding) -> bool:
-    """Whether the check of a finding judges what the peer-to-peer test measured."""
-    declaration = declared(finding.check)
-    return declaration is not None and declaration.active
 
 
 def _event(at_s: float, event: Event) -> dict[str, Any]:

@@ -42,9 +42,6 @@ class _HostLine:
     output: str = ""
     result: str = ""
 
-    def begin(self, activity: str, now: float) -> None:
-        self.activity, self.since, self.output = activity, now, ""
-
     @property
     def state(self) -> str:
         return self.result or ("running" if self.activity else "waiting")
@@ -63,18 +60,17 @@ class Progress:
         line = self._hosts.get(event.host)
         if line is None:
             return
-        if isinstance(event, events.ActivityStarted):
-            line.begin(event.activity, self._clock())
-        elif isinstance(event, events.StepStarted):
-            line.begin(event.step, self._clock())
-        elif isinstance(event, events.OutputLine):
-            line.output = event.line.strip() or line.output
-        elif isinstance(event, events.Note):
-            line.output = event.text
-        elif isinstance(event, events.StepDone):
-            line.begin("between steps", self._clock())
-        elif isinstance(event, events.HostFinished):
-            line.result = event.outcome
+        match event:
+            case events.ActivityStarted(activity=activity) | events.StepStarted(step=activity):
+                line.activity, line.since, line.output = activity, self._clock(), ""
+            case events.StepDone():
+                line.activity, line.since, line.output = "between steps", self._clock(), ""
+            case events.OutputLine():
+                line.output = event.line.strip() or line.output
+            case events.Note():
+                line.output = event.text
+            case events.HostFinished():
+                line.result = event.outcome
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = max(3, (options.height or console.height) - RESERVED_LINES)

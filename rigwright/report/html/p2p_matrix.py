@@ -31,23 +31,20 @@ class Matrix:
 def matrices(p2p: dict[str, Any], positions: dict[str, str]) -> list[Matrix]:
     """The matrices that have results: NCCL, CUDA copies, NCCL without P2P. `positions`: by bus id with a domain of four digits."""
     gpus = p2p.get("gpus") or []
-    names = {gpu["index"]: _name(gpu, positions) for gpu in gpus}
+    names = {
+        gpu["index"]: positions.get(str(gpu.get("bus_id") or "").lower()[-12:]) or f"GPU {gpu['index']}" for gpu in gpus
+    }
     views = (
         ("NCCL send and receive, GB/s one way", "collective", "transport"),
         ("CUDA copies between peers, GB/s one way", "bytes", ""),
         ("NCCL without P2P (NCCL_P2P_DISABLE=1), GB/s one way", "without_p2p", "transport"),
     )
-    made = []
+    result = []
     for caption, key, way in views:
         results = {(pair["from"], pair["to"]): _result(pair, key) for pair in p2p.get("pairs") or []}
         if any(result is not None for result in results.values()):
-            made.append(_matrix(caption, results, names, way))
-    return made
-
-
-def _name(gpu: dict[str, Any], positions: dict[str, str]) -> str:
-    bus_id = str(gpu.get("bus_id") or "").lower()[-12:]
-    return positions.get(bus_id) or f"GPU {gpu['index']}"
+            result.append(_matrix(caption, results, names, way))
+    return result
 
 
 def _result(pair: dict[str, Any], key: str) -> dict[str, Any] | None:

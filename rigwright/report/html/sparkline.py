@@ -39,9 +39,14 @@ class Trend:
 def slots(gpus: Sequence[Series], begin: float, end: float) -> list[list[float | None]]:
     """For each GPU of a machine its last value in each of SLOTS time slots. A slot in which no GPU of the machine has a value
     repeats the slot before, for at most CARRIED_S; otherwise a missing value is None."""
-    rows = [_slotted(series, begin, end) for series in gpus]
+    width_s = max(end - begin, 1e-9) / SLOTS
+    rows: list[list[float | None]] = [[None] * SLOTS for _ in gpus]
+    for row, series in zip(rows, gpus, strict=True):
+        for at, value in series:
+            if begin <= at <= end:
+                row[min(SLOTS - 1, int((at - begin) / width_s))] = value
     has_value = [any(row[number] is not None for row in rows) for number in range(SLOTS)]
-    most = math.ceil(CARRIED_S / max(end - begin, 1e-9) * SLOTS)
+    most = math.ceil(CARRIED_S / width_s)
     for row in rows:
         age = 0
         for number in range(1, SLOTS):
@@ -49,14 +54,6 @@ def slots(gpus: Sequence[Series], begin: float, end: float) -> list[list[float |
             if row[number] is None and not has_value[number] and age <= most:
                 row[number] = row[number - 1]
     return rows
-
-
-def _slotted(series: Series, begin: float, end: float) -> list[float | None]:
-    values: list[float | None] = [None] * SLOTS
-    for at, value in series:
-        if begin <= at <= end:
-            values[min(SLOTS - 1, int((at - begin) / max(end - begin, 1e-9) * SLOTS))] = value
-    return values
 
 
 def _columns(machines: Machines, begin: float, end: float) -> list[list[float]]:
@@ -90,7 +87,11 @@ def _drawn(
     if not several or not known:
         return None
     values = [value for value in (*low, *high) if value is not None]
-    below, above = _axis(min(values), max(values)) if floor is None else (floor, _round_up(max(*values, limit or 0.0)))
+    if floor is None:  # tens, at least 20 apart
+        below = math.floor(min(values) / 10) * 10.0
+        above = max(math.ceil(max(values) / 10) * 10.0, below + 20)
+    else:
+        below, above = floor, _round_up(max(*values, limit or 0.0))
 
     def point(number: int, value: float | None) -> tuple[float, float]:
         share = ((value or 0.0) - below) / (above - below)
@@ -116,12 +117,6 @@ def _stroke(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
-
-
-def _axis(low: float, high: float) -> tuple[float, float]:
-    """The ends of an axis around the values, in tens, at least 20 apart."""
-    below, above = math.floor(low / 10) * 10, math.ceil(high / 10) * 10
-    return float(below), float(max(above, below + 20))
 
 
 def _round_up(value: float) -> float:

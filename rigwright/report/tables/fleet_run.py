@@ -22,8 +22,11 @@ def grouped(answers: Mapping[str, CommandResult]) -> list[tuple[CommandResult, l
 def show(console: Console, answers: Mapping[str, CommandResult], limit_s: float) -> None:
     """Writes each answer under the names of its hosts, then a line that counts the exit codes."""
     for ran, names in grouped(answers):
+        result = "[green]exit 0[/]" if ran.code == 0 else f"[bold red]exit {ran.code}[/]"
+        if ran.code is None:
+            result = f"[bold red]not done within {limit_s:g} s[/]"
         many = f" [dim]({len(names)} hosts)[/]" if len(names) > 2 else ""
-        console.print(f"[bold]{as_is(host_ranges.folded(names))}[/]{many}: {_exit(ran, limit_s)}", soft_wrap=True)
+        console.print(f"[bold]{as_is(host_ranges.folded(names))}[/]{many}: {result}", soft_wrap=True)
         for line in ran.output.split("\n") if ran.output else []:
             console.print(f"  {as_is(line)}".rstrip(), soft_wrap=True)
         if ran.cut:
@@ -36,9 +39,3 @@ def show(console: Console, answers: Mapping[str, CommandResult], limit_s: float)
         others = f", {failed} with another exit" if failed else ""
         others += f", {late} did not end in time" if late else ""
         console.print(f"\n{succeeded} of {len(answers)} hosts: exit 0{others}")
-
-
-def _exit(ran: CommandResult, limit_s: float) -> str:
-    if ran.code is None:
-        return f"[bold red]not done within {limit_s:g} s[/]"
-    return "[green]exit 0[/]" if ran.code == 0 else f"[bold red]exit {ran.code}[/]"

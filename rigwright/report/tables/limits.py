@@ -26,7 +26,7 @@ _COLUMNS = {
 
 def _set_by(limit: dict[str, Any]) -> str:
     """Who set a limit, "" for rigwright."""
-    return str(limit["set_by"]) if limit["set_by"] == "somebody else" or (limit["drift"] and limit["set_by"]) else ""
+    return str(limit["set_by"]) if limit["set_by"] == "somebody else" or limit["drift"] else ""
 
 
 def _cell(limit: dict[str, Any]) -> str:

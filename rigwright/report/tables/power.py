@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.catalogue.power import Budget, Circuit, Load, Plan, Setting
+from rigwright.catalogue.power import Budget, Load, Plan, Setting
 from rigwright.catalogue.power.budget import Joint
 from rigwright.catalogue.summary import counted_of
 
@@ -46,10 +46,13 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
         if budget is None:
             continue
         line()
-        line(f"{_title(budget)}: {budget.verdict}", _STYLE[budget.verdict])
+        limits = "Without limits" if str(budget.setting) == "no limits" else f"With {budget.setting} for each GPU"
+        line(f"{limits}: {budget.verdict}", _STYLE[budget.verdict])
         for number, load in enumerate(budget.loads, 1):
             if len(budget.loads) > 1:
-                line(f"  supply {number}: {_feeds(load.circuit)}: {load.verdict}", _STYLE[load.verdict])
+                fed = [*load.circuit.positions, *(["the rest of the machine"] if load.circuit.base else [])]
+                about = f"{load.circuit.name}, feeds {', '.join(fed)}"
+                line(f"  supply {number}: {about}: {load.verdict}", _STYLE[load.verdict])
             for label, bar, tail in picture(load, fancy):
                 row = Text(f"  {label:<12} ")
                 row.append(f"{bar:<{BAR}}", style=_COLOUR[label])
@@ -77,15 +80,6 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
         line(f"To type, into {file or 'inventory/host_vars/NAME.yml'}" if typed[0] == "limits:" else "To type", "bold")
         for text in typed:
             console.print(Text(f"    {text}"), highlight=False, soft_wrap=True)
-
-
-def _title(budget: Budget) -> str:
-    return "Without limits" if str(budget.setting) == "no limits" else f"With {budget.setting} for each GPU"
-
-
-def _feeds(circuit: Circuit) -> str:
-    named = [*circuit.positions, *(["the rest of the machine"] if circuit.base else [])]
-    return f"{circuit.name}, feeds {', '.join(named)}"
 
 
 def picture(load: Load, fancy: bool = False) -> Iterator[tuple[str, str, str]]:
