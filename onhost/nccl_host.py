@@ -123,11 +123,7 @@ def driver_version():
     return match and match[1]
 
 
-def same_place(one, other):
-    """Whether two texts are the same PCI address: 00000000:0A:00.0, 0000:0a:00.0."""
-    return place(one) == place(other)
-
-
 def place(bus_id):
+    """Domain, bus and device of a PCI address, the same for 00000000:0A:00.0 and 0000:0a:00.0."""
     domain, bus, rest = bus_id.lower().split(":")
     return int(domain, 16), int(bus, 16), rest

@@ -139,13 +139,14 @@ class Examination:
         numbers = list(range(len(devices)))
         gpus = []
         for index, gpu in enumerate(of_nvml):
-            same = [n for n in numbers if gpu["bus_id"] and nccl_host.same_place(gpu["bus_id"], devices[n]["bus_id"])]
+            place = gpu["bus_id"] and nccl_host.place(gpu["bus_id"])
+            same = [n for n in numbers if place == nccl_host.place(devices[n]["bus_id"])]
             gpus.append(dict(gpu, index=index, cuda_device=same[0] if same else None))
             numbers = [n for n in numbers if n not in same]
         silent = [gpu for gpu in gpus if gpu["bus_id"] is None]
         for gpu in silent if len(silent) == len(numbers) else []:
             gpu["cuda_device"] = numbers.pop(0)  # NVML has no bus id for a lost GPU; CUDA has its old one
-        gpus += [{"index": len(of_nvml) + place, "cuda_device": n} for place, n in enumerate(numbers)]
+        gpus += [{"index": index, "cuda_device": n} for index, n in enumerate(numbers, len(of_nvml))]
         for gpu in gpus:
             number, known = gpu["cuda_device"], dict(EMPTY)
             known.update(devices[number] if number is not None else {})

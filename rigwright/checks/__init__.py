@@ -78,13 +78,17 @@ def check(
     replaces: _Check | None = None,
     gpu_health: bool = False,
 ) -> Callable[[F], F]:
-    """Declares a function as a check, whose findings get its name. The keywords are those of Declaration."""
+    """Declares a function as a check. The keywords are those of Declaration.
+
+    Its findings get its name; those that pass lose their cause and fix.
+    """
 
     def declare(function: F) -> F:
         @wraps(function)
         def named(*facts: Any, **parameters: Any) -> Iterator[Finding]:
             for finding in function(*facts, **parameters):
-                yield replace(finding, check=plugin_name(function))
+                texts: dict[str, Any] = {"cause": "", "fix": ""} if finding.verdict == "pass" else {}
+                yield replace(finding, check=plugin_name(function), **texts)
 
         return registering(_DECLARATIONS, Declaration(active, needs, replaces, gpu_health))(cast(F, named))
 

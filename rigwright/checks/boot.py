@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rigwright.checks import Finding, check
+from rigwright.checks import Finding, Verdict, check
 from rigwright.core.schema import KernelWord
 from rigwright.facts import Facts, driver, grub
 from rigwright.facts import kernel as kernels
@@ -60,10 +60,8 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -
 @check()
 def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
     """gpu-limits.service is enabled and succeeded at this boot, and gpu-limits.timer is active."""
-    for name, now in zip(
-        (LIMITS_UNIT, LIMITS_TIMER), facts.all(units.unit(LIMITS_UNIT), units.unit(LIMITS_TIMER)), strict=True
-    ):
-        right = now.enabled == "enabled" and now.active == "active"
-        fix = "" if right else f"journalctl -u {name} -b; then invoke provision"
-        seen = f"{now.enabled or 'not there'}, {now.active}"
-        yield Finding(name, "pass" if right else "fail", seen, "enabled, active", "", fix)
+    names = (LIMITS_UNIT, LIMITS_TIMER)
+    for name, now in zip(names, facts.all(*map(units.unit, names)), strict=True):
+        verdict: Verdict = "pass" if now.enabled == "enabled" and now.active == "active" else "fail"
+        seen, fix = f"{now.enabled or 'not there'}, {now.active}", f"journalctl -u {name} -b; then invoke provision"
+        yield Finding(name, verdict, seen, "enabled, active", "", fix)

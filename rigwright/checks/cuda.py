@@ -15,13 +15,10 @@ from rigwright.facts import cuda as toolkits
 @check()
 def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
     """The toolkit's nvcc reports its release, and the dynamic linker finds the toolkit's runtime."""
-    release, found = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit))
-    right = release == cuda.toolkit and found
-    verdict: Verdict = "pass" if right else "fail"
-    seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if found else 'not found by ldconfig'}"
-    yield Finding(
-        "CUDA", verdict, seen, f"nvcc {cuda.toolkit}, libcudart found", "", "" if right else "invoke provision"
-    )
+    release, runtime = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit))
+    verdict: Verdict = "pass" if release == cuda.toolkit and runtime else "fail"
+    seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if runtime else 'not found by ldconfig'}"
+    yield Finding("CUDA", verdict, seen, f"nvcc {cuda.toolkit}, libcudart found", fix="invoke provision")
 
 
 @check()

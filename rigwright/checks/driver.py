@@ -115,31 +115,18 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """
     resolution = pinned(facts, driver)
     if resolution is None:
-        yield Finding(
-            "pin", "fail", "no pin", f"driver {driver.branch} pinned", fix="invoke provision", source="inventory"
-        )
+        wanted = f"driver {driver.branch} pinned"
+        yield Finding("pin", "fail", "no pin", wanted, fix="invoke provision", source="inventory")
         return
     now, proof = facts.all(dpkg.packages(*resolution.closure), dpkg.pin_proof)
     free = sorted(name for name in resolution.closure if name not in now or not now[name].held)
-    moving: list[str] = []
-    if proof.now != proof.proved:
-        moving = [move.name for move in facts(dpkg.next_upgrade) if moves_it(move, resolution)]
-    bad = free or moving
-    verdict: Verdict = "fail" if bad else "pass"
-    seen = (
-        f"{len(resolution.closure)} packages at {resolution.version}, held"
-        if not bad
-        else f"free to move: {', '.join(bad[:4])}"
-    )
-    yield Finding(
-        "pin",
-        verdict,
-        seen,
-        "held, and not changed by upgrades",
-        "upgrades can replace them" if bad else "",
-        "invoke provision" if bad else "",
-        "inventory",
-    )
+    moves = facts(dpkg.next_upgrade) if proof.now != proof.proved else ()
+    free = free or [move.name for move in moves if moves_it(move, resolution)]
+    wanted, cause = "held, and not changed by upgrades", "upgrades can replace them"
+    seen = f"{len(resolution.closure)} packages at {resolution.version}, held"
+    if free:
+        seen = f"free to move: {', '.join(free[:4])}"
+    yield Finding("pin", "fail" if free else "pass", seen, wanted, cause, "invoke provision", "inventory")
     if resolution.kernel:
         yield _kernel(facts, resolution.kernel)
 
@@ -148,18 +135,13 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
     there, day = facts.all(dpkg.matching(*KERNELS), kernels.built(kernel))
     names = holding(there, kernel)
     free = [name for name in names if not there[name].held]
-    of_day = f"{kernel} of {day}" if day else f"{kernel}, not there"
-    kept = f"free to move: {', '.join(free[:4])}" if free else "held"
-    return Finding(
-        "kernel",
-        "fail" if free or not day else "warn",
-        f"{of_day}, {kept}",
-        "held, as the driver's module is built for it",
-        "a held kernel gets no security updates",
-        "invoke provision"
-        if free or not day
-        else "set a newer driver version in the inventory: driver and kernel are upgraded together",
-    )
+    seen = f"{kernel} of {day}" if day else f"{kernel}, not there"
+    seen += f", free to move: {', '.join(free[:4])}" if free else ", held"
+    wanted, cause = "held, as the driver's module is built for it", "a held kernel gets no security updates"
+    if free or not day:
+        return Finding("kernel", "fail", seen, wanted, cause, "invoke provision")
+    fix = "set a newer driver version in the inventory: driver and kernel are upgraded together"
+    return Finding("kernel", "warn", seen, wanted, cause, fix)
 
 
 @check()
@@ -173,14 +155,10 @@ def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
         return
     patterns = facts(dpkg.unattended_blocked)
     free = sorted(name for name in resolution.closure if not any(_begins(pattern, name) for pattern in patterns))
-    yield Finding(
-        "unattended-upgrades",
-        "fail" if free else "pass",
-        f"may move {', '.join(free[:4])}" if free else f"leaves all {len(resolution.closure)} packages alone",
-        "does not change the driver",
-        "another file of /etc/apt/apt.conf.d may clear the list" if free else "",
-        "invoke provision; apt-config dump Unattended-Upgrade::Package-Blacklist" if free else "",
-    )
+    seen = f"may move {', '.join(free[:4])}" if free else f"leaves all {len(resolution.closure)} packages alone"
+    cause = "another file of /etc/apt/apt.conf.d may clear the list"
+    fix = "invoke provision; apt-config dump Unattended-Upgrade::Package-Blacklist"
+    yield Finding("unattended-upgrades", "fail" if free else "pass", seen, "does not change the driver", cause, fix)
 
 
 def _begins(pattern: str, name: str) -> bool:

@@ -27,7 +27,7 @@ def equal(facts: Facts) -> Iterator[Finding]:
     has = ", ".join(installed) or "none"
     if not needs_fabric_manager(cards, len(switches)):
         seen = f"{has}, without NVSwitches" if installed else "none, and no NVSwitch"
-        fix = f"sudo apt-get purge '{FABRIC_MANAGER}*'" if installed else ""
+        fix = f"sudo apt-get purge '{FABRIC_MANAGER}*'"
         yield Finding("fabric manager", "warn" if installed else "pass", seen, "none", "", fix)
         return
     seen, wanted = f"{has}, {unit.active}", f"{loaded or 'the version of the driver'}, active"

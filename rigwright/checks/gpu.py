@@ -87,8 +87,7 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
         right = all(seen == want for seen, want in pairs)
         reported, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
         verdict: Verdict = "pass" if right else "fail"
-        fix = "" if right else "invoke limits"
-        yield Finding(subject, verdict, reported, meant, "", fix, "inventory")
+        yield Finding(subject, verdict, reported, meant, "", "invoke limits", "inventory")
 
 
 def _compared(device: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:

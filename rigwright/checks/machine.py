@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -35,7 +35,7 @@ def unchanged(
 
     gpu.present reports missing GPUs at named positions of the rig."""
     here = now(facts)
-    seen = _said(here)
+    seen = f"{_memory(here)}, processors {_processors(here)}, {len(here.gpus)} GPUs"
     if earlier is None:
         yield Finding("machine", "info", f"{seen}; recorded for the next run")
         return
@@ -85,10 +85,6 @@ def _processors(past: Past) -> str:
     return f"{past.sockets} of {past.threads} threads" if past.sockets > 1 else f"{past.threads} threads"
 
 
-def _said(past: Past) -> str:
-    return f"{_memory(past)}, processors {_processors(past)}, {len(past.gpus)} GPUs"
-
-
 @check()
 def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """lshw lists every NVIDIA GPU of the PCI bus; it omits a GPU that fell off the bus. Needs no driver."""
@@ -116,11 +112,8 @@ def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
         seen = f"{path} has {free[path]} MiB free, {least} MiB are needed"
         yield of_symptom("disk.full", path, seen, f"{least} MiB", "catalogue", names={"PATH": path})
     if not short:
-        yield Finding("disks", "pass", _listed([f"{path} {free[path]}" for path in free_mib if path in free]))
-
-
-def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words)} MiB free" if words else "no directory is configured"
+        known = ", ".join(f"{path} {free[path]}" for path in free_mib if path in free)
+        yield Finding("disks", "pass", f"{known} MiB free" if known else "no directory is configured")
 
 
 @check()

@@ -339,7 +339,7 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
         wanted = rig.all_reduce_gb_s if rig and len(total.gpus) == len(rig.gpus) else None
         off = f", {without.busbw_gb_s:.3g} with P2P off" if without and without.busbw_gb_s else ""
         far = wanted is not None and not document.quick and total.busbw_gb_s < FAR * wanted
-        fix = "look at the pairs above; else run with NCCL_DEBUG=INFO, and check the limits" if far else ""
+        fix = "look at the pairs above; else run with NCCL_DEBUG=INFO, and check the limits"
         yield Finding(
             subject, "warn" if far else "pass", f"{total.busbw_gb_s:.3g} GB/s bus bandwidth{off}",
             f"about {wanted:g} GB/s" if wanted else "", "", fix, "rig" if wanted else ""
@@ -365,9 +365,8 @@ def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     seen = f"{speed:.2f} times one GPU (synthetic), efficiency {speed / row.gpus:.0%}"
     verdict: Verdict = "info" if share is None or 0.6 <= share < 0.9 else "pass" if share >= 0.9 else "warn"
     wanted = f"{known.speed_up:g} times, in training" if known and share is not None else ""
-    cause = "" if verdict == "pass" else OVERLAP
     fix = "look at the pairs above" if verdict == "warn" else ""
-    yield Finding(f"scaling to {row.gpus} GPUs", verdict, seen, wanted, cause, fix, "rig" if wanted else "")
+    yield Finding(f"scaling to {row.gpus} GPUs", verdict, seen, wanted, OVERLAP, fix, "rig" if wanted else "")
 
 
 @check(active=True, replaces=environment.clean)

@@ -89,11 +89,9 @@ def user(name: str) -> Fact[User | None]:
     return Fact(f"system.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name, reads=True), parse)
 
 
-def _today(result: Result) -> datetime.date:
-    return datetime.date.fromisoformat(said(result))
-
-
-today = Fact("system.today", command("date", "+%F", reads=True), _today)
+today = Fact(
+    "system.today", command("date", "+%F", reads=True), lambda result: datetime.date.fromisoformat(said(result))
+)
 """The date of the host's clock, which may be wrong."""
 
 
@@ -142,11 +140,9 @@ _FIRMWARE = (
 )
 
 
-def _firmware(result: Result) -> Firmware:
-    return Firmware(*_three(result.text))
-
-
-firmware = Fact("system.firmware", script(_FIRMWARE, reads=True), _firmware, kept=whole)
+firmware = Fact(
+    "system.firmware", script(_FIRMWARE, reads=True), lambda result: Firmware(*_three(result.text)), kept=whole
+)
 
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 

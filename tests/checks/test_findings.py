@@ -6,11 +6,12 @@ import io
 import threading
 
 from rigwright import catalogue
-from rigwright.checks import Finding, of_symptom, ranked, unknown
+from rigwright.checks import Finding, boot, of_symptom, ranked, unknown
 from rigwright.engine import plugins, verify
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Check
+from rigwright.facts import FactStore, systemd
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 from tests.ssh.fake_transport import FakeTransport
@@ -28,6 +29,14 @@ def test_a_reason_that_the_catalogue_knows_brings_its_fix() -> None:
     said = "nvidia-smi says: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
     assert unknown("gpu.answering", "GPUs", said).symptom == "module.not_loaded"
     assert unknown("gpu.answering", "GPUs", "no answer").fix == "invoke provision"
+
+
+def test_a_check_names_its_findings_and_a_pass_has_no_fix() -> None:
+    active = systemd.Unit("loaded", "active", "exited", "enabled", False)
+    store = FactStore({systemd.unit(name): active for name in (systemd.LIMITS_UNIT, systemd.LIMITS_TIMER)})
+    assert {(one.check, one.verdict, one.fix) for one in boot.limits_unit_ready(store)} == {
+        ("boot.limits_unit_ready", "pass", "")
+    }
 
 
 def test_root_causes_come_first() -> None:
