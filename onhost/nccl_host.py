@@ -55,7 +55,7 @@ def leftovers(environ):
 
     in_force: the setting may affect the test, because NCCL before 2.23 always reads the file in the home directory.
     """
-    found = [
+    settings = [
         {"name": name, "value": environ[name], "where": "environment", "in_force": False}
         for name in sorted(environ)
         if not clean(name)
@@ -64,8 +64,8 @@ def leftovers(environ):
         for name, value in conf_settings(path):
             ours = name in OURS or name[len("NCCL_") :] in TAKEN_BACK
             kept = not ours and path != environ.get("NCCL_CONF_FILE")
-            found.append({"name": name, "value": value, "where": path, "in_force": kept})
-    return found
+            settings.append({"name": name, "value": value, "where": path, "in_force": kept})
+    return settings
 
 
 def conf_files(environ):

@@ -41,18 +41,18 @@ def transports(text):
     kind: P2P, SHM, NET, "mixed" (channels with different transports, all are named) or "unknown" (transport is then
     "unknown: " and NCCL's words). words: the original words of the log.
     """
-    found = {}
+    by_pair = {}
     for line in text.splitlines():
         for piece in pieces(line):
             match = CONNECTION.search(piece)
             if match:
-                pair = found.setdefault((int(match["a"]), int(match["b"])), {})
+                pair = by_pair.setdefault((int(match["a"]), int(match["b"])), {})
                 kind, name, words = named(match["words"] or "")
                 seen = pair.setdefault(name, {"kind": kind, "channels": set(), "words": []})
                 seen["channels"].add((int(match["channel"]), match["index"]))
                 if words not in seen["words"]:
                     seen["words"].append(words)
-    return {ends: summary(ways) for ends, ways in found.items()}
+    return {ends: summary(ways) for ends, ways in by_pair.items()}
 
 
 def pieces(line):
@@ -84,13 +84,13 @@ def summary(ways):
 
 def warnings(text):
     """NCCL's warnings in order, each once, with its messages about disabled peer-to-peer access."""
-    found = []
+    texts = []
     for line in text.splitlines():
         match = WARNING.search(line) or NO_PEERS.search(line)
-        said = match and (match[1] if match.re is WARNING else match[0]).strip()
-        if said and said not in found:
-            found.append(said)
-    return found
+        text_of_line = match and (match[1] if match.re is WARNING else match[0]).strip()
+        if text_of_line and text_of_line not in texts:
+            texts.append(text_of_line)
+    return texts
 
 
 def version(text):

@@ -193,14 +193,14 @@ def descendants():
             continue
         if rest[0] not in "ZX":
             parents[pid] = int(rest[1])
-    found, own = [], os.getpid()
+    pids, own = [], os.getpid()
     for pid in parents:
         above = parents[pid]
         while above in parents and above != own:
             above = parents[above]
         if above == own:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def read(path):
@@ -222,28 +222,28 @@ def end_of(file):
 
 def found_in(folders):
     """{program: its path or None}. A folder may also be the source folder, or the path of a program."""
-    found = dict.fromkeys(PROGRAMS)
+    paths = dict.fromkeys(PROGRAMS)
     for folder in folders:
         for place in (folder, os.path.join(folder, "build"), os.path.dirname(folder)):
             for name in PROGRAMS:
                 path = os.path.join(place, name)
                 beside = place != os.path.dirname(folder) or os.path.basename(folder) in PROGRAMS
-                if beside and not found[name] and os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True):
-                    found[name] = path
-    return found
+                if beside and not paths[name] and os.path.isfile(path) and os.access(path, os.X_OK, effective_ids=True):
+                    paths[name] = path
+    return paths
 
 
 def nccl_tests(runner, options):
     usual = [] if options.at else [folder for folder in os.environ.get("PATH", "").split(":") if folder]
     named = [runner.in_home(folder) for folder in ([options.at] if options.at else FOLDERS)]
     with runner.as_user():
-        found = found_in(usual + named)
+        paths = found_in(usual + named)
     document = {"schema": 1, "gpus": options.gpus, "looked_in": ["PATH"] * bool(usual) + named, "runs": []}
     document["left_behind"] = runner.left_behind
     for name in PROGRAMS:
-        if found[name]:
+        if paths[name]:
             words = ["-b", "8M", "-e", "256M", "-f", "2", "-g", str(options.gpus), "-c", "1", "-n", "10", "-w", "2"]
-            document["runs"].append(runner.run(name, [found[name], *words], options.program_timeout_s, QUIET_S))
+            document["runs"].append(runner.run(name, [paths[name], *words], options.program_timeout_s, QUIET_S))
         else:
             document["runs"].append(not_run(name, None, 0, "not on the host"))
     return document
@@ -277,16 +277,16 @@ def torch(runner, options):
 def parsed(path):
     """The JSON object in a file; None without one, as after a crash."""
     try:
-        found = json.loads(read(path))
+        document = json.loads(read(path))
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def options_of(words):

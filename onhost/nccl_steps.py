@@ -234,13 +234,13 @@ class Work:
         """Copies from one GPU to another, with peer access or through the host."""
         if not direct:
             return self.copied(a, b, size, large)
-        for one, other in ((a, b), (b, a)):
-            self.device(one)
-            self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(other)], 0)
+        for gpu, peer in ((a, b), (b, a)):
+            self.device(gpu)
+            self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(peer)], 0)
         value = self.copied(a, b, size, large)
-        for one, other in ((a, b), (b, a)):
-            self.device(one)
-            self.cudart.cudaDeviceDisablePeerAccess(self.job["devices"][str(other)])
+        for gpu, peer in ((a, b), (b, a)):
+            self.device(gpu)
+            self.cudart.cudaDeviceDisablePeerAccess(self.job["devices"][str(peer)])
         return value
 
     def copied(self, a, b, size, large):
@@ -371,7 +371,7 @@ class Work:
             cudart.cudaMemcpy(sides[gpu][0], fractions(SIDE * SIDE), 4 * SIDE * SIDE, nccl_cuda.TO_DEVICE)
             handles[gpu] = cublas.made("cublasCreate_v2")
             cublas.cublasSetStream_v2(handles[gpu], self.stream(gpu))
-        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+        unit, zero = ctypes.c_float(1), ctypes.c_float(0)
         products = round(6 * PARAMETERS * TOKENS / (2 * SIDE**3))
 
         def multiply():
@@ -381,7 +381,7 @@ class Work:
                     side, product = sides[gpu]
                     cublas.cublasSgemm_v2(
                         handles[gpu], 0, 0, SIDE, SIDE, SIDE,
-                        ctypes.byref(one), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,
+                        ctypes.byref(unit), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,
                     )  # fmt: skip
 
         stream, times = self.stream(ranks[0]), []

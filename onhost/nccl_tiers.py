@@ -246,17 +246,17 @@ class Examination:
 
     def messages(self, settings, pairs, with_sum=True):
         """Tests send and receive between these pairs with these settings, and the all-reduce over all GPUs."""
-        told = "".join(", %s=%s" % item for item in settings.items())
+        suffix = "".join(", %s=%s" % item for item in settings.items())
         ranks, steps = [gpu for gpu in self.used if gpu not in self.watch.lost], []
         for a, b in pairs:
             own = list(ranks)
-            title, arguments = "pair %d-%d: NCCL%s" % (a, b, told), [a, b, own, self.size, self.size]
+            title, arguments = "pair %d-%d: NCCL%s" % (a, b, suffix), [a, b, own, self.size, self.size]
             steps.append(step("send", title, key("send", a, b), arguments, [a, b], own, self.send_s))
         if with_sum:
             own = list(ranks)
             arguments = [own, self.sum_size * MIB, self.sum_large * MIB]
-            steps.append(step("all_reduce", "all-reduce" + told, "all_reduce", arguments, [], own, self.sum_s))
-        of_step = {one["id"]: one for one in steps}
+            steps.append(step("all_reduce", "all-reduce" + suffix, "all_reduce", arguments, [], own, self.sum_s))
+        of_step = {entry["id"]: entry for entry in steps}
         if not ranks:
             return {ident: not_run("no GPU works") for ident in of_step}
         answers = self.watch.run(steps, settings)
@@ -275,7 +275,9 @@ class Examination:
         """Whether NCCL does not use P2P although CUDA grants it, as between host bridges."""
         answer = answers[key("send", *pair)]
         way = ways(answer).get("%d-%d" % pair)
-        granted = next(one["grant"]["cuda"] for one in self.document["pairs"] if (one["from"], one["to"]) == pair)
+        granted = next(
+            entry["grant"]["cuda"] for entry in self.document["pairs"] if (entry["from"], entry["to"]) == pair
+        )
         return bool(granted and answer["ok"] is not None and way and way["kind"] in ("SHM", "NET"))
 
     def message_result(self, where, answer, name, counts=True):
@@ -304,8 +306,8 @@ class Examination:
             title = "scaling: %d GPU%s" % (count, "s" if count > 1 else "")
             steps.append(step("scale", title, "scale %d" % count, [own], list(own), own, 120))
         answers, alone = self.watch.run(steps), None
-        for count, one in enumerate(steps, 1):
-            answer = answers[one["id"]]
+        for count, entry in enumerate(steps, 1):
+            answer = answers[entry["id"]]
             step_ms, product_ms = answer.get("step_ms"), answer.get("product_ms")
             row = {"gpus": count, "step_ms": rough(step_ms), "product_ms": rough(product_ms)}
             alone = step_ms if count == 1 else alone
@@ -321,9 +323,9 @@ class Examination:
 
 def ways(answer):
     """NCCL's transports by pair of GPUs: of this step if it connected them, else of earlier steps."""
-    found = dict(answer.get("all_ways", {}), **answer.get("ways", {}))
+    by_rank = dict(answer.get("all_ways", {}), **answer.get("ways", {}))
     ranks, named = answer.get("ranks", []), {}
-    for ends, way in found.items():
+    for ends, way in by_rank.items():
         a, b = map(int, ends.split("-"))
         if max(a, b) < len(ranks):
             named["%d-%d" % (ranks[a], ranks[b])] = way

@@ -21,39 +21,39 @@ MIB = 64
 TIMES = 10
 
 
-def write(path, found):
+def write(path, document):
     with open(path + ".new", "w") as file:
-        json.dump(found, file)
+        json.dump(document, file)
     os.replace(path + ".new", path)
 
 
 def look(path):
-    found = {"python": sys.version.split()[0], "torch": None, "cuda": None, "hip": None, "nccl": None}
-    found.update(architectures=[], gpus=[], error=None, missing=False)
+    document = {"python": sys.version.split()[0], "torch": None, "cuda": None, "hip": None, "nccl": None}
+    document.update(architectures=[], gpus=[], error=None, missing=False)
     try:
         import torch
     except Exception as error:  # an import can raise anything
-        found["missing"] = isinstance(error, ImportError) and getattr(error, "name", None) == "torch"
-        found["error"] = said(error)
-        write(path, found)
+        document["missing"] = isinstance(error, ImportError) and getattr(error, "name", None) == "torch"
+        document["error"] = first_line(error)
+        write(path, document)
         return
-    found.update(torch=str(getattr(torch, "__version__", "?")), cuda=getattr(torch.version, "cuda", None))
-    found["hip"] = getattr(torch.version, "hip", None)
-    if found["cuda"] is not None:
+    document.update(torch=str(getattr(torch, "__version__", "?")), cuda=getattr(torch.version, "cuda", None))
+    document["hip"] = getattr(torch.version, "hip", None)
+    if document["cuda"] is not None:
         try:
             flags = torch._C._cuda_getArchFlags()  # get_arch_list() returns [] without a driver
-            found["architectures"] = flags.split() if flags else list(torch.cuda.get_arch_list())
+            document["architectures"] = flags.split() if flags else list(torch.cuda.get_arch_list())
         except Exception:
-            found["architectures"] = list(torch.cuda.get_arch_list())
+            document["architectures"] = list(torch.cuda.get_arch_list())
         try:
-            found["nccl"] = nccl_version(torch)
+            document["nccl"] = nccl_version(torch)
             torch.cuda.init()
             for number in range(torch.cuda.device_count()):
                 capability = "%d.%d" % torch.cuda.get_device_capability(number)
-                found["gpus"].append({"name": torch.cuda.get_device_name(number), "capability": capability})
+                document["gpus"].append({"name": torch.cuda.get_device_name(number), "capability": capability})
         except Exception as error:
-            found["error"] = said(error)
-    write(path, found)
+            document["error"] = first_line(error)
+    write(path, document)
 
 
 def nccl_version(torch):
@@ -66,7 +66,7 @@ def nccl_version(torch):
     return ".".join(str(part) for part in version)
 
 
-def said(error):
+def first_line(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "%s: %s" % (type(error).__name__, lines[0] if lines else "no word")
 
@@ -88,7 +88,7 @@ class Rank:
         try:
             right = self.collective()
         except Exception as error:
-            self.at(self.found["stage"], ok=False, error=said(error))
+            self.at(self.found["stage"], ok=False, error=first_line(error))
             raise
         self.at("done" if right else self.found["stage"], ok=right)
 
@@ -123,8 +123,8 @@ class Rank:
         before, after = (self.rank - 1) % self.count, (self.rank + 1) % self.count
         got, sent = torch.empty_like(numbers), numbers * (self.rank + 1)
         both = [dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, got, before)]
-        for one in dist.batch_isend_irecv(both):
-            one.wait()
+        for transfer in dist.batch_isend_irecv(both):
+            transfer.wait()
         torch.cuda.synchronize()
         return torch.equal(got, numbers * (before + 1))
 

@@ -136,13 +136,13 @@ class Watch:
             json.dump(job, file)
         read_end, write_end = os.pipe()
         argv = [sys.executable, "-I", "-B", self.program, "--worker", job_path, str(write_end)]
-        with open(said_path, "wb") as said:
+        with open(said_path, "wb") as output:
             child = self.child = subprocess.Popen(
                 argv,
                 env=nccl_host.environment(os.environ, log, settings),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 pass_fds=(write_end,),
                 start_new_session=True,
                 cwd="/",
@@ -157,14 +157,14 @@ class Watch:
 
     def listen(self, child, read_end, steps, log, said_path):
         done, now, rest = {}, {"title": "the start of Python", "timeout_s": 60, "init": False}, b""
-        since, told = time.monotonic(), False
+        since, warned = time.monotonic(), False
         titles = {step["id"]: step["title"] for step in steps}
         while True:
             limit = min(since + self.limit(now), self.deadline)
-            wait = min(limit, since + WARM_S) if not told else limit
+            wait = min(limit, since + WARM_S) if not warned else limit
             if not select.select([read_end], [], [], max(0.0, wait - time.monotonic()))[0]:
                 if time.monotonic() < limit:
-                    told = True
+                    warned = True
                     nccl_host.progress("%s: waiting, up to %g s" % (now["title"], self.limit(now)))
                     continue
                 return done, self.too_long(now, log)
@@ -187,7 +187,7 @@ class Watch:
                     self.add_transports(failure, now, log)
                     self.journal(now["title"], "error")
                     return done, failure
-                since, told = time.monotonic(), False
+                since, warned = time.monotonic(), False
 
     def limit(self, now):
         return self.options.step_timeout_s or now["timeout_s"]
@@ -210,9 +210,9 @@ class Watch:
         except subprocess.TimeoutExpired:
             code = None
         how = signal.Signals(-code).name if code is not None and code < 0 else "exit status %s" % code
-        said = nccl_steps.read_from(said_path, max(0, nccl_steps.log_size(said_path) - 400)).strip()
+        output = nccl_steps.read_from(said_path, max(0, nccl_steps.log_size(said_path) - 400)).strip()
         self.journal(now["title"], "died")
-        text = "the process that did it ended by %s%s" % (how, ": " + said if said else "")
+        text = "the process that did it ended by %s%s" % (how, ": " + output if output else "")
         return {"ok": False, "outcome": "error", "error": text, "init": now["init"]}
 
     def add_transports(self, answer, now, log):
@@ -221,9 +221,9 @@ class Watch:
             return
         connected, began = now["log_from"]
         for key, start in (("ways", began), ("all_ways", connected)):
-            found = nccl_log.transports(nccl_steps.read_from(log, start))
-            if found:
-                answer[key] = {"%d-%d" % ends: way for ends, way in found.items()}
+            transports = nccl_log.transports(nccl_steps.read_from(log, start))
+            if transports:
+                answer[key] = {"%d-%d" % ends: way for ends, way in transports.items()}
 
     def journal(self, title, outcome):
         if self.options.journal:

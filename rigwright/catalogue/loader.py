@@ -65,7 +65,7 @@ def _over(base: YamlMapping, own: YamlMapping) -> YamlMapping:
     return merged
 
 
-def sourced(mapping: YamlMapping, known: set[str] | None = None) -> None:
+def sourced(mapping: YamlMapping, known: set[str]) -> None:
     """Raises InputError for a key with a number but without a source, and for a source of an unknown key."""
     sources = mapping.get("sources")
     if not isinstance(sources, YamlMapping):
@@ -76,8 +76,8 @@ def sourced(mapping: YamlMapping, known: set[str] | None = None) -> None:
                 mapping.where(key), f"'{key}' has no source", "one under sources:, 'assumed' where none is known"
             )
     for key in sources:
-        if key not in (known or mapping) or key == "sources":
-            names = sorted(known or mapping)
+        if key not in known or key == "sources":
+            names = sorted(known)
             problem = f"a source of '{key}', which is no key here{did_you_mean(key, names)}"
             raise InputError(sources.where(key), problem, f"one of {', '.join(names)}")
 

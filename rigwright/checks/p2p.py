@@ -258,9 +258,9 @@ def _ill(document: Document, slots: dict[BusId, str] | None) -> Iterator[Finding
     for gpu in document.gpus:
         at = place_of(gpu, slots)
         if gpu.own and gpu.own.ok is False:
-            wrong, what = True, f"its own memory: {gpu.own.outcome}, {gpu.own.error}"
+            wrong, text = True, f"its own memory: {gpu.own.outcome}, {gpu.own.error}"
             fix = "sudo dmesg | grep -e NVRM -e Xid; reboot; if it happens again, power off and reseat the card"
-            yield Finding(at, "fail", what, "right data", "the GPU, or its contact in the slot", fix)
+            yield Finding(at, "fail", text, "right data", "the GPU, or its contact in the slot", fix)
         elif gpu.cuda_device is None:
             wrong = True
             seen, cause = "CUDA does not see it", "lost, or in a bad state"

@@ -15,13 +15,15 @@ def number(text: object) -> int | None:
     return int(word) if re.fullmatch(r"-?[0-9]{1,9}", word) else None
 
 
-def whole(where: str, text: str, least: int, what: str, *, most: int = MOST, expected: str = "", fix: str = "") -> int:
+def whole(
+    where: str, text: str, least: int, quantity: str, *, most: int = MOST, expected: str = "", fix: str = ""
+) -> int:
     """Parses the value of an option. Raises UsageError when it is not a whole number from `least` to `most`."""
-    found = number(text)
-    if found is None or not least <= found <= most:
+    value = number(text)
+    if value is None or not least <= value <= most:
         wanted = expected or f"a whole number from {least} to {most}"
-        raise UsageError(where, f"'{text}' is no number of {what}", wanted, fix)
-    return found
+        raise UsageError(where, f"'{text}' is no number of {quantity}", wanted, fix)
+    return value
 
 
 def count(number: int, word: str) -> str:

@@ -161,13 +161,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def only_keys(mapping: Mapping, known: Iterable[str], what: str) -> None:
+def only_keys(mapping: Mapping, known: Iterable[str], kind: str) -> None:
     """Raises InputError for the first unknown key of a mapping, with the most similar known key."""
     known = list(known)
     for key in mapping:
         if key not in known:
             raise InputError(
                 mapping.where(key),
-                f"unknown {what} '{key}'{did_you_mean(key, known)}",
+                f"unknown {kind} '{key}'{did_you_mean(key, known)}",
                 f"one of {', '.join(sorted(known))}",
             )

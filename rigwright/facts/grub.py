@@ -71,15 +71,12 @@ def default_entry(cfg: str, environment: dict[str, str]) -> Entry:
     wanted = environment.get("next_entry") or _default(cfg, environment)
     entries = _entries(cfg)
     for level in wanted.split(">"):
-        chosen = _pick(entries, level)
-        if chosen is None:
-            chosen = entries[0] if entries else None
+        chosen = _pick(entries, level) or next(iter(entries), None)
         if chosen is None:
             break
-        if chosen.children:
-            entries = chosen.children
-            continue
-        return _entry(chosen)
+        if not chosen.children:
+            return _entry(chosen)
+        entries = chosen.children
     if entries:
         return _entry(entries[0])
     raise ValueError("grub.cfg has no menu entry")

@@ -81,16 +81,19 @@ def initramfs(path: str) -> Fact[Initramfs]:
     return Fact(f"kernel.initramfs({path})", script(_INITRAMFS, path, timeout_s=120), parse)
 
 
+_BLOCKS = {
+    ("alias", "off"),
+    *(("install", f"{folder}/{name}") for folder in ("/bin", "/usr/bin") for name in ("true", "false")),
+}
+
+
 def blocked_modules(modprobe_d: str) -> frozenset[str]:
     """The modules that modprobe.d text blacklists, aliases to off, or installs as true or false."""
     blocked: set[str] = set()
     for line in modprobe_d.splitlines():
         words = line.split("#")[0].split()
-        if len(words) == 2 and words[0] == "blacklist":
-            blocked.add(words[1].replace("-", "_"))
-        if words[:1] + words[2:3] in (["alias", "off"], ["install", "/bin/true"], ["install", "/bin/false"]) or (
-            words[:1] == ["install"] and words[2:3] in (["/usr/bin/true"], ["/usr/bin/false"])
-        ):
+        listed = len(words) == 2 and words[0] == "blacklist"
+        if listed or (len(words) > 2 and (words[0], words[2]) in _BLOCKS):
             blocked.add(words[1].replace("-", "_"))
     return frozenset(blocked)
 

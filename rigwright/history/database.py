@@ -173,14 +173,14 @@ def _version(database: sqlite3.Connection, path: Path) -> int:
     if application != APPLICATION:
         raise HistoryError(str(path), "is another program's database", "rigwright's own history", _WRITABLE[1])
     if version != VERSION:
-        found = (
+        problem = (
             f"was written by {'a newer' if version > VERSION else 'an older'} rigwright (version {version} of the file)"
         )
-        raise HistoryError(str(path), found, f"version {VERSION}", f"use that rigwright; or {_SET_ASIDE}")
+        raise HistoryError(str(path), problem, f"version {VERSION}", f"use that rigwright; or {_SET_ASIDE}")
     if not set(TABLES) <= {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}:
-        found = "has other tables than this rigwright uses"
+        problem = "has other tables than this rigwright uses"
         raise HistoryError(
-            str(path), found, f"the tables of version {VERSION}", f"use the rigwright that wrote it; or {_SET_ASIDE}"
+            str(path), problem, f"the tables of version {VERSION}", f"use the rigwright that wrote it; or {_SET_ASIDE}"
         )
     return VERSION
 
