@@ -157,8 +157,10 @@ def _record_key(host: Host, options: InitOptions, console: Console) -> None:
 
 def _look(host: Host, console: Console) -> Seen:
     """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU, or one that the catalogue lacks."""
-    ask = prompt.password if prompt.on_terminal() else None
-    (job,) = host_job.prepare([BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), host_job.no_events, ask)
+    password = prompt.password if prompt.on_terminal() else None
+    (job,) = host_job.prepare(
+        [BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), host_job.no_events, password
+    )
     facts = (pci.gpus, pci.nvswitches, system.board, system.cpu, system.os_release)
     try:
         job.run.transport.connect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -69,7 +70,8 @@ def rig_text(
     fitting = fit(models)
     toolkit, limit = cuda_ceiling(fitting, fitting.recommended)
     if toolkit is None:
-        raise HostError("init", f"no CUDA toolkit is known for {limit}", "a branch that the catalogue knows")
+        expected, fix = "a branch that the catalogue knows", "--rig NAME, a machine of the catalogue with the same GPUs"
+        raise HostError("init", f"no CUDA toolkit is known for {limit}", expected, fix)
     sockets: Counter[str] = Counter()
     positions: dict[str, str] = {}
     for model in models.values():
@@ -130,11 +132,11 @@ def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> s
 
 def _dump(value: Mapping[str, object]) -> str:
     """One key per line where it fits: scalars plain, mappings and lists of scalars in braces and brackets."""
-    made = ""
+    text = ""
     for key, item in value.items():
         flow = None if isinstance(item, (dict, list)) else False
-        made += yaml.safe_dump({key: item}, sort_keys=False, default_flow_style=flow, width=120, allow_unicode=True)
-    return made
+        text += yaml.safe_dump({key: item}, sort_keys=False, default_flow_style=flow, width=120, allow_unicode=True)
+    return text
 
 
 def with_host(text: str, shown: str, name: str, variables: Mapping[str, object]) -> str:
@@ -148,8 +150,7 @@ def with_host(text: str, shown: str, name: str, variables: Mapping[str, object])
     end = "\r\n" if "\r\n" in text else "\n"
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += end
-    made = _with_host(document, lines, name, variables)
-    fresh = "".join(made).replace("\r\n", "\n").replace("\n", end)
+    fresh = "".join(_with_host(document, lines, name, variables)).replace("\r\n", "\n").replace("\n", end)
     with contextlib.suppress(InputError, KeyError, TypeError):
         host = loads(fresh, shown)["gpu"]["hosts"][name]
         if {key: host[key] for key in variables} == dict(variables):
@@ -212,5 +213,4 @@ def _indent(line: str) -> str:
 
 
 def _block(indent: str, name: str, value: Mapping[str, object]) -> str:
-    made = yaml.safe_dump({name: dict(value)}, sort_keys=False, default_flow_style=False)
-    return "".join(f"{indent}{line}\n" for line in made.splitlines())
+    return textwrap.indent(yaml.safe_dump({name: dict(value)}, sort_keys=False, default_flow_style=False), indent)

@@ -129,13 +129,13 @@ def supplied(rig: Rig, text: str) -> Rig:
 
 def _kind(part: str, text: str) -> tuple[int, int]:
     """The number of supplies in `2x1100` and the watts of each. Raises UsageError."""
-    wanted = "COUNTxWATTS without the unit, such as 2x1100, several joined by +"
+    expected = "COUNTxWATTS without the unit, such as 2x1100, several joined by +"
     match = re.fullmatch(r"(?:(\d{1,3}) *[xX*] *)?(\d{1,6})", part, re.ASCII)
     if not match:
         bare = re.sub(r"(?<=\d) *[wW]\b", "", text)
         todo = f"--supplies {bare}" if bare != text else ""
-        raise UsageError("--supplies", f"'{text}' names no supplies", wanted, todo)
+        raise UsageError("--supplies", f"'{text}' names no supplies", expected, todo)
     count, watts = int(match[1] or 1), int(match[2])
     if not 1 <= count <= 64 or not 50 <= watts <= 20000:
-        raise UsageError("--supplies", f"'{part}': {count} of {watts} W", wanted)
+        raise UsageError("--supplies", f"'{part}': {count} of {watts} W", expected)
     return count, watts

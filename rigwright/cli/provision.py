@@ -18,6 +18,7 @@ from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count, whole
 from rigwright.core.program_name import program_name
 from rigwright.engine.host_report import HostReport
+from rigwright.engine.plan import PlannedStep
 from rigwright.fleet import actions, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.rollout import Rolling, Rollout
@@ -210,14 +211,15 @@ def _waves(members: list[HostJob]) -> list[list[HostJob]]:
     reboots, only so many of those that will reboot at a time."""
     if not members or members[0].executor is None:
         return [members]
-    changes = {job.host.name: [change for step in job.report.planned for change in step.changes] for job in members}
-    rebooting = [
-        job for job in members if any(each.reboot or each.leads_to == "reboot" for each in changes[job.host.name])
-    ]
+    rebooting = [job for job in members if any(map(_reboots, job.report.planned))]
     others = [job for job in members if job not in rebooting]
     size = members[0].run.options.reboots
     turns = [rebooting[at : at + size] for at in range(0, len(rebooting), size)] or [[]]
     return [[*others, *turns[0]], *turns[1:]]
+
+
+def _reboots(planned: PlannedStep) -> bool:
+    return any(change.reboot or change.leads_to == "reboot" for change in planned.changes)
 
 
 def closing(report: HostReport) -> str:

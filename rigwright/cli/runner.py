@@ -145,11 +145,11 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
         with output.text.paused():
             return prompt.password(host_name)
 
-    ask = password if prompt.on_terminal() and sys.stderr.isatty() else None
+    ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
     run_options = Options(run_id, command.disrupt, reboots=command.reboots, root=command.root)
     stage = host_job.no_stage if command.watch else output.stage
     sink = output.progress if command.quiet else output.event
-    jobs.extend(host_job.prepare(bound, run_options, sink, ask, executor, stage))
+    jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, executor, stage))
     pool.refuse(jobs, refused)
     try:
         if executor is None:

@@ -147,7 +147,8 @@ class HostRun:
         try:
             return self.store(fact)
         except (Unavailable, Unreadable) as reason:
-            raise HostError(self.host.name, str(reason), "an answer") from None
+            fix = "correct the cause on the host, then run the same command again"
+            raise HostError(self.host.name, str(reason), "an answer", fix) from None
 
     def gpu_use(self) -> str:
         """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs."""

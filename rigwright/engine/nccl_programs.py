@@ -31,15 +31,18 @@ class Programs:
     busy: bool = False
 
     def __post_init__(self) -> None:
-        if self.nccl_tests not in ("", USUAL) and not self.nccl_tests.startswith(("/", "~/")):
-            found = f"{self.nccl_tests} does not say where on the host"
-            raise UsageError("--nccl-tests", found, "nothing, or a folder that begins with / or ~/")
-        if "/" in self.python and not self.python.startswith(("/", "~/")):
-            found = f"{self.python} does not say where on the host"
-            raise UsageError("--python", found, "a path that begins with / or ~/, or a name such as python3")
+        folder = "" if self.nccl_tests == USUAL else self.nccl_tests
+        _require_absolute("--nccl-tests", folder, "nothing, or a folder that begins with / or ~/")
+        python = self.python if "/" in self.python else ""
+        _require_absolute("--python", python, "a path that begins with / or ~/, or a name such as python3")
 
     def __bool__(self) -> bool:
         return bool(self.nccl_tests or self.python)
+
+
+def _require_absolute(option: str, path: str, expected: str) -> None:
+    if path and not path.startswith(("/", "~/")):
+        raise UsageError(option, f"{path} does not say where on the host", expected, f"{option}=/path/to/{path}")
 
 
 def test(run: HostRun, programs: Programs, needed: frozenset[Fact[Any] | None]) -> NcclTestResult:

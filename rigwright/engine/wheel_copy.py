@@ -55,16 +55,16 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rigwright" / "wheels"
 
 
-def given(directory: Path, wanted: Mapping[str, Wheel], on_line: Callable[[str], None]) -> list[Local]:
+def given(directory: Path, pinned: Mapping[str, Wheel], on_line: Callable[[str], None]) -> list[Local]:
     """The wheels in a directory of the user. Another version than the pinned one is accepted and reported.
 
     Raises NoWheels.
     """
     if not directory.is_dir():
-        names = ", ".join(f"{name} {wheel.version}" for name, wheel in wanted.items())
+        names = ", ".join(f"{name} {wheel.version}" for name, wheel in pinned.items())
         raise NoWheels(f"{directory} is no directory", f"--wheels DIR with {names}")
     wheels = []
-    for name, wheel in wanted.items():
+    for name, wheel in pinned.items():
         stem = name.replace("-", "_")
         paths = list(directory.glob(f"{stem}-*.whl"))
         if not paths:
@@ -85,24 +85,24 @@ def _preference(path: Path, wheel: Wheel) -> tuple[bool, list[int]]:
     return version == wheel.version, [int(number) for number in re.findall(r"\d+", version)]
 
 
-def fetched(wanted: Mapping[str, Wheel], on_line: Callable[[str], None], folder: Path | None = None) -> list[Local]:
+def fetched(pinned: Mapping[str, Wheel], on_line: Callable[[str], None], folder: Path | None = None) -> list[Local]:
     """The pinned wheels, from the cache or fetched by pip from its index; every hash is checked. Raises NoWheels."""
     folder = folder or cache()
     with _FETCHING:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             paths: dict[str, Path] = {}
-            for name, wheel in wanted.items():
+            for name, wheel in pinned.items():
                 cached = folder.glob(f"{name.replace('-', '_')}-{wheel.version}-*.whl")
                 path = next((path for path in cached if _sha256(path) == wheel.sha256), None)
                 if path is None:
                     on_line(f"fetching {name} {wheel.version}, {wheel.mb} MB, into {folder}")
-                    path = _fetch(folder, name, wheel, _fetch_elsewhere(wanted))
+                    path = _fetch(folder, name, wheel, _fetch_elsewhere(pinned))
                 paths[name] = path
         except OSError as error:
             todo = "room and rights there; or XDG_CACHE_HOME=FOLDER before the command"
             raise NoWheels(f"wheels cannot be kept here: {error}", todo) from None
-    return [_local(name, path, wanted[name].sha256) for name, path in paths.items()]
+    return [_local(name, path, pinned[name].sha256) for name, path in paths.items()]
 
 
 def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
@@ -135,8 +135,8 @@ def unreached(output: str) -> str:
     return f"the package index cannot be reached ({reason[1] if reason else match[0][:120]})"
 
 
-def _fetch_elsewhere(wanted: Mapping[str, Wheel]) -> str:
-    versions = " ".join(f"{name}=={wheel.version}" for name, wheel in wanted.items())
+def _fetch_elsewhere(pinned: Mapping[str, Wheel]) -> str:
+    versions = " ".join(f"{name}=={wheel.version}" for name, wheel in pinned.items())
     download = f"pip download --no-deps --dest DIR {versions}"
     return f"on a machine with internet access: {download}; then --wheels DIR (this machine's index: pip config list)"
 

@@ -71,7 +71,9 @@ def _own_password() -> Callable[[str], str] | None:
         try:
             return Path(file).expanduser().read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise HostError(host, f"{PASSWORD_FILE}: {file} cannot be read ({error})", "a file on the worker") from None
+            found = f"{PASSWORD_FILE}: {file} cannot be read ({error})"
+            fix = f"on the worker, set {PASSWORD_FILE} to a file that it can read"
+            raise HostError(host, found, "a file on the worker", fix) from None
 
     return read
 

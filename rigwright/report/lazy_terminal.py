@@ -30,7 +30,7 @@ class Output:
         return Text(self.stream, self.inventory, self.many)
 
     def stage(self, hosts: Sequence[str]) -> AbstractContextManager[object]:
-        """Shows the progress of several hosts while it is open, on a terminal; elsewhere it does nothing."""
+        """As `Text.stage`."""
         return self.text.stage(hosts) if len(hosts) > 1 and self.stream.isatty() else contextlib.nullcontext()
 
     def event(self, event: Event) -> None:

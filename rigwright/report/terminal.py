@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -63,21 +64,15 @@ class Text:
                 yield
             finally:
                 region, self._region = self._region, None
-        if region.connected:
-            self._folded_heading(region.connected)
+        if region.connected:  # one line in place of a heading for each host
+            simulated = host_ranges.folded(event.host for event in region.connected if event.simulated)
+            names = as_is(host_ranges.folded(event.host for event in region.connected))
+            about = f"{len(region.connected)} hosts, inventory {as_is(self.inventory)}"
+            self.line(f"[bold]{names}[/]  [dim]{about}[/]{simulated_mark(simulated)}")
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Hides the progress lines while the terminal asks a question."""
-        with self._region.paused() if self._region else contextlib.nullcontext():
-            yield
-
-    def _folded_heading(self, connected: Sequence[events.Connected]) -> None:
-        """One line in place of a heading for each host."""
-        simulated = host_ranges.folded(event.host for event in connected if event.simulated)
-        names = as_is(host_ranges.folded(event.host for event in connected))
-        about = f"{len(connected)} hosts, inventory {as_is(self.inventory)}"
-        self.line(f"[bold]{names}[/]  [dim]{about}[/]{_simulated(simulated)}")
+        return self._region.paused() if self._region else contextlib.nullcontext()
 
     def line(self, text: str = "") -> None:
         """One line, with markup."""
@@ -103,7 +98,9 @@ class Text:
             return
         prefix = f"[dim]{as_is(event.host)}[/] " if self.many else ""
         if isinstance(event, events.Connected):
-            about = f"{as_is(event.address)}  [dim]inventory {as_is(self.inventory)}[/]{_simulated(event.simulated)}"
+            about = (
+                f"{as_is(event.address)}  [dim]inventory {as_is(self.inventory)}[/]{simulated_mark(event.simulated)}"
+            )
             self.line(f"[bold]{as_is(event.host)}[/]  {about}")
         elif isinstance(event, events.StepStarted):
             self.line(f"{prefix}[bold]•[/] {as_is(event.step)}")
@@ -209,7 +206,8 @@ class Text:
         self.line(f"[bold red]error[/] {as_is(prefix + str(error))}")
 
 
-def _simulated(text: str) -> str:
+def simulated_mark(text: str) -> str:
+    """The mark of a simulated host with its description; "" without one."""
     return f"  [bold magenta]SIMULATED[/] [dim]({as_is(text)})[/]" if text else ""
 
 
@@ -232,8 +230,8 @@ def _change(change: Change) -> str:
 
 def before_after(before: str, after: str) -> str:
     """`before -> after` on one line, each shortened to 160 characters; rich markup."""
-    was, now = (escape(one_line(text)[:160]) for text in (before, after))
-    return f"{was} [dim]->[/] {now}" if was and now else was or now
+    old, new = (escape(one_line(text)[:160]) for text in (before, after))
+    return f"{old} [dim]->[/] {new}" if old and new else old or new
 
 
 def _count(reports: Sequence[HostReport]) -> str:

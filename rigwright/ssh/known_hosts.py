@@ -102,5 +102,6 @@ def trust(name: str, key: paramiko.PKey) -> Path:
         atomic_files.replace(path, b"\n".join([*kept, added]))
     except OSError as error:
         found = f"cannot be written: {error.strerror}"
-        raise UsageError(str(path), found, "a place for known_hosts that you may write") from None
+        fix = f"make {path.parent} writable for this user"
+        raise UsageError(str(path), found, "a place for known_hosts that you may write", fix) from None
     return path

@@ -29,7 +29,8 @@ def wants_password(errors: bytes, host: Host) -> bool:
         raise HostError(host.name, last_line(errors), expected, "apt-get install sudo, as root")
     if b"sudo" not in errors:
         message = last_line(errors) or "no message"
-        raise Unreachable(host.name, f"the connection ended before an answer came ({message})")
+        found = f"the connection ended before an answer came ({message})"
+        raise Unreachable(host.name, found, "an answer", "run the same command again")
     return re.search(_ASKS, errors) is not None
 
 

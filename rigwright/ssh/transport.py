@@ -51,18 +51,34 @@ class Transport(Protocol):
         ...
 
 
-def _script(
-    commands: Sequence[Command], nonce: str, together: bool, environment: Mapping[str, str]
-) -> tuple[bytes, float]:
-    """The script that runs the commands, and its time limit in seconds."""
-    if together:
-        limit_s = max(cmd.timeout_s for cmd in commands) + 20
-        return batch_script.together(commands, nonce).encode(), limit_s
-    limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
-    return batch_script.in_order(commands, nonce, environment).encode(), limit_s
+class _Shell:
+    """Runs batches as one script in a shell. `environment` is that of commands that run in order."""
+
+    def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
+        self.host = host
+        self.root = root
+        self.environment = dict(environment or {})
+        self.round_trips = 0
+
+    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        if not commands:
+            return []
+        nonce = secrets.token_hex(12)
+        if together:
+            script = batch_script.together(commands, nonce)
+            limit_s = max(cmd.timeout_s for cmd in commands) + 20
+        else:
+            script = batch_script.in_order(commands, nonce, self.environment)
+            limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
+        self.round_trips += 1
+        return batch_script.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
+
+    def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+        """The output of the script, which ends with the nonce, within `limit_s` seconds. Raises HostError, Unreachable."""
+        raise NotImplementedError
 
 
-class Ssh:
+class Ssh(_Shell):
     """One SSH session with one host for a whole run. Commands run as root, or with `root=False` as the login user."""
 
     def __init__(
@@ -72,10 +88,7 @@ class Ssh:
         ask_password: Callable[[str], str] | None = None,
         root: bool = True,
     ) -> None:
-        self.host = host
-        self.root = root
-        self.environment = dict(environment or {})
-        self.round_trips = 0
+        super().__init__(host, environment, root)
         self._session: Session | None = None
         self._abandoned = False
         self._abort: Callable[[], None] = lambda: None
@@ -111,14 +124,6 @@ class Ssh:
         if self._session:
             self._session.close()
         self._session = None
-
-    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
-        if not commands:
-            return []
-        nonce = secrets.token_hex(12)
-        script, limit_s = _script(commands, nonce, together, self.environment)
-        self.round_trips += 1
-        return batch_script.results(self._exchange(script, nonce, limit_s), nonce, len(commands))
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
         from paramiko import SSHException
@@ -161,14 +166,8 @@ class Ssh:
         return self._attempt(session, script, nonce, deadline)
 
 
-class Local:
+class Local(_Shell):
     """Runs commands on this machine."""
-
-    def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
-        self.host = host
-        self.root = root
-        self.environment = dict(environment or {})
-        self.round_trips = 0
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
         """Does nothing, as `close` and `abandon`: there is no connection."""
@@ -177,12 +176,7 @@ class Local:
 
     def abandon(self) -> None: ...
 
-    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
-        if not commands:
-            return []
-        nonce = secrets.token_hex(12)
-        script, limit_s = _script(commands, nonce, together, self.environment)
-        self.round_trips += 1
+    def _exchange(self, script: bytes, _nonce: str, limit_s: float) -> bytes:
         argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]
         try:
             done = subprocess.run(argv, input=script, capture_output=True, timeout=limit_s, check=False)
@@ -192,7 +186,7 @@ class Local:
         if not done.stdout:
             found = f"no root: {sudo.last_line(done.stderr)}"
             raise HostError(self.host.name, found, "root, or sudo without a password", "sudo -v, then the same command")
-        return batch_script.results(done.stdout, nonce, len(commands))
+        return done.stdout
 
 
 def open_transport(

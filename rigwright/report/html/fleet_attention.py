@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rigwright.checks import VERDICTS
+from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
 from rigwright.report.html.host_page import HostView
@@ -176,5 +177,5 @@ def left(days: int | None) -> str:
     if days == 0:
         return "today"
     far = abs(days)
-    span = f"{far} day{'s' if far != 1 else ''}" if far < 2 * _YEAR_DAYS else f"{far / _YEAR_DAYS:.1f} years"
+    span = count(far, "day") if far < 2 * _YEAR_DAYS else f"{far / _YEAR_DAYS:.1f} years"
     return f"{span} ago" if days < 0 else f"in {span}"

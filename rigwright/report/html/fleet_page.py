@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rigwright.core.numbers import count as plural
 from rigwright.engine.host_report import BAD
 from rigwright.report.html import fleet_attention, fleet_tiles
 from rigwright.report.html.fleet_attention import Changed, Ending, Problem
@@ -75,7 +76,7 @@ def summary(machines: Sequence[Machine]) -> str:
     """`6 machines: 4 as expected, 1 drifting, 1 unreachable`."""
     count = Counter((STATES.index(machine.verdict), machine.label) for machine in machines)
     words = ", ".join(f"{number} {label}" for (_, label), number in sorted(count.items()))
-    return f"{len(machines)} machine{'s' if len(machines) != 1 else ''}: {words}" if machines else "no machine"
+    return f"{plural(len(machines), 'machine')}: {words}" if machines else "no machine"
 
 
 def tiles(

@@ -27,11 +27,6 @@ class Group:
     rows: tuple[Row, ...]
 
 
-def title(gpu: dict[str, Any]) -> str:
-    """`SXM2-1 Tesla V100-SXM2-16GB`, as far as known."""
-    return f"{gpu['position']} {gpu['name'] or gpu['expected'] or 'GPU'}".strip()
-
-
 def groups(gpu: dict[str, Any], machine: dict[str, Any], p2p: dict[str, Any], limits: dict[str, Any]) -> list[Group]:
     """The groups of a card; rows without a value are left out. `limits`: the GPU's row of the key `gpus` of the document."""
     if not gpu["answers"]:

@@ -112,7 +112,8 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
 
     def card(gpu: dict[str, Any]) -> Card:
         groups = gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}))
-        return Card(gpu_cards.title(gpu), _worst(gpu, findings), groups)
+        title = f"{gpu['position']} {gpu['name'] or gpu['expected'] or 'GPU'}".strip()
+        return Card(title, _worst(gpu, findings), groups)
 
     cards = [card(gpu) for gpu in machine["gpus"]]
     return HostView(

@@ -137,7 +137,8 @@ def _place(
     """Appends the boxes and lines of a tree to the lists; all GPUs are in the last row. Returns the box of the node."""
     if node.gpu:
         x, y = MARGIN + column[node.name] * STEP, MARGIN + depth * ROW
-        box = Box(x, y, BOX, str(node.gpu["position"] or "GPU"), _short_bus(node.name), _state(node.gpu), node.name)
+        kind = "gpu" if node.gpu["answers"] else "gpu lost" if node.gpu["lost"] else "silent"
+        box = Box(x, y, BOX, str(node.gpu["position"] or "GPU"), _short_bus(node.name), kind, node.name)
     else:
         columns = [column[leaf] for leaf in _leaves(node)]
         x, y = MARGIN + min(columns) * STEP, MARGIN + row * ROW
@@ -151,12 +152,6 @@ def _place(
             lines.append(Line(path, "pcie", 1.5, _lanes(child.gpu), child_box.middle + 5, child_box.y - 8))
     boxes.append(box)
     return box
-
-
-def _state(gpu: dict[str, Any]) -> str:
-    if gpu["answers"]:
-        return "gpu"
-    return "gpu lost" if gpu["lost"] else "silent"
 
 
 def _short_bus(bus_id: str) -> str:
@@ -223,11 +218,8 @@ def _switches(
 
 def _sentences(machine: dict[str, Any], gpus: dict[str, Any]) -> Iterator[str]:
     for link in machine.get("nvlinks", []):
-        a, b = (_title(gpus.get(bus_id), bus_id) for bus_id in (link["from"], link["to"]))
+        ends = [(gpus.get(bus_id, {}).get("position", ""), _short_bus(bus_id)) for bus_id in (link["from"], link["to"])]
+        a, b = (" ".join(end).strip() for end in ends)
         expected = "" if link["expected"] in (None, link["up"]) else f" of {link['expected']}"
         down = f", {link['down']} down" if link["down"] else ""
         yield f"{a} to {b or 'an unknown end'}: {link['up']}{expected} NVLinks{down}"
-
-
-def _title(gpu: dict[str, Any] | None, bus_id: str) -> str:
-    return f"{gpu['position']} {_short_bus(bus_id)}".strip() if gpu else _short_bus(bus_id)

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from rigwright.core.numbers import count
-from rigwright.history import Changed, HostSummary, RunSummary
+from rigwright.history import Changed, RunSummary
 from rigwright.report.labels import as_is, local_time
 from rigwright.report.tables import with_columns
-from rigwright.report.terminal import SIGN, VERDICT, before_after
+from rigwright.report.terminal import SIGN, VERDICT, before_after, simulated_mark
 
 _BAD = ("failed", "unreachable")
 
@@ -21,29 +21,23 @@ def runs(console: Console, summaries: Sequence[RunSummary]) -> None:
     """Writes a line for each run."""
     table = with_columns("run", "when", "command", "hosts", "result", wrap=("hosts", "result"))
     for run in summaries:
-        table.add_row(run.id, local_time(run.started), run.command, as_is(_hosts(run.hosts)), _result(run))
+        names = [host.name for host in run.hosts]
+        hosts = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        table.add_row(run.id, local_time(run.started), run.command, as_is(hosts), _result(run))
     console.print(table)
-
-
-def _hosts(hosts: Sequence[HostSummary]) -> str:
-    names = [host.name for host in hosts]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _result(run: RunSummary) -> str:
     """The result of a run in a few words: the hosts in each bad state, findings and changes, else ok."""
     states = [host.status for host in run.hosts]
-    words = [f"[bold red]{_of(states.count(word), states)}{word}[/]" for word in _BAD if word in states]
+    of_all = f" of {len(states)}" if len(states) > 1 else ""
+    words = [f"[bold red]{of_all and f'{states.count(word)}{of_all} '}{word}[/]" for word in _BAD if word in states]
     failed, changes = sum(host.failed for host in run.hosts), sum(host.changes for host in run.hosts)
     words += [f"[red]{count(failed, 'finding')}[/]"] if failed else []
     words += [count(changes, "change")] if changes else []
     words += ["changes pending"] if "pending" in states and not words else []
     words += ["interrupted"] if run.exit_code == 130 else []
     return ", ".join(words) or ("[green]ok[/]" if run.exit_code == 0 else f"exit {run.exit_code}")
-
-
-def _of(number: int, states: Sequence[str]) -> str:
-    return f"{number} of {len(states)} " if len(states) > 1 else ""
 
 
 def run(console: Console, document: dict[str, Any]) -> None:
@@ -59,7 +53,7 @@ def run(console: Console, document: dict[str, Any]) -> None:
 
 def _host(console: Console, name: str, host: dict[str, Any]) -> None:
     colour = "bold red" if host["status"] in _BAD else "green"
-    mark = f"  [bold magenta]SIMULATED[/] [dim]({as_is(host['simulated'])})[/]" if host["simulated"] else ""
+    mark = simulated_mark(host["simulated"])
     console.print(f"\n[bold]{as_is(name)}[/]  {as_is(host['address'])}  [{colour}]{host['status']}[/]{mark}")
     if host["error"]:
         console.print(f"  [bold red]error[/] {as_is(host['error']['where'])}: {as_is(host['error']['found'])}")
