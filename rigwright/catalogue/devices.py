@@ -116,10 +116,10 @@ def _differences(model: Model, device: Device) -> Iterator[tuple[str, str]]:
         yield f"last_branch {model.last_branch}", f"that {branch} still drives it"
     if set(model.module_flavours) != set(device.module_flavours):
         yield f"module_flavours {', '.join(sorted(model.module_flavours))}", ", ".join(sorted(device.module_flavours))
-    if _bare(model.name) not in {_bare(name) for name in device.name.split(" / ")}:
+    if bare_name(model.name) not in {bare_name(name) for name in device.name.split(" / ")}:
         yield f"name {model.name}", device.name
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
     """A GPU's name without manufacturer, family, spaces and hyphens, for comparisons."""
     return re.sub(r"nvidia|tesla|geforce|[^a-z0-9]", "", name.lower())

@@ -11,6 +11,7 @@ from pathlib import Path
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import runs
+from rigwright.catalogue.devices import bare_name
 from rigwright.catalogue.summary import VERBS, choices, unknown_model
 from rigwright.core.desired import Driver
 from rigwright.core.errors import UsageError
@@ -79,13 +80,8 @@ def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Expla
         yield from (
             _model(model)
             for model in catalogue.models().values()
-            if _bare(plain) in (_bare(model.name), _bare(model.key))
+            if bare_name(plain) in (bare_name(model.name), bare_name(model.key))
         )
-
-
-def _bare(name: str) -> str:
-    """The key of a GPU's name: `GeForce RTX 3090` is rtx-3090."""
-    return re.sub(r"nvidia|tesla|geforce|[^a-z0-9]", "", name.lower())
 
 
 def _unknown(name: str) -> UsageError:
@@ -97,7 +93,7 @@ def _unknown(name: str) -> UsageError:
         *catalogue.symptoms(),
     ]
     digits = re.findall(r"\d+", name)
-    family = [entry for entry in names if _bare(name) and _bare(entry).startswith(_bare(name))]
+    family = [entry for entry in names if bare_name(name) and bare_name(entry).startswith(bare_name(name))]
     alike = [entry for entry in names if re.findall(r"\d+", entry) == digits]
     hint = f"; is it one of {', '.join(family)}?" if family else did_you_mean(name.lower(), alike)
     near = "; ".join(f"'{entry.texts[0].splitlines()[0][:70]}' ({entry.key})" for entry in catalogue.nearest(name))

@@ -12,7 +12,7 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Source, check, of_symptom, of_text
 from rigwright.checks._torch import built
-from rigwright.checks.p2p import FAR, blamed
+from rigwright.checks.p2p import FAR, blamed, left_behind
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, nccl_programs, nccl_table, pci
 from rigwright.facts.nccl_programs import Rank, Run
@@ -27,7 +27,7 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
     """NVIDIA's all_reduce_perf and sendrecv_perf finish in time on all GPUs, with correct data, over the rig's links,
     and with its bandwidth. Only with --nccl-tests."""
     document, loaded, bus = facts.all(nccl_programs.nccl_tests, driver.loaded_version, pci.gpus)
-    yield from _left(document.left_behind)
+    yield from left_behind(document.left_behind)
     absent = [run.program for run in document.runs if run.path is None]
     if len(absent) == len(document.runs):
         seen = f"not run: no {' and no '.join(absent)} on the host"
@@ -42,12 +42,6 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
         if run.path is not None:
             finding = _failed(run, run.program, loaded) or _past_nvlink(run, run.program, linked)
             yield finding or _measured(run, rig if document.gpus == len(rig.gpus if rig else ()) else None)
-
-
-def _left(pids: Sequence[int]) -> Iterator[Finding]:
-    for pid in pids:
-        seen = f"process {pid} does not end after SIGKILL"
-        yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
 
 
 def _measured(run: Run, rig: Rig | None) -> Finding:
@@ -171,7 +165,7 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     """The torch of an interpreter has kernels for every GPU and runs on the driver, and its collective, one process per GPU,
     finishes in time with correct data. Only with --python PATH."""
     document, loaded, bus = facts.all(nccl_programs.torch, driver.loaded_version, pci.gpus)
-    yield from _left(document.left_behind)
+    yield from left_behind(document.left_behind)
     models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
     findings = list(built(document, loaded, models))
     yield from findings

@@ -224,13 +224,18 @@ def not_run(verdict: Verdict, why: str, fix: str) -> Finding:
     return Finding(TEST, verdict, f"not run: {why}", "", "", fix, check="p2p.ran")
 
 
+def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
+    """A finding for each process of a test that the kernel does not end."""
+    for pid in pids:
+        seen = f"process {pid} does not end after SIGKILL"
+        yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
+
+
 @check(active=True)
 def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """The test finished, found every GPU and correct data in each GPU's memory, and left no process behind."""
     document = facts(nccl.tested)
-    for pid in document.left_behind:
-        seen = f"process {pid} does not end after SIGKILL"
-        yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
+    yield from left_behind(document.left_behind)
     if document.outcome == "could not run":
         for error in document.errors:
             yield Finding(

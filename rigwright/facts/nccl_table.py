@@ -77,9 +77,9 @@ def _columns(words: Sequence[str]) -> list[str]:
 
 def _row(words: Sequence[str], columns: Sequence[str], line: str) -> Row:
     values = words[-len(columns) :]
-    if not len(columns) < len(words) <= len(columns) + len(_LEADING):
-        raise ValueError(f"nccl-tests: cannot read the row {line.strip()[:120]!r}")
     try:
+        if not len(columns) < len(words) <= len(columns) + len(_LEADING):
+            raise ValueError(len(words))
         named = list(zip(columns, values, strict=True))
         speeds = [float(value) for name, value in named if name == "busbw"]
         counts = [int(float(value)) for name, value in named if name == "#wrong" and value != "N/A"]
