@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -29,15 +29,26 @@ Values = Mapping[str, Any]
 class HostFile:
     """A file on a host that is rendered from a template. `example` has a value for each variable of the template.
 
-    `essential` returns the texts that the file must contain outside comments. The file has no effect without them.
+    `essential`: texts that the file must contain outside comments, as it has no effect without them. `{NAME}` in a text is
+    a value; a text that is the name of a list stands for all its items.
     """
 
     path: str
     example: Values
-    essential: Callable[[Values], Iterable[str]]
+    essential: tuple[str, ...]
+
+    def essential_texts(self, values: Values) -> Iterator[str]:
+        """The essential texts of a file that is rendered with these values."""
+        for text in self.essential:
+            if text == "pins":
+                yield from map(_pin_stanza, values[text])
+            elif text in self.example:
+                yield from values[text]
+            else:
+                yield text.format(**values)
 
 
-def pin_stanza(pin: Mapping[str, Any]) -> str:
+def _pin_stanza(pin: Mapping[str, Any]) -> str:
     """One stanza of an apt preferences file."""
     return f"Package: {' '.join(pin['packages'])}\nPin: {pin['pin']}\nPin-Priority: {pin['priority']}"
 
@@ -53,49 +64,33 @@ _SOURCE = {
     "components": [],
 }
 _PROGRAM = {"program": "/usr/local/lib/rigwright/gpu_limits.py", "config": "/etc/rigwright/limits.json"}
+_HOME = {"home": "/usr/local/cuda-12.2"}
 _UNITS = "/etc/systemd/system"
+_BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 
 HOST_FILES: dict[str, HostFile] = {
-    "apt/pin.j2": HostFile(
-        "/etc/apt/preferences.d/rigwright-NAME", {"pins": _PINS}, lambda values: map(pin_stanza, values["pins"])
-    ),
-    "apt/source.list.j2": HostFile(
-        "/etc/apt/sources.list.d/rigwright-NAME.list", _SOURCE, lambda values: (values["option"], values["url"])
-    ),
+    "apt/pin.j2": HostFile("/etc/apt/preferences.d/rigwright-NAME", {"pins": _PINS}, ("pins",)),
+    "apt/source.list.j2": HostFile("/etc/apt/sources.list.d/rigwright-NAME.list", _SOURCE, ("{option}", "{url}")),
     "apt/unattended.conf.j2": HostFile(
-        "/etc/apt/apt.conf.d/51rigwright-unattended",
-        {"patterns": ["nvidia", "libnvidia"]},
-        lambda values: ("Unattended-Upgrade::Package-Blacklist", *values["patterns"]),
+        "/etc/apt/apt.conf.d/51rigwright-unattended", {"patterns": ["nvidia", "libnvidia"]}, (_BLACKLIST, "patterns")
     ),
-    "cuda/ld.so.conf.j2": HostFile(
-        "/etc/ld.so.conf.d/rigwright-cuda.conf",
-        {"home": "/usr/local/cuda-12.2"},
-        lambda values: (values["home"],),
-    ),
-    "cuda/profile.sh.j2": HostFile(
-        "/etc/profile.d/rigwright-cuda.sh",
-        {"home": "/usr/local/cuda-12.2"},
-        lambda values: (f"{values['home']}/bin",),
-    ),
+    "cuda/ld.so.conf.j2": HostFile("/etc/ld.so.conf.d/rigwright-cuda.conf", _HOME, ("{home}",)),
+    "cuda/profile.sh.j2": HostFile("/etc/profile.d/rigwright-cuda.sh", _HOME, ("{home}/bin",)),
     "grub/cmdline.cfg.j2": HostFile(
         "/etc/default/grub.d/zz-rigwright.cfg",
         {"kernel_cmdline": ["iommu=pt", "pci=realloc"]},
-        lambda values: ("GRUB_CMDLINE_LINUX_DEFAULT", *values["kernel_cmdline"]),
+        ("GRUB_CMDLINE_LINUX_DEFAULT", "kernel_cmdline"),
     ),
     "modprobe/blocked.conf.j2": HostFile(
-        "/etc/modprobe.d/rigwright-blocked.conf",
-        {"modules": ["nouveau", "nova_core"]},
-        lambda values: values["modules"],
+        "/etc/modprobe.d/rigwright-blocked.conf", {"modules": ["nouveau", "nova_core"]}, ("modules",)
     ),
     "systemd/gpu-limits.service.j2": HostFile(
-        f"{_UNITS}/gpu-limits.service", _PROGRAM, lambda values: (f"{values['program']} apply", values["config"])
+        f"{_UNITS}/gpu-limits.service", _PROGRAM, ("{program} apply", "{config}")
     ),
     "systemd/gpu-limits-watch.service.j2": HostFile(
-        f"{_UNITS}/gpu-limits-watch.service", _PROGRAM, lambda values: (f"{values['program']} watch", values["config"])
+        f"{_UNITS}/gpu-limits-watch.service", _PROGRAM, ("{program} watch", "{config}")
     ),
-    "systemd/gpu-limits.timer.j2": HostFile(
-        f"{_UNITS}/gpu-limits.timer", {}, lambda _values: ("gpu-limits-watch.service",)
-    ),
+    "systemd/gpu-limits.timer.j2": HostFile(f"{_UNITS}/gpu-limits.timer", {}, ("gpu-limits-watch.service",)),
 }
 """The files on hosts by the name of the template in templates/. docs/templates.md has the same table."""
 
@@ -179,7 +174,7 @@ def _render(name: str, where: str, text: str, values: Values) -> str:
     """Renders a template. Raises InputError if an essential text is missing in the result."""
     rendered = render_text(text, values, where, lines=True)
     effective = _without_comments(rendered)
-    missing = next((words for words in HOST_FILES[name].essential(values) if not _contains(effective, words)), "")
+    missing = next((words for words in HOST_FILES[name].essential_texts(values) if not _contains(effective, words)), "")
     if missing:
         raise InputError(
             where,
@@ -191,8 +186,7 @@ def _render(name: str, where: str, text: str, values: Values) -> str:
 
 
 def _without_comments(text: str) -> str:
-    lines: Sequence[str] = text.splitlines()
-    return "\n".join(line.rstrip() for line in lines if not line.lstrip().startswith(("#", "//")))
+    return "\n".join(line.rstrip() for line in text.splitlines() if not line.lstrip().startswith(("#", "//")))
 
 
 def _contains(text: str, words: str) -> bool:
