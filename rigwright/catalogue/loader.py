@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import did_you_mean, load, only_keys
+from rigwright.core.yaml_source import load, misspelt, only_keys
 
 FOLDER = Path(__file__).parent
 T = TypeVar("T")
@@ -77,9 +77,7 @@ def sourced(mapping: YamlMapping, known: set[str]) -> None:
             )
     for key in sources:
         if key not in known or key == "sources":
-            names = sorted(known)
-            problem = f"a source of '{key}', which is no key here{did_you_mean(key, names)}"
-            raise InputError(sources.where(key), problem, f"one of {', '.join(names)}")
+            raise misspelt(sources.where(key), f"a source of '{key}', which is no key here", key, sorted(known))
 
 
 def rows_sourced(mapping: YamlMapping, table: str) -> None:

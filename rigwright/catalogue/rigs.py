@@ -14,7 +14,7 @@ from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError
 from rigwright.core.schema import Branch, BusId, Release
 from rigwright.core.yaml_source import Mapping as YamlMapping
-from rigwright.core.yaml_source import did_you_mean
+from rigwright.core.yaml_source import misspelt
 
 Kind = Literal["nv1", "nv2", "nv3", "nv4", "nv12", "nv18", "nvswitch", "pcie", "host", "x1"]
 """The connection of two GPUs: a number of NVLinks, NVSwitch, peer access over PCIe, host memory, a PCIe x1 slot."""
@@ -145,8 +145,7 @@ def rig(name: str, where: str, folder: Path | None = None) -> Rig:
     """
     files = _files(folder)
     if name not in files:
-        problem = f"unknown rig '{name}'{did_you_mean(name, files)}"
-        raise InputError(where, problem, f"one of {', '.join(sorted(files))}")
+        raise misspelt(where, f"unknown rig '{name}'", name, sorted(files))
     return _read(name, folder, files[name].stat().st_mtime_ns)
 
 
@@ -166,10 +165,8 @@ def _read(name: str, folder: Path | None, _changed_ns: int) -> Rig:
     if base is not None:
         others = [other for other in files if other != name]
         if base not in others:
-            problem = (
-                "a variant of itself" if base == name else f"unknown rig '{base}'{did_you_mean(str(base), others)}"
-            )
-            raise InputError(own.where("variant_of"), problem, f"one of {', '.join(others)}")
+            problem = "a variant of itself" if base == name else f"unknown rig '{base}'"
+            raise misspelt(own.where("variant_of"), problem, "" if base == name else str(base), others)
         base_file = document(files[base])
         if "variant_of" in base_file:
             raise InputError(
@@ -195,9 +192,7 @@ def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
     for position, model in rig.gpus.items():
         if model not in known:
             where = (own if "gpus" in own else base_file)["gpus"].where(position)
-            raise InputError(
-                where, f"unknown model '{model}'{did_you_mean(model, known)}", f"one of {', '.join(known)}"
-            )
+            raise misspelt(where, f"unknown model '{model}'", model, known)
     named = [("links", pair.split()) for pair in rig.links]
     named += [("lanes", [position]) for position in rig.lanes]
     named += [("slots", [position]) for position in rig.slots.values()]
@@ -206,11 +201,7 @@ def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
             raise InputError(at(key), f"a link of '{' '.join(positions)}'", "two positions, such as 'SXM2-1 SXM2-2': 2")
         for position in positions:
             if position not in rig.gpus:
-                raise InputError(
-                    at(key),
-                    f"unknown position '{position}'{did_you_mean(position, rig.gpus)}",
-                    f"one of {', '.join(rig.gpus)}",
-                )
+                raise misspelt(at(key), f"unknown position '{position}'", position, rig.gpus)
     _fed(rig, at("supplies"))
     pairs = [frozenset(pair.split()) for pair in rig.links]
     twice = next((sorted(pair) for pair in pairs if pairs.count(pair) > 1), None)
@@ -238,7 +229,7 @@ def _fed(rig: Rig, where: str) -> None:
     known = [*rig.gpus, BASE]
     for name in fed:
         if name not in known:
-            raise InputError(where, f"a supply feeds '{name}'{did_you_mean(name, known)}", f"one of {', '.join(known)}")
+            raise misspelt(where, f"a supply feeds '{name}'", name, known)
         if fed.count(name) > 1:
             raise InputError(where, f"two supplies feed {name}", "each position, and base, at one supply")
     left = [name for name in known if name not in fed]

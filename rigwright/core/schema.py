@@ -14,7 +14,7 @@ from typing import Any, NewType, get_args, get_origin, get_type_hints
 from rigwright.core.errors import InputError
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
-from rigwright.core.yaml_source import did_you_mean, only_keys
+from rigwright.core.yaml_source import misspelt, only_keys
 
 AbsolutePath = NewType("AbsolutePath", str)
 """An absolute path."""
@@ -80,9 +80,7 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     if origin is typing.Literal:
         if value not in get_args(wanted) or isinstance(value, bool):
             known = [str(choice) for choice in get_args(wanted)]
-            raise InputError(
-                where, f"'{name}' is {value!r}{did_you_mean(str(value), known)}", f"one of {', '.join(known)}"
-            )
+            raise misspelt(where, f"'{name}' is {value!r}", str(value), known)
         return value
     if origin in (list, tuple):
         if isinstance(value, str) or not isinstance(value, (list, tuple)):

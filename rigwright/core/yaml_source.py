@@ -161,13 +161,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def misspelt(where: str, found: str, word: str, known: Iterable[str]) -> InputError:
+    """The error for a word that is none of the known ones, with the most similar one and all of them."""
+    names = list(known)
+    return InputError(where, f"{found}{did_you_mean(word, names)}", f"one of {', '.join(names)}")
+
+
 def only_keys(mapping: Mapping, known: Iterable[str], kind: str) -> None:
     """Raises InputError for the first unknown key of a mapping, with the most similar known key."""
     known = list(known)
     for key in mapping:
         if key not in known:
-            raise InputError(
-                mapping.where(key),
-                f"unknown {kind} '{key}'{did_you_mean(key, known)}",
-                f"one of {', '.join(sorted(known))}",
-            )
+            raise misspelt(mapping.where(key), f"unknown {kind} '{key}'", key, sorted(known))
