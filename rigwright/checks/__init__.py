@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, Literal, TypeVar, cast
 
 from rigwright import catalogue
-from rigwright.core.plugin_registry import plugin_name, registering
+from rigwright.core.plugin_name import plugin_name
 from rigwright.facts import Fact
 
 Verdict = Literal["pass", "info", "warn", "fail", "unknown"]
@@ -50,9 +50,14 @@ _Check = Callable[..., Iterator[Finding]]
 F = TypeVar("F", bound=_Check)
 
 
-@dataclass(frozen=True)
+_DECLARATIONS: dict[str, Declaration] = {}
+declared = _DECLARATIONS.get
+"""The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a check declares.
+    """What a check declares; `check` is the decorator.
 
     `active`: it judges what the peer-to-peer test measured, so only a run with that test can answer it.
     `needs`: a fact without which it cannot be answered, read only after the program of that fact has run on request.
@@ -65,34 +70,21 @@ class Declaration:
     replaces: _Check | None = None
     gpu_health: bool = False
 
+    def __call__(self, function: F) -> F:
+        """Declares the function as a check. Its findings get its name; those that pass lose their cause and fix."""
+        name = plugin_name(function)
+        _DECLARATIONS[name] = self
 
-_DECLARATIONS: dict[str, Declaration] = {}
-declared = _DECLARATIONS.get
-"""The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
-
-
-def check(
-    *,
-    active: bool = False,
-    needs: Fact[Any] | None = None,
-    replaces: _Check | None = None,
-    gpu_health: bool = False,
-) -> Callable[[F], F]:
-    """Declares a function as a check. The keywords are those of Declaration.
-
-    Its findings get its name; those that pass lose their cause and fix.
-    """
-
-    def declare(function: F) -> F:
         @wraps(function)
         def named(*facts: Any, **parameters: Any) -> Iterator[Finding]:
             for finding in function(*facts, **parameters):
                 texts: dict[str, Any] = {"cause": "", "fix": ""} if finding.verdict == "pass" else {}
-                yield replace(finding, check=plugin_name(function), **texts)
+                yield replace(finding, check=name, **texts)
 
-        return registering(_DECLARATIONS, Declaration(active, needs, replaces, gpu_health))(cast(F, named))
+        return cast(F, named)
 
-    return declare
+
+check = Declaration
 
 
 def of_symptom(

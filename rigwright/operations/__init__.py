@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rigwright.core.change import Change, Note
-from rigwright.core.plugin_registry import registering
+from rigwright.core.plugin_name import plugin_name
 
 F = TypeVar("F", bound=Callable[..., Iterator[Change | Note]])
 
 
-@dataclass(frozen=True)
+_DECLARATIONS: dict[str, Declaration] = {}
+declared = _DECLARATIONS.get
+"""The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What an operation declares.
+    """What an operation declares; `operation` is the decorator.
 
     `affects_p2p`: after its changes the GPUs may reach each other in another way, so the peer-to-peer test runs again.
     `reboots`: its change is the reboot that the changes before it lead to.
@@ -29,12 +34,10 @@ class Declaration:
     reboots: bool = False
     sets_limits: bool = False
 
+    def __call__(self, function: F) -> F:
+        """Declares the function as an operation."""
+        _DECLARATIONS[plugin_name(function)] = self
+        return function
 
-_DECLARATIONS: dict[str, Declaration] = {}
-declared = _DECLARATIONS.get
-"""The declaration of MODULE.FUNCTION; None if its module is not imported or declares no such function."""
 
-
-def operation(*, affects_p2p: bool = False, reboots: bool = False, sets_limits: bool = False) -> Callable[[F], F]:
-    """Declares a function as an operation. The keywords are those of Declaration."""
-    return registering(_DECLARATIONS, Declaration(affects_p2p, reboots, sets_limits))
+operation = Declaration
