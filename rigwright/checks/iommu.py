@@ -17,13 +17,7 @@ def passthrough(facts: Facts) -> Iterator[Finding]:
     seen = f"on, {' and '.join(domains)}" if domains and domains != ("none",) else "off, or not there"
     if any(domain in _TRANSLATED for domain in domains):
         verdict: Verdict = "warn" if len(gpus) > 1 else "info"
-        yield of_symptom(
-            "p2p.iommu_translated",
-            "IOMMU",
-            f"{seen}: it translates addresses",
-            "passthrough, or off",
-            "catalogue",
-            verdict=verdict,
-        )
+        wanted, seen = "passthrough, or off", f"{seen}: it translates addresses"
+        yield of_symptom("p2p.iommu_translated", "IOMMU", seen, wanted, "catalogue", verdict=verdict)
     else:
         yield Finding("IOMMU", "pass", seen)

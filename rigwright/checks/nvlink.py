@@ -35,14 +35,11 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
         least = most if most is not None else len(own) if number and len(there) == len(cards) else 0
         if number < least:
             wrong = True
-            yield of_symptom(
-                "nvlink.inactive",
-                at,
-                f"{number} links up{f'; down: {down}' if down else ''}",
-                f"{least} links",
-                "host" if most is None else "rig",
-                verdict="warn" if most is None else "fail",
-            )
+            seen = f"{number} links up{f'; down: {down}' if down else ''}"
+            if most is None:
+                yield of_symptom("nvlink.inactive", at, seen, f"{least} links", "host", verdict="warn")
+            else:
+                yield of_symptom("nvlink.inactive", at, seen, f"{least} links", "rig", verdict="fail")
         else:
             fine[number] += 1
     if fine and not wrong:

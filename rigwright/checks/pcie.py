@@ -91,14 +91,10 @@ def _slot(gpu: Function, port: Function | None, at: str, position: str, rig: Rig
     has, could = (round(GB_S_OF_LANE[link.generation] * link.width, 1) for link in (slot, gpu.most))
     seen = f"a slot of {slot} for a card of {gpu.most}: about {has:g} GB/s instead of {could:g}"
     other = rig is not None and position in rig.gpus and position not in rig.lanes
-    yield of_symptom(
-        "pcie.narrow_slot",
-        at,
-        seen,
-        str(gpu.most) if other else "",
-        "rig" if other else "",
-        verdict="warn" if other else "info",
-    )
+    if other:
+        yield of_symptom("pcie.narrow_slot", at, seen, str(gpu.most), "rig", verdict="warn")
+    else:
+        yield of_symptom("pcie.narrow_slot", at, seen, verdict="info")
 
 
 @check()
@@ -153,7 +149,7 @@ def acs(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
         why = "one GPU" if gpus < 2 else "a virtual machine needs it" if bridges else "no bridge redirects"
         yield Finding("ACS", "pass", why)
         return
-    short = " ".join(function.removeprefix("0000:") for function in bridges)
+    short = " ".join(address.removeprefix("0000:") for address in bridges)
     switch = f"for bridge in {short}; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"
     seen = f"{len(bridges)} bridges above the GPUs redirect peer-to-peer traffic"
     if rig is not None and rig.p2p.path in ("nvlink", "nvswitch", "none"):

@@ -73,7 +73,7 @@ class Resolution:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Chosen:
     """The chosen packages, their source, and the reason for the source."""
 
     choice: Choice
@@ -165,7 +165,7 @@ def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> boo
 
 def _sourced(
     facts: Facts, driver: Driver, wanted: tuple[tuple[str, ...], ...], remote: apt_archive.Repository
-) -> _Found:
+) -> _Chosen:
     """The driver with a dkms module from the first allowed source that has it. Raises HostError when none has it."""
     names = tuple(name for family in wanted for name in family)
     offered_by: dict[str, apt_archive.Archive] = {}
@@ -181,18 +181,18 @@ def _sourced(
     if driver.source.startswith("/"):
         offered_by[driver.source] = facts(apt_archive.offered(names, remote))
         if choice := built_here(offered_by[driver.source], driver, wanted, theirs):
-            return _Found(choice, driver.source, "the inventory says so", remote)
+            return _Chosen(choice, driver.source, "the inventory says so", remote)
     if driver.source in ("auto", "distribution"):
         offered_by["distribution"] = facts(apt_archive.offered(names))
         if choice := built_here(offered_by["distribution"], driver, wanted, own):
-            return _Found(choice, "distribution", "the distribution's archive has the real branch")
+            return _Chosen(choice, "distribution", "the distribution's archive has the real branch")
     if driver.source in ("auto", "cuda"):
         offered_by["cuda"] = facts(apt_archive.offered(names, remote))
         only = transitional(offered_by.get("distribution"))
         reason = "the inventory says so" if driver.source == "cuda" else "the distribution's archive does not have it"
         reason = f"the distribution's {only} is only transitional" if only else reason
         if choice := built_here(offered_by["cuda"], driver, wanted, theirs):
-            return _Found(choice, "cuda", reason, remote)
+            return _Chosen(choice, "cuda", reason, remote)
     raise nowhere(driver, offered_by)
 
 
@@ -202,7 +202,7 @@ def _signed(
     os_release: OsRelease,
     wanted: tuple[tuple[str, tuple[str, ...]], ...],
     secured: bool,
-) -> _Found:
+) -> _Chosen:
     """A driver with a module that Ubuntu built and signed, for the kernel that boots next or a newer kernel.
 
     Raises HostError when the host is not Ubuntu, or when there is no such module.
@@ -226,10 +226,10 @@ def _signed(
         choice = Choice({**choice.packages, **moved}, choice.version, choice.kernel)
         reason += f", and there is none for {kernel}: the kernel moves with it"
     reason += "; Secure Boot takes no other" if secured else "; the inventory says so"
-    return _Found(choice, driver.source if local else "distribution", reason, local)
+    return _Chosen(choice, driver.source if local else "distribution", reason, local)
 
 
-def _complete(facts: Facts, chosen: _Found, driver: Driver, os_release: OsRelease) -> Resolution:
+def _complete(facts: Facts, chosen: _Chosen, driver: Driver, os_release: OsRelease) -> Resolution:
     """All packages of a choice. Raises HostError when apt cannot install them, or would install another branch."""
     packages, version = chosen.choice.packages, chosen.choice.version
     words = tuple(f"{name}={each}" for name, each in packages.items())
