@@ -93,14 +93,14 @@ class LimitsResult:
 class MachineResult:
     """The description of the machine: the key `machine` in docs/json.md."""
 
-    description: dict[str, Any]
+    machine: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class HistoryResult:
     """What changed since an earlier report of the fleet: the key `fleet` in docs/json.md."""
 
-    comparison: dict[str, Any]
+    fleet: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rigwright import checks, operations
 from rigwright.checks import Finding
@@ -126,7 +126,7 @@ def bind(
         for task in () if checks_only else tasks:
             steps += [Step(*bound) for bound in binder.bind(task, of_play, "operations")]
         for task in questions:
-            checks += [Check(*bound[:-1]) for bound in binder.bind(task, of_play, "checks") if not bound.skipped]
+            checks += [Check(*bound[:-1]) for bound in binder.bind(task, of_play, "checks") if not bound[-1]]
     return BoundPlaybook(host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired)
 
 
@@ -200,15 +200,8 @@ def _tasks(play: YamlMapping, key: str) -> list[YamlMapping]:
     return list(tasks)
 
 
-class _BoundTask(NamedTuple):
-    """A task for one host, or one repetition of its loop; the fields are those of Step."""
-
-    name: str
-    plugin: str
-    function: Callable[..., Any]
-    parameters: Mapping[str, Any]
-    where: str
-    skipped: str
+_BoundTask = tuple[str, str, Callable[..., Any], Mapping[str, Any], str, str]
+"""A task for one host, or one repetition of its loop: the fields of Step."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +230,7 @@ class _Binder:
             values: dict[str, Any] = {}
             if not skipped:
                 values = parameters.bind(plugin, function, given, variables, host, where, self.folders, self.others)
-            yield _BoundTask(name, plugin, function, values, where, skipped)
+            yield name, plugin, function, values, where, skipped
 
 
 def _plugin(task: YamlMapping, kind: plugins.Kind) -> tuple[str, Callable[..., Any]]:

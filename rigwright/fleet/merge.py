@@ -47,12 +47,8 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
         case FactsResult():
             simulated = str(result.facts.get("system.simulated", ""))
             return {"facts": result.facts, "simulated": simulated, "status": "ok"}
-        case LimitsResult():
-            return {"rows": result.rows}
-        case MachineResult():
-            return {"machine": result.description}
-        case HistoryResult():
-            return {"fleet": result.comparison}
+        case LimitsResult() | MachineResult() | HistoryResult():
+            return vars(result)  # fields of the report
         case CommandResult():
             return {"ran": result, "status": "ok" if result.code == 0 else "failed"}
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 
@@ -64,22 +65,19 @@ def leave_out(jobs: Sequence[HostJob]) -> None:
         job.report = not_attempted(job.report)
 
 
+@dataclass
 class HostPool:
     """Hosts that were submitted to workers, and which of them have not ended."""
 
-    def __init__(
-        self,
-        jobs: Sequence[HostJob],
-        submit: Callable[[HostJob], Future[HostReport]],
-        enough: Callable[[HostJob], bool],
-    ) -> None:
-        self.jobs, self.submit, self.enough = jobs, submit, enough
-        self.futures: list[Future[HostReport]] = []
-        self.running: set[str] = set()
-        self.no_more = False
-        self.merging = threading.RLock()
-        self.ended: SimpleQueue[str] = SimpleQueue()
-        """The name of each host that has ended, and _CTRL_C. A signal handler may touch nothing else."""
+    jobs: Sequence[HostJob]
+    submit: Callable[[HostJob], Future[HostReport]]
+    enough: Callable[[HostJob], bool]
+    futures: list[Future[HostReport]] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    no_more: bool = False
+    merging: threading.RLock = field(default_factory=threading.RLock)
+    ended: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    """The name of each host that has ended, and _CTRL_C. A signal handler may touch nothing else."""
 
     def run(self, meanwhile: Callable[[], object]) -> None:
         """Submits all hosts and waits for them. Raises KeyboardInterrupt after a Ctrl-C."""

@@ -32,10 +32,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: its position, model, state as a CSS class (`kind`), data, values by name, and all values in words."""
+    """A GPU: its position, state as a CSS class (`kind`), data, values by name, and all values in words."""
 
     title: str
-    name: str
     kind: str
     data: Mapping[str, Any]
     values: Mapping[str, Value]
@@ -117,13 +116,12 @@ def times(hosts: Sequence[HostView], ended: datetime.datetime) -> tuple[float, f
 
 def _gpu(number: int, gpu: Mapping[str, Any], worst: str) -> Gpu:
     title = str(gpu["position"] or f"GPU {number}")
-    name = str(gpu["name"] or gpu["expected"] or "")
     if not gpu["answers"]:
         why = str(gpu["lost"] or "does not answer")
-        return Gpu(title, name, "fail" if gpu["lost"] else "unknown", gpu, {}, f"{title} {gpu['bus_id']}: {why}")
+        return Gpu(title, "fail" if gpu["lost"] else "unknown", gpu, {}, f"{title} {gpu['bus_id']}: {why}")
     values = _values(gpu)
     words = ", ".join(value.words for value in values.values())
-    return Gpu(title, name, worst, gpu, values, f"{title} {str(gpu['uuid'])[:SHORT_UUID]}: {words or 'no values'}")
+    return Gpu(title, worst, gpu, values, f"{title} {str(gpu['uuid'])[:SHORT_UUID]}: {words or 'no values'}")
 
 
 def _share(part: float, whole: float) -> int:

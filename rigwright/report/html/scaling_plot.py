@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 320.0, 200.0, 34.0, 30.0, 12.0
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """Coordinates and a label."""
 
     x: float
