@@ -147,15 +147,21 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
 
     ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
     run_options = Options(run_id, command.disrupt, reboots=command.reboots, root=command.root)
-    stage = host_job.no_stage if command.watch else output.stage
+    stage: host_job.Stage = nullcontext if command.watch else output.stage
     sink = output.progress if command.quiet else output.event
     jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, executor, stage))
     pool.refuse(jobs, refused)
+
+    def load() -> None:
+        """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
+        host_job.load_baselines(jobs)
+        output.text  # noqa: B018
+
     try:
         if executor is None:
-            pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=lambda: _load(jobs, output))
+            pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load)
         else:  # the workers connect
-            _load(jobs, output)
+            load()
         command.act(jobs, output.text)
     finally:
         host_job.close(jobs)
@@ -164,14 +170,6 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     output.text.errors([(job.host.name, with_hint(job.report.error, job.host, inventory.path, lab)) for job in failed])
     codes = {job.report.exit_code for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
-
-
-def _load(jobs: Sequence[Any], output: Output) -> None:
-    """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
-    from rigwright.fleet import host_job
-
-    host_job.load_baselines(jobs)
-    output.text  # noqa: B018
 
 
 def _name_of_address(address: str, inventory: str) -> str:

@@ -26,12 +26,10 @@ def apply(run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -
 
 
 class _Application:
-    """The application of steps to one host."""
+    """The application of steps to one host. `ended`: the steps that ended; `done`: their changes by Step.key."""
 
     def __init__(self, run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -> None:
-        self.run = run
-        self.steps = steps
-        self.preview = preview
+        self.run, self.steps, self.preview = run, steps, preview
         # The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to.
         leads = any(change.leads_to == "reboot" for step in preview for change in step.changes)
         self.announced = {

@@ -51,15 +51,12 @@ def test(run: HostRun, programs: Programs, needed: frozenset[Fact[Any] | None]) 
     `needed`: the facts that checks of the playbook need. Nothing stays on the host. Raises HostError, Unreachable.
     """
     folder = [] if programs.nccl_tests == USUAL else ["--at", programs.nccl_tests]
-    candidates: tuple[tuple[bool, Fact[Any], str, str, list[str]], ...] = (
-        (bool(programs.nccl_tests), facts.nccl_tests, "nccl-tests", "nccl-tests", folder),
-        (bool(programs.python), facts.torch, "torch", "PyTorch", ["--python", programs.python]),
-    )
-    results = [
-        _run_program(run, programs.busy, fact, title, [kind, *words], fact in needed)
-        for requested, fact, kind, title, words in candidates
-        if requested
-    ]
+    requested: dict[Fact[Any], tuple[str, list[str]]] = {}
+    if programs.nccl_tests:
+        requested[facts.nccl_tests] = "nccl-tests", ["nccl-tests", *folder]
+    if programs.python:
+        requested[facts.torch] = "PyTorch", ["torch", "--python", programs.python]
+    results = [_run_program(run, programs.busy, fact, *words, fact in needed) for fact, words in requested.items()]
     return NcclTestResult(None, tuple(finding for finding in results if finding is not None))
 
 

@@ -27,11 +27,6 @@ Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""
 
 
-def no_stage(_hosts: Sequence[str]) -> AbstractContextManager[object]:
-    """A context that shows nothing."""
-    return nullcontext()
-
-
 def no_events(_event: Event) -> None:
     """No-op event sink."""
 
@@ -49,7 +44,7 @@ class HostJob:
     report: HostReport
     tell: EventSink = no_events
     executor: Executor | None = None
-    stage: Stage = no_stage
+    stage: Stage = nullcontext
     left_in: str = ""
 
     @property
@@ -78,7 +73,7 @@ def prepare(
     emit: EventSink,
     ask_password: Callable[[str], str] | None = None,
     executor: Executor | None = None,
-    stage: Stage = no_stage,
+    stage: Stage = nullcontext,
 ) -> list[HostJob]:
     """The jobs of a run; nothing is connected yet. A password is asked for once per host, for one host at a time."""
     state = RunState(threading.BoundedSemaphore(options.reboots))

@@ -98,10 +98,8 @@ class Text:
             return
         prefix = f"[dim]{as_is(event.host)}[/] " if self.many else ""
         if isinstance(event, events.Connected):
-            about = (
-                f"{as_is(event.address)}  [dim]inventory {as_is(self.inventory)}[/]{simulated_mark(event.simulated)}"
-            )
-            self.line(f"[bold]{as_is(event.host)}[/]  {about}")
+            about = f"{as_is(event.address)}  [dim]inventory {as_is(self.inventory)}[/]"
+            self.line(f"[bold]{as_is(event.host)}[/]  {about}{simulated_mark(event.simulated)}")
         elif isinstance(event, events.StepStarted):
             self.line(f"{prefix}[bold]•[/] {as_is(event.step)}")
         elif isinstance(event, events.OutputLine):

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rigwright.core.command import Command, Result, Secret
 from rigwright.core.errors import HostError, Interrupted, Unreachable
@@ -25,34 +25,11 @@ if TYPE_CHECKING:
 CONNECT_S = 20.0
 
 
-class Transport(Protocol):
-    """The interface of a connection to a host. `round_trips` is the number of batches that were run."""
+class Transport:
+    """A connection to a host, whose shell runs batches of commands as one script. `environment`: of commands that run in order.
 
-    round_trips: int
-
-    def connect(self, timeout_s: float = CONNECT_S) -> None:
-        """Opens a verified, authenticated session. Raises Unreachable."""
-        ...
-
-    def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
-        """Runs the commands and returns their results, in order up to the first failure.
-
-        With `together` all commands run at the same time with an empty stdin. Raises Unreachable when the connection is
-        lost, and HostError when there is no root or no usable shell.
-        """
-        ...
-
-    def close(self) -> None:
-        """Closes the connection."""
-        ...
-
-    def abandon(self) -> None:
-        """Closes the connection from any thread. Waiting calls end soon, and later calls raise Interrupted."""
-        ...
-
-
-class _Shell:
-    """Runs batches as one script in a shell. `environment` is that of commands that run in order."""
+    `round_trips` is the number of batches that were run.
+    """
 
     def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
         self.host = host
@@ -60,7 +37,21 @@ class _Shell:
         self.environment = dict(environment or {})
         self.round_trips = 0
 
+    def connect(self, timeout_s: float = CONNECT_S) -> None:
+        """Opens a verified, authenticated session where the host is another machine. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Closes the connection."""
+
+    def abandon(self) -> None:
+        """Closes the connection from any thread. Waiting calls end soon, and later calls raise Interrupted."""
+
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
+        """Runs the commands and returns their results, in order up to the first failure.
+
+        With `together` all commands run at the same time with an empty stdin. Raises Unreachable when the connection is
+        lost, and HostError when there is no root or no usable shell.
+        """
         if not commands:
             return []
         nonce = secrets.token_hex(12)
@@ -78,7 +69,7 @@ class _Shell:
         raise NotImplementedError
 
 
-class Ssh(_Shell):
+class Ssh(Transport):
     """One SSH session with one host for a whole run. Commands run as root, or with `root=False` as the login user."""
 
     def __init__(
@@ -166,15 +157,8 @@ class Ssh(_Shell):
         return self._attempt(session, script, nonce, deadline)
 
 
-class Local(_Shell):
+class Local(Transport):
     """Runs commands on this machine."""
-
-    def connect(self, timeout_s: float = CONNECT_S) -> None:
-        """Does nothing, as `close` and `abandon`: there is no connection."""
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
     def _exchange(self, script: bytes, _nonce: str, limit_s: float) -> bytes:
         argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]

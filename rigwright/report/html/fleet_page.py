@@ -114,11 +114,10 @@ def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[
     lost = len(gpus) - answering
     figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", f"{lost} do not answer" if lost else "all answer", "fail" if lost else "")]  # fmt: skip
     temperatures, powers = fleet_tiles.series([machine.host for machine in machines])
-    hot = max((pair for pair in gpus if pair[1].data["temperature_c"] is not None), key=lambda pair: pair[1].data["temperature_c"], default=None)  # fmt: skip
+    hot = [(gpu.data["temperature_c"], machine.host, gpu.title) for machine, gpu in gpus if gpu.data["temperature_c"] is not None]  # fmt: skip
     if hot:
-        where = f"{hot[0].host.name} {hot[1].title}"
-        figures.append(Tile("Hottest GPU", f"{hot[1].data['temperature_c']}", "°C", where, "", f"#{hot[0].host.anchor}",
-                          trend=spread(temperatures, *times)))  # fmt: skip
+        hottest_c, host, title = max(hot, key=lambda gpu: gpu[0])
+        figures.append(Tile("Hottest GPU", f"{hottest_c}", "°C", f"{host.name} {title}", "", f"#{host.anchor}", trend=spread(temperatures, *times)))  # fmt: skip
     draw = [gpu.data["power_w"] for _, gpu in gpus if gpu.data["power_w"] is not None]
     if draw:
         limit = sum(gpu.data["power_limit_w"] or 0.0 for _, gpu in gpus)
