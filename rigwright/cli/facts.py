@@ -49,6 +49,5 @@ def _show(jobs: list[HostJob], text: Any) -> None:
 
 
 def _read(job: HostJob) -> Iterator[FactsResult]:
-    """Reads the facts. Raises Unreachable."""
     job.run.read(SHOWN)
     yield FactsResult({fact.name: job.run.store.known[fact] for fact in SHOWN})

@@ -52,14 +52,12 @@ def _run_all(jobs: list[HostJob], text: Any, cmd: str, limit_s: float) -> None:
 
 
 def _seconds(text: str) -> float:
-    """The time limit of --timeout-s in seconds. Raises UsageError."""
     if not re.fullmatch(r"\d{1,5}(\.\d+)?", text.strip()) or not 0 < float(text) <= 86400:
         raise UsageError("--timeout-s", f"'{text}' is no time limit", "seconds, up to 86400")
     return float(text)
 
 
 def _run(job: HostJob, cmd: str, limit_s: float) -> Iterator[CommandResult]:
-    """Runs the command; yields its output and its exit code. Raises HostError, Unreachable."""
     bounded = script(_BOUNDED, cmd, str(KEPT_BYTES + 1), f"{limit_s:g}", timeout_s=math.ceil(limit_s) + 5)
     (answer,) = job.run.transport.run([bounded], together=True)
     output = answer.stdout[:KEPT_BYTES].decode("utf-8", "replace")

@@ -182,7 +182,6 @@ def _with_host(document: object, lines: list[str], name: str, variables: Mapping
 
 
 def _readdressed(lines: list[str], hosts: YamlMapping, name: str, variables: Mapping[str, object]) -> list[str]:
-    """The lines with the address of the example host replaced."""
     given, result = hosts[name], list(lines)
     now = given.get("ansible_host") if isinstance(given, YamlMapping) else None
     if not isinstance(given, YamlMapping) or not PLACEHOLDER.fullmatch(str(now)):

@@ -96,7 +96,6 @@ def _whole(text: str, flag: str, unit: str, example: int) -> int | None:
 
 
 def _price(text: str) -> float | None:
-    """A price per kWh, or None for "". Raises UsageError."""
     if not text:
         return None
     if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", text, re.ASCII) or not 0 < float(text) < 1000:

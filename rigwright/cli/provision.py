@@ -152,7 +152,6 @@ def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> lis
 
 
 def _save_done(rolling: Rolling, jobs: Sequence[HostJob]) -> None:
-    """Saves which hosts are done."""
     names = [job.host.name for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
     done = {**rolling.state.done, **{name: rolling.digests[name] for name in names}}
     rolling.state = replace(rolling.state, done=done)

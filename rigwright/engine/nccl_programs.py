@@ -63,8 +63,6 @@ def test(run: HostRun, programs: Programs, needed: frozenset[Fact[Any] | None]) 
 def _run_program(
     run: HostRun, busy: bool, fact: Fact[Any], title: str, words: list[str], needed: bool
 ) -> Finding | None:
-    """Runs one program; returns None, or a finding that says why it did not run."""
-
     def not_run(seen: str, expected: str, fix: str) -> Finding:
         return Finding(title, "unknown", seen, expected, "", fix, check=fact.name)
 

@@ -122,7 +122,6 @@ def run(
 
 @lru_cache(maxsize=1)
 def _archive() -> bytes:
-    """A gzipped tar of the programs' files and pynvml.py."""
     pynvml = importlib.util.find_spec("pynvml")
     paths = [*sorted(PROGRAMS.glob("nccl_*.py")), *([Path(pynvml.origin)] if pynvml and pynvml.origin else [])]
     out = io.BytesIO()

@@ -98,7 +98,6 @@ def _plays(written: str, path: str) -> YamlSequence:
 
 
 def _require_vars(holder: YamlMapping) -> None:
-    """Raises InputError when the `vars` of a play or task are no mapping."""
     if not isinstance(holder.get("vars") or {}, dict):
         raise InputError(holder.where("vars"), f"'vars' is {holder['vars']!r}", "{NAME: VALUE, ...}")
 
@@ -271,7 +270,6 @@ def _repetitions(task: YamlMapping, variables: Mapping[str, Any]) -> Iterator[Ma
 
 
 def _tags(task: YamlMapping) -> set[str]:
-    """The tags of a task. Raises InputError."""
     tags = task.get("tags") or []
     if not isinstance(tags, (str, list)) or not all(isinstance(tag, str) for tag in tags):
         raise InputError(task.where("tags"), f"'tags' is {tags!r}", "a name, or a list of names")

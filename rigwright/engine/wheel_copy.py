@@ -245,7 +245,6 @@ def copy(transport: Transport, local: list[Local], free_bytes: int, on_line: Cal
 
 
 def _copy_commands(wheel: Local, on_line: Callable[[str], None]) -> Iterator[Command]:
-    """The commands that copy a wheel in chunks and unpack it."""
     size = wheel.path.stat().st_size
     with wheel.path.open("rb") as file:
         for number, at in enumerate(range(0, size, CHUNK_BYTES)):

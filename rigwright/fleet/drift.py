@@ -37,7 +37,6 @@ class Machine:
 def _finding(
     kind: Literal["past", "peers", "gpus"], subject: str, seen: str, expected: str, cause: str = ""
 ) -> Finding:
-    """A failed finding of the check `fleet.past`, `fleet.peers` or `fleet.gpus`."""
     source: Literal["past", "peers"] = "peers" if kind == "peers" else "past"
     check = f"fleet.{kind}"
     return Finding(subject, "fail", seen or "nothing", expected or "nothing", cause, "", source, check=check)
@@ -213,7 +212,6 @@ def _driver(machine: Machine) -> str | None:
 
 
 def _models(machine: Machine) -> Hashable:
-    """The GPU models by PCI id; nothing for a machine without GPUs."""
     return tuple(sorted({gpu["device_id"] for gpu in machine.facts.get("pci.gpus") or ()}))
 
 

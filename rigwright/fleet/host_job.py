@@ -162,7 +162,6 @@ def _stopped(job: HostJob, report: HostReport) -> HostReport:
 
 
 def _kept(store: FactStore) -> Mapping[str, Any]:
-    """The known facts that the history keeps, by name."""
     return {
         fact.name: fact.kept(value)
         for fact, value in store.known.items()

@@ -129,7 +129,6 @@ def _share(part: float, whole: float) -> int:
 
 
 def _values(gpu: Mapping[str, Any]) -> dict[str, Value]:
-    """The known values of a GPU, by the keys of SHOWN."""
     values = {}
     temperature, slowdown = gpu["temperature_c"], gpu["slowdown_c"]
     if temperature is not None:

@@ -57,7 +57,6 @@ def slots(gpus: Sequence[Series], begin: float, end: float) -> list[list[float |
 
 
 def _columns(machines: Machines, begin: float, end: float) -> list[list[float]]:
-    """The known values of each slot."""
     rows = [row for gpus in machines for row in slots(gpus, begin, end)]
     return [[value for row in rows if (value := row[number]) is not None] for number in range(SLOTS)]
 

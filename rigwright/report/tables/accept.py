@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -26,7 +25,11 @@ def show(console: Console, reports: list[HostReport]) -> None:
         machine = report.machine or {}
         console.print()
         if machine.get("gpus"):
-            console.print(_table(machine["gpus"]), highlight=False)
+            table = with_columns("position", "bus id", "serial", "UUID")
+            for gpu in machine["gpus"]:
+                cells = (gpu["position"], gpu["bus_id"].removeprefix("0000:"), gpu["serial"], gpu["uuid"])
+                table.add_row(*(as_is(cell or "-") for cell in cells))
+            console.print(table, highlight=False)
             console.print(_properties(machine["gpus"], report), highlight=False)
         for name, why in machine.get("unknown", {}).items():
             console.print(f"[yellow]?[/] {as_is(name)}: {as_is(why)}", highlight=False)
@@ -36,19 +39,15 @@ def show(console: Console, reports: list[HostReport]) -> None:
             console.print(f"[bold]{as_is(report.host.name)}[/]: {result}", highlight=False)
 
 
-def _table(gpus: list[dict[str, Any]]) -> Table:
-    table = with_columns("position", "bus id", "serial", "UUID")
-    for gpu in gpus:
-        cells = (gpu["position"], gpu["bus_id"].removeprefix("0000:"), gpu["serial"], gpu["uuid"])
-        table.add_row(*(as_is(cell or "-") for cell in cells))
-    return table
-
-
 def _properties(gpus: list[dict[str, Any]], report: HostReport) -> Table:
     """A line for each property; those that not all cards share name the cards that have it."""
     places: dict[gpu_cards.Row, list[str]] = {}
+    p2p: dict[str, Any] = json_document.p2p(report) or {}
     for gpu in gpus:
-        for row in _rows(gpu, report):
+        limits = next((row for row in report.rows if row["bus_id"] == gpu["bus_id"]), {})
+        groups = gpu_cards.groups(gpu, report.machine or {}, p2p, limits)
+        card = gpu_cards.Row("Card", gpu["name"] or gpu["expected"] or "unknown")
+        for row in (card, *(row for group in groups for row in group.rows if row.label not in _COLUMNS)):
             places.setdefault(row, []).append(gpu["position"] or gpu["bus_id"])
     order = list(dict.fromkeys(row.label for row in places))
     return with_labels(
@@ -59,11 +58,3 @@ def _properties(gpus: list[dict[str, Any]], report: HostReport) -> Table:
 
 def _text(row: gpu_cards.Row) -> str:
     return f"[{_STYLE[row.kind]}]{SIGNS[row.kind]} {as_is(row.text)}[/]" if row.kind else as_is(row.text)
-
-
-def _rows(gpu: dict[str, Any], report: HostReport) -> Iterator[gpu_cards.Row]:
-    limits = next((row for row in report.rows if row["bus_id"] == gpu["bus_id"]), {})
-    p2p: dict[str, Any] = json_document.p2p(report) or {}
-    yield gpu_cards.Row("Card", gpu["name"] or gpu["expected"] or "unknown")
-    for group in gpu_cards.groups(gpu, report.machine or {}, p2p, limits):
-        yield from (row for row in group.rows if row.label not in _COLUMNS)

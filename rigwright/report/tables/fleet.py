@@ -116,7 +116,6 @@ def _finding(title: str, finding: Finding) -> Text:
 
 
 def _summary(report: HostReport) -> str:
-    """GPUs, driver and kernel, as far as they are known."""
     gpus = counted_ids(gpu.device_id for gpu in report.kept.get("pci.gpus", ()))
     driver, kernel = (report.kept.get(name) for name in ("driver.loaded_version", "system.running_kernel"))
     return ", ".join(text for text in (gpus, driver and f"driver {driver}", kernel and f"kernel {kernel}") if text)
