@@ -1,7 +1,8 @@
-"""Fixtures and options for all tests: a separate history; network tests run only on request."""
+"""Fixtures and options for all tests: a separate history; tests of the network, a rack or a real GPU run on request."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,13 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.delenv("RIGWRIGHT_HISTORY_DAYS", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def root() -> None:
+    """Fails the test when it does not run as root; such tests are never skipped."""
+    if os.geteuid() != 0:
+        pytest.fail("this test needs root: sudo scripts/test; tests without root: scripts/test --quick")
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _is_left_out(item: pytest.Item, markexpr: str, quick: bool) -> bool:
-    """Returns whether to deselect a test: `network` and `rack` unless `-m` names them, slow tests with --quick."""
-    if any(item.get_closest_marker(mark) and mark not in markexpr for mark in ("network", "rack")):
+    """Returns whether to deselect a test: `network`, `rack` and `gpu` unless `-m` names them, slow tests with --quick."""
+    if any(item.get_closest_marker(mark) and mark not in markexpr for mark in ("network", "rack", "gpu")):
         return True
     in_browser = "chromium" in getattr(item, "fixturenames", ())
     return quick and (in_browser or item.nodeid.startswith(tuple(NOT_QUICK)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -357,9 +356,8 @@ def test_an_interrupt_hang_is_busy_without_power(servbadge: Bare) -> None:
     assert nvml(servbadge, READ)[4] == []
 
 
+@pytest.mark.usefixtures("root")
 def test_an_ordinary_user_computes_and_is_seen(servbadge: Bare) -> None:
-    if os.geteuid():
-        pytest.skip("another user needs root")
     become = "import os, pwd; os.setgroups([]); os.setuid(pwd.getpwnam('nobody').pw_uid)\n"
     process = start(servbadge, become + "gpu(0); print('in', flush=True); input(); say(1)")
     assert process.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,9 +15,7 @@ from lab.simulators.nvml.build import build, exported
 from rigwright.core.errors import HostError
 
 VERSION = "535.261.03"
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="the driver's setters want root"),
-]
+pytestmark = pytest.mark.usefixtures("root")  # the driver lets only root set limits
 PRELUDE = """
 import sys
 from pynvml import *
