@@ -154,7 +154,10 @@ def test_a_worker_has_its_own_password(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(remote_work.PASSWORD_FILE, str(tmp_path / "sudo"))
     assert remote_work.run_remote(order).facts == {"password": "opensesame"}
     monkeypatch.setenv(remote_work.PASSWORD_FILE, str(tmp_path / "nowhere"))
-    assert "nowhere cannot be read" in str(remote_work.run_remote(order).error)
+    error = remote_work.run_remote(order).error
+    assert error is not None
+    assert "nowhere cannot be read" in error.found
+    assert error.fix == f"on the worker, set {remote_work.PASSWORD_FILE} to a file that it can read"
 
 
 def password(job: HostJob) -> Iterator[StageResult]:

@@ -10,6 +10,7 @@ import paramiko
 import pytest
 from paramiko.hostkeys import HostKeys
 
+from rigwright.core.errors import UsageError
 from rigwright.inventory.model import Host
 from rigwright.ssh import connect, known_hosts
 
@@ -115,3 +116,15 @@ def test_no_two_connections_share_a_configuration() -> None:
     made = [connect._connection(Host(name, (), {})) for name in ("a", "b")]
     assert made[0].config is not made[1].config
     assert made[0].connect_kwargs is not made[1].connect_kwargs
+
+
+def test_the_message_about_a_file_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(known_hosts, "OWN", tmp_path / "file" / "known_hosts")
+    with pytest.raises(UsageError) as caught:
+        known_hosts.trust("servbadge", paramiko.ECDSAKey.generate())
+    assert str(caught.value) == (
+        f"{tmp_path}/file/known_hosts: cannot be written: File exists\n"
+        "  expected: a place for known_hosts that you may write\n"
+        f"  fix:      make {tmp_path}/file writable for this user"
+    )

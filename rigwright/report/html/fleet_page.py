@@ -114,14 +114,16 @@ def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[
     lost = len(gpus) - answering
     figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", f"{lost} do not answer" if lost else "all answer", "fail" if lost else "")]  # fmt: skip
     temperatures, powers = fleet_tiles.series([machine.host for machine in machines])
-    hot = [(gpu.data["temperature_c"], machine.host, gpu.title) for machine, gpu in gpus if gpu.data["temperature_c"] is not None]  # fmt: skip
-    if hot:
-        hottest_c, host, title = max(hot, key=lambda gpu: gpu[0])
-        figures.append(Tile("Hottest GPU", f"{hottest_c}", "°C", f"{host.name} {title}", "", f"#{host.anchor}", trend=spread(temperatures, *times)))  # fmt: skip
+    known = [(machine.host, gpu) for machine, gpu in gpus if gpu.data["temperature_c"] is not None]
+    if known:
+        host, hottest = max(known, key=lambda pair: pair[1].data["temperature_c"])
+        temperature, where = f"{hottest.data['temperature_c']}", f"{host.name} {hottest.title}"
+        trend = spread(temperatures, *times)
+        figures.append(Tile("Hottest GPU", temperature, "°C", where, "", f"#{host.anchor}", trend=trend))
     draw = [gpu.data["power_w"] for _, gpu in gpus if gpu.data["power_w"] is not None]
     if draw:
         limit = sum(gpu.data["power_limit_w"] or 0.0 for _, gpu in gpus)
-        figures.append(Tile("GPU power", *_scaled(sum(draw), "W", "kW", 1000), f"of {' '.join(_scaled(limit, 'W', 'kW', 1000))}", trend=total(powers, *times, limit)))  # fmt: skip
+        figures.append(Tile("GPU power", *_watts(sum(draw)), f"of {' '.join(_watts(limit))}", trend=total(powers, *times, limit)))  # fmt: skip
     busy = [gpu.data["utilization_percent"] for _, gpu in gpus if gpu.data["utilization_percent"] is not None]
     if busy:
         idle = sum(percent < fleet_tiles.IDLE_PERCENT for percent in busy)
@@ -129,16 +131,13 @@ def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[
     memory = [(gpu.data["memory_used_mib"], gpu.data["memory_mib"]) for _, gpu in gpus if gpu.data["memory_used_mib"] is not None and gpu.data["memory_mib"]]  # fmt: skip
     if memory:
         used, total_gib = (sum(values) / 1024 for values in zip(*memory, strict=True))
-        figures.append(
-            Tile(
-                "GPU memory",
-                *_scaled(used, "GiB", "TiB", 1024),
-                f"of {' '.join(_scaled(total_gib, 'GiB', 'TiB', 1024))} used",
-            )
-        )
+        figures.append(Tile("GPU memory", *_gib(used), f"of {' '.join(_gib(total_gib))} used"))
     return figures
 
 
-def _scaled(value: float, unit: str, larger: str, factor: int) -> tuple[str, str]:
-    """A value and its unit; in the larger unit from `factor` on."""
-    return (f"{value / factor:.1f}", larger) if value >= factor else (f"{value:.0f}", unit)
+def _watts(value: float) -> tuple[str, str]:
+    return (f"{value / 1000:.1f}", "kW") if value >= 1000 else (f"{value:.0f}", "W")
+
+
+def _gib(value: float) -> tuple[str, str]:
+    return (f"{value / 1024:.1f}", "TiB") if value >= 1024 else (f"{value:.0f}", "GiB")

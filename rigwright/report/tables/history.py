@@ -30,8 +30,8 @@ def runs(console: Console, summaries: Sequence[RunSummary]) -> None:
 def _result(run: RunSummary) -> str:
     """The result of a run in a few words: the hosts in each bad state, findings and changes, else ok."""
     states = [host.status for host in run.hosts]
-    of_all = f" of {len(states)}" if len(states) > 1 else ""
-    words = [f"[bold red]{of_all and f'{states.count(word)}{of_all} '}{word}[/]" for word in _BAD if word in states]
+    counts = {word: f"{states.count(word)} of {len(states)} " if len(states) > 1 else "" for word in _BAD}
+    words = [f"[bold red]{number}{word}[/]" for word, number in counts.items() if word in states]
     failed, changes = sum(host.failed for host in run.hosts), sum(host.changes for host in run.hosts)
     words += [f"[red]{count(failed, 'finding')}[/]"] if failed else []
     words += [count(changes, "change")] if changes else []
