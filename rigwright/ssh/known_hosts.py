@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,18 +13,13 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 from rigwright.core import atomic_files
 from rigwright.core.errors import UsageError
 
+_Line = tuple[int, str]
+"""A line with its number."""
+
 OWN = Path("~/.config/rigwright/known_hosts")
 COMPARE = "Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 COMPARED = "the same command with --yes, once the key is compared"
 """What a person does before a new key is recorded, and how the command goes on after that."""
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """The lines of a file with their numbers: `named` by plain host name, `hashed` with hashed names."""
-
-    named: dict[str, list[tuple[int, str]]]
-    hashed: list[tuple[int, str]]
 
 
 def recorded(path: Path, name: str) -> Iterator[paramiko.PKey]:
@@ -35,11 +29,11 @@ def recorded(path: Path, name: str) -> Iterator[paramiko.PKey]:
     """
     try:
         state = path.stat()
-        lines = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
+        named, hashed = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
     except OSError:
         return
-    own = [(number, line) for number, line in lines.hashed if _is_hashed(name, line)]
-    for number, line in sorted([*lines.named.get(name, ()), *own]):
+    own = [(number, line) for number, line in hashed if _is_hashed(name, line)]
+    for number, line in sorted([*named.get(name, ()), *own]):
         key = _decoded(line, number)
         if key is not None:
             yield key
@@ -53,18 +47,20 @@ def learn(keys: HostKeys, path: Path, name: str) -> None:
 
 
 @lru_cache(maxsize=16)
-def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> _Lines:
-    lines = _Lines(defaultdict(list), [])
+def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> tuple[dict[str, list[_Line]], list[_Line]]:
+    """The lines of a file by plain host name, and those with hashed names."""
+    named: dict[str, list[_Line]] = defaultdict(list)
+    hashed = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         words = line.split()
         if len(words) < 3 or words[0].startswith(("#", "@")):
             continue
         entry = (number, " ".join(words[:3]))
         if "|1|" in words[0]:
-            lines.hashed.append(entry)
+            hashed.append(entry)
         for name in words[0].split(","):
-            lines.named[name].append(entry)
-    return lines
+            named[name].append(entry)
+    return named, hashed
 
 
 def _is_hashed(name: str, line: str) -> bool:
