@@ -7,7 +7,6 @@ from typing import Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import AcceptOptions
-from rigwright.cli.verify import check_wheels
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
@@ -18,7 +17,7 @@ def accept(options: AcceptOptions) -> int:
     """Prints the findings of every host and the table of its GPUs; returns the exit code, 2 when there is a flaw."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        check_wheels(options.wheels)
+        options.check_wheels()
         playbook = runner.playbook(options.playbook, "accept")
         return runner.HostCommand(options, partial(_accept, options=options), playbook)
 

@@ -8,7 +8,10 @@ instance. They have no __eq__ and no __repr__: generating those for every class 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from rigwright.core.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -105,6 +108,12 @@ class ReportOptions(PlaybookOptions):
         "where the libraries of the peer-to-peer test come from when a host has none:"
         " fetch (pip), a directory with the wheels, or none"
     )
+
+    def check_wheels(self) -> None:
+        """Raises UsageError for a value of --wheels that is no source of wheels."""
+        if self.wheels not in ("", "fetch", "none") and not Path(self.wheels).expanduser().is_dir():
+            expected = "a directory with wheels, fetch, or none"
+            raise UsageError("--wheels", f"{self.wheels} is not a directory", expected)
 
 
 class PeerTestOptions(ReportOptions):

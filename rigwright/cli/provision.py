@@ -12,7 +12,6 @@ from rich.markup import escape
 
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
-from rigwright.cli.verify import check_wheels
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count, whole
@@ -32,7 +31,7 @@ def provision(options: ProvisionOptions) -> int:
 
     def prepare(run_id: str) -> runner.HostCommand:
         counted, rolling = _rollout(options, run_id)
-        check_wheels(options.wheels)
+        options.check_wheels()
         return runner.HostCommand(
             counted,
             partial(_provision, options=counted, rolling=rolling),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rigwright.cli import runner, watch
@@ -39,12 +38,6 @@ def never_provisioned(host: Host, playbook: str) -> bool:
     return not playbook and "driver" not in host.variables
 
 
-def check_wheels(wheels: str) -> None:
-    """Raises UsageError for a value of --wheels that is no source of wheels."""
-    if wheels not in ("", "fetch", "none") and not Path(wheels).expanduser().is_dir():
-        raise UsageError("--wheels", f"{wheels} is not a directory", "a directory with wheels, fetch, or none")
-
-
 def _checked(options: VerifyOptions) -> Programs | None:
     """The programs of --nccl-tests and --python; None without them. Raises UsageError for options that contradict each other."""
     if options.watch and (options.json or options.html):
@@ -53,7 +46,7 @@ def _checked(options: VerifyOptions) -> Programs | None:
         raise UsageError("--watch", "connects from this machine, and --executor from others", "one of them")
     if options.quick and "p2p" in options.tag_names:
         raise UsageError("--quick", "skips the peer-to-peer test, and --tags asks for it", "one of them")
-    check_wheels(options.wheels)
+    options.check_wheels()
     if not (options.nccl_tests or options.python):
         return None
     if "p2p" not in options.tag_names:

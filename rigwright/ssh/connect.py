@@ -210,7 +210,8 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
     Sockets are added to the list before they connect, so that another thread can close them.
     """
     failed: OSError = OSError(f"{name} has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+    asked = name.encode() if name.isascii() else name  # for a str Python loads its IDNA tables, which takes 5 ms
+    for family, kind, protocol, _, address in socket.getaddrinfo(asked, port, type=socket.SOCK_STREAM):
         opened = socket.socket(family, kind, protocol)
         sockets.append(opened)
         opened.settimeout(timeout_s)
