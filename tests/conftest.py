@@ -21,7 +21,7 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def root() -> None:
+def as_root() -> None:
     """Fails the test when it does not run as root; such tests are never skipped."""
     if os.geteuid() != 0:
         pytest.fail("this test needs root: sudo scripts/test; tests without root: scripts/test --quick")

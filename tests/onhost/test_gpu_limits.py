@@ -29,7 +29,7 @@ SOURCE = ROOT / "onhost/gpu_limits.py"
 UUIDS, FRAME = ([gpu["uuid"] for gpu in describe(rig)["gpus"]] for rig in ("servbadge", "rig-3090"))
 BUS_IDS = ("0000:06:00.0", "0000:07:00.0", "0000:0a:00.0", "0000:0b:00.0")
 POSITIONS = {bus_id: f"SXM2-{number}" for number, bus_id in enumerate(BUS_IDS, 1)}
-pytestmark = pytest.mark.usefixtures("root")  # the driver lets only root set limits
+pytestmark = pytest.mark.usefixtures("as_root")  # the driver lets only root set limits
 RULE: dict[str, Any] = {
     "match": {},
     "persistence": True,

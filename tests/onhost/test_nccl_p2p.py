@@ -450,7 +450,7 @@ def test_nobody_elses_settings_are_in_force(servbadge: Bare, program: Path, tmp_
     assert any(note.startswith("NCCL_P2P_DISABLE=1 in environment: it does not affect") for note in found["notes"])
 
 
-@pytest.mark.usefixtures("root")
+@pytest.mark.usefixtures("as_root")
 def test_little_shared_memory(rig_3090: Bare, program: Path) -> None:
     mount = "mount --make-rprivate / && mount -t tmpfs -o size=2m tmpfs /dev/shm"
     inner = ["sh", "-c", mount + ' && exec "$@"', "sh", sys.executable, "-I", str(program), *QUICK, "--pairs", "0-1"]

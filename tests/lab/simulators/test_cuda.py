@@ -356,7 +356,7 @@ def test_an_interrupt_hang_is_busy_without_power(servbadge: Bare) -> None:
     assert nvml(servbadge, READ)[4] == []
 
 
-@pytest.mark.usefixtures("root")
+@pytest.mark.usefixtures("as_root")
 def test_an_ordinary_user_computes_and_is_seen(servbadge: Bare) -> None:
     become = "import os, pwd; os.setgroups([]); os.setuid(pwd.getpwnam('nobody').pw_uid)\n"
     process = start(servbadge, become + "gpu(0); print('in', flush=True); input(); say(1)")

@@ -15,7 +15,7 @@ from lab.simulators.nvml.build import build, exported
 from rigwright.core.errors import HostError
 
 VERSION = "535.261.03"
-pytestmark = pytest.mark.usefixtures("root")  # the driver lets only root set limits
+pytestmark = pytest.mark.usefixtures("as_root")  # the driver lets only root set limits
 PRELUDE = """
 import sys
 from pynvml import *
