@@ -83,7 +83,7 @@ def _no_memory_of_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="session")
-def lab_root(as_root: None) -> None:  # noqa: ARG001
+def lab_root(as_root: None) -> None:
     """The lab makes mounts and network namespaces, which needs root."""
 
 
