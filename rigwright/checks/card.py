@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rigwright import catalogue
-from rigwright.checks import Finding, Verdict, check
-from rigwright.core.gpu_labels import called
+from rigwright.catalogue import Rig
+from rigwright.checks import AGAIN, Finding, Verdict, check
+from rigwright.core.gpu_labels import called, place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, gpu_health
+from rigwright.facts import Facts, gpu_health, topology
 from rigwright.facts.gpu_health import Card
 
 WORN_OUT = 60
 """From this number of retired pages a card is worn out and should be returned; the maximum is 64 (NVIDIA's page retirement;
 azurehpc 752)."""
+
+
+_RETIRING = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
+"""Architectures that take a bad page of the memory out of use; later ones replace a bad row (NVIDIA, dynamic page retirement
+and GPU memory error management)."""
+
+
+def remaps_rows(card: Card) -> bool | None:
+    """Whether the GPU replaces bad rows of its memory, or retires pages; None if neither it nor the catalogue says so."""
+    if card.remapped_uncorrected is not None or card.remap_pending is not None or card.remap_failed is not None:
+        return True
+    if card.retired_double_bit is not None or card.retirement_pending is not None:
+        return False
+    model = catalogue.model_of(card.device_id)
+    return model.architecture not in _RETIRING if model else None
 
 
 @check()
@@ -32,27 +49,33 @@ def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Itera
 def _memory(at: str, card: Card) -> Finding:
     retired = card.retired_pages or 0
     rows = (card.remapped_corrected or 0) + (card.remapped_uncorrected or 0)
-    waits = bool(card.retirement_pending or card.remap_pending)
+    waiting = ["a page waits to be retired"] if card.retirement_pending else []
+    waiting += ["a row waits to be replaced"] if card.remap_pending else []
     counted = card.ecc_ever.uncorrected
     numbers = ((counted or 0, "uncorrected error"), (retired, "retired page"), (rows, "remapped row"))
     problems = [count(number, word) for number, word in numbers if number]
-    problems += ["one is pending retirement"] if waits else []
-    problems += ["no spare rows are left"] if card.remap_failed else []
+    problems += waiting
+    problems += ["a bad row could not be replaced"] if card.remap_failed else []
+    section = {True: ",ROW_REMAPPER", False: ",PAGE_RETIREMENT", None: ""}[remaps_rows(card)]
+    shown = f"nvidia-smi -q -i {card.bus_id} -d ECC{section}"
     if not problems and counted is None and card.retired_double_bit is None and card.remapped_uncorrected is None:
         seen = "no error counters (no ECC)" if not card.ecc else "its error counters are not reported"
-        return Finding(at, "unknown" if card.ecc else "info", seen, "", "", "nvidia-smi -q -d ECC")
+        return Finding(at, "unknown" if card.ecc else "info", seen, "", "", shown)
     if not problems:
-        return Finding(at, "pass", "no uncorrected errors, no retired memory")
+        return Finding(at, "pass", f"no uncorrected errors, no {_PARTS[remaps_rows(card)]}")
     over = card.remap_failed or retired >= WORN_OUT
-    verdict: Verdict = "fail" if over or waits else "warn"
-    fix = "sudo reboot, then run it again: the count must not grow within a day of load" if not over else "return it"
+    verdict: Verdict = "fail" if over or waiting else "warn"
+    fix = "return it" if over else f"sudo reboot, then {shown}: the counts must not grow within a day of load"
     return Finding(at, verdict, ", ".join(problems), "none ever", "worn or damaged memory", fix)
+
+
+_PARTS = {True: "remapped rows", False: "retired pages", None: "retired pages or remapped rows"}
 
 
 @check()
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Cards of one model have the same VBIOS, memory and power range, unique serial numbers and UUIDs, and are the
-    model of their PCI id; a card with another card's VBIOS is not."""
+    """Cards of one model have the same memory and power range, unique serial numbers and UUIDs, and are the model of their
+    PCI id; a card with another card's VBIOS is not. card.equal compares their VBIOS versions."""
     cards = [card for card in facts(gpu_health.cards) if not card.lost]
     groups: dict[str, list[Card]] = {}
     for card in cards:
@@ -61,7 +84,7 @@ def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Fi
         odd = list(_odd(same, slots))
         yield from odd
         if not odd:
-            vbios = ", ".join(sorted({card.vbios or "VBIOS unknown" for card in same}))
+            vbios = ", ".join(sorted({card.vbios or "unknown" for card in same}))
             yield Finding(f"{len(same)} x {name}", "pass", f"alike; VBIOS {vbios}")
 
 
@@ -73,7 +96,7 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
             wanted = f"{model.name}, by its PCI id 10de:{card.device_id}"
             cause = "a VBIOS of another card, or a model that shares the PCI id"
             yield Finding(at, "warn", card.name, wanted, cause, "compare it with the label on the card", "catalogue")
-        for words, key in (("VBIOS", "vbios"), ("memory MiB", "memory_mib"), ("power limit at most, W", "power_max_w")):
+        for words, key in (("memory MiB", "memory_mib"), ("power limit at most, W", "power_max_w")):
             seen = getattr(card, key)
             usual, number = Counter(getattr(other, key) for other in same).most_common(1)[0]
             if seen != usual and number > 1:
@@ -84,6 +107,100 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
             if seen and [getattr(other, key) for other in same].count(seen) > 1:
                 twice = f"{words} {seen} twice"
                 yield Finding(at, "fail", twice, "one of its own", "a copied infoROM", "return it", "peers")
+
+
+@dataclass(frozen=True)
+class _Property:
+    """A property in which GPUs of one model are compared: its values by bus id, the cause of a difference, and the fix."""
+
+    values: Mapping[str, str]
+    cause: str
+    fix: str
+
+
+@check()
+def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes, VBIOS and ECC mode. The value of most
+    GPUs is the norm; if no value has most of them, as with two GPUs, each GPU is named.
+
+    NVLinks and lanes that the rig describes are judged by nvlink.up and pcie.links. Where a GPU is lost or uses MIG, NVLinks
+    are not compared."""
+    links, cards = facts.all(topology.nvlinks, gpu_health.cards)
+    there = [card for card in cards if not card.lost]
+    linked = there if rig is None and len(there) == len(cards) and not any(card.mig for card in there) else []
+    up = Counter(link.uuid for link in links if link.gb_s is not None)
+    in_slots = [card for card in there if _lanes_compare(rig, (slots or {}).get(BusId(card.bus_id), ""))]
+    properties = (
+        _Property({card.bus_id: _links(up[card.uuid]) for card in linked}, _LINKS_DIFFER, _LINKS_FIX),
+        _Property(
+            {card.bus_id: f"BAR1 {card.bar1_mib} MiB" for card in there if card.bar1_mib}, _BAR1_DIFFERS, _BAR1_FIX
+        ),
+        _Property(
+            {card.bus_id: f"PCIe x{card.width_max}" for card in in_slots if card.width_max}, _LANES_DIFFER, _LANES_FIX
+        ),
+        _Property({card.bus_id: f"VBIOS {card.vbios}" for card in there if card.vbios}, _VBIOS_DIFFERS, _VBIOS_FIX),
+        _Property(
+            {card.bus_id: f"ECC {_on(card.ecc)}" for card in there if card.ecc is not None}, _ECC_DIFFERS, _ECC_FIX
+        ),
+    )
+    groups: dict[str, list[Card]] = {}
+    for card in there:
+        groups.setdefault(card.device_id or card.name, []).append(card)
+    for same in groups.values():
+        findings = [finding for entry in properties for finding in _differences(same, entry, slots)]
+        yield from findings
+        if not findings:
+            seen = "nothing to compare it with" if len(same) == 1 else "the same links, BAR1, lanes, VBIOS and ECC mode"
+            yield Finding(f"{len(same)} x {same[0].name}", "pass", seen)
+    if not there:
+        yield Finding("GPUs", "unknown", "none answers", "GPUs of one model are equal", fix=AGAIN)
+
+
+def _differences(same: Sequence[Card], entry: _Property, slots: dict[BusId, str] | None) -> Iterator[Finding]:
+    """A warning for each GPU with another value than most have; for every GPU if no value has more GPUs than any other."""
+    known = [(card, entry.values[card.bus_id]) for card in same if card.bus_id in entry.values]
+    counts = Counter(value for _, value in known).most_common()
+    if len(counts) < 2:
+        return
+    norm = counts[0][0] if counts[0][1] > counts[1][1] else None
+    numbers = ", ".join(f"{number} x {value}" for value, number in counts)
+    expected = f"{norm}, as {count(counts[0][1], 'other GPU')}" if norm else f"the same on all: {numbers}"
+    for card, value in known:
+        if value != norm:
+            fix = entry.fix.replace("INDEX", card.bus_id)
+            yield Finding(place(card.bus_id, slots), "warn", value, expected, entry.cause, fix, "peers")
+
+
+def _lanes_compare(rig: Rig | None, position: str) -> bool:
+    """Whether a position should have as many lanes as the others: not if the rig has narrow slots and this may be one."""
+    return rig is None or not rig.lanes or (position in rig.gpus and position not in rig.lanes)
+
+
+def _links(number: int) -> str:
+    return f"{number or 'no'} active NVLinks" if number != 1 else "1 active NVLink"
+
+
+def _on(state: bool) -> str:
+    return "on" if state else "off"
+
+
+_LINKS_DIFFER = (
+    "its links did not come up, or it has no bridge (which is right where only some of the GPUs are bridged)"
+)
+_LINKS_FIX = (
+    "nvidia-smi nvlink -s -i INDEX; sudo dmesg | grep -e Xid -e NVLink; with NVSwitches restart nvidia-fabricmanager and reset "
+    "all GPUs; else reboot, then reseat the GPU or its bridge; if the machine is built so, invoke init writes a rig for it, and the rig then decides"
+)
+_BAR1_DIFFERS = "Resizable BAR or Above 4G Decoding reached only some of the GPUs, or a VBIOS is older"
+_BAR1_FIX = "firmware: Above 4G Decoding and Resizable BAR on for all slots; lspci -vv -s INDEX | grep Region"
+_LANES_DIFFER = "a slot with fewer lanes, a riser, or a contact of the card that does not connect"
+_LANES_FIX = "sudo lspci -vv -s INDEX | grep Lnk; reseat the card, try another slot or riser"
+_VBIOS_DIFFERS = "cards of different makers or dates, or a changed VBIOS"
+_VBIOS_FIX = (
+    "nvidia-smi -q -i INDEX | grep -e VBIOS -e Part; ask the seller or the manufacturer; do not flash it yourself"
+)
+_ECC_DIFFERS = "the mode was changed on some of the GPUs; memory and speed differ with it"
+_ECC_FIX = "sudo nvidia-smi -i INDEX -e 1 (or -e 0), then sudo reboot"
 
 
 def _agrees(known: str, reported: str) -> bool:

@@ -7,7 +7,7 @@ from statistics import median
 
 from rigwright import catalogue
 from rigwright.checks import Finding, check, of_symptom
-from rigwright.checks.card import WORN_OUT
+from rigwright.checks.card import WORN_OUT, remaps_rows
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, Unavailable, gpu_health, kernel_log, pci
@@ -21,7 +21,7 @@ CORRECTED = 1000
 
 def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
     """The cards that answer or need a reset, and a text about the others. Raises Unavailable when there are none."""
-    there = [card for card in cards if not card.lost or card.reset_required]
+    there = [card for card in cards if not card.lost or card.recovery_action]
     if not there:
         raise Unavailable(cards[0].lost if cards else "nvidia-smi tells of no GPU")
     lost = len(cards) - len(there)
@@ -30,12 +30,12 @@ def _answering(cards: tuple[Card, ...]) -> tuple[list[Card], str]:
 
 @check(gpu_health=True)
 def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
-    """No GPU has uncorrected memory errors or a pending page retirement, and all its sensors can be read."""
+    """No GPU has uncorrected memory errors or a pending page retirement or row remapping, and all its sensors can be read."""
     gpus, silent = _answering(facts(gpu_health.cards))
-    bad = [(card, key, seen) for card in gpus for key, seen in _ailments(card)]
-    for card, key, seen in bad:
+    bad = [(card, *ailment) for card in gpus for ailment in _ailments(card)]
+    for card, key, seen, fix in bad:
         at, names = place(card.bus_id, slots), {"INDEX": card.bus_id}
-        yield of_symptom(key, at, seen, "none", "host", names=names)
+        yield of_symptom(key, at, seen, "none", "host", fix=fix, names=names)
     for card in gpus:
         if card.ecc_ever.uncorrected and not card.ecc_since_load.uncorrected:
             seen = f"{card.ecc_ever.uncorrected} uncorrectable errors before, none since the driver was loaded"
@@ -46,55 +46,116 @@ def memory(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
         yield Finding("memory of the GPUs", "pass", f"{seen}{silent}")
 
 
-def _ailments(card: Card) -> Iterator[tuple[str, str]]:
-    """The symptoms of a GPU and their descriptions, the worst first."""
+def _ailments(card: Card) -> Iterator[tuple[str, str, str]]:
+    """The symptoms of a GPU, their descriptions, and fixes in place of the catalogue's ("": that one); the worst first."""
     errors, corrected = card.ecc_since_load, card.ecc_since_load.corrected or 0
-    if card.reset_required:
-        yield "gpu.reset_required", "needs a reset"
     if card.remap_failed:
-        yield "ecc.remap_failed", "a bad row could not be replaced"
+        yield "ecc.remap_failed", "a bad row could not be replaced", ""
     if errors.uncorrected:
-        yield "ecc.uncorrectable", f"{errors.uncorrected} uncorrectable and {corrected} corrected errors"
+        seen = f"{errors.uncorrected} uncorrectable and {corrected} corrected errors"
+        yield "ecc.uncorrectable", seen, _UNCORRECTABLE_FIX.format(*_repair(card))
     if card.retirement_pending:
-        yield "ecc.retirement_pending", "a bad page is retired at the next reset"
+        yield "ecc.retirement_pending", "a bad page is retired at the next reset", ""
     elif card.remap_pending:
-        yield "ecc.remap_pending", "a bad row is replaced at the next reset"
+        yield "ecc.remap_pending", "a bad row is replaced at the next reset", ""
     if (card.retired_pages or 0) >= WORN_OUT:
-        yield "ecc.worn_out", f"{card.retired_pages} retired pages"
+        yield "ecc.worn_out", f"{card.retired_pages} retired pages", ""
     if corrected >= CORRECTED and not errors.uncorrected:
-        yield "ecc.corrected_many", f"{corrected} corrected errors since the driver was loaded"
+        yield "ecc.corrected_many", f"{corrected} corrected errors since the driver was loaded", ""
     if card.unread:
-        yield "gpu.sensor_error", ", ".join(card.unread[:4])
+        yield "gpu.sensor_error", ", ".join(card.unread[:4]), ""
+
+
+_UNCORRECTABLE_FIX = (
+    "restart the program; sudo nvidia-smi -r -i INDEX, or reboot, so that {0}; nvidia-smi -q -i INDEX -d ECC,{1} shows the "
+    "counters; if it happens again, return the GPU"
+)
+
+
+def _repair(card: Card) -> tuple[str, str]:
+    """What a reset does about a bad cell of this GPU, and the section of `nvidia-smi -q -d` that shows it."""
+    rows = remaps_rows(card)
+    if rows is None:
+        return "the bad cell is taken out of use", "ROW_REMAPPER,PAGE_RETIREMENT"
+    return ("a spare row replaces the bad one", "ROW_REMAPPER") if rows else ("the page is retired", "PAGE_RETIREMENT")
+
+
+@check(gpu_health=True)
+def recovered(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
+    """The driver asks for no reset, reboot or drain of a GPU, and no repair of a GPU waits for a reset.
+
+    A GPU that needs a reset still answers nvidia-smi, but no program can use it."""
+    gpus, silent = _answering(facts(gpu_health.cards))
+    findings = [finding for card in gpus for finding in _recovery(card, place(card.bus_id, slots))]
+    yield from findings
+    if not findings:
+        yield Finding("recovery", "pass", f"{len(gpus)} GPUs need no reset{silent}")
+
+
+def _recovery(card: Card, at: str) -> Iterator[Finding]:
+    step, names = card.recovery_action, {"INDEX": card.bus_id}
+    if step == "Reset":
+        yield of_symptom("gpu.reset_required", at, "needs a reset", "none", "host", names=names)
+    elif step and (known := catalogue.recovery_actions().get(step)):
+        fix = known.fix.replace("INDEX", card.bus_id)
+        yield Finding(at, known.level, f"the driver asks for: {step}", "none", known.cause, fix, "host")
+    elif step:
+        cause = "a step that the catalogue does not describe"
+        fix = "sudo dmesg | grep Xid names the error; stop its programs and sudo reboot"
+        yield Finding(at, "fail", f"the driver asks for: {step[:40]}", "none", cause, fix, "host")
+    for pending, part in (
+        (card.channel_repair_pending, "memory channel"),
+        (card.tpc_repair_pending, "processor (TPC)"),
+    ):
+        if pending:
+            cause = "the driver found the part defective and has a spare one, which replaces it at the next reset"
+            fix = f"when its programs are done: sudo nvidia-smi -r -i {card.bus_id}, or reboot; then the repair must not be pending"
+            yield Finding(at, "warn", f"the repair of a {part} waits for a reset", "none", cause, fix, "host")
 
 
 @check(gpu_health=True)
 def not_throttled(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """No GPU is throttled by heat or by a power brake. Configured limits and idle clocks do not count."""
     gpus, silent = _answering(facts(gpu_health.cards))
-    for card in gpus:
-        if card.throttle_reasons:
-            key, seen = _brake(card)
-            yield of_symptom(key, place(card.bus_id, slots), seen, "full clocks", "host")
-    if not any(card.throttle_reasons for card in gpus):
+    slowed = [card for card in gpus if card.throttle_reasons or _past_slowdown(card)]
+    for card in slowed:
+        key, seen = _brake(card)
+        yield of_symptom(key, place(card.bus_id, slots), seen, "full clocks", "host")
+    if not slowed:
         yield Finding("clocks", "pass", f"nothing slows {len(gpus)} GPUs{silent}")
+
+
+def _past_slowdown(card: Card) -> bool:
+    return card.slowdown_margin_c is not None and card.slowdown_margin_c <= 0
 
 
 def _brake(card: Card) -> tuple[str, str]:
     """The symptom of a throttled GPU and its description. If the driver gives no exact reason, the temperature decides."""
-    warmth = f" at {card.temperature_c} C" if card.temperature_c is not None else ""
+    warmth = f" at {card.temperature_c} C{_limit(card)}" if card.temperature_c is not None else ""
     if "hw_power_brake_slowdown" in card.throttle_reasons:
         return "power.brake", "slowed down by the power supply or the board"
     if "hw_thermal_slowdown" in card.throttle_reasons:
         return "thermal.hardware", f"slowed down by heat{warmth}"
     if "hw_slowdown" in card.throttle_reasons:
-        hot = (
-            None not in (card.temperature_c, card.slowdown_c)
-            and (card.temperature_c or 0) >= (card.slowdown_c or 0) - 5
-        )
+        hot = card.slowdown_margin_c is not None and card.slowdown_margin_c <= NEAR_SLOWDOWN_C
         return "thermal.hardware" if hot else "power.brake", f"slowed down by its hardware{warmth}"
+    if _past_slowdown(card):
+        return "thermal.hardware", f"hot enough to be slowed down{warmth}"
     return "thermal.software", f"slowed down by the driver{warmth}, for heat"
 
 
+def _limit(card: Card) -> str:
+    """The threshold of the slowdown, or the degrees to the temperature limit where the GPU has no threshold (Ada and newer)."""
+    if card.slowdown_c is not None:
+        return f" (slowdown at {card.slowdown_c} C)"
+    if card.tlimit_c is None:
+        return ""
+    slowdown = f", slowdown at {card.slowdown_tlimit_c}" if card.slowdown_tlimit_c is not None else ""
+    return f" (T.Limit {card.tlimit_c} C{slowdown})"
+
+
+NEAR_SLOWDOWN_C = 5
+"""Up to this number of degrees below the slowdown temperature an unexplained slowdown is attributed to heat (assumed)."""
 LOADED_PERCENT = 50
 HOTTER_C = 12
 """From this difference to the other GPUs, or to its last good run, a GPU's temperature is a finding (assumed)."""

@@ -80,6 +80,16 @@ class _Reading:
             raise ValueError(f"{paths[0]}: {word}")
         return None if word is None else _STATES[word]
 
+    def serial(self, path: str) -> str | None:
+        """The serial number; newer drivers write 0 for a card without one."""
+        word = self.text(path)
+        return None if word == "0" else word
+
+    def recovery_action(self, path: str, *older: str) -> str | None:
+        """The step that the driver asks for; `older`: the fields of drivers before 565, which know two steps."""
+        known = zip(("Reset", "Drain and Reset"), older, strict=True)
+        return self.text(path) or next((step for step, field_path in known if self.yes(field_path)), None)
+
     def throttle_reasons(self) -> tuple[str, ...]:
         """The throttle reasons that are active; older drivers name the XML element differently."""
         of = ("clocks_event_reason", "clocks_throttle_reason")
@@ -113,6 +123,7 @@ def _power(*names: str) -> tuple[str, ...]:
 _LINK = "pci/pci_gpu_link_info"
 _PAGES = "retired_pages"
 _ROWS = "remapped_rows"
+_RESET, _DRAIN = "gpu_reset_status", "drain_and_reset_recommended"
 _NO_COUNTERS = Errors(None, None)
 
 
@@ -124,13 +135,17 @@ class Card:
     `generation_host`: the highest PCIe generation of the port above the card. `ecc_since_load` counts since the driver was
     loaded, `ecc_ever` in the lifetime of the card. GPUs before Ampere retire pages, later ones remap rows.
     `throttle_reasons`: why the clocks are lowered now, except for idle and limits. `memory_most_c`: the highest permitted
-    memory temperature, degrees Celsius.
+    memory temperature, degrees Celsius. Ada and newer have no `slowdown_c` but `tlimit_c`, the degrees that are left to the
+    highest operating temperature, and `slowdown_tlimit_c`, the value (-2) at which the hardware slows them down.
+    `recovery_action`: the step that the driver asks for, in its words (Reset, Reboot, Drain P2P, Drain and Reset); None: none.
+    `channel_repair_pending`, `tpc_repair_pending`: a spare part of the memory or of the processors replaces a bad one at the
+    next reset.
     """
 
     bus_id: str
     uuid: str
     name: str
-    serial: str | None = _xml(_Reading.text, "serial")
+    serial: str | None = _xml(_Reading.serial, "serial")
     vbios: str | None = _xml(_Reading.text, "vbios_version")
     part_number: str | None = _xml(_Reading.text, "board_part_number", "gpu_part_number")
     device_id: str = _xml(_Reading.device_id, "pci/pci_device_id", default="")
@@ -149,6 +164,8 @@ class Card:
     replays: int | None = _xml(_Reading.whole, "pci/replay_counter")
     temperature_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp")
     slowdown_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp_slow_threshold")
+    tlimit_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp_tlimit")
+    slowdown_tlimit_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp_slow_tlimit_threshold")
     memory_temperature_c: int | None = _xml(_Reading.whole, "temperature/memory_temp")
     memory_most_c: int | None = _xml(_Reading.whole, "temperature/gpu_temp_max_mem_threshold")
     fan_percent: int | None = _xml(_Reading.whole, "fan_speed")
@@ -176,7 +193,11 @@ class Card:
     remapped_uncorrected: int | None = _xml(_Reading.whole, f"{_ROWS}/remapped_row_unc")
     remap_pending: bool | None = _xml(_Reading.yes, f"{_ROWS}/remapped_row_pending")
     remap_failed: bool | None = _xml(_Reading.yes, f"{_ROWS}/remapped_row_failure")
-    reset_required: bool | None = _xml(_Reading.yes, "gpu_reset_status/reset_required")
+    channel_repair_pending: bool | None = _xml(_Reading.yes, "ecc_errors/channel_repair_pending")
+    tpc_repair_pending: bool | None = _xml(_Reading.yes, "ecc_errors/tpc_repair_pending")
+    recovery_action: str | None = _xml(
+        _Reading.recovery_action, "gpu_recovery_action", f"{_RESET}/reset_required", f"{_RESET}/{_DRAIN}"
+    )
     throttle_reasons: tuple[str, ...] = _xml(_Reading.throttle_reasons, default=())
     lost: str = ""
     unread: tuple[str, ...] = ()
@@ -185,6 +206,15 @@ class Card:
     def retired_pages(self) -> int | None:
         """The number of retired pages."""
         return _sum([self.retired_single_bit, self.retired_double_bit])
+
+    @property
+    def slowdown_margin_c(self) -> int | None:
+        """The degrees that are left to the temperature at which the hardware slows the GPU down; negative: past it."""
+        if self.tlimit_c is not None and self.slowdown_tlimit_c is not None:
+            return self.tlimit_c - self.slowdown_tlimit_c
+        if self.temperature_c is not None and self.slowdown_c is not None:
+            return self.slowdown_c - self.temperature_c
+        return None
 
 
 def _card(gpu: ElementTree.Element) -> Card:

@@ -1,4 +1,4 @@
-"""The kernel log of this boot: lines about GPUs, IOMMU and modules."""
+"""The kernel log of this boot: lines about GPUs, IOMMU, memory errors and modules."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ if journalctl -k -b -q --no-pager -n 1 2>/dev/null | grep -q .; then journalctl 
 elif dmesg >/dev/null 2>&1; then dmesg --time-format iso 2>/dev/null || dmesg
 else echo "neither journalctl -k nor dmesg has a kernel log" >&2; exit 1
 fi | awk '
+  /EDAC|mce: |MCE: |[[]Hardware Error]|IO_PAGE_FAULT|[Ff]ault [Rr]eason/ {errors[m % 500] = $0; error_at[m++ % 500] = NR; next}
   /iommu|DMAR|AMD-Vi/ && early++ < 200 {print; next}
   /NVRM|[Nn]vidia|nouveau|NovaCore|module with unavailable key|unsigned module|blocked for more than|LOCKUP|soft lockup|BAR ?[0-9]/ {
-    kept[n++ % 4000] = $0
+    kept[n % 4000] = $0; kept_at[n++ % 4000] = NR
   }
-  END {for (at = n > 4000 ? n - 4000 : 0; at < n; at++) print kept[at % 4000]}'
+  END {
+    i = n > 4000 ? n - 4000 : 0; j = m > 500 ? m - 500 : 0
+    while (i < n || j < m)
+      if (j == m || (i < n && kept_at[i % 4000] < error_at[j % 500])) print kept[i++ % 4000]
+      else print errors[j++ % 500]
+  }'
 """
 
 
@@ -29,7 +35,8 @@ def _kernel(result: Result) -> tuple[str, ...]:
 
 
 kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60), _kernel)
-"""The kernel log lines of this boot about GPUs, IOMMU, modules and hung tasks, oldest first; the newest 4000."""
+"""The kernel log lines of this boot: the first 200 about the IOMMU, then, oldest first, the newest 4000 about GPUs, modules and
+hung tasks and the newest 500 about memory errors, machine checks and accesses that the IOMMU refused."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,59 @@ def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The fatal SXids of NVSwitches in kernel log lines, in order."""
     matches = ((_FATAL_SXID.search(line), line) for line in lines)
     return tuple(XidLine(bus_id(match[1]), int(match[2]), line[match.start() :]) for match, line in matches if match)
+
+
+@dataclass(frozen=True)
+class HardwareError:
+    """An error of the main memory, or a machine check. `part`: the memory module or the processor, "" if the line names none."""
+
+    corrected: bool
+    part: str
+    text: str
+
+
+_EDAC = re.compile(r"EDAC MC\d+: \d+ (CE|UE)\b(?:.*? on (\S+))?")
+_UNCORRECTED_BIT = 61
+"""The bit of a machine check's status that is set if the error was not corrected (Intel's manual, IA32_MCi_STATUS.UC)."""
+_MACHINE_CHECK = re.compile(
+    r"\[Hardware Error\]: (?:(CPU \d+): Machine Check\b.*? Bank \d+: ([0-9a-f]{16})|(Corrected|Uncorrected|Deferred|System Fatal)\b)"
+)
+
+
+def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
+    """The errors of the main memory and the machine checks in kernel log lines, in order.
+
+    The forms are those of the EDAC drivers, of the machine check handler, and of its decoder for AMD processors."""
+    errors = []
+    for line in lines:
+        if match := _EDAC.search(line):
+            errors.append(HardwareError(match[1] == "CE", match[2] or "", line[match.start() :]))
+        elif match := _MACHINE_CHECK.search(line):
+            raw, word = match[2], match[3]
+            corrected = not int(raw, 16) >> _UNCORRECTED_BIT & 1 if raw else word == "Corrected"
+            errors.append(HardwareError(corrected, match[1] or "", line[match.start() :]))
+    return tuple(errors)
+
+
+@dataclass(frozen=True)
+class IommuFault:
+    """An access of a device that the IOMMU refused. `bus_id`: 0000:3b:00.0, "" if the line names none."""
+
+    bus_id: str
+    text: str
+
+
+_PLACE = r"((?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+_AMD_FAULT = re.compile(rf"(?:{_PLACE}: )?AMD-Vi: Event logged \[IO_PAGE_FAULT\b(?: device={_PLACE})?")
+_INTEL_FAULT = re.compile(rf"DMAR: \[(?:DMA|INTR)[^\]]*\] Request device \[{_PLACE}\]")
+
+
+def iommu_faults(lines: tuple[str, ...]) -> tuple[IommuFault, ...]:
+    """The accesses that the IOMMU of an AMD or Intel processor refused in kernel log lines, in order."""
+    faults = []
+    for line in lines:
+        if match := _AMD_FAULT.search(line) or _INTEL_FAULT.search(line):
+            place = next((part for part in match.groups() if part), "")
+            full = place if place.count(":") != 1 else f"0000:{place}"
+            faults.append(IommuFault(bus_id(full) if full else "", line[match.start() :]))
+    return tuple(faults)

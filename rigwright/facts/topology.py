@@ -71,13 +71,11 @@ class NvLink:
 
 _GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _LINK_LINE = re.compile(r"Link (\d+): (.+)")
-_QUIET = (
-    LOST,
-    "Device does not have",
-    "Nvlink queries are not supported",
-    "Unable to retrieve NVLink information",
-    "NVML: Unable to retrieve NVLink",
+_QUIET = re.compile(
+    rf"{LOST}|Device does not have|Nvlink queries are not supported|(NVML: )?Unable to retrieve NVLink information",
+    re.IGNORECASE,
 )
+"""Lines in place of links. From 595 on nvidia-smi writes Nvlink for NVLink."""
 _COUNTER = re.compile(r"(\d+): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d+)")
 
 
@@ -109,7 +107,7 @@ def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
             uuid = gpu[1]
         elif link := _LINK_LINE.match(line):
             rows.append(((uuid, int(link[1])), link[2].strip()))
-        elif line and not line.startswith(_QUIET):
+        elif line and not _QUIET.match(line):
             raise ValueError(line)
     return rows
 

@@ -41,6 +41,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_gpu_up": ("gauge", "1 when the GPU answers."),
     "rigwright_gpu_temperature_celsius": ("gauge", "The GPU's temperature."),
     "rigwright_gpu_slowdown_temperature_celsius": ("gauge", "The temperature at which the GPU slows down."),
+    "rigwright_gpu_temperature_margin_celsius": ("gauge", "Degrees left to the GPU's temperature limit (T.Limit, Ada and newer)."),
     "rigwright_gpu_memory_temperature_celsius": ("gauge", "The temperature of the GPU's memory."),
     "rigwright_gpu_power_watts": ("gauge", "The GPU's power draw."),
     "rigwright_gpu_power_limit_watts": ("gauge", "The GPU's power limit."),
@@ -60,6 +61,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
 _GPU = {
     "temperature_c": ("temperature_celsius", 1.0),
     "slowdown_c": ("slowdown_temperature_celsius", 1.0),
+    "tlimit_c": ("temperature_margin_celsius", 1.0),
     "memory_temperature_c": ("memory_temperature_celsius", 1.0),
     "power_w": ("power_watts", 1.0),
     "power_limit_w": ("power_limit_watts", 1.0),

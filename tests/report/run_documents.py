@@ -34,7 +34,7 @@ def a_card(number: int, **more: Any) -> Card:
         "power_default_w": 300.0, "power_min_w": 150.0, "power_max_w": 300.0, "state": "P0", "graphics_mhz": 135,
         "memory_mhz": 877, "graphics_max_mhz": 1530, "memory_max_mhz": 877, "ecc": True, "ecc_next_boot": True,
         "ecc_since_load": Errors(0, 0), "ecc_ever": Errors(0, 0), "retired_single_bit": 0, "retired_double_bit": 0,
-        "retirement_pending": False, "reset_required": False, **more,
+        "retirement_pending": False, **more,
     }  # fmt: skip
     return Card(bus_id(number), uuid(number), str(made.pop("name", "Tesla V100-SXM2-16GB")), **made)
 

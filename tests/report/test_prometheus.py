@@ -94,7 +94,7 @@ def test_units_are_in_the_names() -> None:
 
 def test_every_family_is_there_for_a_fleet_that_tells_all() -> None:
     host = made.a_node(3)
-    host["machine"]["gpus"][0] |= {"remapped_corrected": 1, "remapped_uncorrected": 0}
+    host["machine"]["gpus"][0] |= {"remapped_corrected": 1, "remapped_uncorrected": 0, "tlimit_c": 46}
     found = read(prometheus.text(made.a_document(a=host)))
     assert {family for family, _ in found} == set(prometheus.FAMILIES)
 

@@ -133,6 +133,9 @@ def _values(gpu: Mapping[str, Any]) -> dict[str, Value]:
     temperature, slowdown = gpu["temperature_c"], gpu["slowdown_c"]
     if temperature is not None:
         words = f"{temperature} °C" + (f" of {slowdown} °C, where it slows down" if slowdown else "")
+        if not slowdown and gpu["tlimit_c"] is not None:
+            slowdown = temperature + gpu["tlimit_c"]
+            words += f", {gpu['tlimit_c']} °C left to its limit"
         share = _share(temperature - COOL_C, (slowdown or HOT_C) - COOL_C)
         values["temperature"] = Value(f"{temperature}", share, words)
     power, limit = gpu["power_w"], gpu["power_limit_w"]

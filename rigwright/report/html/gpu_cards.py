@@ -60,10 +60,19 @@ def _unit(value: float | None, unit: str) -> str:
     return "" if value is None else f"{value:g} {unit}"
 
 
+def _margin(tlimit_c: int) -> str:
+    """The degrees to the highest operating temperature, in words."""
+    return (
+        f"{tlimit_c} below its limit" if tlimit_c > 0 else f"{-tlimit_c} past its limit" if tlimit_c else "at its limit"
+    )
+
+
 def _now(gpu: dict[str, Any], limits: dict[str, Any]) -> Iterator[Row]:
     temperature = _unit(gpu["temperature_c"], "°C")
     if temperature and gpu["slowdown_c"]:
         temperature += f" (slows down at {gpu['slowdown_c']})"
+    elif temperature and gpu["tlimit_c"] is not None:
+        temperature += f" ({_margin(gpu['tlimit_c'])})"
     if temperature and gpu["memory_temperature_c"]:
         temperature += f", memory {gpu['memory_temperature_c']} °C"
     yield Row("Temperature", temperature)
@@ -80,7 +89,7 @@ def _now(gpu: dict[str, Any], limits: dict[str, Any]) -> Iterator[Row]:
         limit = limits.get(key) or {}
         if limit.get("drift"):
             yield Row(label, f"{limit['in_force'] or 'unknown'}, expected {limit['expected']}", "fail")
-    yield Row("Reset", "required" if gpu["reset_required"] else "", "fail")
+    yield Row("Recovery", f"the driver asks for: {gpu['recovery_action']}" if gpu["recovery_action"] else "", "fail")
     yield Row("Not readable", ", ".join(gpu["unread"]), "warn")
 
 
@@ -136,7 +145,9 @@ def _retired(gpu: dict[str, Any]) -> Iterator[Row]:
     if good is not None or bad is not None:
         yield Row("Remapped rows", f"{bad or 0} uncorrected, {good or 0} corrected", "warn" if bad or good else "")
     yield Row("Remapping", "waits for a reset" if gpu["remap_pending"] else "", "fail")
-    yield Row("Remapping", "failed: no spare rows are left" if gpu["remap_failed"] else "", "fail")
+    yield Row("Remapping", "failed: a bad row could not be replaced" if gpu["remap_failed"] else "", "fail")
+    for key, part in (("channel_repair_pending", "a memory channel"), ("tpc_repair_pending", "a processor (TPC)")):
+        yield Row("Repair", f"of {part} waits for a reset" if gpu[key] else "", "fail")
 
 
 def _measured(gpu: dict[str, Any], p2p: dict[str, Any]) -> Iterator[Row]:

@@ -341,14 +341,18 @@ def test_a_card_in_words() -> None:
     assert rows["NVLinks"] == ("2 up, 25.8 GB/s per link and direction", "")
     assert rows["Own memory"] == ("370 GB/s", "")
     assert rows["NCCL to peers"] == ("44 GB/s by P2P", "")
-    assert "Reset" not in rows
+    assert "Recovery" not in rows
+    newer = _rows(made.a_card(0, slowdown_c=None, tlimit_c=46, slowdown_tlimit_c=-2), made.a_p2p(3))
+    assert newer["Temperature"] == ("33 °C (46 below its limit), memory 31 °C", "")
+    past = _rows(made.a_card(0, slowdown_c=None, tlimit_c=-2, slowdown_tlimit_c=-2), made.a_p2p(3))
+    assert past["Temperature"] == ("33 °C (2 past its limit), memory 31 °C", "")
 
 
 def test_a_worn_card_in_words() -> None:
     worn = made.a_card(
         0, width=1, generation=1, generation_max=4, generation_host=3, replays=12, ecc=False, ecc_next_boot=True,
         ecc_ever=Errors(None, 2), retired_double_bit=1, retirement_pending=True, remapped_uncorrected=3, remap_pending=True,
-        remap_failed=True, reset_required=True, unread=("gpu_temp: Unknown Error",), temperature_c=None,
+        remap_failed=True, recovery_action="Drain P2P", unread=("gpu_temp: Unknown Error",), temperature_c=None,
     )  # fmt: skip
     drift = {"power": {"drift": True, "in_force": "300 W", "expected": "200 W"}}
     rows = _rows(worn, made.broken()["p2p"], drift)
@@ -359,6 +363,7 @@ def test_a_worn_card_in_words() -> None:
     assert rows["Retired pages"] == ("0 for single-bit errors, 1 for double-bit errors", "warn")
     assert rows["Remapped rows"] == ("3 uncorrected, 0 corrected", "warn")
     assert rows["Retirement"] == ("waits for a reboot", "fail")
+    assert rows["Recovery"] == ("the driver asks for: Drain P2P", "fail")
     assert rows["Remapping"][1] == "fail"
     assert rows["Power limit"] == ("300 W, expected 200 W", "fail")
     assert rows["NCCL to peers"] == ("44 GB/s by P2P; 1 wrong", "fail")

@@ -1,0 +1,31 @@
+"""The steps that the driver asks for when a GPU cannot recover by itself (recovery_actions.yml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rigwright.catalogue.loader import table
+from rigwright.catalogue.symptoms import Level
+
+
+@dataclass(frozen=True)
+class RecoveryAction:
+    """A step: `level` of its finding, `cause`, and `fix` with INDEX for the GPU's bus id."""
+
+    level: Level
+    cause: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class _Actions:
+    actions: dict[str, RecoveryAction]
+    sources: dict[str, str] = field(repr=False)
+
+
+@lru_cache(maxsize=1)
+def recovery_actions() -> Mapping[str, RecoveryAction]:
+    """All steps by nvidia-smi's words for them (Reset, Drain P2P). Raises InputError."""
+    return table("recovery_actions.yml", _Actions, "actions").actions
