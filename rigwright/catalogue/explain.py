@@ -11,8 +11,10 @@ from pathlib import Path
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import runs
-from rigwright.catalogue.devices import bare_name
-from rigwright.catalogue.summary import VERBS, choices, unknown_model
+from rigwright.catalogue.devices import Device, bare_name
+from rigwright.catalogue.names import Match, devices_named, gpus_named, matches
+from rigwright.catalogue.summary import VERBS, choices
+from rigwright.catalogue.topics import Topic, topic_of, topics
 from rigwright.core.desired import Driver
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import numbers
@@ -37,19 +39,61 @@ class Explanation:
 
 
 def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[Explanation, ...]:
-    """Explains a GPU, rig, driver branch or release, CUDA toolkit, PCI id, symptom, Xid, or error message.
+    """Explains a GPU, rig, driver branch or release, CUDA toolkit, PCI id, topic, symptom, Xid, or error message.
 
-    `rigs` is the folder of the user's own rigs. Raises UsageError with the most similar names and texts if nothing
+    An exact name wins over a name that contains the text. Several entries whose names contain it are listed, one line
+    each. `rigs` is the folder of the user's own rigs. Raises UsageError with the most similar names and texts if nothing
     matches.
     """
     name = text.strip()
-    named = tuple(_named(name, today, rigs))
-    if named:
+    if named := tuple(_named(name, today, rigs)):
         return named
-    matches = [*map(_xid, catalogue.xids_in(name)), *map(_symptom, catalogue.symptoms_in(name))]
-    if matches:
-        return tuple(matches)
+    if topic := topic_of(name):
+        return (_topic(topic),)
+    if devices := devices_named(name):
+        return (_devices(devices),)
+    if errors := (*map(_xid, catalogue.xids_in(name)), *map(_symptom, catalogue.symptoms_in(name))):
+        return errors
+    similar = matches(name, rigs)
+    if len(similar) == 1 and similar[0].word.casefold() != name.casefold():
+        return explain(similar[0].word, today, rigs)
+    if similar:
+        return (_listed(name, similar),)
     raise _unknown(name)
+
+
+MOST_LISTED = 24
+
+
+def _listed(name: str, similar: tuple[Match, ...]) -> Explanation:
+    lines = [Line(f"invoke explain {match.word}", match.text) for match in similar[:MOST_LISTED]]
+    if len(similar) > MOST_LISTED:
+        lines.append(Line("", f"and {len(similar) - MOST_LISTED} more; type more of the name"))
+    return Explanation(f"{len(similar)} entries have '{name}' in their names", tuple(lines))
+
+
+def _topic(topic: Topic) -> Explanation:
+    lines = [Line("", line.text, line.source) for line in topic.lines]
+    if topic.see:
+        lines.append(Line("see", "; ".join(topic.see)))
+    return Explanation(topic.title, tuple(lines))
+
+
+def _devices(devices: tuple[Device, ...]) -> Explanation:
+    first = devices[0]
+    source = f"NVIDIA's list of driver {catalogue.devices_version()}"
+    lines = (
+        Line("PCI ids", " ".join(f"10de:{device.device_id}" for device in devices), source),
+        Line(
+            "driver",
+            f"branches to {first.last_branch or 'the newest'}, {' or '.join(first.module_flavours)} module",
+            source,
+        ),
+        Line("not known", "memory, compute capability, first branch, CUDA, power range, clocks, NVLink, peers"),
+        Line("see them", "nvidia-smi -q; nvidia-smi topo -p2p r; the GPU's own power range has precedence anyway"),
+        Line("add it", "a file in rigwright/catalogue/gpus/ (CONTRIBUTING.md, Add a GPU)"),
+    )
+    return Explanation(first.name, lines)
 
 
 def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Explanation]:
@@ -73,15 +117,11 @@ def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Expla
     elif device_id and (known := catalogue.model_of(device_id[1])):
         yield _model(known)
     elif device_id and device_id[1] in catalogue.devices() and plain.startswith("10de:"):
-        yield Explanation(f"10de:{device_id[1]}", (Line("what", unknown_model(device_id[1])),))
+        yield _devices((catalogue.devices()[device_id[1]],))
     elif len(plain) < 50 and re.search(r"[a-z]", plain):
-        if plain in catalogue.symptoms():
+        if re.fullmatch(r"[a-z0-9]+\.[a-z0-9_]+", plain) and plain in catalogue.symptoms():
             yield _symptom(catalogue.symptoms()[plain])
-        yield from (
-            _model(model)
-            for model in catalogue.models().values()
-            if bare_name(plain) in (bare_name(model.name), bare_name(model.key))
-        )
+        yield from (_model(catalogue.model(key)) for key in gpus_named(plain))
 
 
 def _unknown(name: str) -> UsageError:
@@ -90,6 +130,7 @@ def _unknown(name: str) -> UsageError:
         *catalogue.rigs(),
         *catalogue.branches(),
         *catalogue.toolkits(),
+        *topics(),
         *catalogue.symptoms(),
     ]
     digits = re.findall(r"\d+", name)
@@ -100,7 +141,8 @@ def _unknown(name: str) -> UsageError:
     return UsageError(
         "explain",
         f"nothing is known of '{' '.join(name.split())[:100]}'{hint}",
-        "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), 'Xid 79', or an error's own text",
+        "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), a topic (iommu), 'Xid 79', "
+        "or an error's own text",
         f"the nearest texts: {near}"
         if near and len(name.split()) > 2
         else "a log's line as the program printed it, in quotes",

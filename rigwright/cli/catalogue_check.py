@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from rigwright import catalogue
+from rigwright.catalogue.topics import check_conflicts, topics
 from rigwright.cli.answer import answered
 from rigwright.cli.options import CatalogueCheckOptions
 from rigwright.core.errors import InputError
@@ -12,15 +13,17 @@ from rigwright.core.errors import InputError
 
 @answered
 def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
-    """Prints how much the catalogue has. Raises InputError when it contradicts NVIDIA's list."""
+    """Prints how much the catalogue has. Raises InputError when it contradicts NVIDIA's list or itself."""
     counts = {
         "GPU models": len(catalogue.models()),
         "rigs": len([catalogue.rig(name, "catalogue") for name in catalogue.rigs()]),
         "driver branches": len(catalogue.branches()),
         "CUDA toolkits": len(catalogue.toolkits()),
         "symptoms": len(catalogue.symptoms()),
+        "topics": len(topics()),
         "Xids": len(catalogue.xids()),
     }
+    check_conflicts()
     console.print(", ".join(f"{number} {name}" for name, number in counts.items()), highlight=False)
     ids = [device_id for model in catalogue.models().values() for device_id in model.pci_ids]
     listed = [device_id for device_id in ids if device_id in catalogue.devices()]

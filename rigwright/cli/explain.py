@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
 from rigwright.catalogue.explain import explain as find
 from rigwright.cli.answer import answered
 from rigwright.cli.options import ExplainOptions
-from rigwright.cli.runner import given_inventory
+from rigwright.cli.runner import inventory_path
 from rigwright.core.errors import UsageError
 from rigwright.report.tables.explain import show
 
@@ -23,8 +24,14 @@ def explain(options: ExplainOptions, console: Console) -> None:
     text = _stdin() if options.name == "-" else options.name
     if options.name == "-" and not text.strip():
         raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
-    inventory = given_inventory(options.inventory)
-    show(console, find(text, datetime.date.today(), inventory.rigs if inventory else None))
+    show(console, find(text, datetime.date.today(), _own_rigs(options.inventory)))
+
+
+def _own_rigs(given: str) -> Path | None:
+    """The folder of the user's own rigs beside the inventory; None without one. Reads nothing of the inventory itself."""
+    inventory = inventory_path(given)
+    folder = (inventory if inventory.is_dir() else inventory.parent) / "rigs"
+    return folder if folder.is_dir() else None
 
 
 def _stdin() -> str:

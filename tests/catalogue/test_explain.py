@@ -61,7 +61,7 @@ def test_every_xid_is_explained(code: int) -> None:
         ("Tesla V100-SXM2-16GB", ["branches 384 to 580", "proprietary module", "P0, 40 W is normal", "6 NVLinks"]),
         ("10de:1db1", ["Tesla V100-SXM2-16GB"]),
         ("1db1", ["Tesla V100-SXM2-16GB"]),
-        ("10de:2c02", ["unknown model 10de:2c02 (NVIDIA GeForce RTX 5080", "add a file to rigwright/catalogue/gpus/"]),
+        ("10de:2c02", ["NVIDIA GeForce RTX 5080", "open module", "a file in rigwright/catalogue/gpus/"]),
         ("535", ["long-term support, support ended on 2026-06-30", "Volta"]),
         ("driver 580", ["support until 2028-08-04", "the last for Maxwell, Pascal, Volta"]),
         ("535.172.04", ["535.172.04 is no release that is known"]),
@@ -108,9 +108,6 @@ nvidia-smi: Failed to initialize NVML: Driver/library version mismatch
         ("driver.mismach", "did you mean 'driver.mismatch'"),
         ("the driver and library are of another version", "driver.mismatch"),
         ("qwertzuiop", "a log's line as the program printed it"),
-        ("V100", "is it one of v100-pcie-16gb, v100-pcie-32gb, v100-sxm2-16gb"),
-        ("gtx 1060", "is it one of gtx-1060-3gb"),
-        ("CUDA 12", "12.2"),
         ("", "nothing is known of ''"),
     ],
 )

@@ -20,11 +20,16 @@ def show(console: Console, explanations: Sequence[Explanation]) -> None:
         console.print(f"[bold]{as_is(explanation.title)}[/]", highlight=False)
         if console.is_terminal:
             rows = [
-                (line.label, as_is(as_typed(line.text)) + (f"  [dim]({as_is(line.source)})[/]" if line.source else ""))
+                (
+                    as_is(as_typed(line.label)),
+                    as_is(as_typed(line.text)) + (f"  [dim]({as_is(line.source)})[/]" if line.source else ""),
+                )
                 for line in explanation.lines
             ]
             console.print(with_labels(rows, "  "), highlight=False)
             continue
-        for line in explanation.lines:
+        labels = [as_typed(line.label) for line in explanation.lines]
+        width = max(10 if any(labels) else 0, *map(len, labels))
+        for label, line in zip(labels, explanation.lines, strict=True):
             source = f"  ({line.source})" if line.source else ""
-            print(f"  {line.label:10} {as_typed(line.text)}{source}", file=console.file)
+            print(f"  {label:{width}} {as_typed(line.text)}{source}", file=console.file)

@@ -1,0 +1,139 @@
+"""The entries of the catalogue whose names contain what was typed, for words that name no entry exactly: `V100`, `RTX 6000`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rigwright import catalogue
+from rigwright.catalogue import loader
+from rigwright.catalogue.devices import Device, bare_name
+from rigwright.catalogue.topics import topics
+from rigwright.core.numbers import count
+
+
+@dataclass(frozen=True)
+class Match:
+    """An entry of the catalogue: the word that `invoke explain` takes for it, and one sentence."""
+
+    word: str
+    text: str
+
+
+def matches(text: str, rigs: Path | None = None) -> tuple[Match, ...]:
+    """All entries that a text names in part: GPUs, rigs, GPUs of NVIDIA's list only, toolkits and topics.
+
+    If there is no GPU and no rig among them, also symptoms. `rigs` is the folder of the user's own rigs.
+    """
+    words = _words(text)
+    if not words or len("".join(words)) < 2 or len("".join(words)) > 60:
+        return ()
+    short_number = all(word.isdigit() and len(word) < 3 for word in words)
+    machines = () if short_number else (*_models(text, words), *_rigs(text, words, rigs), *_devices(text, words))
+    others = (*_toolkits(text), *_topics(words))
+    return (*machines, *others) if machines else (*others, *_symptoms(words))
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words of a text in lower case, without the manufacturer's name and its families."""
+    return frozenset(re.findall(r"[a-z0-9]+", text.casefold())) - {"nvidia", "tesla", "geforce", "gpu", "driver"}
+
+
+def _is_part(text: str, words: frozenset[str], name: str) -> bool:
+    """Whether a name has all these words, or contains the text where a word or a number of it begins: `2080ti`, `dgx-1`."""
+    if words <= _words(name):
+        return True
+    bare, whole = bare_name(text), bare_name(name)
+    if not bare or (bare.isdigit() and len(bare) < 3):
+        return False
+    start = r"(?<![0-9])" if bare[0].isdigit() else r"^(?:quadro|titan)?"
+    end = r"(?![0-9])" if bare[-1].isdigit() else ""
+    return re.search(f"{start}{re.escape(bare)}{end}", whole) is not None
+
+
+def _models(text: str, words: frozenset[str]) -> Iterator[Match]:
+    for key in catalogue.gpu_keys():
+        if _is_part(text, words, key):
+            model = catalogue.model(key)
+            memory, last = f"{model.memory_mib / 1024:.3g} GiB", model.last_branch or "the newest"
+            yield Match(key, f"GPU: {model.architecture}, {memory}, driver {model.first_branch} to {last}")
+
+
+def _rigs(text: str, words: frozenset[str], own: Path | None) -> Iterator[Match]:
+    folders = (own, loader.FOLDER / "rigs") if own else (loader.FOLDER / "rigs",)
+    seen: set[str] = set()
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yml"))):
+        title = _row(path, "title")
+        if path.stem not in seen and (_is_part(text, words, path.stem) or words <= _words(title)):
+            yield Match(path.stem, f"machine: {title}")
+        seen.add(path.stem)
+
+
+def _devices(text: str, words: frozenset[str]) -> Iterator[Match]:
+    names: dict[str, list[str]] = {}
+    for device_id, device in catalogue.devices().items():
+        if any(_is_part(text, words, name) for name in device.name.split(" / ")):
+            names.setdefault(device.name, []).append(device_id)
+    described = {device_id for key in catalogue.gpu_keys() for device_id in _ids(key)} if names else set()
+    for name, ids in names.items():
+        rest = [device_id for device_id in ids if device_id not in described]
+        if rest:
+            more = f" ({count(len(rest), 'PCI id')})" if len(rest) > 1 else ""
+            yield Match(f"10de:{rest[0]}", f"GPU of NVIDIA's list only: {name}{more}")
+
+
+def _row(path: Path, key: str) -> str:
+    """The text after `key:` in a file of the catalogue, "" without it. Parsing the YAML of every file takes 0.1 s."""
+    row = re.search(rf"(?m)^{key}: *(.*\S)", path.read_text(encoding="utf-8", errors="replace"))
+    return row[1].strip("\"'") if row else ""
+
+
+def _ids(key: str) -> list[str]:
+    """The PCI ids in the file of a GPU."""
+    return re.findall(r"[0-9a-f]{4}", _row(loader.FOLDER / "gpus" / f"{key}.yml", "pci_ids"))
+
+
+def gpus_named(text: str) -> tuple[str, ...]:
+    """The keys of the GPUs with this name or key; manufacturer, family, spaces and hyphens do not count."""
+    bare, folder = bare_name(text), loader.FOLDER / "gpus"
+    return tuple(
+        key
+        for key in catalogue.gpu_keys()
+        if bare and bare in (bare_name(key), bare_name(_row(folder / f"{key}.yml", "name")))
+    )
+
+
+def devices_named(text: str) -> tuple[Device, ...]:
+    """The GPUs of NVIDIA's list with exactly this name; () if files of the catalogue describe GPUs that it names in part.
+
+    Manufacturer and family do not count: `GTX 1070 Ti`.
+    """
+    bare, words = bare_name(text), _words(text)
+    if not bare or not words or any(_is_part(text, words, key) for key in catalogue.gpu_keys()):
+        return ()
+    return tuple(
+        device
+        for device in catalogue.devices().values()
+        if bare in {bare_name(name) for name in device.name.split(" / ")}
+    )
+
+
+def _toolkits(text: str) -> Iterator[Match]:
+    version = re.fullmatch(r"(?:cuda[ -]?)?(\d{2})", text.strip().casefold())
+    for name, toolkit in catalogue.toolkits().items() if version else ():
+        if version and name.startswith(f"{version[1]}."):
+            yield Match(name, f"CUDA toolkit, came with driver {toolkit.shipped_driver}")
+
+
+def _topics(words: frozenset[str]) -> Iterator[Match]:
+    for key, topic in topics().items():
+        if any(words <= _words(name) for name in (key, *topic.names)):
+            yield Match(key, topic.title)
+
+
+def _symptoms(words: frozenset[str]) -> Iterator[Match]:
+    for key, symptom in catalogue.symptoms().items():
+        if words <= _words(key) or words <= _words(symptom.title):
+            yield Match(key, symptom.title)
