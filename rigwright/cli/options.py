@@ -254,11 +254,11 @@ class TrustOptions(InventoryOptions, command="trust"):
 class ExplainOptions(InventoryOptions, command="explain", positional=("name",)):
     """Explain a GPU, a machine, a driver, a word, an error text or an Xid: cause, fix, source. Connects to no host.
 
-        invoke explain v100-sxm2-16gb      a name; also servbadge, 535, 12.2, 10de:1db1
-        invoke explain 'RTX 6000'          part of a name: lists the entries
-        invoke explain iommu               a word; also P2P, bf16, 'training hangs'
-        invoke explain 'Xid 79'            an error; also its whole text, in quotes
-        nvidia-smi -q | invoke explain -   what a program printed
+        invoke explain v100-sxm2-16gb      # a name; also servbadge, 535, 12.2, 10de:1db1
+        invoke explain 'RTX 6000'          # part of a name: lists the entries
+        invoke explain iommu               # a word; also P2P, bf16, 'training hangs'
+        invoke explain 'Xid 79'            # an error; also its whole text, in quotes
+        nvidia-smi -q | invoke explain -   # what a program printed
         sudo dmesg | invoke explain -
 
     With - it reads nvidia-smi, nvidia-smi -q, dmesg, an NCCL log or a Python traceback,
