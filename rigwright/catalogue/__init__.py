@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigwright.catalogue.advisories import shortfall
 from rigwright.catalogue.devices import devices, disagreements, unlisted
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.distributions import distribution_table, distributions
@@ -16,6 +17,7 @@ from rigwright.catalogue.gpus import Model, model, model_of, models
 from rigwright.catalogue.gpus import keys as gpu_keys
 from rigwright.catalogue.loader import FOLDER
 from rigwright.catalogue.recovery_actions import RecoveryAction, recovery_actions
+from rigwright.catalogue.releases import published_drivers, published_toolkits, release_table, stale
 from rigwright.catalogue.rigs import Rig, rig, rigs
 from rigwright.catalogue.symptoms import Symptom, Xid, nearest, symptoms, symptoms_in, xid_source, xids, xids_in
 from rigwright.catalogue.torch import torch_wheels

@@ -27,6 +27,11 @@ def runs(card: Card, branch: int) -> bool:
     return card.first_branch <= branch and (card.last_branch is None or branch <= card.last_branch)
 
 
+def common_branches(cards: Collection[Card]) -> tuple[str, ...]:
+    """The driver branches of the catalogue that support all GPUs, oldest first."""
+    return tuple(name for name in catalogue.branches() if all(runs(card, int(name)) for card in cards))
+
+
 @dataclass(frozen=True)
 class Fit:
     """The software that all GPUs of a host support.
@@ -64,7 +69,7 @@ def fit(gpus: Mapping[str, Card]) -> Fit:
     named = [(f"{card.label} ({where})" if where else card.label, card) for where, card in gpus.items()]
     newest_first = max(named, key=lambda gpu: gpu[1].first_branch)
     oldest_last = min(named, key=lambda gpu: gpu[1].last_branch or _ENDLESS)
-    branches = tuple(name for name in catalogue.branches() if all(runs(card, int(name)) for _, card in named))
+    branches = common_branches([card for _, card in named])
     if not branches:
         if newest_first is oldest_last:
             problem = f"no driver branch that is known drives the {_span(*newest_first)}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
+from rigwright.catalogue.releases import PublishedRelease, published_drivers
+from rigwright.core.numbers import numbers
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release
 
@@ -84,8 +86,29 @@ def cuda_table() -> CudaTable:
 
 @lru_cache(maxsize=1)
 def branches() -> Mapping[str, Branch]:
-    """All driver branches by name, oldest first. Raises InputError."""
-    return {name: replace(branch, name=name) for name, branch in driver_table().branches.items()}
+    """All driver branches by name, oldest first. Raises InputError.
+
+    The releases are those of drivers.yml and those that NVIDIA publishes (releases.csv). A newer branch that only releases.csv
+    has is there too, without an end of life and a CUDA version.
+    """
+    published = published_drivers()
+    described: dict[str, Branch] = {str(name): branch for name, branch in driver_table().branches.items()}
+    newest = max(described)
+    described |= {name: _undescribed(entries) for name, entries in published.items() if name > newest}
+    return {
+        name: replace(branch, name=name, versions=_union(branch.versions, published.get(name, ())))
+        for name, branch in sorted(described.items())
+    }
+
+
+def _union(*versions: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({version for some in versions for version in some}, key=numbers))
+
+
+def _undescribed(releases: Mapping[str, PublishedRelease]) -> Branch:
+    """A branch of which only the releases are known, and the kind if releases.json says it."""
+    kinds: list[Kind] = [entry.kind for entry in releases.values() if entry.kind]
+    return Branch(None, None, kinds[0] if kinds else "unknown", tuple(releases))
 
 
 def toolkits() -> Mapping[str, Toolkit]:

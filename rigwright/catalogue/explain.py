@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
+from rigwright.catalogue.advisories import floor
 from rigwright.catalogue.compatibility import runs
 from rigwright.catalogue.devices import Device, bare_name
 from rigwright.catalogue.names import Match, devices_named, gpus_named, matches
+from rigwright.catalogue.releases import PublishedRelease
 from rigwright.catalogue.summary import VERBS, choices
 from rigwright.catalogue.topics import Topic, topic_of, topics
 from rigwright.core.desired import Driver
@@ -270,20 +272,42 @@ def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     )
     over = "" if branch.eol is None else f", support {'ended on' if branch.eol < today else 'until'} {branch.eol}"
     last = f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""
-    known = branch.versions
-    releases = f"{len(known)} known, {known[0]} to {known[-1]}" if known else "none known"
+    known, published = branch.versions, catalogue.published_drivers().get(name, {})
+    span = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0] if known else ""
+    releases = f"{len(known)} known, {span}" if known else "none known"
+    if known and (last_published := published.get(known[-1])) and last_published.date:
+        releases += f" of {last_published.date}"
     lines = [
         Line("kind", f"{branch.kind}{over}"),
         Line("drives", f"{', '.join(architectures)}{last}"),
         Line("CUDA", f"speaks up to {branch.cuda}" if branch.cuda else "not known"),
         Line("releases", releases),
+        *_security(version or name),
         *(Line("note", note) for note in branch.notes),
         Line("source", catalogue.driver_table().sources["eol"]),
     ]
     if version:
-        release = f"{version} is {'a release' if version in known else 'no release that is known'}"
-        lines.insert(0, Line("release", release))
+        lines.insert(0, _release(version, known, published.get(version)))
     return Explanation(f"driver {name}", tuple(lines))
+
+
+def _release(version: str, known: Sequence[str], published: PublishedRelease | None) -> Line:
+    if version not in known:
+        return Line("release", f"{version} is no release that is known on {catalogue.release_table().read}")
+    if published is None:
+        return Line("release", f"{version} is a release", catalogue.driver_table().sources["versions"])
+    return Line(
+        "release", f"{version} is a release{f' of {published.date}' if published.date else ''}", published.source
+    )
+
+
+def _security(version: str) -> Iterator[Line]:
+    """The fixes that a release or a branch lacks, or the first release of the branch that has them."""
+    if lacking := catalogue.shortfall(version):
+        yield Line("security", lacking.text, lacking.source)
+        yield Line("do", lacking.fix)
+    elif fixed := floor(version.split(".")[0]):
+        yield Line("security", f"{fixed[0]} and newer have the fixes of {fixed[1]}", fixed[1].source)
 
 
 def _toolkit(name: str) -> Explanation:
@@ -295,6 +319,7 @@ def _toolkit(name: str) -> Explanation:
     ]
     lines = (
         Line("driver", f"{released.shipped_driver} came with it; {least} or newer runs it, less PTX JIT"),
+        Line("releases", ", ".join(map(str, catalogue.published_toolkits().get(name, {}).values())) or "not known"),
         Line("no code for", "; ".join(dropped) or "no GPU that the catalogue knows is dropped"),
         Line("source", catalogue.cuda_table().sources["shipped_driver"]),
     )

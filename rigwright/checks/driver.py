@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rigwright import catalogue
+from rigwright.catalogue.compatibility import card_of, common_branches
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core.desired import Driver
+from rigwright.driver.apt_pin import pin_path
 from rigwright.driver.package_sets import KERNELS, holding, upstream
-from rigwright.driver.resolve import moves_it, pinned
-from rigwright.facts import Facts, apt_history, dpkg, grub, kernel_log, pci, system
+from rigwright.driver.resolve import PIN, moves_it, pinned
+from rigwright.facts import Facts, apt_history, dpkg, files, grub, kernel_log, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 
@@ -105,6 +107,27 @@ def _moves(facts: Facts, version: str) -> str:
     """The last package upgraded to a version, from apt's history; "" when it is not there."""
     moves = [move for move in facts(apt_history.moved) if upstream(move.version) == version]
     return f"packages were upgraded and the loaded module was not: {moves[-1]}" if moves else ""
+
+
+@check()
+def patched(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
+    """The loaded driver and the pinned one have the fixes of NVIDIA's security bulletins, and their branch still gets fixes.
+
+    If not, a warning names the bulletin, and the release or the branch to move to."""
+    loaded, bus, _ = facts.all(state.loaded_version, pci.gpus, files.file(pin_path(PIN)))
+    pin = pinned(facts, driver) if driver else None
+    supported = common_branches([card for entry in bus if (card := card_of(entry.device_id))])
+    versions = [
+        each for each in dict.fromkeys((loaded, pin.version if pin else "")) if re.fullmatch(r"\d+(\.\d+)+", each)
+    ]
+    if not versions:
+        yield Finding("security", "info", "no driver is loaded", fix="invoke provision")
+    for version in versions:
+        seen = f"driver {version}{'' if version == loaded else ', pinned and not loaded'}"
+        if lacking := catalogue.shortfall(version, supported):
+            yield Finding("security", "warn", seen, lacking.expected, lacking.text, lacking.fix, "catalogue")
+        else:
+            yield Finding("security", "pass", seen, source="catalogue")
 
 
 @check()

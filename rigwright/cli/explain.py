@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from rigwright import catalogue
 from rigwright.catalogue.explain import explain as find
 from rigwright.cli.answer import answered
 from rigwright.cli.options import ExplainOptions
@@ -24,7 +25,15 @@ def explain(options: ExplainOptions, console: Console) -> None:
     text = _stdin() if options.name == "-" else options.name
     if options.name == "-" and not text.strip():
         raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
-    show(console, find(text, datetime.date.today(), _own_rigs(options.inventory)))
+    today = datetime.date.today()
+    age = catalogue.stale(today)
+    try:
+        show(console, find(text, today, _own_rigs(options.inventory)))
+    except UsageError as error:
+        error.fix = "; ".join(part for part in (error.fix, age) if part)
+        raise
+    if age:
+        console.print(f"\n{age}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _own_rigs(given: str) -> Path | None:

@@ -20,3 +20,4 @@ def plan(options: PlanOptions) -> int:
 def _plan(jobs: list[HostJob], text: Any) -> None:
     pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
     text.plans([job.report for job in jobs if job.report.error is None])
+    runner.warn_of_age(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import secrets
 import sys
@@ -242,6 +243,14 @@ def show_findings(report: HostReport, text: Any, only_bad: bool = False) -> None
 
         for line in nccl.lines(report.p2p):
             text.line(line)
+
+
+def warn_of_age(text: Any) -> None:
+    """Shows a warning if the catalogue is older than 90 days."""
+    from rigwright import catalogue
+
+    if warning := catalogue.stale(datetime.date.today()):
+        text.warn(warning)
 
 
 def given_inventory(given: str) -> Any | None:

@@ -75,3 +75,4 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Pr
             result = f"[bold red]{count(wrong, 'finding')}[/]" if wrong else "[bold green]as expected[/]"
             passed = f"{count(steps, 'step')} and {count(job.report.passed, 'check')} passed"
             text.line(f"[bold]{job.host.name}[/]: {result}; {passed}")
+    runner.warn_of_age(text)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.catalogue.compatibility import card_of, check_branch, check_cuda, check_toolkit
+from rigwright.catalogue.compatibility import card_of, check_branch, check_cuda, check_toolkit, common_branches
 from rigwright.catalogue.summary import choices, counted, counted_of, rig_branch, unknown_model
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
@@ -125,6 +125,16 @@ def pinned_exactly(
         origin = f" from {resolution.source} ({resolution.reason})" if resolution.source else ""
         after = f"{resolution.version}{origin}, {len(resolution.closure)} packages"
         yield Change(change.action, change.subject, "", after, change.commands)
+
+
+@operation()
+def patched(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
+    """The driver has the fixes of NVIDIA's security bulletins. If not, a warning names the bulletin, and the release or the branch
+    that has them; nothing is changed."""
+    resolution = resolved(facts, driver, cuda_repository)
+    cards = [card for device in facts(pci.gpus) if (card := card_of(device.device_id))]
+    if lacking := catalogue.shortfall(resolution.version, common_branches(cards)):
+        yield Note(f"{lacking.text}: {lacking.fix}", warn=True)
 
 
 @operation(affects_p2p=True)

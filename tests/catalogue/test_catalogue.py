@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue import drivers, gpus, loader
+from rigwright.catalogue import drivers, gpus, loader, releases
 from rigwright.catalogue.devices import _table, devices, disagreements, unlisted, version
 from rigwright.core.command import Result
 from rigwright.core.desired import Cuda, Driver
@@ -130,6 +130,9 @@ def _forget() -> None:
         gpus.model,
         gpus.model_of,
         _table,
+        releases.release_table,
+        releases.published_drivers,
+        releases.published_toolkits,
         drivers.branches,
         drivers.driver_table,
         drivers.cuda_table,

@@ -61,18 +61,18 @@ def _fit(*keys: str) -> Fit:
 # branch of the catalogue, module flavours, the CUDA toolkit under the given branch, fabric manager.
 TOGETHER = [
     (["v100-sxm2-16gb"], "470", "580", ["proprietary"], {"535": "12.2", "580": "12.9"}, False),
-    (["rtx-3090", "rtx-3090"], "470", "615", ["proprietary", "open"], {"535": "12.2", "580": "13.0"}, False),
+    (["rtx-3090", "rtx-3090"], "470", "620", ["proprietary", "open"], {"535": "12.2", "580": "13.0"}, False),
     (["k80"], "470", "470", ["proprietary"], {"470": "11.4"}, False),
     (["k80", "v100-pcie-16gb"], "470", "470", ["proprietary"], {"470": "11.4"}, False),
     (["rtx-3060", "gtx-1060-6gb"], "470", "580", ["proprietary"], {"580": "12.9"}, False),
     (["m6000-24gb", "gtx-1070"], "470", "580", ["proprietary"], {"580": "12.9"}, False),
-    (["rtx-3070", "rtx-3090"], "470", "615", ["proprietary", "open"], {"580": "13.0", "590": "13.1"}, False),
+    (["rtx-3070", "rtx-3090"], "470", "620", ["proprietary", "open"], {"580": "13.0", "590": "13.1"}, False),
     (["v100-pcie-16gb", "rtx-4090"], "520", "580", ["proprietary"], {"525": "12.0", "580": "12.9"}, False),
-    (["t4", "rtx-5090"], "570", "615", ["open"], {"570": "12.8", "580": "13.0"}, False),
+    (["t4", "rtx-5090"], "570", "620", ["open"], {"570": "12.8", "580": "13.0"}, False),
     (["v100-sxm3-32gb"], "470", "580", ["proprietary"], {"580": "12.9"}, True),
-    (["b200"], "570", "615", ["open"], {"570": "12.8"}, True),
-    (["a100-sxm4-40gb"], "470", "615", ["proprietary", "open"], {"535": "12.2"}, False),
-    (["h100-sxm5"], "525", "615", ["proprietary", "open"], {"535": "12.2"}, False),
+    (["b200"], "570", "620", ["open"], {"570": "12.8"}, True),
+    (["a100-sxm4-40gb"], "470", "620", ["proprietary", "open"], {"535": "12.2"}, False),
+    (["h100-sxm5"], "525", "620", ["proprietary", "open"], {"535": "12.2"}, False),
 ]
 
 

@@ -1,0 +1,190 @@
+"""The table of releases: its form, what an update changes in it, and its age."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import replace
+
+import pytest
+
+from rigwright import catalogue
+from rigwright.catalogue import loader, releases
+from rigwright.catalogue.releases import PublishedRelease, ReleaseTable, compared, merged, parsed, written
+from rigwright.core import shipped_files
+from rigwright.core.errors import InputError
+from rigwright.core.numbers import numbers
+
+OLD, NEW = datetime.date(2026, 8, 1), datetime.date(2026, 11, 22)
+TEXT = (loader.FOLDER / releases.FILE).read_text(encoding="utf-8")
+
+
+def _driver(
+    release: str, source: str = "", date: datetime.date | None = OLD, kind: releases.Kind = ""
+) -> PublishedRelease:
+    return PublishedRelease("driver", release, date, kind, "", source or f"redistrib_{release}.json")
+
+
+def _cuda(release: str, driver: str = "") -> PublishedRelease:
+    return PublishedRelease("cuda", release, OLD, "", driver, f"redistrib_{release}.json")
+
+
+def test_the_table() -> None:
+    table = catalogue.release_table()
+    assert written(table) == TEXT
+    drivers = [entry for entry in table.releases if entry.product == "driver"]
+    assert [entry.release for entry in drivers] == sorted((entry.release for entry in drivers), key=numbers)
+    assert all(entry.date is None or entry.date <= table.read for entry in table.releases)
+    for entry in drivers:
+        assert entry.release in catalogue.branches()[entry.branch].versions
+
+
+@pytest.mark.parametrize(
+    ("release", "date"),
+    [
+        ("580.159.03", "2026-04-28"),
+        ("580.159.04", "2026-05-14"),
+        ("580.167.08", "2026-06-15"),
+        ("580.173.02", "2026-06-29"),
+        ("580.178.04", "2026-08-03"),
+        ("590.48.01", "2025-12-22"),
+        ("595.91.07", "2026-08-03"),
+        ("610.57.04", "2026-08-03"),
+        ("615.71.09", "2026-09-09"),
+        ("615.71.10", "2026-10-19"),
+        ("620.70.06", "2026-11-04"),
+    ],
+)
+def test_releases_that_were_missing(release: str, date: str) -> None:
+    entry = catalogue.published_drivers()[release.split(".")[0]][release]
+    assert (str(entry.date), bool(entry.source)) == (date, True)
+
+
+def test_cuda_releases() -> None:
+    toolkits = catalogue.published_toolkits()
+    assert toolkits["13.1"]["13.1.1"].driver == "590.48.01"
+    assert toolkits["13.2"]["13.2.1"].driver == "595.58.03"
+    assert str(toolkits["13.4"]["13.4.2"]) == "13.4.2 of 2026-09-16"
+    assert list(toolkits["13.4"]) == ["13.4.1", "13.4.2"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (r"# read \S+", "# read", ":1: no date"),
+        (r"# read \S+", "# read 2026-02-30", ":1: no date"),
+        (r"(?s).*", "", ":1: no date"),
+        (r"driver,580.178.04,2026-08-03,", "driver,580.178.04,2026-8-3,", "the row 'driver,580.178.04,2026-8-3,"),
+        (r"driver,580.178.04,2026-08-03,", "driver,580.178.04,2026-08-33,", "2026-08-33"),
+        (r"driver,580.178.04,2026-08-03,,", "driver,580.178.04,2026-08-03,newest,", "newest"),
+        (r"driver,580.178.04,", "driver,580,", "driver,580,"),
+        (r"driver,580.178.04,", "drivers,580.178.04,", "drivers,"),
+        (r"driver,580.178.04,", "driver,580.173.02,", "driver,580.173.02,"),
+        (r"(driver,580.178.04,.*),[^,]*\n", r"\1\n", "the row 'driver,580.178.04,"),
+        (r"(driver,580.178.04,.*),[^,]*\n", r"\1, \n", "the row 'driver,580.178.04,"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named_by_line(old: str, new: str, words: str) -> None:
+    text = re.sub(old, new, TEXT, count=1)
+    assert text != TEXT
+    with pytest.raises(InputError) as caught:
+        parsed(text, "releases.csv")
+    lines = text.splitlines()
+    line = next((number for number, row in enumerate(lines, 1) if row not in TEXT.splitlines()), 1)
+    if "580.173.02" in new:
+        line = max(number for number, row in enumerate(lines, 1) if row.startswith(new))
+    assert caught.value.where == f"releases.csv:{line}"
+    assert words in str(caught.value)
+
+
+TABLE = ReleaseTable(
+    OLD,
+    releases.ordered(
+        [
+            _driver("580.1.1"),
+            _driver("580.1.2"),
+            _driver("580.1.3", "releases.json", kind="long-term support"),
+            _driver("535.1.1", "endoflife.date"),
+            _cuda("13.1.1", "590.1.1"),
+        ]
+    ),
+)
+
+
+def test_an_update() -> None:
+    new = merged(TABLE, [_driver("580.1.2", date=NEW), _driver("580.1.4")], NEW)
+    update = compared(TABLE, new)
+    assert new.read == NEW
+    assert [entry.release for entry in new.releases] == ["535.1.1", "580.1.2", "580.1.3", "580.1.4", "13.1.1"]
+    assert [entry.release for entry in update.new] == ["580.1.4"]
+    assert [entry.release for entry in update.gone] == ["580.1.1"]
+    kind = "long-term support"
+    assert [after.date for _, after in update.changed] == [NEW]
+    assert {entry.release: entry.kind for entry in new.releases}["580.1.4"] == kind
+
+
+def test_an_update_that_keeps_what_is_gone() -> None:
+    new = merged(TABLE, [_driver("580.1.4")], NEW, keep=True)
+    assert {entry.release for entry in TABLE.releases} < {entry.release for entry in new.releases}
+    assert compared(TABLE, new).gone == ()
+
+
+def test_cuda_alone_does_not_make_the_table_newer() -> None:
+    new = merged(TABLE, [_cuda("13.1.1", "590.1.1"), _cuda("13.6.0")], NEW)
+    assert new.read == OLD
+    assert [entry.release for entry in compared(TABLE, new).new] == ["13.6.0"]
+    assert compared(TABLE, new).gone == ()
+
+
+def test_a_redistrib_file_counts_more_than_releases_json() -> None:
+    both = [_driver("580.1.2"), _driver("580.1.2", "releases.json", NEW), _driver("580.1.3", "releases.json", NEW)]
+    for order in (both, both[::-1]):
+        by_release = {entry.release: entry for entry in merged(TABLE, order, NEW).releases}
+        assert (by_release["580.1.2"].date, by_release["580.1.2"].source) == (OLD, "redistrib_580.1.2.json")
+        assert by_release["580.1.3"].date == NEW
+    alone = {entry.release: entry for entry in merged(TABLE, both[1:], NEW).releases}
+    assert alone["580.1.2"].source == "redistrib_580.1.2.json"
+    for source in ("releases.json", "redistrib_535.1.1.json"):
+        replaced = merged(TABLE, [_driver("535.1.1", source, NEW)], NEW)
+        assert {entry.release: entry.source for entry in replaced.releases}["535.1.1"] == source
+
+
+def test_the_same_files_again_change_nothing() -> None:
+    new = merged(TABLE, [_driver("580.1.4"), _driver("625.1.1", "releases.json", kind="new feature")], NEW)
+    again = merged(new, [_driver("580.1.4"), _driver("625.1.1", "releases.json", kind="new feature")], NEW)
+    assert again == new
+    assert parsed(written(new), "table") == new
+
+
+@pytest.mark.parametrize(("days", "warned"), [(-3, False), (0, False), (90, False), (91, True), (400, True)])
+def test_the_age(days: int, warned: bool) -> None:
+    read = catalogue.release_table().read
+    warning = catalogue.stale(read + datetime.timedelta(days))
+    assert bool(warning) == warned
+    if warned:
+        assert f"the catalogue is of {read}, {days} days old" in warning
+        assert "git pull, or scripts/catalogue-update https://" in warning
+        assert "\n" not in warning
+
+
+def test_what_an_installed_copy_says(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped_files, "CHECKOUT", tmp_path)
+    warning = catalogue.stale(catalogue.release_table().read + datetime.timedelta(120))
+    assert warning.endswith("pip install --upgrade rigwright")
+
+
+def test_a_branch_that_only_the_table_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ReleaseTable(NEW, (_driver("460.1.1"), _driver("950.1.1", kind="production"), _driver("951.1.1")))
+    for cached in (catalogue.branches, catalogue.published_drivers):
+        cached.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(releases, "release_table", lambda: table)
+        branches = catalogue.branches()
+    for cached in (catalogue.branches, catalogue.published_drivers):
+        cached.cache_clear()
+    assert "460" not in branches
+    assert [(name, branches[name].kind, branches[name].versions) for name in ("950", "951")] == [
+        ("950", "production", ("950.1.1",)),
+        ("951", "unknown", ("951.1.1",)),
+    ]
+    assert branches["950"] == replace(branches["950"], eol=None, cuda=None, name="950")
