@@ -15,9 +15,20 @@ from rigwright.catalogue.drivers import (
 )
 from rigwright.catalogue.gpus import Model, model, model_of, models
 from rigwright.catalogue.gpus import keys as gpu_keys
+from rigwright.catalogue.init_failures import init_failure_source, init_failures_in
 from rigwright.catalogue.loader import FOLDER
 from rigwright.catalogue.recovery_actions import RecoveryAction, recovery_actions
 from rigwright.catalogue.releases import published_drivers, published_toolkits, release_table, stale
 from rigwright.catalogue.rigs import Rig, rig, rigs
-from rigwright.catalogue.symptoms import Symptom, Xid, nearest, symptoms, symptoms_in, xid_source, xids, xids_in
+from rigwright.catalogue.symptoms import (
+    Symptom,
+    Xid,
+    check_symptoms,
+    nearest,
+    symptoms,
+    symptoms_in,
+    xid_source,
+    xids,
+    xids_in,
+)
 from rigwright.catalogue.torch import torch_wheels

@@ -54,7 +54,7 @@ def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[
         return (_topic(topic),)
     if devices := devices_named(name):
         return (_devices(devices),)
-    if errors := (*map(_xid, catalogue.xids_in(name)), *map(_symptom, catalogue.symptoms_in(name))):
+    if errors := tuple(_in_text(name)):
         return errors
     similar = matches(name, rigs)
     if len(similar) == 1 and similar[0].word.casefold() != name.casefold():
@@ -151,16 +151,32 @@ def _unknown(name: str) -> UsageError:
     )
 
 
-def _symptom(symptom: catalogue.Symptom) -> Explanation:
+def _in_text(text: str) -> Iterator[Explanation]:
+    """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a consequence."""
+    codes = catalogue.xids_in(text)
+    programs = [code for code in codes if code in catalogue.xids() and catalogue.xids()[code].application]
+    yield from (_xid(code) for code in codes if code not in programs)
+    yield from (_symptom(symptom, text) for symptom in catalogue.symptoms_in(text))
+    yield from map(_xid, programs)
+
+
+def _symptom(symptom: catalogue.Symptom, text: str = "") -> Explanation:
+    """A symptom; of several possible causes those first that the text shows."""
     level = "nothing is wrong" if symptom.level == "info" else symptom.level
-    lines = (
+    failures = catalogue.init_failures_in(text) if symptom.key.startswith("gpu.init_") else ()
+    lines = [
         Line("symptom", f"{symptom.key} ({symptom.kind}, {level})"),
         Line("says", symptom.texts[0].splitlines()[0]),
+        *(Line("code", failure, catalogue.init_failure_source()) for failure in failures),
         Line("cause", symptom.cause),
-        Line("do", symptom.fix),
-        Line("source", symptom.source),
-    )
-    return Explanation(symptom.title, lines)
+        Line("first" if symptom.causes else "do", symptom.fix),
+    ]
+    causes = symptom.causes_in(text)
+    other = "or" if any(shown for _, shown in causes) else "one of"
+    for possible, shown in causes:
+        lines.append(Line("text shows" if shown else other, possible.cause))
+        lines += [Line("  seen by", possible.see), Line("  do", possible.fix)]
+    return Explanation(symptom.title, (*lines, Line("source", symptom.source)))
 
 
 def _xid(code: int) -> Explanation:

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from rigwright.catalogue import loader
@@ -16,10 +16,12 @@ from rigwright.catalogue.loader import document
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean
 
 Kind = Literal["driver", "boot", "fabric", "p2p", "power", "hardware", "tooling"]
 Level = Literal["fail", "warn", "info"]
+Rank = Literal["cause", "consequence", "wrapper"]
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
 _XID = re.compile(
@@ -27,14 +29,37 @@ _XID = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[a-z0-9_]{3,}")
+_TOKEN = re.compile(
+    r"\\(?P<escaped>[^A-Za-z0-9])|(?P<any>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[.^$])"
+    r"|(?P<optional>[?*]\??|\{[\d,]+\}\??)|(?P<more>\+\??)|(?P<group>[()|])|(?P<plain>.)",
+    re.DOTALL,
+)
 _COMMON = frozenset(
     "the and not was when after this that with than then from its are has for into does yet some one".split()
 )
 
 
 @dataclass(frozen=True)
+class Cause:
+    """One of several possible causes of a symptom: `see` is a command or a place that shows it, `fix` what then helps.
+
+    A text that a `shown_by` pattern matches shows that this is the cause.
+    """
+
+    cause: str
+    see: str
+    fix: str
+    shown_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Symptom:
-    """A problem with the messages that it causes: `patterns` find them in a text; `texts` are examples."""
+    """A problem with the messages that it causes: `patterns` find them in a text; `texts` are examples.
+
+    `causes` are possible causes that the patterns do not tell apart; `cause` is then what is certain, and `fix` the first
+    step, which is right for each of them. `rank`: a `consequence` comes after the other symptoms of a text; a `wrapper`
+    only reports that something else failed, and is left out where the text has another symptom.
+    """
 
     title: str
     kind: Kind
@@ -44,11 +69,54 @@ class Symptom:
     cause: str
     fix: str
     source: str
+    causes: tuple[Cause, ...] = ()
+    rank: Rank = "cause"
     key: str = ""
 
-    def in_text(self, text: str) -> bool:
-        """Whether a pattern matches a text."""
-        return any(re.search(pattern, text, _FLAGS) for pattern in self.patterns)
+    def in_text(self, text: str, lower: str = "") -> bool:
+        """Whether a pattern matches a text. `lower` is the text in lower case, if the caller has it."""
+        return _any_in(self.patterns, text, lower or text.lower())
+
+    def causes_in(self, text: str) -> tuple[tuple[Cause, bool], ...]:
+        """The possible causes, each with whether the text shows it; those that it shows come first."""
+        lower = text.lower()
+        rows = [(cause, _any_in(cause.shown_by, text, lower)) for cause in self.causes]
+        return tuple(sorted(rows, key=lambda row: not row[1]))
+
+
+@cache
+def literal(pattern: str) -> str:
+    """The longest text, in lower case, that each match of a pattern contains; "" for a pattern with alternatives.
+
+    Only a pattern whose literal is in a text is compiled and searched for: a text has the literals of few.
+    """
+    runs, depth = [""], 0
+    for token in _TOKEN.finditer(pattern):
+        kind = token.lastgroup
+        if kind == "group":
+            if token[0] == "|" and not depth:
+                return ""
+            depth += {"(": 1, ")": -1}.get(token[0], 0)
+            runs.append("")
+        elif depth:
+            continue
+        elif kind in ("plain", "escaped"):
+            runs[-1] += token[kind].lower()
+        else:
+            if kind == "optional":
+                runs[-1] = runs[-1][:-1]
+            runs.append("")
+    return max(runs, key=len)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, _FLAGS)
+
+
+def _any_in(patterns: tuple[str, ...], text: str, lower: str) -> bool:
+    """Whether one of the patterns matches a text, which `lower` repeats in lower case."""
+    return any(literal(pattern) in lower and _compiled(pattern).search(text) for pattern in patterns)
 
 
 @dataclass(frozen=True)
@@ -83,12 +151,17 @@ class _Xids:
 
 @lru_cache(maxsize=1)
 def symptoms() -> Mapping[str, Symptom]:
-    """All symptoms by key. Raises InputError for invalid patterns, and for a text that no pattern matches."""
+    """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
     source = document(loader.FOLDER / "symptoms.yml")
     table: _Symptoms = convert(source, _Symptoms, source.where(), "")
-    for key, symptom in table.symptoms.items():
-        _check(key, symptom, source["symptoms"][key])
     return {key: dataclasses.replace(symptom, key=key) for key, symptom in table.symptoms.items()}
+
+
+def check_symptoms() -> None:
+    """Raises InputError for an invalid pattern, a text that no pattern matches, and a symptom without either."""
+    rows = document(loader.FOLDER / "symptoms.yml")["symptoms"]
+    for key, symptom in symptoms().items():
+        _check(key, symptom, rows[key])
 
 
 def _check(key: str, symptom: Symptom, row: YamlMapping) -> None:
@@ -97,14 +170,26 @@ def _check(key: str, symptom: Symptom, row: YamlMapping) -> None:
     for name, values in (("patterns", symptom.patterns), ("texts", symptom.texts)):
         if not values:
             raise InputError(row.where(name), f"'{key}' has no {name}", f"{name}: one at least")
+    _check_patterns(symptom.patterns, row["patterns"])
     for at, pattern in enumerate(symptom.patterns):
-        try:
-            re.compile(pattern, _FLAGS)
-        except re.error as error:
-            raise InputError(row["patterns"].where(at), f"{pattern!r}: {error}", "a regular expression") from None
+        if len(literal(pattern)) < 3:
+            problem = f"{pattern!r} has no word that each match contains"
+            meant = "a pattern for each alternative, with three characters or more in a row that are no special ones"
+            raise InputError(row["patterns"].where(at), problem, meant)
+    for at, cause in enumerate(symptom.causes):
+        if cause.shown_by:
+            _check_patterns(cause.shown_by, row["causes"][at]["shown_by"])
     for at, text in enumerate(symptom.texts):
         if not symptom.in_text(text):
             raise InputError(row["texts"].where(at), f"no pattern of '{key}' finds this text", "one that it finds")
+
+
+def _check_patterns(patterns: tuple[str, ...], rows: YamlSequence) -> None:
+    for at, pattern in enumerate(patterns):
+        try:
+            re.compile(pattern, _FLAGS)
+        except re.error as error:
+            raise InputError(rows.where(at), f"{pattern!r}: {error}", "a regular expression") from None
 
 
 def _xid_table() -> _Xids:
@@ -127,8 +212,11 @@ def xids() -> Mapping[int, Xid]:
 
 
 def symptoms_in(text: str) -> tuple[Symptom, ...]:
-    """All symptoms that match a text, in the order of the file."""
-    return tuple(symptom for symptom in symptoms().values() if symptom.in_text(text))
+    """The symptoms that match a text, in the order of the file; consequences come last, and wrappers only alone."""
+    lower = text.lower()
+    matching = [symptom for symptom in symptoms().values() if symptom.in_text(text, lower)]
+    telling = [symptom for symptom in matching if symptom.rank != "wrapper"] or matching
+    return tuple(sorted(telling, key=lambda symptom: symptom.rank == "consequence"))
 
 
 def xids_in(text: str) -> tuple[int, ...]:

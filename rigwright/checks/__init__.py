@@ -103,7 +103,8 @@ def of_symptom(
     `names` replaces words in capitals in the fix: {"INDEX": "2"}. `fix` replaces the symptom's fix.
     """
     known = catalogue.symptoms()[key]
-    fix = fix or known.fix
+    several = f"; invoke explain {key} lists {len(known.causes)} possible causes" if known.causes else ""
+    fix = fix or f"{known.fix}{several}"
     for word, value in (names or {}).items():
         fix = fix.replace(word, value)
     return Finding(subject, verdict or known.level, seen, expected, known.cause, fix, source, key)

@@ -14,6 +14,8 @@ from rigwright.core.errors import InputError
 @answered
 def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
     """Prints how much the catalogue has. Raises InputError when it contradicts NVIDIA's list or itself."""
+    catalogue.check_symptoms()
+    catalogue.init_failures_in("")
     counts = {
         "GPU models": len(catalogue.models()),
         "rigs": len([catalogue.rig(name, "catalogue") for name in catalogue.rigs()]),

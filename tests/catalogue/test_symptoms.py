@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.symptoms import nearest, symptoms, symptoms_in, xids, xids_in
+from rigwright.catalogue.init_failures import init_failures_in
+from rigwright.catalogue.symptoms import check_symptoms, literal, nearest, symptoms, symptoms_in, xids, xids_in
 from rigwright.core.errors import InputError
 
 SYMPTOMS = symptoms()
@@ -43,7 +45,9 @@ def test_every_symptom_says_what_to_do(key: str) -> None:
     one = SYMPTOMS[key]
     assert one.key == key
     assert re.fullmatch(r"[a-z0-9]+\.[a-z0-9_]+", key)
-    for sentence in (one.title, one.cause, one.fix, one.source):
+    causes = [sentence for cause in one.causes for sentence in (cause.cause, cause.see, cause.fix)]
+    assert len(one.causes) != 1
+    for sentence in (one.title, one.cause, one.fix, one.source, *causes):
         assert sentence == sentence.strip()
         assert sentence
         assert "\n" not in sentence
@@ -65,8 +69,8 @@ def test_every_symptom_says_what_to_do(key: str) -> None:
         ("probe routine was not called for", "module.other_driver_bound"),
         ("BAR1 is 0M @ 0x0", "bios.above4g"),
         ("RmInitAdapter failed! (0x62:0x1a:2631)", "gpu.init_failed"),
-        ("RmInitAdapter failed! (0x24:0x72:1603)", "flavour.open_on_pre_turing"),
-        ("RmInitAdapter failed! (0x22:0x56:1017)", "flavour.proprietary_on_blackwell"),
+        ("RmInitAdapter failed! (0x24:0x72:1603)", "gpu.init_memory"),
+        ("RmInitAdapter failed! (0x22:0x56:1017)", "gpu.init_unsupported"),
         ("NVRM: Xid (PCI:0000:3b:00): 79,", "gpu.off_bus"),
         ("NVRM: Xid (PCI:0000:3b:00.0): 79,", "gpu.off_bus"),
         ("GPU has fallen off the bus", "gpu.off_bus"),
@@ -121,10 +125,96 @@ def test_what_people_search_for(text: str, key: str) -> None:
         "NVRM: Xid (PCI:0000:79:00): 13, pid=79, name=python3, Graphics Exception: ESR 0x504730=0x79",
         "BOOT_IMAGE=/vmlinuz-6.8.0-71-generic root=UUID=0a ro apparmor=none iommu=pt",
         "    Remapped Rows\n        Correctable Error                 : 0\n        Pending                           : No",
+        "DMAR: [DMA Read] Request device [00:02.0] fault addr 9f5bb000 [fault reason 06] PTE Read access is not set",
+        "EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0",
+        "        Memory Current Temp               : 78 C",
+        "GPU Recovery Action                       : None",
+        "MIG mode is in pending enable state",
+        "    981 root      20   0       0      0      0 S   0.0   0.0   0:00.00 nv_queue",
+        "nvidia-fabricmanager: Fabric State Completed",
+        " 2e | 11/14/2026 | 21:07:40 | Power Supply #0xc8 | Presence detected | Asserted",
     ],
 )
 def test_a_healthy_text_shows_nothing(text: str) -> None:
     assert symptoms_in(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("Driver/library version mismatch", "driver/library version mismatch"),
+        (r"RmInitAdapter failed! \(0x[0-9a-f]+:0x65:", "rminitadapter failed! (0x"),
+        (r"gsp\w{0,12}\.bin failed with error -2\b", ".bin failed with error -2"),
+        (r"No devices (?:were )?found\b", "no devices "),
+        ("colou?r of a card", "r of a card"),
+        (r"\[ ?5\] SDES\b", "5] sdes"),
+        ("one|two", ""),
+        (r"[(|)]\d+ MiB", " mib"),
+        (r"[]a]bcd", "bcd"),
+        ("ab+cde", "cde"),
+        ("ab{2,3}c", "a"),
+    ],
+)
+def test_the_literal_of_a_pattern(pattern: str, words: str) -> None:
+    assert literal(pattern) == words
+
+
+@SYMPTOM
+def test_the_literal_of_a_pattern_is_in_each_text_that_it_matches(key: str) -> None:
+    for pattern in SYMPTOMS[key].patterns:
+        for text in SYMPTOMS[key].texts:
+            if re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
+                assert literal(pattern) in text.lower()
+
+
+@SYMPTOM
+def test_no_pattern_backtracks_over_a_long_line(key: str) -> None:
+    """On lines of 100 kB that repeat what a pattern begins with, the search takes milliseconds, not seconds."""
+    one = SYMPTOMS[key]
+    patterns = [*one.patterns, *(pattern for cause in one.causes for pattern in cause.shown_by)]
+    for pattern in patterns:
+        search = re.compile(pattern, re.IGNORECASE | re.MULTILINE).search
+        for part in (literal(pattern) or "x", *(text[:-1].replace("\n", " ") for text in one.texts)):
+            for between in (" ", "\n", " " * 1000):
+                line = (part[: len(part) * 3 // 4] + between) * (100_000 // (len(part) + len(between)))
+                started = time.process_time()
+                search(line)
+                assert time.process_time() - started < 0.5, (pattern, part, between)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x" * 1_000_000,
+        " " * 1_000_000,
+        "NVRM: Xid (PCI:0000:3b:00): 31 " * 32_000,
+        "Xid (" * 200_000,
+        "0x62:" * 200_000,
+        "RmInitAdapter failed! (0x" * 40_000,
+        "\n" * 1_000_000,
+    ],
+    ids=lambda line: repr(line[:8]),
+)
+def test_a_line_of_a_megabyte_is_searched_quickly(line: str) -> None:
+    started = time.process_time()
+    symptoms_in(line)
+    xids_in(line)
+    init_failures_in(line)
+    assert time.process_time() - started < 5
+
+
+def test_consequences_come_last_and_wrappers_only_alone() -> None:
+    failed, missing = "NVRM: RmInitAdapter failed! (0x26:0x1a:1)", "NVRM: RmFetchGspRmImages: No firmware image found"
+    assert [one.key for one in symptoms_in(f"{failed}\n{missing}")] == ["gsp.firmware_missing", "gpu.init_failed"]
+    assert [one.key for one in symptoms_in(f"No devices were found\n{failed}")] == ["gpu.init_failed"]
+    assert [one.key for one in symptoms_in("No devices were found")] == ["gpu.none"]
+
+
+def test_causes_that_a_text_shows_come_first() -> None:
+    known = SYMPTOMS["gpu.init_memory"]
+    assert [shown for _, shown in known.causes_in("(0x24:0x72:1603)")] == [False] * len(known.causes)
+    first, shown = known.causes_in("NVRM: BAR1 is 0M @ 0x0 (PCI:0000:0b:00.0)")[0]
+    assert (first.cause, shown) == ("The firmware gave the GPU's memory window (BAR1) no address.", True)
 
 
 def test_a_log_of_several_shows_them_all() -> None:
@@ -235,6 +325,7 @@ symptoms:
 def test_a_good_file_loads(folder: Path) -> None:
     (folder / "symptoms.yml").write_text(GOOD, encoding="utf-8")
     assert list(symptoms()) == ["disk.full"]
+    check_symptoms()
 
 
 @pytest.mark.parametrize(
@@ -250,13 +341,22 @@ def test_a_good_file_loads(folder: Path) -> None:
         ("    cause: Logs.", "    couse: Logs.", 10, "did you mean 'cause'"),
         ("    source: ours\n", "", 3, "lacks source"),
         ("    source: ours\n", "    source: ours\n    key: x\n", 13, "the row's name is the key"),
+        ("'No space left'", "'No space left|full'", 7, "has no word that each match contains"),
+        ("level: fail", "level: fail\n    rank: wrap", 6, "did you mean 'wrapper'"),
+        ("    source: ours\n", "    source: ours\n    causes: [{cause: a, fix: b}]\n", 13, "lacks see"),
+        (
+            "    source: ours\n",
+            "    source: ours\n    causes:\n      - {cause: a, see: b, fix: c, shown_by: ['(x']}\n",
+            14,
+            "unterminated",
+        ),
     ],
 )
 def test_a_bad_symptom_is_named_by_line(folder: Path, old: str, new: str, line: int, words: str) -> None:
     assert old in GOOD
     (folder / "symptoms.yml").write_text(GOOD.replace(old, new), encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        symptoms()
+        check_symptoms()
     assert caught.value.where == f"catalogue/symptoms.yml:{line}"
     assert words in str(caught.value)
 
