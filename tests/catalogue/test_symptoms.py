@@ -169,7 +169,11 @@ def test_the_literal_of_a_pattern_is_in_each_text_that_it_matches(key: str) -> N
 
 @SYMPTOM
 def test_no_pattern_backtracks_over_a_long_line(key: str) -> None:
-    """On lines of 100 kB that repeat what a pattern begins with, the search takes milliseconds, not seconds."""
+    """On 100 kB that repeat what a pattern begins with, a search takes milliseconds.
+
+    Two seconds are allowed, because a pattern over several lines may look at each line once for each line; one that looks at
+    each character once for each character takes half a minute.
+    """
     one = SYMPTOMS[key]
     patterns = [*one.patterns, *(pattern for cause in one.causes for pattern in cause.shown_by)]
     for pattern in patterns:
@@ -179,7 +183,7 @@ def test_no_pattern_backtracks_over_a_long_line(key: str) -> None:
                 line = (part[: len(part) * 3 // 4] + between) * (100_000 // (len(part) + len(between)))
                 started = time.process_time()
                 search(line)
-                assert time.process_time() - started < 0.5, (pattern, part, between)
+                assert time.process_time() - started < 2, (pattern, part, between)
 
 
 @pytest.mark.parametrize(
