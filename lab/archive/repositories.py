@@ -33,6 +33,7 @@ from lab.base.programs import run
 from lab.simulators.cuda.build import build as build_cuda
 from lab.simulators.nvml.build import build as build_nvml
 from lab.simulators.nvml.real_smi import nvidia_smi
+from lab.simulators.nvml.smi_forms import wrapper
 
 LAB = Path(__file__).resolve().parents[1]
 FLATS = {
@@ -130,9 +131,22 @@ def artefact(what: str, values: dict[str, str], cache: Path) -> Path:
     if what in CUDA_VERSIONS:
         version = packages.substitute(CUDA_VERSIONS[what], values)
         return build_cuda(what, version, cache / "artefacts" / what / version, cache)
-    if what == "nvidia-smi":
+    if what == "nvidia-smi-real":
         return nvidia_smi(values["SMI"], cache)
+    if what == "nvidia-smi":
+        return _reworded(values["V"], cache) or nvidia_smi(values["SMI"], cache)
     raise ValueError(f"no artefact is called {what!r}")
+
+
+def _reworded(version: str, cache: Path) -> Path | None:
+    """Returns the file of a wrapper that prints what nvidia-smi of this version prints; None if the real program does."""
+    script = wrapper(version)
+    if script is None:
+        return None
+    path = cache / "artefacts" / "nvidia-smi" / version
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script)
+    return path
 
 
 def _folder(package: Package) -> str:

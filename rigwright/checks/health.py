@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from statistics import median
 
@@ -244,10 +245,20 @@ def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
     names = {"INDEX": bus_id}
     known, symptoms = catalogue.xids().get(code), catalogue.symptoms_in(text)
     if symptoms:
-        return of_symptom(symptoms[0].key, at, seen, "none", "host", verdict="warn", names=names)
+        key, fix = symptoms[0].key, ""
+        if _PAGE_RETIRED.search(text):  # GPUs up to Turing write Xid 63 and 64 for pages, later ones for rows
+            key = {"ecc.remap_pending": "ecc.retirement_pending"}.get(key, key)
+            fix = _NOT_RETIRED_FIX if key == "ecc.remap_failed" else ""
+        return of_symptom(key, at, seen, "none", "host", verdict="warn", fix=fix, names=names)
     if known is None:
         fix = "sudo dmesg shows the lines around it"
         return Finding(at, "warn", seen, "none", "a code that the catalogue does not describe", fix)
     fix = "; ".join((*known.first_steps, known.do)).replace("INDEX", bus_id)
     verdict = "info" if known.application else "warn"
     return Finding(at, verdict, seen, "none", f"{known.name}: {known.meaning}", fix, "host")  # type: ignore[arg-type]
+
+
+_PAGE_RETIRED = re.compile(r"page (?:retire|was retired)", re.IGNORECASE)
+_NOT_RETIRED_FIX = (
+    "sudo reboot; nvidia-smi -q -i INDEX -d PAGE_RETIREMENT; if a page still waits to be retired, return the GPU"
+)

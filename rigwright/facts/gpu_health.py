@@ -81,9 +81,9 @@ class _Reading:
         return None if word is None else _STATES[word]
 
     def serial(self, path: str) -> str | None:
-        """The serial number; newer drivers write 0 for a card without one."""
+        """The serial number; a card without one has zeros."""
         word = self.text(path)
-        return None if word == "0" else word
+        return None if word is None or not word.strip("0") else word
 
     def recovery_action(self, path: str, *older: str) -> str | None:
         """The step that the driver asks for; `older`: the fields of drivers before 565, which know two steps."""

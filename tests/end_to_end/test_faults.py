@@ -214,6 +214,15 @@ def test_heat_power_and_memory() -> None:
     hw_state.edit(switch.get(NAME).hw, volatile={"gpu3.load": "", "gpu2.load": ""})
 
 
+def test_reset_required() -> None:
+    put("reset-required", 2)
+    assert "Reset Required                    : Yes" in does("nvidia-smi -q -i 2")
+    assert first() == ("fail", "gpu.reset_required", "SXM2-3 0000:0a:00.0")
+    assert one("health.recovered").seen == "needs a reset"
+    does("sudo nvidia-smi -r -i 2")
+    assert one("health.recovered").verdict == "pass"
+
+
 def test_acs_on() -> None:
     count = "sudo lspci -vvv | grep -c 'ACSCtl:.*SrcValid+.*ReqRedir+'"
     does("for b in 05:08.0 05:10.0 09:08.0 09:10.0; do sudo setpci -s $b ECAP_ACS+0x6.w=0; done")

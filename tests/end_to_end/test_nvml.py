@@ -7,16 +7,19 @@ import os
 import re
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from lab.hardware.rigfile import describe
 from lab.simulators.nvml.bare import CACHE, Bare, bare
-from lab.simulators.nvml.real_smi import nvidia_smi
+from lab.simulators.nvml.real_smi import SUITES, nvidia_smi
+from lab.simulators.nvml.smi_forms import wrapper
+from rigwright.checks import Finding, card, health
 from rigwright.core.command import Result
-from rigwright.facts import Fact, gpu, gpu_health, parsed, pcie, topology
+from rigwright.facts import Fact, FactStore, gpu, gpu_health, parsed, pcie, topology
 
 Value = TypeVar("Value")
 pytestmark = pytest.mark.lab
@@ -35,7 +38,7 @@ class Smi:
     def __init__(self, version: str, rig: str, folder: Path) -> None:
         self.version, self.rig = version, rig
         self.driver: Bare = bare(rig, version, folder / rig)
-        self._binary = nvidia_smi(version, CACHE)
+        self._binary = nvidia_smi(version, CACHE) if version in SUITES else _reworded(version, folder)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [str(self._binary), *words]
@@ -59,8 +62,24 @@ class Smi:
         value: Value = parsed(fact, Result(done.returncode, done.stdout, done.stderr))
         return value
 
+    def judged(self, check: Callable[[FactStore], Iterator[Finding]], folder: Path) -> list[tuple[str, str, str]]:
+        """Returns subject, verdict and text of each finding of a check that asks these GPUs."""
+        cards, links = self.asked(gpu_health.cards, folder), self.asked(topology.nvlinks, folder)
+        known: dict[Fact[Any], Any] = {gpu_health.cards: cards, topology.nvlinks: links}
+        return [(finding.subject, finding.verdict, finding.seen) for finding in check(FactStore(known))]
+
     def query(self, fields: str) -> list[list[str]]:
         return [line.split(", ") for line in self(f"--query-gpu={fields}", NOUNITS).splitlines()]
+
+
+def _reworded(version: str, folder: Path) -> Path:
+    """Returns nvidia-smi of a newer branch, as the packages of the lab have it."""
+    script = wrapper(version, str(nvidia_smi(SERIES[-1], CACHE)))
+    assert script is not None
+    path = folder / f"nvidia-smi-{version}"
+    path.write_text(script)
+    path.chmod(0o755)
+    return path
 
 
 @pytest.fixture(params=SERIES)
@@ -269,3 +288,56 @@ def test_nvswitches_carry_nothing_before_the_fabric_manager_runs(tmp_path: Path,
         assert h100("nvlink", "-s", "-i", "0").count("26.562 GB/s") == 18
         assert re.search(r"Fabric\s+State +: Completed", h100("-q", "-i", "0"))
         assert "GPU Shutdown T.Limit Temp" in h100("-q", "-d", "TEMPERATURE", "-i", "0")
+
+
+@pytest.fixture(params=("565.57.01", "580.178.04", "595.71.05"))
+def newer_h100(request: pytest.FixtureRequest, tmp_path: Path, lab_root: None) -> Smi:  # noqa: ARG001
+    return Smi(request.param, "h100-sxm", tmp_path)
+
+
+def test_newer_branches_have_a_recovery_action(newer_h100: Smi, tmp_path: Path) -> None:
+    query = newer_h100("-q", "-i", "0")
+    assert re.search(r"^    GPU Recovery Action +: None$", query, re.MULTILINE)
+    assert ("GPU Reset Status" in query) == (newer_h100.version < "580")
+    assert ("Channel Repair Pending" in query) == (newer_h100.version > "580")
+    assert newer_h100.judged(health.recovered, tmp_path) == [("recovery", "pass", "8 GPUs need no reset")]
+    newer_h100.driver.put(
+        gpu1__recovery_action="Reset", gpu2__recovery_action="Drain P2P", gpu3__recovery_action="Reboot"
+    )
+    newer_h100.driver.put(gpu4__recovery_action="Drain and Reset", gpu5__repair__channel=1)
+    places = [one["bus_id"] for one in describe("h100-sxm")["gpus"]]
+    repair = (places[5], "warn", "the repair of a memory channel waits for a reset")
+    assert newer_h100.judged(health.recovered, tmp_path) == [
+        (places[1], "fail", "needs a reset"),
+        (places[2], "fail", "the driver asks for: Drain P2P"),
+        (places[3], "fail", "the driver asks for: Reboot"),
+        (places[4], "warn", "the driver asks for: Drain and Reset"),
+        *([repair] if newer_h100.version > "580" else []),
+    ]
+    newer_h100("-r", "-i", "1")
+    assert newer_h100.judged(health.recovered, tmp_path)[0][0] == places[2]
+
+
+def test_older_branches_say_that_a_reset_is_required(servbadge: Smi, tmp_path: Path) -> None:
+    servbadge.driver.put(gpu2__recovery_action="Reset")
+    assert re.search(r"Reset Required +: Yes", servbadge("-q", "-i", "2"))
+    assert servbadge.judged(health.recovered, tmp_path) == [("0000:0a:00.0", "fail", "needs a reset")]
+
+
+def test_one_gpu_without_links_is_read_and_named_without_a_rig(newer_h100: Smi, tmp_path: Path) -> None:
+    places = [one["bus_id"] for one in describe("h100-sxm")["gpus"]]
+    with (newer_h100.driver.hardware / "volatile/fabric").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        newer_h100.driver.put(**{f"gpu2__link{number}__state": 0 for number in range(18)})
+        word = "Nvlink" if newer_h100.version > "595" else "NVLink"
+        assert f"Unable to retrieve {word} information as all links are inActive" in newer_h100("nvlink", "-s")
+        assert newer_h100.judged(card.equal, tmp_path) == [(places[2], "warn", "no active NVLinks")]
+
+
+def test_degrees_to_the_limit_in_place_of_a_slowdown_temperature(newer_h100: Smi, tmp_path: Path) -> None:
+    cool = newer_h100.asked(gpu_health.cards, tmp_path)[0]
+    assert (cool.slowdown_c, cool.slowdown_tlimit_c) == (None, -2)
+    assert cool.tlimit_c == 87 - (cool.temperature_c or 0)
+    newer_h100.driver.put(gpu0__temp__idle=89)
+    (finding,) = newer_h100.judged(health.not_throttled, tmp_path)
+    assert finding[1:] == ("fail", "hot enough to be slowed down at 89 C (T.Limit -2 C, slowdown at -2)")

@@ -46,7 +46,7 @@ static unsigned give_place(int known, const struct pci_place *place, word *out[4
     return known ? OK : INVALID_ARGUMENT;
 }
 
-/* Resetting a GPU takes its settings and brings a waiting ECC mode into force. */
+/* Resetting a GPU takes its settings and the step that it asks for, and brings a waiting ECC mode into force. */
 static unsigned reset(word count, const word *handles)
 {
     if (geteuid())
@@ -57,6 +57,7 @@ static unsigned reset(word count, const word *handles)
         if (gpu < 0)
             continue;
         settings_reset(gpu);
+        gpu_put(gpu, VOLATILE, "recovery_action", "%s", "");
         const char *pending = gpu_str(gpu, "ecc.pending");
         if (pending)
             gpu_put(gpu, NVRAM, "ecc.mode", "%s", pending);

@@ -1,5 +1,6 @@
 /* nvmlDeviceGetFieldValues: values by number, each with its own code. */
 #include <stdint.h>
+#include <string.h>
 #include <time.h>
 
 #include "sim.h"
@@ -39,7 +40,7 @@ static unsigned number(struct field_value *out, long value)
     return OK;
 }
 
-/* From Hopper on: how far the limits are from the temperature at which the GPU slows down, in degrees. */
+/* From Ada on: how far the limits are from the temperature at which the GPU slows down, in degrees. */
 static unsigned limit_margin(int gpu, struct field_value *out)
 {
     static const char *const keys[] = {"temp.shutdown", "temp.slowdown", "temp.memory_max", "temp.gpu_max"};
@@ -49,6 +50,17 @@ static unsigned limit_margin(int gpu, struct field_value *out)
     out->value_type = VALUE_INT;
     out->value.i = (int32_t)(gpu_int(gpu, 0, "temp.gpu_max") - gpu_int(gpu, 0, "%s", key));
     return OK;
+}
+
+/* The number of the step that the GPU asks for: recovery_action has it in nvidia-smi's words. */
+static long recovery_action(int gpu)
+{
+    static const char *const steps[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset"};
+    const char *step = gpu_str(gpu, "recovery_action");
+    for (size_t i = 0; step && i < sizeof steps / sizeof *steps; i++)
+        if (!strcmp(step, steps[i]))
+            return (long)i;
+    return 0;
 }
 
 static unsigned one_field(int gpu, struct field_value *out)
@@ -79,9 +91,11 @@ static unsigned one_field(int gpu, struct field_value *out)
     case 196:
         return limit_margin(gpu, out);
     case 226:
-        return number(out, gpu_int(gpu, 0, "reset_required"));
+        return number(out, recovery_action(gpu) == 1 || recovery_action(gpu) == 2);
     case 227:
-        return number(out, 0);
+        return number(out, recovery_action(gpu) == 4);
+    case 230:
+        return number(out, recovery_action(gpu));
     }
     return NOT_SUPPORTED;
 }
