@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rigwright import catalogue
@@ -111,17 +111,21 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
 
 @dataclass(frozen=True)
 class _Property:
-    """A property in which GPUs of one model are compared: its values by bus id, the cause of a difference, and the fix."""
+    """A property in which GPUs of one model are compared: its values by bus id, the cause of a difference, and the fix.
+
+    `of_board`: it may differ between boards of different makers, so only boards with the same subsystem id are compared.
+    """
 
     values: Mapping[str, str]
     cause: str
     fix: str
+    of_board: bool = False
 
 
 @check()
 def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes, VBIOS and ECC mode. The value of most
-    GPUs is the norm; if no value has most of them, as with two GPUs, each GPU is named.
+    """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes and ECC mode, and boards of one maker the
+    same VBIOS. The value of most GPUs is the norm; if no value has most of them, as with two GPUs, each GPU is named.
 
     NVLinks and lanes that the rig describes are judged by nvlink.up and pcie.links. Where a GPU is lost or uses MIG, NVLinks
     are not compared."""
@@ -138,7 +142,12 @@ def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
         _Property(
             {card.bus_id: f"PCIe x{card.width_max}" for card in in_slots if card.width_max}, _LANES_DIFFER, _LANES_FIX
         ),
-        _Property({card.bus_id: f"VBIOS {card.vbios}" for card in there if card.vbios}, _VBIOS_DIFFERS, _VBIOS_FIX),
+        _Property(
+            {card.bus_id: f"VBIOS {card.vbios}" for card in there if card.vbios},
+            _VBIOS_DIFFERS,
+            _VBIOS_FIX,
+            of_board=True,
+        ),
         _Property(
             {card.bus_id: f"ECC {_on(card.ecc)}" for card in there if card.ecc is not None}, _ECC_DIFFERS, _ECC_FIX
         ),
@@ -147,13 +156,26 @@ def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
     for card in there:
         groups.setdefault(card.device_id or card.name, []).append(card)
     for same in groups.values():
-        findings = [finding for entry in properties for finding in _differences(same, entry, slots)]
+        findings = [
+            finding
+            for entry in properties
+            for boards in (_by_board(same) if entry.of_board else [same])
+            for finding in _differences(boards, entry, slots)
+        ]
         yield from findings
         if not findings:
             seen = "nothing to compare it with" if len(same) == 1 else "the same links, BAR1, lanes, VBIOS and ECC mode"
             yield Finding(f"{len(same)} x {same[0].name}", "pass", seen)
     if not there:
         yield Finding("GPUs", "unknown", "none answers", "GPUs of one model are equal", fix=AGAIN)
+
+
+def _by_board(same: Sequence[Card]) -> Iterable[Sequence[Card]]:
+    """The cards of each subsystem id: the maker's number of a board."""
+    boards: dict[str, list[Card]] = {}
+    for card in same:
+        boards.setdefault(card.subsystem_id, []).append(card)
+    return boards.values()
 
 
 def _differences(same: Sequence[Card], entry: _Property, slots: dict[BusId, str] | None) -> Iterator[Finding]:
@@ -195,7 +217,7 @@ _BAR1_DIFFERS = "Resizable BAR or Above 4G Decoding reached only some of the GPU
 _BAR1_FIX = "firmware: Above 4G Decoding and Resizable BAR on for all slots; lspci -vv -s INDEX | grep Region"
 _LANES_DIFFER = "a slot with fewer lanes, a riser, or a contact of the card that does not connect"
 _LANES_FIX = "sudo lspci -vv -s INDEX | grep Lnk; reseat the card, try another slot or riser"
-_VBIOS_DIFFERS = "cards of different makers or dates, or a changed VBIOS"
+_VBIOS_DIFFERS = "cards of different dates, or a changed VBIOS"
 _VBIOS_FIX = (
     "nvidia-smi -q -i INDEX | grep -e VBIOS -e Part; ask the seller or the manufacturer; do not flash it yourself"
 )
