@@ -14,7 +14,8 @@ same. From a checkout on the machine itself: sudo scripts/gpu_limits.py show.
 The configuration: {"expected_gpus": 4, "positions": {"0000:06:00.0": "SXM2-1"}, "gpus": [{"match": {"uuid": "GPU-..."},
 "persistence": true, "power_limit_w": 200, "application_clocks": {"memory_mhz": 877, "graphics_mhz": 1005},
 "locked_graphics_mhz": [210, 1400], "locked_memory_mhz": [405, 9501]}]}. A GPU takes the first rule that matches; match
-is {"uuid": ...}, {"pci_bus_id": ...} or {} for any. What is left out is left alone.
+is {"uuid": ...}, {"pci_bus_id": ...} or {} for any. What is left out is left alone, and so are the application clocks of a
+GPU or a driver that has none.
 
 No driver reports which clocks are locked. So each lock that a driver accepted is a line in /run/rigwright/locked-clocks:
 UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The line is valid while the boot and the load of the driver are the same.
@@ -50,6 +51,7 @@ RESTS = RUN + "/limits-rest"  # exists after reset: then watch does nothing; rig
 MODULE = ROOT + "/sys/module/nvidia"
 FINAL = {4, 12, 15, 16, 18}  # no permission, no library, GPU lost, reset needed, wrong library: waiting does not help
 LOST = {15, 16}
+WITHOUT = {3, 26}  # NVML's answer of a GPU without application clocks, and of a driver that has them no longer
 ABSENT = 3  # exit status: GPUs are lost or missing; all others have their limits
 FIXES = {  # by NVML error code
     3: "this GPU cannot do it: take {key} out of its limits",
@@ -59,7 +61,7 @@ FIXES = {  # by NVML error code
     15: "it fell off the bus: journalctl -k -g Xid; then power the machine off and on",
     16: "sudo nvidia-smi --gpu-reset -i {bus_id}, or power the machine off and on",
     18: "the driver was upgraded and not yet loaded: reboot",
-    26: "this driver has it no longer: take {key} out of its limits (locked_graphics_mhz is in its place)",
+    26: "this driver has it no longer: take {key} out of its limits",
 }
 
 
@@ -352,7 +354,12 @@ def set_power_limit(handle, watts):
 def set_application_clocks(handle, wanted):
     memory, graphics = wanted["memory_mhz"], wanted["graphics_mhz"]
     read = functools.partial(STATE["application_clocks"], handle)
-    read()  # raises NVMLError on a GPU without application clocks
+    try:
+        read()
+    except pynvml.NVMLError as error:
+        if error.value in WITHOUT:
+            return None  # left out: rigwright's plan and verify say so
+        raise
     listed = supported_clocks(handle)
     if graphics not in listed.get(str(memory), []):
         near = sorted(listed.get(str(memory), []), key=lambda mhz: abs(mhz - graphics))[:2]
@@ -468,6 +475,8 @@ def look(handle, rule, locks, bus_id):
             elif now != wanted:
                 seen["decided"].append("%s %s%s, wanted %s%s" % (subject, plain(now), unit, plain(wanted), unit))
         except pynvml.NVMLError as error:
+            if key == "application_clocks" and error.value in WITHOUT:
+                continue
             seen["refused"].append("%s: %s" % (subject, in_words(text(str(error)), error.value, bus_id, key)))
             if error.value in LOST:
                 break

@@ -123,15 +123,37 @@ def needs_fabric_manager(cards: Iterable[Card], nvswitches: int) -> bool:
     return nvswitches > 0 or any(card.fabric == "nvswitch" for card in cards)
 
 
+def flavours_at(branch: str, flavours: Collection[str]) -> tuple[str, ...]:
+    """Of these kernel modules those that a driver branch has, the preferred one first."""
+    number, table = int(branch), catalogue.driver_table()
+    has = {
+        "open": number >= table.open_module_from,
+        "proprietary": number < table.open_module_only_from,
+    }
+    preferred = "open" if number >= table.open_module_preferred_from else "proprietary"
+    return tuple(sorted((kind for kind in flavours if has[kind]), key=lambda kind: kind != preferred))
+
+
 def flavour_of(cards: Collection[Card], driver: Driver) -> str:
-    """The kernel module to install: the inventory's, or the one that the GPUs require; proprietary if they support
-    both. Raises HostError if a GPU or the branch does not support the inventory's module."""
+    """The kernel module to install: the inventory's, or the preferred one of those that all GPUs and the branch support.
+
+    Raises HostError if a GPU or the branch does not support the inventory's module, or if they have none in common.
+    """
+    table = catalogue.driver_table()
     if driver.flavour == "auto":
-        return fit({str(number): card for number, card in enumerate(cards)}).flavours[0] if cards else "proprietary"
-    first = catalogue.driver_table().open_module_from
-    if driver.flavour == "open" and int(driver.branch) < first:
+        common = fit({str(number): card for number, card in enumerate(cards)}).flavours if cards else _FLAVOURS
+        for card in cards:
+            if not flavours_at(driver.branch, card.module_flavours):
+                check_branch({"": card}, driver.branch)
+        left = flavours_at(driver.branch, common)
+        return "proprietary" if driver.source == "ubuntu-server" and "proprietary" in left else left[0]
+    if driver.flavour == "open" and int(driver.branch) < table.open_module_from:
         problem = f"branch {driver.branch} has no open kernel module"
-        raise HostError("driver.flavour", problem, f"branch {first} or newer", "flavour: auto")
+        raise HostError("driver.flavour", problem, f"branch {table.open_module_from} or newer", "flavour: auto")
+    if driver.flavour == "proprietary" and int(driver.branch) >= table.open_module_only_from:
+        problem = f"branch {driver.branch} has only the open kernel module"
+        last = [name for name in catalogue.branches() if int(name) < table.open_module_only_from][-1]
+        raise HostError("driver.flavour", problem, f"the open module, or a branch up to {last}", "flavour: auto")
     for card in cards:
         if driver.flavour not in card.module_flavours:
             raise HostError(
@@ -143,18 +165,29 @@ def flavour_of(cards: Collection[Card], driver: Driver) -> str:
     return driver.flavour
 
 
+_FLAVOURS = ("proprietary", "open")
+
+
 def check_branch(gpus: Mapping[str, Card], branch: str) -> None:
     """Returns if the branch supports every GPU. Otherwise raises HostError with the GPU and the common branches."""
     for where, card in gpus.items():
-        if not runs(card, int(branch)):
+        if not runs(card, int(branch)) or not flavours_at(branch, card.module_flavours):
             common = fit(gpus)
             spans = dict.fromkeys(_span(other.label, other) for other in gpus.values())
             raise HostError(
                 "driver.branch",
-                f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}",
+                f"branch {branch} does not support the {card.label}{f' at {where}' if where else ''}{_lacks_module(branch, card)}",
                 f"a branch that all GPUs run, {_listed(common.branches)} ({'; '.join(spans)})",
                 f"driver: {{branch: '{common.recommended}'}}",
             )
+
+
+def _lacks_module(branch: str, card: Card) -> str:
+    """The reason for a branch without the kernel module of a GPU; "" when the branch has it."""
+    if flavours_at(branch, card.module_flavours):
+        return ""
+    kind = " or ".join(card.module_flavours)
+    return f": {branch} has only the {'open' if kind == 'proprietary' else 'proprietary'} kernel module, and this GPU runs on the {kind} one"
 
 
 def check_cuda(gpus: Mapping[str, Card], toolkit: str) -> None:
@@ -196,17 +229,33 @@ def runs_toolkit(gpus: Mapping[str, Card], driver: Driver, toolkit: str) -> bool
     return True
 
 
-def torch_wheel(models: Collection[Model], driver: Driver) -> str | None:
-    """The newest PyTorch wheels with kernels for all models that work with the driver; None if none are known."""
-    newest = _newest(driver)
-    fits = [
-        name
-        for name, wheel in catalogue.torch_wheels().wheels.items()
-        if newest
-        and numbers(newest) >= numbers(catalogue.family_minimum(wheel.cuda))
-        and all(model.architecture in wheel.architectures for model in models)
-    ]
-    return fits[-1] if fits and models else None
+@dataclass(frozen=True)
+class TorchChoice:
+    """PyTorch wheels (cu126), and the last torch version of them with kernels for the GPUs; None if they are still built."""
+
+    name: str
+    last: str | None
+
+
+def torch_wheel(models: Collection[Model], driver: Driver) -> TorchChoice | None:
+    """The PyTorch wheels with kernels for all models that work with the driver; None if none are known.
+
+    The ones with the newest torch come first, then those of a CUDA that the branch itself supports, then those of the newest.
+    """
+    newest, branch = _newest(driver), catalogue.branches().get(driver.branch)
+    speaks = numbers(branch.cuda) if branch and branch.cuda else ()
+    architectures = {model.architecture for model in models}
+    choices = []
+    for name, wheel in catalogue.torch_wheels().wheels.items():
+        if not newest or not models or numbers(newest) < numbers(catalogue.family_minimum(wheel.cuda)):
+            continue
+        try:
+            last = wheel.last_for(architectures)
+        except LookupError:
+            continue
+        merit = (numbers(last) if last else (_ENDLESS,), numbers(wheel.cuda) <= speaks, numbers(wheel.cuda))
+        choices.append((merit, TorchChoice(name, last)))
+    return max(choices, key=lambda choice: choice[0])[1] if choices else None
 
 
 def _newest(driver: Driver) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,12 +22,18 @@ Kind = Literal["long-term support", "production", "new feature", "unknown"]
 @dataclass(frozen=True)
 class Branch:
     """A driver branch: its kind, its releases (oldest first), the highest CUDA version it supports (None: unknown), and
-    its end of life. `last_for`: architectures that no newer branch supports; `notes`: reported problems."""
+    its end of life. `last_for`: architectures that no newer branch supports; `notes`: reported problems.
+
+    `desktop`: the releases that NVIDIA's repository for servers does not have. `builds_to_kernel`: by release, oldest first,
+    the newest kernel (6.18) for which its module builds as NVIDIA ships it.
+    """
 
     cuda: Release | None
     eol: datetime.date | None
     kind: Kind
     versions: tuple[str, ...]
+    desktop: tuple[str, ...] = ()
+    builds_to_kernel: dict[Release, Release] = field(default_factory=dict)
     last_for: tuple[Architecture, ...] = ()
     notes: tuple[str, ...] = ()
     name: str = ""
@@ -41,23 +48,42 @@ class Toolkit:
 
 
 @dataclass(frozen=True)
+class RepositoryKey:
+    """The key that signs a repository: its file's name in the repository, and its fingerprint (40 hexadecimal digits)."""
+
+    file: str
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9A-F]{40}", self.fingerprint):
+            raise ValueError(f"fingerprint {self.fingerprint!r}", "40 hexadecimal digits in upper case")
+
+
+@dataclass(frozen=True)
 class CudaRepository:
-    """NVIDIA's repository. `url` contains {distribution} (ubuntu2204)."""
+    """NVIDIA's repositories. `url` contains {distribution} (ubuntu2204). `keys`: by distribution, where it is not `key`."""
 
     url: str
-    key: str
-    fingerprint: str
+    key: RepositoryKey
+    keys: dict[str, RepositoryKey]
+
+    def key_of(self, distribution: str) -> RepositoryKey:
+        """The key that signs the repository of a distribution (ubuntu2204)."""
+        return self.keys.get(distribution, self.key)
 
 
 @dataclass(frozen=True)
 class Drivers:
-    """The driver branches. `open_module_from`: the first branch with an open kernel module.
+    """The driver branches. `open_module_from`: the first branch with an open kernel module. `open_module_preferred_from`:
+    the first branch in which NVIDIA prefers it for GPUs that run both. `open_module_only_from`: the first without another.
 
     `application_clocks_until`: the last branch whose GPUs have application clocks (-ac). `sources`: by key of a branch.
     """
 
     branches: dict[BranchName, Branch]
     open_module_from: int
+    open_module_preferred_from: int
+    open_module_only_from: int
     application_clocks_until: int
     sources: dict[str, str] = field(repr=False)
 

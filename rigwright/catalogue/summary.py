@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.catalogue.compatibility import Card, Fit, cuda_ceiling, fit, flavour_of, needs_fabric_manager
+from rigwright.catalogue.compatibility import (
+    Card,
+    Fit,
+    cuda_ceiling,
+    fit,
+    flavour_of,
+    flavours_at,
+    needs_fabric_manager,
+)
 from rigwright.core.change import Note
 from rigwright.core.desired import Driver
 
@@ -48,8 +56,7 @@ def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: da
     common = fit(gpus)
     yield _branch(common, driver, today)
     flavour = flavour_of(tuple(gpus.values()), driver)
-    why = f"{common.flavour_by} supports no other" if common.flavour_by else "the GPUs support both"
-    yield Note(f"kernel module: {flavour}, {why if driver.flavour == 'auto' else 'the inventory says so'}")
+    yield Note(f"kernel module: {flavour}, {_why(flavour, common, driver)}")
     toolkit, limit = cuda_ceiling(common, driver.branch)
     more = (
         f"; {common.last_cuda_by} supports up to {common.last_cuda}" if common.last_cuda not in (None, toolkit) else ""
@@ -62,6 +69,20 @@ def choices(gpus: Mapping[str, Card], driver: Driver, nvswitches: int, today: da
     )
     if common.verbs:
         yield Note("clocks: " + "; ".join(f"{name} {_verbs(verbs, driver)}" for name, verbs in common.verbs.items()))
+
+
+def _why(flavour: str, common: Fit, driver: Driver) -> str:
+    """The reason for a kernel module."""
+    if driver.flavour != "auto":
+        return "the inventory says so"
+    if common.flavour_by:
+        return f"{common.flavour_by} supports no other"
+    if len(flavours_at(driver.branch, common.flavours)) == 1:
+        return f"branch {driver.branch} has no other"
+    if driver.source == "ubuntu-server":
+        return "the one that source ubuntu-server names; the GPUs support both"
+    first = catalogue.driver_table().open_module_preferred_from
+    return "the GPUs support both" + (f", and NVIDIA prefers it from branch {first} on" if flavour == "open" else "")
 
 
 def _verbs(verbs: Sequence[str], driver: Driver) -> str:
@@ -90,6 +111,7 @@ def _branch(common: Fit, driver: Driver, today: datetime.date) -> Note:
         return Note(f"{text}, supported until {branch.eol}" if branch.eol else text)
     better = catalogue.branches()[common.recommended]
     ahead = better.eol is not None and better.eol >= today
-    module = f" ({common.flavours[0]})" if len(common.flavours) == 1 else ""
+    modules = flavours_at(better.name, common.flavours)
+    module = f" ({modules[0]})" if len(modules) == 1 else ""
     instead = f"; recommended: {better.name}{module}, supported until {better.eol}" if ahead else ""
     return Note(f"{text}; {branch.name} is end of life since {branch.eol}{instead}", warn=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -13,11 +14,26 @@ from rigwright.core.schema import Release
 
 @dataclass(frozen=True)
 class Wheel:
-    """A kind of wheels (cu126): its CUDA version, its architectures, its last torch version (None: unknown)."""
+    """A kind of wheels (cu126): its CUDA version, its first and last torch version (None: still built).
+
+    `architectures`: by the first torch version that has them, oldest first.
+    """
 
     cuda: Release
-    architectures: tuple[Architecture, ...]
+    first: Release
     last: Release | None
+    architectures: dict[Release, tuple[Architecture, ...]]
+
+    def last_for(self, wanted: Collection[Architecture]) -> str | None:
+        """The last torch version with kernels for all these architectures: a minor version; None if it is still built.
+
+        Raises LookupError when none has them.
+        """
+        sets = list(self.architectures.items())
+        for at in reversed(range(len(sets))):
+            if set(wanted) <= set(sets[at][1]):
+                return self.last if at == len(sets) - 1 else _before(sets[at + 1][0])
+        raise LookupError("no torch version of these wheels has kernels for all of them")
 
 
 @dataclass(frozen=True)
@@ -27,6 +43,12 @@ class Wheels:
     as_of: datetime.date
     wheels: dict[str, Wheel]
     sources: dict[str, str] = field(repr=False)
+
+
+def _before(version: str) -> str:
+    """The minor version before one: 2.10 of 2.11."""
+    major, minor = version.split(".")[:2]
+    return f"{major}.{int(minor) - 1}"
 
 
 @lru_cache(maxsize=1)

@@ -108,11 +108,12 @@ def _with_cuda(look: Look, document: Torch, loaded: str | None, models: Sequence
 def _wheels(python: str, loaded: str | None, models: Sequence[Model]) -> str:
     """What to install: the newest line of wheels that has kernels for every GPU and runs on the driver that is loaded."""
     known = loaded and re.fullmatch(r"\d{3}(\.\d+)+", loaded)
-    name = torch_wheel(models, Driver(loaded.split(".")[0], loaded)) if loaded and known else None
-    if name is None:
+    choice = torch_wheel(models, Driver(loaded.split(".")[0], loaded)) if loaded and known else None
+    if choice is None:
         return (
             "a torch whose torch.cuda.get_arch_list() holds these GPUs; invoke verify --tags cuda says which wheels do"
         )
-    last = catalogue.torch_wheels().wheels[name].last
-    spec = f"'torch=={last}.*'" if last else "torch"
-    return f"{python} -m pip install {spec}, from PyTorch's {name} wheels (as of {catalogue.torch_wheels().as_of})"
+    spec = f"'torch=={choice.last}.*'" if choice.last else "torch"
+    return (
+        f"{python} -m pip install {spec}, from PyTorch's {choice.name} wheels (as of {catalogue.torch_wheels().as_of})"
+    )

@@ -25,13 +25,14 @@ def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
 def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """Reports which PyTorch wheels have kernels for every GPU of the host and run on its driver. Installs nothing."""
     models = [model for gpu in facts(pci.gpus) if (model := catalogue.model_of(gpu.device_id))]
-    name = torch_wheel(models, driver)
+    choice = torch_wheel(models, driver)
     day = catalogue.torch_wheels().as_of
     kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no known GPU"
-    if name is None:
+    if choice is None:
         seen = f"no line of wheels is known for {kinds} on driver {driver.branch} (as of {day})"
         yield Finding("PyTorch", "info", seen, "", "", "build it, or use a container of that time")
         return
-    last = catalogue.torch_wheels().wheels[name].last
-    until = f", up to torch {last}" if last else ""
-    yield Finding("PyTorch", "info", f"the {name} wheels{until} have kernels for {kinds} (as of {day})", "", "", "")
+    until = f", up to torch {choice.last}," if choice.last else ""
+    yield Finding(
+        "PyTorch", "info", f"the {choice.name} wheels{until} have kernels for {kinds} (as of {day})", "", "", ""
+    )

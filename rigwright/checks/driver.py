@@ -10,7 +10,7 @@ from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, common_branches
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core.desired import Driver
-from rigwright.driver.apt_pin import pin_path
+from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path
 from rigwright.driver.package_sets import KERNELS, holding, upstream
 from rigwright.driver.resolve import PIN, moves_it, pinned
 from rigwright.facts import Facts, apt_history, dpkg, files, grub, kernel_log, pci, system
@@ -134,8 +134,16 @@ def patched(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """The pin exists, all its packages are held, and apt's simulation shows that an upgrade does not change them.
 
-    If the driver's module is built for one kernel only, that kernel is held too, and the finding has its date.
+    If the driver's module is built for one kernel only, that kernel is held too, and the finding has its date. A pin of
+    NVIDIA's own, by a package nvidia-driver-pinning-* or the file nvidia-driver-pin, is a warning.
     """
+    there, theirs, _ = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS), files.file(pin_path(PIN)))
+    if there or theirs is not None:
+        seen = ", ".join(f"{name} {package.version}" for name, package in there.items()) or NVIDIAS
+        cause = f"apt reads {NVIDIAS} before rigwright's pin, and for the packages in it only the first counts"
+        yield Finding(
+            "pin", "warn", f"a pin of NVIDIA's own: {seen}", "rigwright's pin only", cause, "invoke provision"
+        )
     resolution = pinned(facts, driver)
     if resolution is None:
         wanted = f"driver {driver.branch} pinned"

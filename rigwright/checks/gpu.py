@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rigwright import catalogue
@@ -67,7 +68,8 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
 @check()
 def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
-    no driver tells, the program's record of this boot and this driver load counts."""
+    no driver tells, the program's record of this boot and this driver load counts. A GPU without application clocks passes
+    without them, and the finding says so."""
     answer, bus = facts.all(gpu.nvml, pci.gpus)
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     devices = answer["gpus"]
@@ -83,11 +85,22 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
             continue
         model = models.get(bus_id)
         wanted = limits.of(model.key if model else "", (slots or {}).get(BusId(bus_id), ""), uuid)
+        left_out = wanted.application_clocks is not None and _without_application_clocks(device)
+        if left_out:
+            wanted = replace(wanted, application_clocks=None)
         pairs = list(_compared(device, wanted))
         right = all(seen == want for seen, want in pairs)
         reported, meant = (", ".join(words) for words in zip(*pairs, strict=True)) if pairs else ("left alone", "")
         verdict: Verdict = "pass" if right else "fail"
+        if left_out:
+            reported += "; it has no application clocks, and they are left out"
         yield Finding(subject, verdict, reported, meant, "", "invoke limits", "inventory")
+
+
+def _without_application_clocks(device: dict[str, Any]) -> bool:
+    """Whether NVML says that a GPU, or its driver, has no application clocks."""
+    reason = str(device["errors"].get("application_clocks", ""))
+    return reason == "Not Supported" or "deprecated" in reason
 
 
 def _compared(device: dict[str, Any], wanted: GpuLimits) -> Iterator[tuple[str, str]]:

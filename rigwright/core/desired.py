@@ -11,12 +11,16 @@ from typing import Any, Literal, get_args, get_type_hints
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
 
+SOURCES = ("auto", "distribution", "cuda", "ubuntu-server")
+"""The sources of a driver that have a name."""
+
 
 @dataclass(frozen=True)
 class Driver:
     """A driver branch ('535'), or one `version` of it.
 
-    `source`: auto, distribution, cuda, or a directory of .deb files on the host.
+    `source`: auto, distribution, cuda, ubuntu-server (what `ubuntu-drivers install --gpgpu nvidia:535-server` installs), or
+    a directory of .deb files on the host.
     `flavour` of the kernel module: auto (the flavour that the GPUs need), proprietary, or open.
     `modules`: with dkms the host builds the module; with prebuilt the module is Ubuntu's signed package, and the kernel
     is held at its version; auto selects prebuilt with Secure Boot on, otherwise dkms.
@@ -29,15 +33,16 @@ class Driver:
     modules: Literal["auto", "dkms", "prebuilt"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.source not in ("auto", "distribution", "cuda") and not re.fullmatch(r"/[^\s'\"]+", self.source):
-            hint = did_you_mean(self.source, ("auto", "distribution", "cuda"))
+        if self.source not in SOURCES and not re.fullmatch(r"/[^\s'\"]+", self.source):
+            hint = did_you_mean(self.source, SOURCES)
             raise ValueError(
                 f"source '{self.source}'{hint}",
-                "auto, distribution, cuda, or a directory on the host that begins with /",
+                f"{', '.join(SOURCES)}, or a directory on the host that begins with /",
             )
         if self.modules == "prebuilt" and self.source == "cuda":
             raise ValueError(
-                "modules prebuilt, source cuda", "NVIDIA's repository has none: source auto or distribution"
+                "modules prebuilt, source cuda",
+                "NVIDIA's repository has none: source auto, distribution or ubuntu-server",
             )
         if self.branch.count(".") and not self.version:
             object.__setattr__(self, "version", self.branch)
@@ -117,6 +122,11 @@ class Limits(GpuLimits):
     """
 
     gpus: dict[str, GpuLimits] = field(default_factory=dict)
+
+    @property
+    def asks_for_application_clocks(self) -> bool:
+        """Whether any GPU is to have application clocks."""
+        return any(each.application_clocks for each in (self, *self.gpus.values()))
 
     def of(self, *names: str) -> GpuLimits:
         """The limits of a GPU with these names, the least specific first (model, position, UUID)."""

@@ -22,6 +22,12 @@ class Pin:
         return self.pin.removeprefix("version ") if self.priority == 1001 and self.pin.startswith("version ") else ""
 
 
+NVIDIAS = "/etc/apt/preferences.d/nvidia-driver-pin"
+"""The preferences file of NVIDIA's packages nvidia-driver-pinning-BRANCH and -VERSION, with priority 1000."""
+PINNING = "nvidia-driver-pinning-*"
+"""A glob of those packages. Only one of them can be installed."""
+
+
 def pin_path(name: str) -> str:
     """The path of rigwright's preferences file of that name."""
     return f"/etc/apt/preferences.d/rigwright-{name}"

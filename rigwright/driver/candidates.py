@@ -87,6 +87,15 @@ def built_already(
     return None
 
 
+def with_metapackage(choice: Choice, offered: Archive) -> Choice:
+    """The choice with the package that follows its kernel's flavour, as ubuntu-drivers installs it, if that one brings this module."""
+    for name, versions in offered.versions.items():
+        for version in versions:
+            if version.kernel == choice.kernel and version.driver == choice.version and not version.transitional:
+                return Choice({**choice.packages, name: version.version}, choice.version, choice.kernel)
+    return choice
+
+
 def _last(name: str, flavours: Sequence[str]) -> str:
     return next(word for word in sorted(flavours, key=len, reverse=True) if name.endswith(f"-{word}"))
 

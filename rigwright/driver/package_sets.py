@@ -46,11 +46,16 @@ def branch_of(version: str) -> str:
 
 
 def families(
-    branch: str, os_release: OsRelease, flavour: str = "proprietary", fabric_manager: bool = False
+    branch: str,
+    os_release: OsRelease,
+    flavour: str = "proprietary",
+    fabric_manager: bool = False,
+    server_only: bool = False,
 ) -> tuple[tuple[str, ...], ...]:
     """The sets of packages of a server driver with a dkms module, the preferred set first.
 
-    With `fabric_manager` each set contains the fabric manager, which has the version of the driver.
+    With `fabric_manager` each set contains the fabric manager, which has the version of the driver. With `server_only` there
+    is only Ubuntu's -server set.
     """
     if os_release.id == "debian":
         return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ())
@@ -59,7 +64,8 @@ def families(
         (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
         (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}"),
     ]
-    if int(branch) >= UNBRANCHED_FROM:
+    sets = sets[:1] if server_only else sets
+    if int(branch) >= UNBRANCHED_FROM and not server_only:
         libraries = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-compute-utils", "nvidia-utils")
         sets += [(f"nvidia-headless{end}", "nvidia-utils"), (f"nvidia-dkms{end}", *libraries)]
     if not fabric_manager:
@@ -68,25 +74,36 @@ def families(
     return tuple((*names, manager) for names in sets for manager in managers)
 
 
+DEBIAN_CUDA_FROM = 560
+"""The first branch whose libraries and nvidia-smi are one package, nvidia-driver-cuda, in NVIDIA's repository for Debian."""
+
+
 def _debian(branch: str, flavour: str, also: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
     tesla = f"nvidia-tesla-{branch}"  # a second branch for servers, next to the default branch of the release
     libraries = (f"lib{tesla}-cuda1", f"lib{tesla}-cfg1")
-    own = (module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also)
-    if flavour == "open":
-        return (own,)
-    return own, (f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *also)
+    sets: list[tuple[str, ...]] = [(module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also)]
+    if flavour != "open":
+        sets.append((f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *also))
+    if int(branch) >= DEBIAN_CUDA_FROM:
+        theirs = "nvidia-kernel-open-dkms" if flavour == "open" else "nvidia-kernel-dkms"
+        managers = dict.fromkeys((also, *([(FABRIC_MANAGER,)] if also and int(branch) >= UNBRANCHED_FROM else [])))
+        sets += [(theirs, "nvidia-driver-cuda", *manager) for manager in managers]
+    return tuple(sets)
 
 
 def prebuilt(
-    branch: str, flavour: str = "proprietary", fabric_manager: bool = False
+    branch: str, flavour: str = "proprietary", fabric_manager: bool = False, server_only: bool = False
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The sets with a module that Ubuntu built and signed: the module package's prefix, and the other packages."""
+    """The sets with a module that Ubuntu built and signed: the module package's prefix, and the other packages.
+
+    With `server_only` there is only the -server set.
+    """
     also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
     end = "-open" if flavour == "open" else ""
     return tuple(
         (f"{MODULES}{name}{end}-", (f"nvidia-headless-no-dkms-{name}{end}", f"nvidia-utils-{name}", *also))
-        for name in (f"{branch}-server", branch)
+        for name in (f"{branch}-server", *(() if server_only else (branch,)))
     )
 
 
@@ -94,6 +111,8 @@ def wants_prebuilt(driver: Driver, os_release: OsRelease, secure_boot: bool) -> 
     """Whether to use the prebuilt, signed module: the inventory requests it, or Secure Boot is on and Ubuntu has it."""
     if driver.modules != "auto":
         return driver.modules == "prebuilt"
+    if driver.source == "ubuntu-server":
+        return True
     return secure_boot and os_release.id == "ubuntu" and driver.source in ("auto", "distribution")
 
 

@@ -19,6 +19,7 @@ from rigwright.driver.candidates import (
     module_names,
     nowhere,
     transitional,
+    with_metapackage,
     without_module,
 )
 from rigwright.driver.package_sets import (
@@ -63,6 +64,16 @@ class Resolution:
         return upstream(self.closure[name]) == self.version
 
     @property
+    def from_nvidia(self) -> bool:
+        """Whether the packages are those of NVIDIA's repository, whose modules have no distribution's patches."""
+        return self.source == "cuda" or self.not_from.startswith("release o=")
+
+    @property
+    def flavour(self) -> str:
+        """The kernel module of the packages: open or proprietary."""
+        return "open" if any(re.search("-(kernel-)?open(-|$)", name) for name in self.closure) else "proprietary"
+
+    @property
     def beside(self) -> dict[str, list[str]]:
         """By version, the packages that do not have the driver's (Debian's nvidia-persistenced, prebuilt modules, kernels)."""
         names: dict[str, list[str]] = {}
@@ -85,15 +96,17 @@ class _Chosen:
 def repository(os_release: OsRelease, given: CudaSource | None) -> apt_archive.Repository:
     """NVIDIA's repository for the host's distribution, or the mirror from the inventory."""
     known = catalogue.cuda_table().repository
-    url = (
-        given.url
-        if given
-        else known.url.format(distribution=f"{os_release.id}{os_release.version_id.replace('.', '')}")
-    )
-    key = (given and given.key) or f"{url.rstrip('/')}/{known.key}"
+    distribution = cuda_distribution(os_release)
+    key = known.key_of(distribution)
+    url = (given.url if given else known.url.format(distribution=distribution)).rstrip("/")
     return apt_archive.Repository(
-        url.rstrip("/"), key, given.fingerprint if given and given.fingerprint else known.fingerprint
+        url, (given and given.key) or f"{url}/{key.file}", (given and given.fingerprint) or key.fingerprint
     )
+
+
+def cuda_distribution(os_release: OsRelease) -> str:
+    """The name of a host's distribution in the URLs of NVIDIA's repository: ubuntu2204."""
+    return f"{os_release.id}{os_release.version_id.replace('.', '')}"
 
 
 def block(os_release: OsRelease) -> str:
@@ -148,16 +161,42 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
     cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
     fabric = needs_fabric_manager(cards, len(switches))
     flavour = flavour_of(cards, driver)
+    server_only = driver.source == "ubuntu-server"
+    if server_only:
+        _not_transitional(facts, driver, os_release, flavour)
     if signed:
-        chosen = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric), secured)
+        chosen = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric, server_only), secured)
     else:
-        wanted = families(driver.branch, os_release, flavour, fabric)
+        wanted = families(driver.branch, os_release, flavour, fabric, server_only)
         chosen = _sourced(facts, driver, wanted, repository(os_release, given))
     return _complete(facts, chosen, driver, os_release)
 
 
+def _not_transitional(facts: Facts, driver: Driver, os_release: OsRelease, flavour: str) -> None:
+    """Raises HostError on another system than Ubuntu, and where the -server set that apt would install brings another branch."""
+    if os_release.id != "ubuntu":
+        problem = f"source ubuntu-server on {os_release.pretty_name}"
+        raise HostError("driver.source", problem, "Ubuntu, whose archive has the -server packages", "source: auto")
+    name = f"nvidia-headless-no-dkms-{driver.branch}-server{'-open' if flavour == 'open' else ''}"
+    versions = facts(apt_archive.offered((name,))).versions.get(name, ())
+    own = [version for version in versions if "/compute/cuda/repos/" not in version.source]
+    if driver.version or not own or not own[0].transitional:
+        return
+    real = next((upstream(version.version) for version in own if not version.transitional), "")
+    brings = f"branch {own[0].brings}" if own[0].brings else "another branch"
+    raise HostError(
+        "driver.source",
+        f"{name} {own[0].version} is a transitional package that installs {brings}, and so would ubuntu-drivers",
+        f"a -server set that is real{f'; {real} is, in an older pocket of the archive' if real else ''}",
+        (f"driver: {{branch: '{own[0].brings}', source: ubuntu-server}}, or " if own[0].brings else "")
+        + (f"version: '{real}'" if real else "source: auto"),
+    )
+
+
 def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
     """Whether a pin has the wanted kind of module, and a prebuilt module is for the kernel that boots next."""
+    if driver.flavour not in ("auto", kept.flavour):
+        return False
     if not kept.kernel:
         return not signed
     return driver.modules != "dkms" and bool(facts(grub.grub).entry.release == kept.kernel)
@@ -182,10 +221,12 @@ def _sourced(
         offered_by[driver.source] = facts(apt_archive.offered(names, remote))
         if choice := built_here(offered_by[driver.source], driver, wanted, theirs):
             return _Chosen(choice, driver.source, "the inventory says so", remote)
-    if driver.source in ("auto", "distribution"):
+    if driver.source in ("auto", "distribution", "ubuntu-server"):
         offered_by["distribution"] = facts(apt_archive.offered(names))
         if choice := built_here(offered_by["distribution"], driver, wanted, own):
-            return _Chosen(choice, "distribution", "the distribution's archive has the real branch")
+            named = driver.source == "ubuntu-server"
+            reason = "the inventory says so" if named else "the distribution's archive has the real branch"
+            return _Chosen(choice, "distribution", reason)
     if driver.source in ("auto", "cuda"):
         offered_by["cuda"] = facts(apt_archive.offered(names, remote))
         only = transitional(offered_by.get("distribution"))
@@ -218,6 +259,8 @@ def _signed(
     choice = built_already(offered, driver, wanted, kernel, flavours)
     if choice is None:
         raise without_module(driver, kernel, offered, secured)
+    if driver.source == "ubuntu-server":
+        choice = with_metapackage(choice, offered)
     reason = f"its module is built and signed for {choice.kernel}"
     if choice.kernel != kernel:
         parts = tuple(f"linux-{part}-{choice.kernel}" for part in ("image", "modules-extra", "headers"))

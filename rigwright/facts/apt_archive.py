@@ -25,7 +25,8 @@ class Repository:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a package in a source. `transitional`: a package that only depends on another one.
+    """One version of a package in a source. `transitional`: a package that only depends on another one; `brings`: the driver
+    branch of that one, "" if it is not named after a branch.
 
     For a package of prebuilt kernel modules, `driver` is the release of the modules. `kernel` is the kernel release if the
     package is for a whole flavour and depends on the newest kernel.
@@ -36,6 +37,7 @@ class Version:
     transitional: bool
     driver: str = ""
     kernel: str = ""
+    brings: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ d=/run/rigwright/apt-$(printf %s "$url" | sha256sum | cut -c1-8)
 mkdir -p "$d" && exec 9>"$d/lock" && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
 [ -d "$d/lists" ] || cp -a /var/lib/apt/lists "$d/lists"
 mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
-rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/sources.list.d/rigwright-*
+rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/preferences.d/nvidia-driver-pin "$d"/etc/sources.list.d/rigwright-*
 private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
 fetch="/usr/lib/apt/apt-helper -q $private download-file"
 get() { rm -f "$2"; $fetch "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
@@ -155,19 +157,19 @@ def _why(result: Result, repository: Repository | None) -> str:
 
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
-    stanzas: dict[tuple[str, str], tuple[bool, str, str]] = {}
+    stanzas: dict[tuple[str, str], tuple[bool, str, str, str]] = {}
     for stanza in show.split("\n\n"):
         values = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
         if "Package" in values and "Version" in values:
             description = values.get("Description", "") + values.get("Description-en", "")
-            only_another = _other_branch(values["Package"], values.get("Depends", ""))
-            transitional = "transitional" in description.lower() or only_another
-            stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values))
+            another = _other_branch(values["Package"], values.get("Depends", ""))
+            transitional = "transitional" in description.lower() or bool(another)
+            stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values), another)
     by_name: dict[str, list[Version]] = {}
     for line in madison.splitlines():
         name, version, source = (word.strip() for word in line.split("|", 2))
         if not source.endswith("Sources"):
-            more = stanzas.get((name, version), (False, "", ""))
+            more = stanzas.get((name, version), (False, "", "", ""))
             by_name.setdefault(name, []).append(Version(version, source.split()[0], *more))
     return {name: tuple(versions) for name, versions in by_name.items()}
 
@@ -183,11 +185,11 @@ def _modules(values: dict[str, str]) -> tuple[str, str]:
     return driver[1] if driver else "", kernel[1] if kernel else ""
 
 
-def _other_branch(name: str, depends: str) -> bool:
-    """Whether a package named after a branch depends on NVIDIA packages of other branches only."""
+def _other_branch(name: str, depends: str) -> str:
+    """The branch of a package's dependencies, if it is named after a branch and depends on packages of others only; or ""."""
     own = re.search(r"-(\d{3})(-|$)", name)
     others = re.findall(r"nvidia-[a-z0-9-]*?(\d{3})(?:[-, ]|$)", depends)
-    return bool(own and others) and own is not None and own[1] not in others
+    return str(others[0]) if own and others and own[1] not in others else ""
 
 
 @dataclass(frozen=True)

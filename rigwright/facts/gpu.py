@@ -44,6 +44,11 @@ class Gpu:
     default_application_clocks: ClockPair | None
     lost: str = ""
 
+    @property
+    def without_application_clocks(self) -> bool:
+        """Whether it answers and has no application clocks: a GeForce, or any GPU on a driver that has them no longer."""
+        return self.application_clocks is None and not self.lost
+
 
 QUERY = (
     "index,uuid,pci.bus_id,name,persistence_mode,power.limit,power.min_limit,power.max_limit,power.default_limit,"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from dataclasses import dataclass
 
 from rigwright.core.command import Result, command, script
@@ -128,3 +129,19 @@ def built(kernel: str) -> Fact[datetime.date | None]:
 
     text = 'release=$1; [ -e "/boot/vmlinuz-$release" ] && date -u -r "/boot/vmlinuz-$release" +%F; :'
     return Fact(f"kernel.built({kernel})", script(text, kernel), parse)
+
+
+def _newest(result: Result) -> str:
+    names = result.text.split()
+    if result.code != 0 or any(not re.match(r"\d+\.\d+\.", name) for name in names):
+        raise ValueError(result.error_text or "no release of a kernel")
+    return names[-1] if names else ""
+
+
+newest = Fact(
+    "kernel.newest",
+    script("ls /boot | sed -n 's/^vmlinuz-\\([0-9].*\\)/\\1/p' | sort -V", reads=True),
+    _newest,
+    kept=whole,
+)
+"""The newest kernel with an image in /boot; "" without one. DKMS builds for it, and GRUB's default entry starts it."""

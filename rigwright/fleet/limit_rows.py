@@ -35,7 +35,8 @@ def rows(run: HostRun, bound: BoundPlaybook) -> list[dict[str, Any]]:
 
 def _row(card: Gpu, limits: GpuLimits, position: str, locks: Locks) -> dict[str, Any]:
     clocks = limits.application_clocks
-    pair = ClockPair(clocks.memory_mhz, clocks.graphics_mhz) if clocks else ""
+    without = clocks is not None and card.without_application_clocks
+    pair = ClockPair(clocks.memory_mhz, clocks.graphics_mhz) if clocks and not without else ""
     watts = "" if card.power_min_w is None else f"{card.power_min_w:g}-{card.power_max_w:g} W"
     default = str(card.default_application_clocks or "")
     graphics, memory = (_span(locks.get((card.uuid, clock))) for clock in ("graphics", "memory"))
@@ -49,7 +50,10 @@ def _row(card: Gpu, limits: GpuLimits, position: str, locks: Locks) -> dict[str,
         "persistence": _limit(_on(limits.persistence), _on(card.persistence), "on, off", "off"),
         "power": _limit(_watts(limits.power_limit_w), _watts(card.power_limit_w), watts, _watts(card.power_default_w)),
         "application_clocks": _limit(
-            str(pair), str(card.application_clocks or ""), default and f"default {default}", default
+            str(pair),
+            str(card.application_clocks or ""),
+            "none on this GPU" if without else default and f"default {default}",
+            default,
         ),
         "locked_graphics": _limit(_span(limits.locked_graphics_mhz), graphics),
         "locked_memory": _limit(_span(limits.locked_memory_mhz), memory),

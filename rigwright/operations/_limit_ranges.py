@@ -30,6 +30,15 @@ def cannot(
     )
 
 
+def in_their_place(title: str, wanted: Clocks, model: Model | None) -> str:
+    """The text for a GPU without application clocks: the limit that does the same on it."""
+    problem = f"{title} has no application clocks: they are left out for it"
+    if model is not None and "locked_graphics" not in model.clock_verbs:
+        return f"{problem}; power_limit_w works on it"
+    low = model.clocks_mhz.graphics_min if model and model.clocks_mhz.graphics_min else 0
+    return f"{problem}; locked_graphics_mhz: [{low:g}, {wanted.graphics_mhz}] limits its clock"
+
+
 def _power(device: Gpu, title: str, watts: int | None) -> HostError | None:
     if watts is None:
         return None
@@ -53,11 +62,11 @@ def _clocks(device: Gpu, title: str, pairs: tuple[ClockPair, ...], wanted: Clock
     pair = ClockPair(wanted.memory_mhz, wanted.graphics_mhz)
     if device.application_clocks == pair:
         return None
-    if device.application_clocks is None or not pairs:
+    if not pairs:
         return HostError(
             "limits.application_clocks",
-            f"{title} has no application clocks",
-            "a GPU with application clocks (Tesla, Quadro)",
+            f"{title} lists no clocks that it supports",
+            "a GPU that lists them",
             "leave application_clocks out; a power limit works on every card",
         )
     if pair in pairs:

@@ -68,6 +68,21 @@ exec apt-get -y -q $quiet -f install
 ).replace("@BROKEN@", dpkg.BROKEN)
 
 
+_PURGE = (
+    _APT
+    + """
+also=$(apt-get -s purge "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ :]*\\).*/\\2/p' | grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
+if [ -n "$also" ]; then echo "E: apt would also remove $also"; exit 1; fi
+turn; exec apt-get -y -q $quiet --allow-change-held-packages purge "$@"
+"""
+)
+
+
+def purge(names: list[str]) -> Command:
+    """A job that removes packages with their files in /etc. It refuses if another package would be removed too."""
+    return script(_PURGE, *names, timeout_s=900, long=True)
+
+
 def install(words: list[str]) -> Command:
     """A detached job that installs NAME or NAME=VERSION. It downloads every package before it unpacks the first.
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.catalogue.compatibility import card_of, check_branch, check_cuda, check_toolkit, common_branches
+from rigwright.catalogue.compatibility import (
+    card_of,
+    check_branch,
+    check_cuda,
+    check_toolkit,
+    common_branches,
+    flavour_of,
+)
 from rigwright.catalogue.summary import choices, counted, counted_of, rig_branch, unknown_model
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
@@ -16,9 +23,10 @@ from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import AbsolutePath, BusId
-from rigwright.driver.apt_pin import pin_path
+from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path, read_pins
+from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
-from rigwright.driver.resolve import PIN, Resolution, block, moves_it, pinned, repository, resolved
+from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, moves_it, pinned, repository, resolved
 from rigwright.facts import Facts, Unavailable, apt_archive, apt_history, dpkg, files, gpu, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
@@ -57,22 +65,50 @@ def supported(
             yield Note(f"{position} {bus_id}: no GPU", warn=True)
     known = {at: card for at, card in cards.items() if card}
     if known:
-        notes = tuple(choices(known, driver, len(switches), today))
         check_branch(known, driver.branch)
+        notes = tuple(choices(known, driver, len(switches), today))
         if cuda:
             check_cuda(known, cuda.toolkit)
         yield from notes
     if rig:
         yield from rig_branch(rig, driver, today)
-    if limits and limits.application_clocks and int(driver.branch) > catalogue.driver_table().application_clocks_until:
-        raise HostError(
-            "limits.application_clocks",
-            f"driver {driver.branch} has no application clocks any more",
-            f"a branch up to {catalogue.driver_table().application_clocks_until}",
-            "leave application_clocks out",
+    until = catalogue.driver_table().application_clocks_until
+    if limits and limits.asks_for_application_clocks and int(driver.branch) > until:
+        yield Note(
+            f"driver {driver.branch} has no application clocks any more, branch {until} is the last: they are left out; "
+            "locked_graphics_mhz: [min, max] sets the clock on it",
+            warn=True,
         )
     if cuda and (less := check_toolkit(driver, cuda.toolkit)):
         yield Note(less, warn=True)
+
+
+@operation()
+def buildable(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Note]:
+    """The module of the driver release builds for the kernel that runs and for the newest one, or is built for them already.
+
+    A module that Ubuntu built is not built on the host. Raises HostError, with the drivers that build, for a branch of NVIDIA's
+    repository of which no release builds, unless `modules` is dkms. Anything else is a note: a distribution can patch its own.
+    """
+    running, newest, gpus, today = facts.all(system.running_kernel, kernels.newest, pci.gpus, system.today)
+    doubtful = [
+        kernel
+        for kernel in dict.fromkeys(name for name in (running, newest) if name)
+        if depends_on_release(driver, kernel)
+    ]
+    resolution = resolved(facts, driver, cuda_repository) if doubtful else None
+    if resolution is None or resolution.kernel:
+        return
+    cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
+    for kernel in doubtful:
+        problem = build_problem(driver, resolution.version, kernel, cards, today)
+        if problem is None or facts(kernels.module_version(kernel, "nvidia")) == resolution.version:
+            continue
+        of_all = build_problem(driver, "", kernel, cards, today)
+        if of_all is None:
+            yield Note(f"{problem.error.found}, as NVIDIA ships it; {problem.error.expected}", warn=True)
+        elif of_all.certain and resolution.from_nvidia and driver.modules == "auto":
+            raise of_all.error
 
 
 @operation()
@@ -83,16 +119,18 @@ def repository_present(
     cuda: Cuda | None = None,
     cuda_repository: CudaSource | None = None,
     templates: Templates = SHIPPED,
-) -> Iterator[Change]:
+) -> Iterator[Change | Note]:
     """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver or the CUDA toolkit comes from it.
 
+    Its key and fingerprint are those of the host's distribution. A source of NVIDIA's repository for another release is named.
     So is the directory that the driver comes from. A source of that URL that the host already has is left as it is.
     """
     if driver.source.startswith("/"):
         yield from apt.directory(facts, path=AbsolutePath(driver.source), templates=templates)
     listed, keyring = apt.source_paths("cuda")
-    asked = (system.os_release, files.file(listed), files.file(keyring), files.file(pin_path(PIN)))
-    os_release, now, key_now, *_ = facts.all(*asked, pci.gpus, pci.nvswitches, state.secure_boot)
+    asked = (system.os_release, files.file(listed), files.file(keyring), dpkg.cuda_sources, files.file(pin_path(PIN)))
+    os_release, now, key_now, others, *_ = facts.all(*asked, pci.gpus, pci.nvswitches, state.secure_boot)
+    yield from _of_other_releases(others, cuda_distribution(os_release))
     remote = repository(os_release, cuda_repository)
     if now is not None and key_now is not None and f" {remote.url} " in now.text:
         return
@@ -103,12 +141,50 @@ def repository_present(
         yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key, templates=templates)
 
 
+def _of_other_releases(sources: Iterable[dpkg.CudaSource], own: str) -> Iterator[Note]:
+    """A note for each source of NVIDIA's repository for another release than `own`."""
+    known = catalogue.cuda_table().repository
+    for source in sources:
+        if source.distribution == own:
+            continue
+        key, right = known.key_of(source.distribution), known.key_of(own)
+        text = f"{source.path} names NVIDIA's repository for {source.distribution}, and this host is {own}"
+        if key != right:
+            text += f": its key is {key.file}, that of {own} is {right.file} ({right.fingerprint})"
+        if key == known.key and key != right:
+            text += ", and apt here rejects the older one for its SHA-1 signature"
+        yield Note(f"{text}; take that source out of the file", warn=True)
+
+
+@operation()
+def other_pins_removed(facts: Facts) -> Iterator[Change]:
+    """No package nvidia-driver-pinning-* of NVIDIA's, and no file nvidia-driver-pin, holds the driver at another version.
+
+    apt reads that file before rigwright's, so where both name a package, its pin counts. The package is removed; a file that
+    is not of a package is renamed to nvidia-driver-pin.disabled, which apt does not read.
+    """
+    there, pin = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS))
+    for name, package in there.items():
+        yield Change("remove", name, package.version, "", (apt.purge([name]),))
+    if pin is not None and not there:
+        versions = ", ".join(dict.fromkeys(each.pin for each in read_pins(pin.text))) or "no pin"
+        moved = command("mv", "-f", NVIDIAS, f"{NVIDIAS}.disabled")
+        yield Change("remove", NVIDIAS, versions, f"renamed to {NVIDIAS}.disabled", (moved,))
+
+
 @operation()
 def pinned_exactly(
     facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None, templates: Templates = SHIPPED
-) -> Iterator[Change]:
-    """apt's preferences hold every package of the driver at its version and keep every other branch out."""
+) -> Iterator[Change | Note]:
+    """apt's preferences hold every package of the driver at its version and keep every other branch out.
+
+    A driver that is pinned already keeps its kernel module, unless the inventory names the flavour.
+    """
     resolution = resolved(facts, driver, cuda_repository)
+    cards = [card for device in facts(pci.gpus) if (card := card_of(device.device_id))]
+    if not resolution.source and driver.flavour == "auto" and flavour_of(cards, driver) != resolution.flavour:
+        other = "open" if resolution.flavour == "proprietary" else "proprietary"
+        yield Note(f"the pinned driver keeps its {resolution.flavour} kernel module; flavour: {other} changes it")
     names = sorted(name for name in resolution.closure if resolution.of_release(name))
     kept_out = block(facts(system.os_release))
     version = f"{resolution.version}*"
@@ -171,9 +247,11 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
 def _others(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str, str]:
     """The installed packages of another driver that conflict with this one, with their versions.
 
-    They are of another branch, carry another release in their name, or bring the other kind of module (dkms or prebuilt).
+    They are of another branch, carry another release in their name, or bring the other kind of module (dkms or prebuilt, open
+    or proprietary).
     """
     own = resolution.version.split(".")[0]
+    flavour = _other_flavour(resolution)
     kind = "linux-(modules|objects|signatures)-nvidia-" + (
         r"|nvidia-dkms-|nvidia-headless-\d" if resolution.kernel else ""
     )
@@ -182,8 +260,22 @@ def _others(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str,
         for name, package in there.items()
         if name not in (*resolution.closure, *BESIDE)
         and package.version
-        and (re.match(kind, name) or _of_another(name, branch_of(package.version), own, resolution.version))
+        and (
+            re.match(kind, name)
+            or re.fullmatch(flavour, name)
+            or _of_another(name, branch_of(package.version), own, resolution.version)
+        )
     }
+
+
+def _other_flavour(resolution: Resolution) -> str:
+    """A regular expression for the names of packages that need the other kernel module, open or proprietary."""
+    of_debian = any(name.endswith(("kernel-dkms", "kernel-open-dkms")) for name in resolution.closure)
+    if resolution.flavour == "open":
+        metapackages = r"nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-\d{3})?(-server)?"
+        return r"nvidia-(tesla-\d{3}-)?kernel-dkms" if of_debian else metapackages
+    metapackages = r"nvidia-(driver|dkms|headless|headless-no-dkms|kernel-source)(-\d{3})?(-server)?-open"
+    return "nvidia-(open-kernel|kernel-open)-dkms" if of_debian else metapackages
 
 
 def _freed(facts: Facts, others: Iterable[str], kernel: str) -> list[str]:

@@ -28,7 +28,7 @@ from rigwright.facts import systemd as units
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
-from rigwright.operations._limit_ranges import cannot
+from rigwright.operations._limit_ranges import cannot, in_their_place
 
 CONFIG = "/etc/rigwright/limits.json"
 PROGRAM, PYNVML = gpu.LIMITS_PROGRAM, "/usr/local/lib/rigwright/pynvml.py"
@@ -71,12 +71,20 @@ def applied(
 ) -> Iterator[Change | Note]:
     """Every GPU has the persistence, power limit and clocks of `limits`, and /etc/rigwright/limits.json holds them.
 
+    Application clocks are left out on a GPU that has none, with a note that offers the limit in their place.
     A GPU that cannot have its limits does not keep the others from theirs: the plan says what it supports. HostError is
     raised when nothing else is left to do. No driver reports locked clocks: the record of this boot and driver load counts.
     """
     gpus, bus, *_ = facts.all(gpu.gpus, pci.gpus, *map(files.file, (PROGRAM, PYNVML, CONFIG)))
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     wanted = {device.bus_id: wanted_of(limits, device, models, slots) for device in gpus}
+    notes: list[Note] = []
+    for device in gpus:
+        clocks = wanted[device.bus_id].application_clocks
+        if clocks and device.without_application_clocks:
+            title = f"{_name(device, slots)} ({device.name})"
+            notes.append(Note(in_their_place(title, clocks, models.get(device.bus_id)), warn=True))
+            wanted[device.bus_id] = replace(wanted[device.bus_id], application_clocks=None)
     locks: Locks = {}
     if any(want.locked_graphics_mhz or want.locked_memory_mhz for want in wanted.values()):
         locks = facts(gpu.locked)
@@ -94,6 +102,7 @@ def applied(
             changes += _differences(device, name, want, locks)
     if refused and not changes:
         raise refused[0]
+    yield from notes
     yield from (Note(f"{error.found}; {error.expected}", warn=True) for error in refused)
     yield from _program_files(facts)
     yield from file.differing(facts, CONFIG, _config(facts, limits, expected_gpus, slots))

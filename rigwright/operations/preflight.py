@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rigwright.catalogue.compatibility import card_of
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
+from rigwright.driver.candidates import fits
+from rigwright.driver.module_build import build_problem
 from rigwright.driver.package_sets import wants_prebuilt
-from rigwright.facts import Facts, dpkg, system
+from rigwright.facts import Facts, dpkg, pci, system
 from rigwright.facts import driver as state
+from rigwright.facts import kernel as kernels
 from rigwright.facts.system import OsRelease
 from rigwright.operations import operation
 
@@ -23,19 +27,20 @@ def passed(
 ) -> Iterator[Note]:
     """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed on it.
 
-    That means: Secure Boot accepts the driver's module, and no driver came from NVIDIA's .run file. A note names the processes
-    that hold apt's locks.
+    That means: Secure Boot accepts the driver's module, a release of its branch builds for the kernel that runs and for the
+    newest one, and no driver came from NVIDIA's .run file. A note names the processes that hold apt's locks.
 
     `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Secure Boot accepts the modules that
     Ubuntu built and signed: with a `driver` that may use those it is only a note. Raises HostError.
     """
-    release, machine, free, secured, runfile, holders = facts.all(
+    release, machine, free, secured, runfile, holders, *_ = facts.all(
         system.os_release,
         system.architecture,
         system.free_mib,
         state.secure_boot,
         state.runfile_version,
         dpkg.lock_holders,
+        *(_KERNEL_FACTS if driver else ()),
     )
     if release.version_id not in _KNOWN.get(release.id, ()):
         wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
@@ -60,6 +65,8 @@ def passed(
             "Secure Boot off, or a machine owner key enrolled at the console",
             _with_secure_boot(release, driver),
         )
+    if driver and not signed:
+        yield from _kernels(facts, driver)
     if runfile is not None:
         raise HostError(
             "preflight",
@@ -70,6 +77,22 @@ def passed(
     if holders:
         names = ", ".join(f"{holder.name} ({holder.pid})" for holder in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
+
+
+_KERNEL_FACTS = (system.running_kernel, kernels.newest, pci.gpus, system.today)
+
+
+def _kernels(facts: Facts, driver: Driver) -> Iterator[Note]:
+    """The kernels for which no release of the branch builds its module. Raises HostError if it comes from NVIDIA."""
+    running, newest, gpus, today = facts.all(*_KERNEL_FACTS)
+    cards = [card for gpu in gpus if (card := card_of(gpu.device_id))]
+    for kernel in dict.fromkeys(name for name in (running, newest) if name):
+        problem = build_problem(driver, "", kernel, cards, today)
+        if problem is None or fits(facts(kernels.module_version(kernel, "nvidia")), driver):
+            continue
+        if problem.certain and driver.source == "cuda" and driver.modules == "auto":
+            raise problem.error
+        yield Note(f"{problem.error.found}; {problem.error.expected}; {problem.error.fix}", warn=True)
 
 
 def _with_secure_boot(release: OsRelease, driver: Driver | None) -> str:

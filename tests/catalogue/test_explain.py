@@ -63,7 +63,7 @@ def test_every_xid_is_explained(code: int) -> None:
         ("1db1", ["Tesla V100-SXM2-16GB"]),
         ("10de:2c02", ["NVIDIA GeForce RTX 5080", "open module", "a file in rigwright/catalogue/gpus/"]),
         ("535", ["long-term support, support ended on 2026-06-30", "Volta"]),
-        ("driver 580", ["support until 2028-08-04", "the last for Maxwell, Pascal, Volta"]),
+        ("driver 580", ["support until 2028-06-30", "the last for Maxwell, Pascal, Volta"]),
         ("535.172.04", ["535.172.04 is no release that is known"]),
         ("535.183.01", ["535.183.01 is a release"]),
         ("CUDA 13.0", ["580.65.06 came with it", "Maxwell, Pascal, Volta (since 13.0)"]),
