@@ -90,7 +90,7 @@ def test_fixed_releases_are_known() -> None:
         ("570.86.15", "those of 5 bulletins, the last is bulletin 5747", "driver: {branch: '580'}"),
         ("610.43.02", "those of bulletin 5861", "driver: {branch: '610', version: '610.57.04'}"),
         ("535", "branch 535 has had no fixes since 2026-06", "driver: {branch: '580'}"),
-        ("550", "branch 550 has had no fixes since 2025-07, bulletin 5670", "driver: {branch: '580'}"),
+        ("550", "branch 550 has had no fixes since 2025-06, bulletin 5670", "driver: {branch: '580'}"),
     ],
 )
 def test_what_is_lacking(version: str, text: str, fix: str) -> None:
