@@ -234,7 +234,7 @@ def test_acs_on() -> None:
         does(f"sudo setpci -s {b} ECAP_ACS+0x6.w=1d")
     put("acs-on")
     assert int(does(count)) == int(before) + 4 == 8
-    assert first("machine.unchanged", "health.xids") == ("info", "p2p.acs", "ACS")
+    assert first("machine.unchanged", "health.xids", "driver.patched") == ("info", "p2p.acs", "ACS")
     assert one("pcie.acs").seen.startswith("8 bridges")
     healed("acs-on")
     assert does(count) == before
