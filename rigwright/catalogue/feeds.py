@@ -20,9 +20,6 @@ _KINDS: Mapping[str, Kind] = {
     "new feature branch": "new feature",
 }
 _RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
-_FIX = (
-    "download it again; if it is whole, its form is not known to rigwright/catalogue/feeds.py: leave it out with --skip"
-)
 
 
 def releases_of(files: Iterable[FeedFile]) -> tuple[PublishedRelease, ...]:
@@ -55,15 +52,19 @@ class _Document:
 
     def __init__(self, file: FeedFile) -> None:
         self.file = file
+        unknown = "if it is whole, its form is not known to rigwright/catalogue/feeds.py"
+        self.fix = f"download it again; {unknown}: leave it out with --skip {file.name}"
         try:
             content = json.loads(file.text)
         except json.JSONDecodeError as error:
             where = f"{file.shown}:{error.lineno}"
-            raise InputError(where, f"the JSON breaks off or is damaged: {error.msg}", "a whole file", _FIX) from None
+            raise InputError(
+                where, f"the JSON breaks off or is damaged: {error.msg}", "a whole file", self.fix
+            ) from None
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{file.shown}:1", f"no JSON of NVIDIA's: {error}", "a whole file", _FIX) from None
+            raise InputError(f"{file.shown}:1", f"no JSON of NVIDIA's: {error}", "a whole file", self.fix) from None
         if not isinstance(content, dict):
-            raise InputError(f"{file.shown}:1", f"JSON of another form: {_short(content)}", "{...}", _FIX)
+            raise InputError(f"{file.shown}:1", f"JSON of another form: {_short(content)}", "{...}", self.fix)
         self.content: dict[str, Any] = content
 
     def error(self, found: str, expected: str, *keys: str) -> InputError:
@@ -73,7 +74,7 @@ class _Document:
             match = re.compile(re.escape(json.dumps(key, ensure_ascii=False))).search(self.file.text, after)
             at, after = match.span() if match else (at, after)
         line = self.file.text.count("\n", 0, at) + 1
-        return InputError(f"{self.file.shown}:{line}", found, expected, _FIX)
+        return InputError(f"{self.file.shown}:{line}", found, expected, self.fix)
 
     def release(self, value: Any, *keys: str) -> str:
         """A value that is a version with dots."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from rigwright import catalogue
+from rigwright.catalogue.advisories import advisories
 from rigwright.catalogue.topics import check_conflicts, topics
 from rigwright.cli.answer import answered
 from rigwright.cli.options import CatalogueCheckOptions
@@ -21,6 +22,8 @@ def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
         "rigs": len([catalogue.rig(name, "catalogue") for name in catalogue.rigs()]),
         "driver branches": len(catalogue.branches()),
         "CUDA toolkits": len(catalogue.toolkits()),
+        f"published releases of {catalogue.release_table().read}": len(catalogue.release_table().releases),
+        "security bulletins": len(advisories()),
         "symptoms": len(catalogue.symptoms()),
         "topics": len(topics()),
         "Xids": len(catalogue.xids()),
