@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rigwright.catalogue.advisories import shortfall
+from rigwright.catalogue.cards import model, model_of
 from rigwright.catalogue.devices import devices, disagreements, unlisted
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.distributions import distribution_table, distributions
@@ -13,7 +14,7 @@ from rigwright.catalogue.drivers import (
     family_minimum,
     toolkits,
 )
-from rigwright.catalogue.gpus import Model, model, model_of, models
+from rigwright.catalogue.gpus import Model, models
 from rigwright.catalogue.gpus import keys as gpu_keys
 from rigwright.catalogue.init_failures import init_failure_source, init_failures_in
 from rigwright.catalogue.loader import FOLDER

@@ -82,6 +82,9 @@ def _topic(topic: Topic) -> Explanation:
 
 
 def _devices(devices: tuple[Device, ...]) -> Explanation:
+    drafted = [model for device in devices if (model := catalogue.model_of(device.device_id))]
+    if drafted:
+        return _draft(*drafted)
     first = devices[0]
     source = f"NVIDIA's list of driver {catalogue.devices_version()}"
     lines = (
@@ -200,11 +203,15 @@ def _line(entry: Model | Rig, label: str, text: str, key: str) -> Line:
 
 
 def _model(model: Model) -> Explanation:
+    if not model.described:
+        return _draft(model)
     tensor = f"{model.tensor_cores or 'no'} tensor cores"
     flavours = f"{' or '.join(model.module_flavours)} module"
     watts, link = model.power_w, model.nvlink
     power = f"{_w(watts.default)} by default, {_w(watts.min)} to {_w(watts.max)}; the GPU's own answer decides"
-    idle = f"{model.idle.state}, {model.idle.power_w:g} W" if model.idle.power_w else model.idle.state
+    idle = "unknown"
+    if model.idle:
+        idle = f"{model.idle.state}, {model.idle.power_w:g} W" if model.idle.power_w else model.idle.state
     peers = f"over PCIe {_PEERS[model.p2p.pcie]}{', over NVLink granted' if model.p2p.nvlink == 'granted' else ''}"
     lines = (
         ("PCI ids", " ".join(f"10de:{device_id}" for device_id in model.pci_ids), "pci_ids"),
@@ -213,9 +220,9 @@ def _model(model: Model) -> Explanation:
             f"{model.architecture}, compute capability {model.compute_capability}, {tensor}",
             "compute_capability",
         ),
-        ("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s:g} GB/s", "memory_bandwidth_gb_s"),
+        ("memory", f"{model.memory_mib} MiB, {model.memory_bandwidth_gb_s or 0:g} GB/s", "memory_bandwidth_gb_s"),
         ("driver", f"branches {model.first_branch} to {model.last_branch or 'the newest'}, {flavours}", "last_branch"),
-        ("CUDA", f"toolkits to {model.last_cuda}" if model.last_cuda else "the newest toolkits", "last_cuda"),
+        ("CUDA", _toolkits(model), "last_cuda"),
         ("clocks", " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be set", "clock_verbs"),
         ("power", power, "power_w"),
         ("idle", f"{idle} is normal", "idle"),
@@ -227,6 +234,32 @@ def _model(model: Model) -> Explanation:
         ("peers", peers, "p2p"),
     )
     return Explanation(model.name, tuple(_line(model, *line) for line in lines))
+
+
+def _draft(*models: Model) -> Explanation:
+    """What is known of GPUs of one name that gpus/ does not describe, and what is not."""
+    model = models[0]
+    flavours = f"{' or '.join(model.module_flavours)} module"
+    last = model.last_branch or "the newest"
+    chip = " or ".join(
+        dict.fromkeys(f"{card.architecture}, compute capability {card.compute_capability}" for card in models)
+    )
+    clocks = " or ".join(VERBS[verb] for verb in model.clock_verbs) or "cannot be locked"
+    lines = (
+        ("PCI ids", " ".join(card.key for card in models), "pci_ids"),
+        ("chip", chip, "compute_capability"),
+        ("driver", f"branches {model.first_branch} at the earliest to {last}, {flavours}", "last_branch"),
+        ("CUDA", _toolkits(model), "last_cuda"),
+        ("clocks", f"{clocks}; application clocks: the GPU itself is asked", "clock_verbs"),
+        ("unknown", "no file describes it: power range and memory size (the GPU itself is asked), memory bandwidth", ""),
+        ("", "NVLink and peer access: measured by provision and verify", ""),
+        ("add it", "a file in rigwright/catalogue/gpus/ (CONTRIBUTING.md, Add a GPU)", ""),
+    )
+    return Explanation(model.name, tuple(_line(model, *line) for line in lines))
+
+
+def _toolkits(model: Model) -> str:
+    return f"toolkits to {model.last_cuda}" if model.last_cuda else "the newest toolkits"
 
 
 _PEERS = {

@@ -16,6 +16,8 @@ from rigwright.core.schema import PciId, Release
 Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]
 Verb = Literal["application", "locked_graphics", "locked_memory"]
 Flavour = Literal["proprietary", "open"]
+VENDOR = "10de:"
+"""NVIDIA's PCI vendor id, the beginning of the key of a drafted model."""
 
 
 @dataclass(frozen=True)
@@ -116,22 +118,24 @@ class Model:
     """A GPU model. `last_branch` and `last_cuda` are None if the newest versions support it.
 
     `fabric`: nvswitch (machines with this model always have NVSwitches and need the fabric manager), either, or none.
-    `variant` distinguishes models with the same name. `speed`: measured speed losses with limits.
+    `variant` distinguishes models with the same name. `speed`: measured speed losses with limits. `memory_mib`,
+    `memory_bandwidth_gb_s`, `tensor_cores` and `idle` are None only for a model that is drafted (`described` is False),
+    whose NVLinks are not known either.
     """
 
     name: str
     pci_ids: tuple[PciId, ...]
     architecture: Architecture
     compute_capability: Release
-    memory_mib: int
-    memory_bandwidth_gb_s: float
-    tensor_cores: int
+    memory_mib: int | None
+    memory_bandwidth_gb_s: float | None
+    tensor_cores: int | None
     power_w: Power
     clocks_mhz: ClocksMhz
     clock_verbs: tuple[Verb, ...]
     nvlink: NvLink | None
     p2p: PeerToPeer
-    idle: Idle
+    idle: Idle | None
     module_flavours: tuple[Flavour, ...]
     first_branch: int
     last_branch: int | None
@@ -147,13 +151,19 @@ class Model:
         """The name, with the variant if several models have that name."""
         return f"{self.name} {self.variant}".strip()
 
+    @property
+    def described(self) -> bool:
+        """Whether a file of gpus/ describes it. If not, it was drafted from NVIDIA's list, and its key is 10de:ID."""
+        return not self.key.startswith(VENDOR)
+
     def __post_init__(self) -> None:
         if not self.pci_ids or not self.module_flavours:
             raise ValueError("no pci_ids or no module_flavours", "at least one each")
-        if not 1024 <= self.memory_mib < 1 << 20:
+        if self.memory_mib is not None and not 1024 <= self.memory_mib < 1 << 20:
             raise ValueError(f"memory_mib {self.memory_mib}", "MiB: 16384 for 16 GB")
-        if not 50 <= self.memory_bandwidth_gb_s <= 20000:
-            raise ValueError(f"memory_bandwidth_gb_s {self.memory_bandwidth_gb_s:g}", "GB/s: 900 for a V100")
+        bandwidth = self.memory_bandwidth_gb_s
+        if bandwidth is not None and not 50 <= bandwidth <= 20000:
+            raise ValueError(f"memory_bandwidth_gb_s {bandwidth:g}", "GB/s: 900 for a V100")
         if self.last_branch is not None and self.last_branch < self.first_branch:
             raise ValueError(f"last_branch {self.last_branch} before first_branch {self.first_branch}", "first <= last")
 

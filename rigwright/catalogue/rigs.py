@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rigwright.catalogue import drivers, gpus, loader
+from rigwright.catalogue import cards, drivers, gpus, loader
+from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.loader import document, record
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError
@@ -86,7 +87,8 @@ class Scaling:
 class Rig:
     """A known machine.
 
-    `gpus`: the model of each position, in order. `slots`: positions by bus id, where they are known. `links`: NVLinks
+    `gpus`: the model of each position, in order, 10de:ID for one that gpus/ does not describe. `gpu_power_w`: the default
+    power limit of the GPU at a position, W, where the catalogue does not know it. `slots`: positions by bus id, where they are known. `links`: NVLinks
     of a pair ('SXM2-1 SXM2-2'). `lanes`: slots narrower than the card. `boards`: the machine's names in DMI.
     `bandwidth_gb_s`: bandwidth of a large copy in one direction, by kind of path. `all_reduce_gb_s`: NCCL's bus
     bandwidth.
@@ -108,6 +110,7 @@ class Rig:
     lanes: dict[str, Lanes] = field(default_factory=dict)
     supplies: tuple[Supply, ...] = ()
     base_load_w: int | None = None
+    gpu_power_w: dict[str, int] = field(default_factory=dict)
     limits: Limits | None = None
     bandwidth_gb_s: dict[Kind, float] = field(default_factory=dict)
     all_reduce_gb_s: float | None = None
@@ -121,6 +124,9 @@ class Rig:
             raise ValueError(f"gpus {dict(self.gpus)}", "POSITION: MODEL for every GPU, positions without spaces")
         if (self.nvswitches > 0) != (self.p2p.path == "nvswitch"):
             raise ValueError(f"{self.nvswitches} nvswitches and the path {self.p2p.path}", "both, or neither")
+        watts = next((watts for watts in self.gpu_power_w.values() if not 10 <= watts <= 2500), None)
+        if watts is not None:
+            raise ValueError(f"gpu_power_w {watts}", "watts of one GPU at its default limit, from 10 to 2500")
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -174,7 +180,8 @@ def _read(name: str, folder: Path | None, _changed_ns: int) -> Rig:
             )
     result = record(files[name], Rig, base_file)
     _fits(result, own, base_file or own)
-    return result
+    # A rig that was drafted with 10de:ID names the model's file once a later catalogue describes it.
+    return replace(result, gpus={position: cards.model(key).key for position, key in result.gpus.items()})
 
 
 def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
@@ -190,12 +197,18 @@ def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
             raise InputError(at(key), f"{key} '{value}' is not in the catalogue", f"one of {', '.join(every)}")
     known = gpus.keys()
     for position, model in rig.gpus.items():
-        if model not in known:
-            where = (own if "gpus" in own else base_file)["gpus"].where(position)
+        where = (own if "gpus" in own else base_file)["gpus"].where(position)
+        if model.startswith(gpus.VENDOR):
+            if cards.model_of(model.removeprefix(gpus.VENDOR)) is None:
+                todo = "scripts/devices makes the list from a newer driver's supported-gpus.json"
+                found = f"NVIDIA's list of driver {devices_version()} does not have '{model}'"
+                raise InputError(where, found, "a GPU of the list, or a file of catalogue/gpus/", todo)
+        elif model not in known:
             raise misspelt(where, f"unknown model '{model}'", model, known)
     named = [("links", pair.split()) for pair in rig.links]
     named += [("lanes", [position]) for position in rig.lanes]
     named += [("slots", [position]) for position in rig.slots.values()]
+    named += [("gpu_power_w", [position]) for position in rig.gpu_power_w]
     for key, positions in named:
         if key == "links" and (len(positions) != 2 or len(set(positions)) != 2):
             raise InputError(at(key), f"a link of '{' '.join(positions)}'", "two positions, such as 'SXM2-1 SXM2-2': 2")
@@ -211,9 +224,10 @@ def _fits(rig: Rig, own: YamlMapping, base_file: YamlMapping) -> None:
     if len(set(rig.slots.values())) < len(rig.slots):
         raise InputError(at("slots"), "two bus ids for one position", "each position once")
     for position, model in rig.gpus.items():
-        have = gpus.model(model).nvlink
+        card = cards.model(model)
+        have = card.nvlink
         used = sum(links for a, b, links in rig.pairs if position in (a, b))
-        if used > (have.links if have else 0):
+        if card.described and used > (have.links if have else 0):
             raise InputError(
                 at("links"), f"{used} NVLinks at {position}", f"{have.links if have else 0}, as {model} has"
             )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rigwright import catalogue
-from rigwright.catalogue import Rig
+from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import (
     Card,
     Fit,
@@ -29,6 +29,15 @@ def unknown_model(device_id: str) -> str:
     listed = catalogue.devices().get(device_id)
     name = f" ({listed.name}, by NVIDIA's list of driver {catalogue.devices_version()})" if listed else ""
     return f"unknown model 10de:{device_id}{name}, add a file to rigwright/catalogue/gpus/"
+
+
+def not_described(model: Model) -> str:
+    """What a drafted model lacks, and how each value is found out."""
+    return (
+        f"{model.label} ({model.key}) is drafted from {model.sources['pci_ids']}: {model.architecture}, compute capability "
+        f"{model.compute_capability}, its branches and kernel modules. Not known: power range, clocks and memory size "
+        "(asked from the GPU itself), memory bandwidth and NVLink, peer access (measured)"
+    )
 
 
 def counted(cards: Iterable[Card | None]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
-from rigwright.catalogue.summary import counted, counted_of, unknown_model
+from rigwright.catalogue.summary import counted, counted_of, not_described, unknown_model
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core import schema
 from rigwright.core.desired import GpuLimits, Limits
@@ -39,8 +39,10 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
         elif model and model.key != rig.gpus[position]:
             yield Finding(at, "warn", model.label, label, "another card is in this position", source="rig")
     for device in bus:
-        if models[device.bus_id] is None:
-            at, text = place(device.bus_id, slots), unknown_model(device.device_id)
+        model = models[device.bus_id]
+        if model is None or not model.described:
+            text = not_described(model) if model else unknown_model(device.device_id)
+            at = place(device.bus_id, slots)
             yield Finding(at, "info", text, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 

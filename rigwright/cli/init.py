@@ -8,7 +8,7 @@ import re
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,20 @@ from rich.markup import escape
 
 from rigwright import catalogue, inventory
 from rigwright.catalogue import Model, Rig
-from rigwright.catalogue.summary import counted, counted_of, unknown_model
-from rigwright.cli import init_draft
+from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
+from rigwright.catalogue.summary import counted, counted_of, not_described
+from rigwright.cli import init_draft, init_update
 from rigwright.cli.answer import answered
 from rigwright.cli.options import InitOptions
 from rigwright.core import atomic_files, prompt
+from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.program_name import program_name
-from rigwright.engine.host_run import Options
+from rigwright.core.yaml_source import misspelt
+from rigwright.engine.host_run import HostRun, Options
+from rigwright.engine.host_variables import of_host
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import pci, system
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, pci, system
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
 from rigwright.inventory.model import Host, Inventory
@@ -43,9 +47,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass(frozen=True)
 class Seen:
-    """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors."""
+    """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors.
+
+    `unlisted`: PCI ids of GPUs that the catalogue knows nothing of, by bus id. `loaded`: the version of a loaded driver
+    that drives all of those, else "".
+    """
 
     gpus: Mapping[str, Model]
+    unlisted: Mapping[str, str]
+    loaded: str
     nvswitches: int
     board: Board
     cpu: str
@@ -53,14 +63,22 @@ class Seen:
 
 @answered
 def init(options: InitOptions, console: Console) -> None:
-    """Adds the machine to the inventory. Nothing is written when it fails or is interrupted."""
-    variables = _variables(options)
+    """Adds the machine to the inventory, or shows what changed. Nothing is written when it fails or is interrupted."""
     folder = Path(options.inventory or os.environ.get("RIGWRIGHT_INVENTORY") or "inventory")
     if folder.is_file():
         expected = "a directory with hosts.yml, to write host_vars/ beside it"
         raise UsageError("--inventory", f"{folder} is a file", expected)
+    if options.driver and options.driver not in catalogue.branches():
+        branches = list(catalogue.branches())
+        raise misspelt("--driver", f"unknown driver branch '{options.driver}'", options.driver, branches)
     hosts_file = folder / "hosts.yml"
     known = _inventory(folder)
+    if not options.address:
+        _updated(options, folder, known, console)
+        return
+    if options.update:
+        raise UsageError("--update", "a new address with --update", "one of the two", f"--host {options.host} --update")
+    variables = _variables(options)
     _free(options.host, known)
     init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
     # The file of known hosts, as the first host that has one names it.
@@ -94,7 +112,133 @@ def _free(name: str, known: Inventory | None) -> None:
     host = known.hosts.get(name) if known else None
     if host is not None and not init_draft.PLACEHOLDER.fullmatch(host.address):
         found = f"'{name}' is in the inventory already ({host.where})"
-        raise UsageError("--host", found, "a name that is free", f"another --host, or edit {host.where}")
+        todo = f"{program_name()} init --host {name}, without --address, shows what changed; or another --host, or edit {host.where}"
+        raise UsageError("--host", found, "a name that is free", todo)
+
+
+def _updated(options: InitOptions, folder: Path, known: Inventory | None, console: Console) -> None:
+    """Shows which GPUs of a host of the inventory changed, and with --update writes that. Raises UsageError, InputError."""
+    host = known.hosts.get(options.host) if known else None
+    if known is None or host is None or init_draft.PLACEHOLDER.fullmatch(host.address):
+        found = f"is missing, and {folder} has no host '{options.host}'"
+        if host is not None:
+            found = f"is missing, and {host.where} has an example's address"
+        todo = f"{program_name()} init --host {options.host} --address USER@HOST"
+        raise UsageError("--address", found, "where the new machine is: USER@HOST or USER@HOST:PORT", todo)
+    (host,) = known.select(host.name)
+    described = of_host(host, known.rigs)
+    seen = _look(host, console)
+    if seen.unlisted:
+        raise _unlisted(seen, options)
+    slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
+    found = init_update.compared(described.rig, slots, seen.gpus)
+    if not found.lines:
+        console.print(f"The GPUs of [bold]{escape(host.name)}[/] are those of the inventory.")
+        return
+    console.print(f"[bold]{escape(host.name)}[/] and the inventory differ:")
+    for line in found.lines:
+        console.print(f"  {escape(line)}")
+    _warn_of_branch(described.desired, seen, console)
+    given = host.variables.get("expected_gpus")
+    if given is not None and given != len(seen.gpus):
+        console.print(f"[yellow]{escape(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]")
+    if not options.update:
+        console.print(f"Nothing was written. To write it: {program_name()} init --host {escape(host.name)} --update")
+        return
+    with atomic_files.alone(folder):
+        files = _changed_files(folder, host, described.rig, found, seen, _supply_w(options) if options.supply_w else 0)
+        atomic_files.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
+    for path in files:
+        console.print(f"wrote [bold]{escape(str(path))}[/]")
+    console.print(f"Next: {program_name()} plan --host {escape(host.name)}")
+
+
+def _warn_of_branch(desired: Desired, seen: Seen, console: Console) -> None:
+    if desired.driver is None:
+        return
+    try:
+        check_branch(dict(seen.gpus), desired.driver.branch)
+    except HostError as error:
+        console.print(f"[yellow]{escape(error.found)}: {escape(error.fix)}[/]")
+
+
+def _changed_files(
+    folder: Path, host: Host, rig: Rig | None, found: init_update.Comparison, seen: Seen, supply_w: int
+) -> dict[Path, str]:
+    """The texts of the host's files with the GPUs that are there: its slots, and its rig where that is another now."""
+    files: dict[Path, str] = {}
+    own = folder / "rigs" / f"{rig.key}.yml" if rig else None
+    fresh_rig = ""
+    if not found.rig_fits and own is not None and own.exists():
+        files[own] = init_update.with_value(atomic_files.text_of(own), str(own), "gpus", found.gpus)
+    elif not found.rig_fits:
+        path = folder / "rigs" / f"{host.name}.yml"
+        if path.exists():
+            raise UsageError("init", f"{path} is there, and {host.name} does not name it", f"rig: {host.name}", "")
+        today = datetime.date.today()
+        files[path] = init_draft.rig_text(
+            seen.board, seen.cpu, seen.gpus, seen.nvswitches, supply_w, today, named=found.slots
+        )
+        fresh_rig = host.name
+    for key, value in (("rig", fresh_rig), ("slots", found.slots)):
+        if value:
+            path = _file_of(host, key, folder)
+            files[path] = init_update.with_value(files.get(path, atomic_files.text_of(path)), str(path), key, value)
+    return files
+
+
+def _file_of(host: Host, key: str, folder: Path) -> Path:
+    """The file of host_vars/ that sets a variable of the host, or that should. Raises UsageError where another file sets it."""
+    path = folder / "host_vars" / f"{host.name}.yml"
+    if key not in host.variables:
+        others = inventory.host_variables(folder, host.name)
+        if others and not path.exists():
+            raise UsageError("init", f"{folder}/host_vars has {host.name} in several files", str(path), f"write {key} yourself")
+        return path
+    set_by = Path(host.origin(key).rpartition(":")[0])
+    if host.name not in (set_by.stem, set_by.parent.name) or "host_vars" not in set_by.parts:
+        todo = f"set {key} of {host.name} in {path}, then the same command again"
+        raise UsageError("init", f"{host.origin(key)} sets {key}, also for others", f"{path}, of this host alone", todo)
+    return set_by
+
+
+def _unlisted(seen: Seen, options: InitOptions) -> HostError:
+    """The error for GPUs that the catalogue knows nothing of, when nothing says which driver drives them."""
+    cards = ", ".join(f"10de:{device_id} at {bus_id}" for bus_id, device_id in seen.unlisted.items())
+    version = catalogue.devices_version()
+    return HostError(
+        "init",
+        f"NVIDIA's list of driver {version} does not have {cards}",
+        "a GPU of the list, or the branch of a driver that drives it",
+        f"scripts/devices --version VERSION supported-gpus.json, with the list of a newer driver; for a new host also "
+        f"init --host {options.host} --address {options.address or 'USER@HOST'} --driver BRANCH",
+    )
+
+
+def _without_rig(options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date) -> dict[Path, str]:
+    """The host's variables for a machine with GPUs that the catalogue knows nothing of. Raises HostError, UsageError."""
+    branch = options.driver or seen.loaded.partition(".")[0]
+    if branch not in catalogue.branches():
+        raise _unlisted(seen, options)
+    known = dict(seen.gpus)
+    if known:
+        check_branch(known, branch)
+    path = folder / "host_vars" / f"{options.host}.yml"
+    if inventory.host_variables(folder, options.host):
+        raise UsageError("init", f"{folder}/host_vars has {options.host} already", "a name that is free", "move that away")
+    opened = int(branch) >= catalogue.driver_table().open_module_from
+    flavour = "open" if opened and all("open" in model.module_flavours for model in known.values()) else "auto"
+    newest = str(catalogue.branches()[branch].cuda or "")
+    toolkit = newest if newest in catalogue.toolkits() else ""
+    if known and toolkit:
+        toolkit = cuda_ceiling(fit(known), branch)[0] or ""
+    ids = [f"10de:{device_id}" for device_id in dict.fromkeys(seen.unlisted.values())]
+    why = "--driver says" if options.driver else f"the loaded driver {seen.loaded} drives"
+    version = catalogue.devices_version()
+    console.print(f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; branch {branch}, as {why} it.[/]")
+    console.print("[yellow]Nothing is known of it: no rig is drafted, and nothing is checked for it.[/]")
+    text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today)
+    return {path: text}
 
 
 def _described(
@@ -102,21 +246,29 @@ def _described(
 ) -> dict[Path, str]:
     """The texts of the files to write: the variables of the host, and a rig when no known one matches. Raises UsageError."""
     files: dict[Path, str] = {}
+    if seen.unlisted:
+        return _without_rig(options, folder, seen, console, today)
     rig = _rig(options, folder, seen, console)
+    if options.driver:
+        check_branch(dict(seen.gpus), options.driver)
     if rig is None:
         path = folder / "rigs" / f"{options.host}.yml"
         if path.exists():
             todo = f"another --host, or --rig {options.host}"
             raise UsageError("init", f"{path} is there, and is another machine", "a name that is free", todo)
-        files[path] = init_draft.rig_text(seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(options), today)
+        files[path] = init_draft.rig_text(
+            seen.board, seen.cpu, seen.gpus, seen.nvswitches, _supply_w(options), today, branch=options.driver
+        )
         with tempfile.TemporaryDirectory() as drafts:
             (Path(drafts) / path.name).write_text(files[path], encoding="utf-8")
             rig = catalogue.rig(path.stem, "init", Path(drafts))
         console.print(f"No rig that is known is like it; drafted [bold]{escape(str(path))}[/]")
+        for note in rig.notes:
+            console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     slots = init_draft.slots(rig, seen.gpus)
     variables = inventory.host_variables(folder, options.host)
     if not variables:
-        return {**files, folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today)}
+        return {**files, folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today, options.driver)}
     if variables.get("rig") != rig.key:
         found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
         raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
@@ -156,7 +308,7 @@ def _record_key(host: Host, options: InitOptions, console: Console) -> None:
 
 
 def _look(host: Host, console: Console) -> Seen:
-    """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU, or one that the catalogue lacks."""
+    """Reads the hardware of the machine. Raises Unreachable; HostError when it has no GPU."""
     password = prompt.password if prompt.on_terminal() else None
     (job,) = host_job.prepare(
         [BoundPlaybook(host, (), ())], Options(secrets.token_hex(4)), host_job.no_events, password
@@ -166,19 +318,34 @@ def _look(host: Host, console: Console) -> Seen:
         job.run.transport.connect()
         job.run.read(facts)
         gpus, switches, board, cpu, release = (job.run.value(fact) for fact in facts)
+        strange = [device.bus_id for device in gpus if catalogue.model_of(device.device_id) is None]
+        loaded = _driving(job.run, strange) if strange else ""
     finally:
         host_job.close([job])
     if not gpus:
         raise pci.no_gpu("init")
-    models = {gpu.bus_id: catalogue.model_of(gpu.device_id) for gpu in gpus}
-    unknown = [unknown_model(gpu.device_id) for gpu in gpus if models[gpu.bus_id] is None]
-    if unknown:
-        raise HostError("init", unknown[0], "a model that is described", "CONTRIBUTING.md, Add a GPU, says how")
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in gpus}
+    unlisted = {device.bus_id: device.device_id for device in gpus if models[device.bus_id] is None}
     names = [text for text in (str(board), cpu, release.pretty_name) if text]
     console.print(f"[bold]{escape(host.name)}[/]: {escape(', '.join(names))}")
     for bus_id, model in models.items():
-        console.print(f"  {bus_id}  {escape(model.label if model else '')}")
-    return Seen({bus_id: model for bus_id, model in models.items() if model}, len(switches), board, cpu)
+        console.print(f"  {bus_id}  {escape(model.label) if model else f'unknown, 10de:{unlisted[bus_id]}'}")
+    known = {bus_id: model for bus_id, model in models.items() if model}
+    for drafted in {model.key: model for model in known.values() if not model.described}.values():
+        console.print(f"[yellow]{escape(not_described(drafted))}.[/]", soft_wrap=True)
+    return Seen(known, unlisted, loaded, len(switches), board, cpu)
+
+
+def _driving(job: HostRun, bus_ids: Iterable[str]) -> str:
+    """The version of the loaded driver when it drives all of these GPUs, else ""."""
+    asked = (driver.loaded_version, gpu.gpus)
+    job.read_unknown(asked)
+    try:
+        version, cards = job.store(driver.loaded_version), job.store(gpu.gpus)
+    except (Unavailable, Unreadable):
+        return ""
+    answering = {card.bus_id for card in cards if not card.lost}
+    return str(version or "") if set(bus_ids) <= answering else ""
 
 
 def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Rig | None:
@@ -242,5 +409,5 @@ def _watts(text: str) -> int | None:
 def offer(address: str, inventory_path: str) -> str:
     """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
-    options = InitOptions(host=name, address=address, inventory=inventory_path, rig="", supply_w="", yes=False)
+    options = InitOptions(host=name, address=address, inventory=inventory_path)
     return name if name and init(options) == 0 else ""

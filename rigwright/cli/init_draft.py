@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import yaml
 
 from rigwright.catalogue import Model, Rig
-from rigwright.catalogue.compatibility import cuda_ceiling, fit
+from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.program_name import program_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -61,30 +61,48 @@ def slots(rig: Rig, gpus: Mapping[str, Model]) -> dict[str, str]:
     return positions
 
 
+MIXED = (
+    "GPUs of different models: the slowest decides the speed of a job over all of them, and the smallest memory how much "
+    "each can hold. Give each model its own job (CUDA_VISIBLE_DEVICES)."
+)
+"""The note of a drafted rig with GPUs of several models."""
+
+
 def rig_text(
-    board: Board, cpu: str, gpus: Mapping[str, Model], nvswitches: int, supply_w: int, today: datetime.date
+    board: Board,
+    cpu: str,
+    gpus: Mapping[str, Model],
+    nvswitches: int,
+    supply_w: int,
+    today: datetime.date,
+    *,
+    branch: str = "",
+    named: Mapping[str, str] | None = None,
 ) -> str:
-    """A rig file for a machine that no rig matches. `supply_w` 0: not known. Raises HostError when its GPUs do not fit
-    together, or no CUDA toolkit is known for them."""
+    """A rig file for a machine that no rig matches. `supply_w` 0: not known. `branch`: the owner's choice of the driver.
+    `named`: positions by bus id. Raises HostError when its GPUs do not fit together or do not run on the branch, or no
+    CUDA toolkit is known for them."""
     models = dict(sorted(gpus.items()))
+    if branch:
+        check_branch(models, branch)
     fitting = fit(models)
-    toolkit, limit = cuda_ceiling(fitting, fitting.recommended)
+    toolkit, limit = cuda_ceiling(fitting, branch or fitting.recommended)
     if toolkit is None:
         expected, fix = "a branch that the catalogue knows", "--rig NAME, a machine of the catalogue with the same GPUs"
         raise HostError("init", f"no CUDA toolkit is known for {limit}", expected, fix)
     sockets: Counter[str] = Counter()
     positions: dict[str, str] = {}
-    for model in models.values():
-        socket = _socket(model)
-        sockets[socket] += 1
-        positions[f"{socket}-{sockets[socket]}"] = model.key
+    for bus_id, model in models.items():
+        kind = socket(model)
+        sockets[kind] += 1
+        positions[(named or {}).get(bus_id) or f"{kind}-{sockets[kind]}"] = model.key
     counted = ", ".join(f"{count} x {name}" for name, count in Counter(model.label for model in gpus.values()).items())
     sources = {
         "cpu": f"the machine itself, {today}",
         "gpus": f"the machine itself, {today}",
         "nvswitches": f"the machine itself, {today}" if nvswitches else "",
         "supplies": f"its owner, {today}" if supply_w else "",
-        "driver": f"the long-term branch that all its GPUs run, catalogue of {today}",
+        "driver": f"its owner, {today}" if branch else f"the long-term branch that all its GPUs run, catalogue of {today}",
         "cuda": f"the newest that {limit} allows",
     }
     boards = [name for name in dict.fromkeys((board.product, board.board)) if name]
@@ -95,24 +113,46 @@ def rig_text(
         "gpus": positions,
         **({"supplies": [{"watts": supply_w}]} if supply_w else {}),
         "limits": {"persistence": True},
-        "driver": fitting.recommended,
+        "driver": branch or fitting.recommended,
         "cuda": toolkit,
         "p2p": {"path": "nvswitch" if nvswitches else "measure", "why": "nobody has measured this machine yet"},
         **({"nvswitches": nvswitches} if nvswitches else {}),
+        **({"notes": [MIXED]} if len({model.key for model in models.values()}) > 1 else {}),
         "sources": {key: source for key, source in sources.items() if source},
     }
     head = f"# Drafted by {program_name()} init on {today} from what the machine says of itself. Positions are in bus order.\n"
     return head + _dump(rig)
 
 
-def _socket(model: Model) -> str:
+def socket(model: Model) -> str:
     """SXM2 for a module in such a socket, SXM where its key does not say which, else PCIE."""
-    named = re.search(r"sxm\d?", model.key)
+    named = re.search(r"sxm\d?", model.key if model.described else model.name.lower())
     return named[0].upper() if named else "SXM" if model.fabric != "none" else "PCIE"
 
 
-def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> str:
-    """The text of host_vars/NAME.yml for a host of that rig."""
+def unlisted_text(
+    bus_ids: Sequence[str], branch: str, toolkit: str, flavour: str, unlisted: Sequence[str], today: datetime.date
+) -> str:
+    """The text of host_vars/NAME.yml for a host with GPUs that neither gpus/ nor NVIDIA's list has, `unlisted` 10de:ID.
+
+    It names no rig: nothing is known of such GPUs that a rig could say. `toolkit` "": no CUDA toolkit is installed.
+    """
+    head = (
+        f"# Written by {program_name()} init on {today}; yours to change. NVIDIA's list here does not have {', '.join(unlisted)}:\n"
+        "# nothing is checked for it. With a list from a newer driver (scripts/devices), init --update describes the machine.\n"
+    )
+    values: dict[str, object] = {
+        "slots": {bus_id: f"PCIE-{number}" for number, bus_id in enumerate(sorted(bus_ids), 1)},
+        "driver": {"branch": branch, "source": "auto", "flavour": flavour},
+        **({"cuda": {"toolkit": toolkit}} if toolkit else {}),
+        "kernel_cmdline": ["iommu=pt"],
+        "limits": {"persistence": True},
+    }
+    return head + _dump(values)
+
+
+def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date, branch: str = "") -> str:
+    """The text of host_vars/NAME.yml for a host of that rig; `branch` is the owner's choice of the driver."""
     limits: dict[str, object] = {"persistence": bool(rig.limits.persistence) if rig.limits else True}
     if rig.limits and rig.limits.power_limit_w is not None:
         limits["power_limit_w"] = rig.limits.power_limit_w
@@ -122,7 +162,7 @@ def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date) -> s
     of_slots = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n"
     rest = {
         "slots": dict(positions),
-        "driver": {"branch": rig.driver, "source": "auto"},
+        "driver": {"branch": branch or rig.driver, "source": "auto"},
         "cuda": {"toolkit": rig.cuda},
         "kernel_cmdline": ["iommu=pt"],
         "limits": limits,

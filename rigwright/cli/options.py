@@ -231,13 +231,20 @@ class InitOptions(CommandOptions, command="init"):
 
     invoke init --host servbadge --address ubuntu@192.168.1.20
     invoke init --host servbadge --address ubuntu@192.168.1.20 --rig servbadge --yes
+
+    Without --address, for a host of the inventory: shows which of its GPUs changed; with --update, writes that.
+
+    invoke init --host servbadge
+    invoke init --host servbadge --update
     """
 
     host: str = option("the name of the host in the inventory", REQUIRED)
-    address: str = option("USER@HOST or USER@HOST:PORT", REQUIRED)
+    address: str = option("USER@HOST or USER@HOST:PORT; of a host of the inventory, none")
     inventory: str = option("the directory of the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
     rig: str = option("the rig of the catalogue, when several have the same GPUs")
     supply_w: str = option("watts of the power supply, when no rig of the catalogue matches and one is drafted")
+    driver: str = option("the driver branch, such as 580 (default: one that all its GPUs run)")
+    update: bool = option("write the changed GPUs of a host of the inventory into its files", False)
     yes: bool = option("record the host key without asking, after you have compared it", False)
 
 
@@ -395,4 +402,8 @@ class PowerPlanOptions(InventoryOptions, JsonOptions, command="power.plan"):
     limits_w: str = option("power limit of each GPU in watts, such as 200 (default: the limits of the machine)")
     clocks_mhz: str = option("highest graphics clock of each GPU in MHz, such as 1005 (default: as --limits-w)")
     supplies: str = option("other power supplies: COUNTxWATTS such as 2x1100, several joined by +")
+    gpu_power_w: str = option(
+        "default power limit of GPUs that the catalogue does not describe, in watts: PCIE-1=180,PCIE-2=100"
+    )
+    base_load_w: str = option("power of the machine without its GPUs in watts (default: base_load_w of the rig, or 200)")
     price_per_kwh: str = option("price of a kWh, such as 0.30, to show the cost of a day")

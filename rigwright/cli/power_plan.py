@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +16,7 @@ from rigwright.catalogue.rigs import Supply
 from rigwright.cli.answer import Answer, answer
 from rigwright.cli.options import PowerPlanOptions
 from rigwright.cli.runner import given_inventory, read_inventory
+from rigwright.core import prompt
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
 from rigwright.engine.host_variables import of_host
@@ -42,13 +45,88 @@ def _planned(options: PowerPlanOptions) -> tuple[power.Plan, str]:
     rig, limits, where, file = _of_host(options) if options.host else _of_rig(options)
     if options.supplies:
         rig = supplied(rig, options.supplies)
-    setting = power.setting_of(limits)
-    models = {position: catalogue.model(key) for position, key in rig.gpus.items()}
+    if options.gpu_power_w:
+        rig = gpu_powered(rig, options.gpu_power_w)
+    base_w = _whole(options.base_load_w, "--base-load-w", "watts of the machine without its GPUs", 150)
+    if base_w:
+        rig = _based(rig, base_w)
+    setting = power.Setting(limit, clock) if limit or clock else power.setting_of(limits)
+    rig = _completed(rig, setting, options)
+    models = power.models_of(rig)
     if limit or clock:
         setting = power.checked(models, power.Wanted(power.Setting(limit, clock), "--limits-w", "--clocks-mhz"))
     elif setting:
         power.checked(models, power.Wanted(setting, where, where))
     return power.plan(rig, where, setting, price), file
+
+
+def _completed(rig: Rig, setting: power.Setting | None, options: PowerPlanOptions) -> Rig:
+    """The rig with the numbers that it lacks, asked for at a terminal. Raises UsageError that names them where there is none."""
+    lacks = power.missing(rig, setting)
+    if not lacks:
+        return rig
+    if prompt.on_terminal() and options.json != "-":
+        return _asked(rig)
+    named = f"--host {options.host}" if options.host else f"--rig {options.rig}"
+    found = f"{rig.key} does not say {'; nor '.join(number.text for number in lacks)}"
+    expected = f"{', '.join(number.flag for number in lacks)}, or in the rig's file {', '.join(number.line for number in lacks)}"
+    todo = f"invoke power.plan {named} {' '.join(number.flag for number in lacks)}"
+    base = "" if rig.base_load_w else f"; --base-load-w WATTS, where {power.BASE_W} W is not what the rest of it draws"
+    raise UsageError("power.plan", found, expected, todo + base)
+
+
+def _asked(rig: Rig) -> Rig:
+    """The rig with the answers to a question for each number that it lacks. Raises UsageError where an answer is empty."""
+    for position in power.positions_without_power(rig):
+        card = catalogue.model(rig.gpus[position])
+        question = f"How many watts may the {card.label} at {position} draw (nvidia-smi -q -d POWER: Default Power Limit)? "
+        rig = _until_valid(question, "--gpu-power-w", partial(_with_gpu, rig, position))
+    if not rig.supplies:
+        (number,) = power.missing(rig, power.setting_of(rig.limits))
+        question = f"{rig.key} does not say {number.text}. How many, such as 1x1600 or 2x1100? "
+        rig = _until_valid(question, "--supplies", partial(supplied, rig))
+    if rig.base_load_w is None:
+        text = prompt.answer(f"How many watts does the rest of the machine draw? (Enter: {power.BASE_W} assumed) ")
+        rig = _based(rig, _whole(text, "--base-load-w", "watts", 150) or power.BASE_W) if text else rig
+    return rig
+
+
+def _until_valid(question: str, flag: str, result: Callable[[str], Rig]) -> Rig:
+    while True:
+        text = prompt.answer(question)
+        if not text:
+            raise UsageError("power.plan", "no answer", "the number, or Ctrl-C", f"{flag}, to give it without being asked")
+        try:
+            return result(text)
+        except UsageError as error:
+            print(f"{error.found}; expected: {error.expected}")
+
+
+def _with_gpu(rig: Rig, position: str, text: str) -> Rig:
+    return gpu_powered(rig, f"{position}={text}")
+
+
+def gpu_powered(rig: Rig, text: str) -> Rig:
+    """The rig with the default power limits of its GPUs, W: `PCIE-1=180,PCIE-2=100`, or `180` for every GPU of unknown power.
+
+    Raises UsageError.
+    """
+    given = dict(rig.gpu_power_w)
+    for part in text.split(","):
+        match = re.fullmatch(r"(?:([^=]+)=)?(\d{1,5}) *[wW]?", part.strip(), re.ASCII)
+        if not match or not 10 <= int(match[2]) <= 2500:
+            expected = "POSITION=WATTS from 10 to 2500, several joined by commas, or WATTS for every GPU of unknown power"
+            raise UsageError("--gpu-power-w", f"'{part.strip()}' is no power of a GPU", expected)
+        positions = [match[1].strip()] if match[1] else list(power.positions_without_power(rig))
+        for position in positions:
+            if position not in rig.gpus:
+                raise UsageError("--gpu-power-w", f"'{position}' is no position of {rig.key}", ", ".join(rig.gpus))
+            given[position] = int(match[2])
+    return replace(rig, gpu_power_w=given, sources={**rig.sources, "gpu_power_w": "--gpu-power-w"})
+
+
+def _based(rig: Rig, watts: int) -> Rig:
+    return replace(rig, base_load_w=watts, sources={**rig.sources, "base_load_w": "--base-load-w"})
 
 
 def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:

@@ -15,7 +15,7 @@ from rigwright.catalogue.compatibility import (
     common_branches,
     flavour_of,
 )
-from rigwright.catalogue.summary import choices, counted, counted_of, rig_branch, unknown_model
+from rigwright.catalogue.summary import choices, counted, counted_of, not_described, rig_branch, unknown_model
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command, script
 from rigwright.core.desired import Cuda, CudaSource, Driver, Limits
@@ -54,8 +54,10 @@ def supported(
     cards = {place(device.bus_id, slots): card_of(device.device_id) for device in gpus}
     yield Note(f"GPUs: {counted(cards.values())}")
     for device in gpus:
-        if catalogue.model_of(device.device_id) is None:
-            at = place(device.bus_id, slots)
+        at, model = place(device.bus_id, slots), catalogue.model_of(device.device_id)
+        if model is not None and not model.described:
+            yield Note(f"{at}: {not_described(model)}")
+        elif model is None:
             left = "only its branch and module are checked" if cards[at] else "nothing is checked for it"
             yield Note(f"{at}: {unknown_model(device.device_id)}; {left}", warn=True)
     if rig and counted(cards.values()) != counted_of(rig):

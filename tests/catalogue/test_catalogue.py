@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue import drivers, gpus, loader, releases
+from rigwright.catalogue import cards, drivers, gpus, loader, releases
 from rigwright.catalogue.devices import _table, devices, disagreements, unlisted, version
 from rigwright.core.command import Result
 from rigwright.core.desired import Cuda, Driver
@@ -129,6 +129,8 @@ def _forget() -> None:
         gpus.models,
         gpus.model,
         gpus.model_of,
+        cards.model_of,
+        cards.chip_table,
         _table,
         releases.release_table,
         releases.published_drivers,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue import loader
+from rigwright.catalogue import gpus, loader
 from rigwright.catalogue.compatibility import Fit, cuda_ceiling, fit, needs_fabric_manager
 from rigwright.catalogue.summary import counted
 from rigwright.core.command import Result
@@ -143,7 +143,7 @@ def test_a_model_is_found_however_its_ids_are_quoted(
     text = (catalogue.FOLDER / "gpus" / "t4.yml").read_text(encoding="utf-8").replace('["1eb8"]', spelling)
     (tmp_path / "gpus" / "t4.yml").write_text(text, encoding="utf-8")
     monkeypatch.setattr(loader, "FOLDER", tmp_path)
-    catalogue.model_of.cache_clear()
-    found = catalogue.model_of("1eb8")
-    catalogue.model_of.cache_clear()
+    gpus.model_of.cache_clear()
+    found = gpus.model_of("1eb8")
+    gpus.model_of.cache_clear()
     assert found is not None

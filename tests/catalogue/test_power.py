@@ -226,7 +226,7 @@ def _file(folder: Path, text: str) -> Path:
         ("limits: {power_limit_w: 285W}", "'limits.power_limit_w' is '285W'"),
         ("limits: {power_limit_w: 50}\nsupplies: [{watts: 750}]", "50 W is outside what NVIDIA GeForce RTX 3090"),
         ("boards: [", "valid YAML"),
-        ("", "names no supplies"),
+        ("", "does not say the watts of its power supplies (one of 1400 W would fit)"),
     ],
 )
 def test_a_broken_file_is_one_message(tmp_path: Path, text: str, words: str) -> None:
@@ -298,7 +298,7 @@ def test_a_host_of_the_inventory() -> None:
         (["--rig", "servbage"], "did you mean 'servbadge'"),
         (["--rig", "no/such.yml"], "no/such.yml is not there"),
         (["--rig", "rigwright/catalogue"], "is no file that ends with .yml"),
-        (["--rig", "a100"], "a100 names no supplies"),
+        (["--rig", "a100"], "a100 does not say the watts of its power supplies"),
         (["--rig", "servbadge", "--limits-w", "200W"], "--limits-w 200"),
         (["--rig", "servbadge", "--limits-w", "100"], "150 to 300 W"),
         (["--rig", "servbadge", "--clocks-mhz", "9999"], "135 to 1530 MHz"),

@@ -5,6 +5,7 @@ Pure functions over the catalogue. The model and its factors are explained in do
 
 from __future__ import annotations
 
-from rigwright.catalogue.power.budget import Budget, Circuit, Load, Reason, budget, circuits
+from rigwright.catalogue.power.budget import BASE_W, Budget, Circuit, Load, Reason, budget, circuits, models_of
 from rigwright.catalogue.power.draw import EFFICIENCY_PERCENT, Setting, Wanted, checked, setting_of
+from rigwright.catalogue.power.missing import Missing, missing, positions_without_power
 from rigwright.catalogue.power.plan import Option, Plan, plan

@@ -6,9 +6,10 @@ docs/power.md has the rules of the verdict with their sources.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rigwright.catalogue import Model, Rig, model
+from rigwright.catalogue.gpus import Power
 from rigwright.catalogue.power.draw import FULL, Draw, Setting, draw
 from rigwright.catalogue.rigs import BASE, Supply
 from rigwright.core.errors import InputError
@@ -217,8 +218,22 @@ class Budget:
 
 
 def models_of(rig: Rig) -> dict[str, Model]:
-    """The model at every position. Raises InputError."""
-    return {position: model(key) for position, key in rig.gpus.items()}
+    """The model at every position, with the rig's own `gpu_power_w` as its default power limit. Raises InputError."""
+    return {position: _with_power(model(key), rig.gpu_power_w.get(position)) for position, key in rig.gpus.items()}
+
+
+def _with_power(card: Model, default_w: int | None) -> Model:
+    if default_w is None:
+        return card
+    low, high = card.power_w.min, card.power_w.max
+    peak = card.power_w.peak
+    power = Power(
+        float(default_w),
+        None if low is None else min(low, default_w),
+        None if high is None else max(high, default_w),
+        None if peak is None else max(peak, default_w),
+    )
+    return replace(card, power_w=power)
 
 
 def base_w(rig: Rig) -> float:

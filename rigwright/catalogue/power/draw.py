@@ -19,6 +19,8 @@ RAMP_TO = 1.2
 PEAK_FACTOR = 1.2
 PEAK_FACTOR_GEFORCE = 1.7
 IDLE_SHARE = {"P0": 0.15, "P8": 0.10, "P12": 0.10}
+IDLE_STATE = "P8"
+"""The idle state of a card that the catalogue does not describe (assumed: most of those that it does)."""
 EFFICIENCY_PERCENT = 90
 
 
@@ -77,12 +79,10 @@ def setting_of(limits: Limits | None) -> Setting | None:
 
 
 def draw(model: Model, setting: Setting = FULL) -> Draw:
-    """The power of one GPU of the model. Raises InputError if the catalogue has no default limit for it."""
+    """The power of one GPU of the model. Raises InputError if the model has no default limit."""
     power = model.power_w
     if power.default is None:
-        raise InputError(
-            f"catalogue/gpus/{model.key}.yml", "power_w has no default, so its draw is not known", "default: WATTS"
-        )
+        raise InputError(f"{model.key} ({model.label})", "its default power limit is not known", "power_w: {default: WATTS}")
     limit = power.default if setting.power_limit_w is None else float(setting.power_limit_w)
     share = clock_share(model, setting.graphics_mhz)
     assumed = []
@@ -93,12 +93,11 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
         assumed.append(f"peak of {model.label}: {peak:.0f} W, {factor:g} times its default")
     ramp = min(peak, power.default * RAMP_TO) - power.default * RAMP_FROM
     peak *= max(1.0, limit / power.default)
-    idle = model.idle.power_w
+    idle = model.idle.power_w if model.idle else None
     if idle is None:
-        idle = power.default * IDLE_SHARE[model.idle.state]
-        assumed.append(
-            f"idle draw of {model.label}: {idle:.0f} W, {IDLE_SHARE[model.idle.state] * 100:.0f} % of its default"
-        )
+        share = IDLE_SHARE[model.idle.state if model.idle else IDLE_STATE]
+        idle = power.default * share
+        assumed.append(f"idle draw of {model.label}: {idle:.0f} W, {share * 100:.0f} % of its default")
     return Draw(min(limit, peak * share), peak * share, ramp * share, idle, tuple(assumed))
 
 

@@ -1,0 +1,138 @@
+"""GPU models by PCI id and by key: described in gpus/, or drafted from NVIDIA's list and the table of chips (chips.yml)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rigwright.catalogue import drivers, gpus
+from rigwright.catalogue.devices import devices
+from rigwright.catalogue.devices import version as devices_version
+from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, Model, PeerToPeer, Power, Verb
+from rigwright.catalogue.loader import table
+from rigwright.core.errors import InputError
+from rigwright.core.schema import PciId, Release
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A chip: the PCI ids of the cards with it ('1b80-1bff'), and the oldest driver branch that can drive one of them."""
+
+    ids: tuple[str, ...]
+    architecture: Architecture
+    compute_capability: Release
+    first_branch: int
+
+    def __post_init__(self) -> None:
+        for span in self.ids:
+            if not re.fullmatch(r"[0-9a-f]{4}-[0-9a-f]{4}", span) or span[:4] > span[5:]:
+                raise ValueError(f"ids {span!r}", "the first and the last PCI id of a range, such as 1b80-1bff")
+
+    def has(self, device_id: str) -> bool:
+        """Whether a card with this PCI id has the chip."""
+        return any(span[:4] <= device_id <= span[5:] for span in self.ids)
+
+
+@dataclass(frozen=True)
+class Chips:
+    """The chips by name."""
+
+    chips: dict[str, Chip]
+    sources: dict[str, str] = field(repr=False)
+
+
+@lru_cache(maxsize=1)
+def chip_table() -> Chips:
+    """The table of chips.yml. Raises InputError."""
+    return table("chips.yml", Chips, "chips")
+
+
+def chip_of(device_id: str) -> tuple[str, Chip] | None:
+    """The name and the properties of the chip of a PCI id; None if it is in no range. Raises InputError."""
+    return next(((name, chip) for name, chip in chip_table().chips.items() if chip.has(device_id)), None)
+
+
+@lru_cache(maxsize=64)
+def model_of(device_id: str) -> Model | None:
+    """The model of a PCI device id: described, else drafted; None if its chip is not known. Raises InputError."""
+    return gpus.model_of(device_id) or _drafted(device_id)
+
+
+def model(key: str) -> Model:
+    """The model with a key: a file name of gpus/, or '10de:1b82'. Raises InputError for a PCI id that nothing is known of."""
+    if not key.startswith(VENDOR):
+        return gpus.model(key)
+    found = model_of(key.removeprefix(VENDOR))
+    if found is None:
+        raise InputError(key, "a PCI id that nothing is known of", f"a GPU of the list of driver {devices_version()}")
+    return found
+
+
+def _drafted(device_id: str) -> Model | None:
+    """A model with what NVIDIA's list and the chip tell of a card; None without a chip. `None` in it means unknown."""
+    known = chip_of(device_id)
+    if known is None:
+        return None
+    chip_name, chip = known
+    listed = devices().get(device_id)
+    source = f"NVIDIA's list of supported GPUs, driver {devices_version()}"
+    by_chip = f"{source}, does not have it; by its chip {chip_name}"
+    sources = chip_table().sources
+    return Model(
+        name=listed.name if listed else f"GPU {VENDOR}{device_id} ({chip_name})",
+        pci_ids=(PciId(device_id),),
+        architecture=chip.architecture,
+        compute_capability=chip.compute_capability,
+        memory_mib=None,
+        memory_bandwidth_gb_s=None,
+        tensor_cores=None,
+        power_w=Power(None, None, None),
+        clocks_mhz=ClocksMhz((), None),
+        clock_verbs=_lockable(chip.architecture),
+        nvlink=None,
+        p2p=PeerToPeer("measure"),
+        idle=None,
+        module_flavours=_flavours(listed.module_flavours if listed else _MODULES.get(chip.architecture, _BOTH)),
+        first_branch=chip.first_branch,
+        last_branch=listed.last_branch if listed else _last_branch(chip.architecture),
+        last_cuda=_last_cuda(chip.architecture),
+        sources={
+            "pci_ids": source if listed else by_chip,
+            "compute_capability": f"chip {chip_name}; {sources['compute_capability']}",
+            "last_branch": source if listed else by_chip,
+            "last_cuda": drivers.cuda_table().sources["dropped"],
+            "clock_verbs": "nvidia-smi manual: locked graphics clocks from Volta on; NVML header: locked memory clocks from Ampere on",
+        },
+        key=f"{VENDOR}{device_id}",
+    )
+
+
+_BOTH: tuple[Flavour, ...] = ("proprietary", "open")
+_MODULES: Mapping[str, tuple[Flavour, ...]] = {
+    **dict.fromkeys(("Kepler", "Maxwell", "Pascal", "Volta"), ("proprietary",)),
+    "Blackwell": ("open",),
+}
+"""The kernel modules for cards that the list does not have, as it has them for every other card of the architecture."""
+
+
+def _flavours(names: Iterable[str]) -> tuple[Flavour, ...]:
+    return tuple(flavour for flavour in _BOTH if flavour in names)
+
+
+def _lockable(architecture: Architecture) -> tuple[Verb, ...]:
+    if architecture in ("Kepler", "Maxwell", "Pascal"):
+        return ()
+    return ("locked_graphics", "locked_memory") if architecture in ("Ampere", "Ada", "Blackwell") else ("locked_graphics",)
+
+
+def _last_branch(architecture: Architecture) -> int | None:
+    return next((int(name) for name, branch in drivers.branches().items() if architecture in branch.last_for), None)
+
+
+def _last_cuda(architecture: Architecture) -> Release | None:
+    """The newest toolkit before the one that dropped the architecture; None if none has."""
+    names = list(drivers.toolkits())
+    dropped = (at for at, toolkit in enumerate(drivers.toolkits().values()) if architecture in toolkit.dropped)
+    return next((Release(names[at - 1]) for at in dropped if at), None)
