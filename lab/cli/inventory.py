@@ -43,7 +43,7 @@ def _files(hosts: list[Host]) -> dict[Path, str]:
     }
     files = {INVENTORY / "hosts.yml": _HEADER + yaml.safe_dump({"all": {"children": groups}}, sort_keys=False)}
     for host in hosts:
-        if host.rig is not None:
+        if host.rig is not None and host.rig in catalogue.rigs():
             files[INVENTORY / "host_vars" / f"{host.name}.yml"] = _expected(host.rig)
     return files | _group_vars()
 

@@ -1,8 +1,9 @@
 """Writes board.conf, which describes the GPUs of a rig to the simulated NVML library (lab/simulators/nvml).
 
 Sources: the rig (the GPU in each position), the catalogue's entry of each model, and lab/hardware/models for values
-that only the simulation needs (architectures.yml, and MODEL.yml where a model differs). A GPU of a rig may override
-values of its model: `power_w: {max: 375}`, or any key under `values:`.
+that only the simulation needs (architectures.yml, and MODEL.yml where a model differs). A model that the catalogue does
+not describe has both in one file of lab/hardware/undescribed. A GPU of a rig may override values of its model:
+`power_w: {max: 375}`, or any key under `values:`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lab.base.paths import CHECKOUT
 from rigwright.core.errors import InputError
 
 MODELS = Path(__file__).resolve().parent / "models"
+UNDESCRIBED = MODELS.with_name("undescribed")
 GPUS = CHECKOUT / "rigwright" / "catalogue" / "gpus"
 ARCHITECTURES = {
     "Kepler": 2, "Maxwell": 3, "Pascal": 4, "Volta": 5, "Turing": 6, "Ampere": 7, "Ada": 8, "Hopper": 9, "Blackwell": 10,
@@ -55,8 +57,11 @@ def board_conf(rig: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> str:
 
 @lru_cache(maxsize=64)
 def model(name: str) -> dict[str, Any]:
-    """Returns the catalogue entry of a GPU model. Callers share the dict and must not change it."""
-    entry: dict[str, Any] = yaml.safe_load((GPUS / f"{name}.yml").read_text(encoding="utf-8"))
+    """Returns the catalogue entry of a GPU model, or the file of lab/hardware/undescribed. Callers share it and must not
+    change it."""
+    own = UNDESCRIBED / f"{name}.yml"
+    path = own if own.exists() else GPUS / own.name
+    entry: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return entry
 
 
@@ -67,7 +72,7 @@ def of_model(model: str, gpu: dict[str, Any]) -> dict[str, Any]:
     fallback = architecture.pop("fallback")
     usual = architecture | common["kinds"][kind]
     path = MODELS / f"{model}.yml"
-    own = yaml.safe_load(path.read_text(encoding="utf-8"))["values"] if path.exists() else {}
+    own = yaml.safe_load(path.read_text(encoding="utf-8"))["values"] if path.exists() else gpu.get("values", {})
     found: dict[str, Any] = {"pci_subsystem": _subsystem(gpu)} | usual | _from_catalogue(gpu, kind, fallback) | own
     per_multiprocessor = CORES.get(gpu["compute_capability"], CORES.get(gpu["compute_capability"].split(".")[0], 128))
     return {"multiprocessors": found.get("cores", 0) // per_multiprocessor} | found
