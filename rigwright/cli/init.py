@@ -142,15 +142,19 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     given = host.variables.get("expected_gpus")
     if given is not None and given != len(seen.gpus):
         console.print(f"[yellow]{escape(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]")
+    if len({card.key for card in seen.gpus.values()}) > 1:
+        console.print(f"[yellow]{escape(init_draft.MIXED)}[/]", soft_wrap=True)
+    flag = f" --inventory {folder}" if options.inventory else ""
     if not options.update:
-        console.print(f"Nothing was written. To write it: {program_name()} init --host {escape(host.name)} --update")
+        todo = f"{program_name()} init --host {host.name} --update{flag}"
+        console.print(f"Nothing was written. To write it: {escape(todo)}", soft_wrap=True)
         return
     with atomic_files.alone(folder):
         files = _changed_files(folder, host, described.rig, found, seen, _supply_w(options) if options.supply_w else 0)
         atomic_files.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
         console.print(f"wrote [bold]{escape(str(path))}[/]")
-    console.print(f"Next: {program_name()} plan --host {escape(host.name)}")
+    console.print(f"Next: {program_name()} plan --host {escape(host.name + flag)}")
 
 
 def _warn_of_branch(desired: Desired, seen: Seen, console: Console) -> None:
@@ -171,6 +175,8 @@ def _changed_files(
     fresh_rig = ""
     if not found.rig_fits and own is not None and own.exists():
         files[own] = init_update.with_value(atomic_files.text_of(own), str(own), "gpus", found.gpus)
+    elif not found.rig_fits and (other := _same_rig(folder, found, seen)):
+        fresh_rig = other.key
     elif not found.rig_fits:
         path = folder / "rigs" / f"{host.name}.yml"
         if path.exists():
@@ -185,6 +191,19 @@ def _changed_files(
             path = _file_of(host, key, folder)
             files[path] = init_update.with_value(files.get(path, atomic_files.text_of(path)), str(path), key, value)
     return files
+
+
+def _same_rig(folder: Path, found: init_update.Comparison, seen: Seen) -> Rig | None:
+    """A known rig for the machine's board that has the same GPUs at the same positions."""
+    rigs = init_draft.matching(_every_rig(folder), list(seen.gpus.values()), seen.board)
+    return next((rig for rig in rigs if rig.gpus == found.gpus), None)
+
+
+def _every_rig(folder: Path) -> list[Rig]:
+    """The owner's rigs and those of the catalogue; of two with one name the owner's."""
+    own = folder / "rigs"
+    names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.rigs()))
+    return [catalogue.rig(name, "init", own) for name in names]
 
 
 def _file_of(host: Host, key: str, folder: Path) -> Path:
@@ -357,9 +376,7 @@ def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Ri
             init_draft.slots(chosen, seen.gpus)
             console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
         return chosen
-    own = folder / "rigs"
-    names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.rigs()))
-    every = [catalogue.rig(name, "init", own) for name in names]
+    every = _every_rig(folder)
     rigs = init_draft.matching(every, here, seen.board)
     if len(rigs) == 1:
         console.print(f"It is the rig [bold]{rigs[0].key}[/]: {escape(rigs[0].title)}")

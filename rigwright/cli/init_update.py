@@ -13,7 +13,6 @@ import yaml
 from rigwright.catalogue import Model, Rig, model
 from rigwright.cli.init_draft import socket
 from rigwright.core.errors import InputError
-from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads
 
 
@@ -69,11 +68,10 @@ def with_value(text: str, shown: str, key: str, value: str | Mapping[str, str]) 
     A line of a block that is no longer wanted becomes a comment. Raises InputError if the file is laid out so that the
     value cannot be replaced, with the line to write.
     """
-    fresh = _edited(text, key, value)
     with contextlib.suppress(InputError, yaml.YAMLError):
-        before, after = loads(text, shown) or YamlMapping(), loads(fresh, shown) if fresh else None
-        others = {name: item for name, item in before.items() if name != key}
-        if after is not None and after[key] == value and {n: after[n] for n in after if n != key} == others:
+        fresh = _edited(text, key, value)
+        before, after = loads(text, shown) or {}, loads(fresh, shown)
+        if isinstance(before, Mapping) and after == {**before, key: value}:
             return fresh
     fix = f"write this into it yourself: {_flow(key, value)}"
     raise InputError(shown, f"is laid out so that '{key}' cannot be replaced", f"{key}: on lines of its own", fix)
@@ -91,7 +89,7 @@ def _edited(text: str, key: str, value: str | Mapping[str, str]) -> str:
     if isinstance(value, str) or not isinstance(node, yaml.MappingNode) or node.flow_style:
         if "#" in text[first:last]:
             return ""
-        return text[:first] + _flow(key, value).partition(": ")[2] + text[last:]
+        return text[:first] + _flow(key, value).removeprefix(f"{key}: ") + text[last:]
     return "".join(_block(text.splitlines(keepends=True), node, value, end))
 
 
@@ -119,4 +117,5 @@ def _block(lines: list[str], node: yaml.MappingNode, value: Mapping[str, str], e
 
 def _flow(key: str, value: str | Mapping[str, str]) -> str:
     plain = value if isinstance(value, str) else dict(value)
-    return yaml.safe_dump({key: plain}, default_flow_style=None, width=100_000, sort_keys=False).strip()
+    flow = False if isinstance(value, str) else None  # None: a mapping of texts in braces
+    return yaml.safe_dump({key: plain}, default_flow_style=flow, width=100_000, sort_keys=False).strip()

@@ -150,10 +150,12 @@ class Inventory:
         names = self._alike(part, pattern)
         if not names and not part.startswith("~") and part not in self.groups:
             known = [*self.hosts, *self.groups]
-            hint = did_you_mean(part, known)
-            raise UsageError(
-                f"--host {pattern}", f"no host or group '{part}'{hint}", "a host, a group or a pattern", self._todo()
-            )
+            hint, todo = did_you_mean(part, known), self._todo()
+            described = self.rigs.with_name("host_vars") / f"{part}.yml"
+            if "/" not in part and described.exists():
+                hint = f"; {described} describes one, and no file of {self.path} has it"
+                todo = f"invoke init --host {part} --address USER@HOST adds it; {todo}"
+            raise UsageError(f"--host {pattern}", f"no host or group '{part}'{hint}", "a host, a group or a pattern", todo)
         return names
 
     def _alike(self, part: str, pattern: str) -> list[str]:

@@ -20,8 +20,10 @@ from rigwright.catalogue.power import Plan, Setting
 from rigwright.catalogue.power.budget import VERDICTS
 from rigwright.catalogue.power.draw import cost, draw
 from rigwright.cli import power_plan
+from rigwright.core import prompt
 from rigwright.core.errors import InputError, UsageError
 from rigwright.report.tables import power as report
+from tests.cli.run_command import run_command
 from tests.paths import ROOT
 
 V100, RTX_3090, TI = (catalogue.model(key) for key in ("v100-sxm2-16gb", "rtx-3090", "rtx-2080-ti"))
@@ -314,3 +316,117 @@ def test_bad_input(words: list[str], message: str) -> None:
     assert "Traceback" not in done.stderr
     made = json.loads(done.stdout)
     assert (made["exit_code"], made["power"], bool(made["error"]["found"])) == (1, None, True)
+
+
+# --- numbers that a rig lacks
+
+
+SECOND_HAND = """\
+title: Two cards that no file describes
+gpus: {PCIE-1: "10de:1b82", PCIE-2: "10de:2187"}
+driver: "580"
+cuda: "12.9"
+p2p: {path: measure}
+sources: {gpus: the owner, supplies: the owner, gpu_power_w: the owner, base_load_w: the owner}
+"""
+
+
+def _second_hand(folder: Path, text: str = "") -> Path:
+    path = folder / "mine.yml"
+    path.write_text(SECOND_HAND + text, encoding="utf-8")
+    return path
+
+
+def test_a_card_of_unknown_idle_draw_draws_its_limit_under_load() -> None:
+    gtx_1060 = draw(catalogue.model("gtx-1060-6gb"))
+    assert (gtx_1060.steady_w, gtx_1060.idle_w) == (120, 12)
+
+
+def test_what_a_rig_lacks_is_named_with_its_flags(tmp_path: Path) -> None:
+    desktop = _invoke("power.plan", "--rig", "desktop")
+    assert desktop.returncode == 1
+    assert "desktop does not say the watts of its power supplies (one of 650 W would fit)" in desktop.stderr
+    assert "--supplies 1x650, or in the rig's file supplies: [{watts: 650}]" in desktop.stderr
+    assert "--base-load-w" in desktop.stderr
+    drafted = _invoke("power.plan", "--rig", str(_second_hand(tmp_path)))
+    assert drafted.returncode == 1
+    assert "the default power limit of NVIDIA GeForce GTX 1070 Ti at PCIE-1, NVIDIA GeForce GTX 1650 SUPER" in drafted.stderr
+    assert "--gpu-power-w PCIE-1=WATTS,PCIE-2=WATTS --supplies 1xWATTS" in drafted.stderr
+    assert "gpu_power_w: {PCIE-1: WATTS, PCIE-2: WATTS}" in drafted.stderr
+
+
+def test_the_smallest_supply_that_is_named_fits_and_a_smaller_one_does_not() -> None:
+    (lacks,) = power.missing(_rig("desktop"), None)
+    assert lacks.flag == "--supplies 1x650"
+    assert [_plan("desktop", f"1x{watts}").chosen.verdict for watts in (600, 650)] == ["tight", "fits"]
+
+
+def test_with_the_flags_it_answers(tmp_path: Path) -> None:
+    words = ["--rig", str(_second_hand(tmp_path)), "--gpu-power-w", "PCIE-1=180,PCIE-2=100", "--supplies", "1x650"]
+    done = _invoke("power.plan", *words, "--base-load-w", "120", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["power"]
+    assert (found["without_limits"]["steady_w"], found["verdict"]) == (180 + 100 + 120, "fits")
+    in_file = _second_hand(
+        tmp_path, "gpu_power_w: {PCIE-1: 180, PCIE-2: 100}\nbase_load_w: 120\nsupplies: [{watts: 650}]\n"
+    )
+    again = _invoke("power.plan", "--rig", str(in_file), "--json", "-")
+    assert json.loads(again.stdout)["power"]["without_limits"]["steady_w"] == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("PCIE-3=100", "'PCIE-3' is no position of mine"),
+        ("PCIE-1=", "'PCIE-1=' is no power of a GPU"),
+        ("PCIE-1=5", "'PCIE-1=5' is no power of a GPU"),
+        ("PCIE-1=180,x", "'x' is no power of a GPU"),
+    ],
+)
+def test_bad_watts_of_a_gpu(tmp_path: Path, text: str, found: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        power_plan.gpu_powered(catalogue.rig("mine", "a test", _second_hand(tmp_path).parent), text)
+    assert found in caught.value.found
+
+
+def test_watts_without_a_position_are_of_every_gpu_of_unknown_power(tmp_path: Path) -> None:
+    rig = catalogue.rig("mine", "a test", _second_hand(tmp_path).parent)
+    assert power_plan.gpu_powered(rig, "150W").gpu_power_w == {"PCIE-1": 150, "PCIE-2": 150}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpu_power_w: {PCIE-9: 100}", "unknown position 'PCIE-9'"),
+        ("gpu_power_w: {PCIE-1: 9}", "gpu_power_w 9"),
+    ],
+)
+def test_a_wrong_power_in_the_file_is_named(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        catalogue.rig("mine", "a test", _second_hand(tmp_path, text + "\n").parent)
+
+
+def test_at_a_terminal_it_asks_for_each_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["nothing", "180", "100", "1x650", ""])
+    asked: list[str] = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return next(answers)
+
+    monkeypatch.setattr(prompt, "on_terminal", lambda: True)
+    monkeypatch.setattr(prompt, "answer", answer)
+    assert run_command("power.plan", rig=str(_second_hand(tmp_path))) == 0
+    assert asked[0] == asked[1]  # after an answer that is no number
+    assert len(asked) == 5
+    assert "GTX 1070 Ti at PCIE-1" in asked[0]
+    assert "GTX 1650 SUPER at PCIE-2" in asked[2]
+    assert "does not say the watts of its power supplies" in asked[3]
+    assert "rest of the machine" in asked[4]
+
+
+def test_no_answer_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(prompt, "on_terminal", lambda: True)
+    monkeypatch.setattr(prompt, "answer", lambda _question: "")
+    assert run_command("power.plan", rig=str(_second_hand(tmp_path))) == 1
+    assert "--gpu-power-w" in capsys.readouterr().err

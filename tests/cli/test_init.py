@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from rigwright import catalogue, inventory
-from rigwright.cli import init_draft
+from rigwright.cli import init, init_draft
+from rigwright.cli.options import InitOptions
 from rigwright.core.desired import variable_types
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.schema import convert
+from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads
 from rigwright.facts.system import Board
 from tests.paths import ROOT
@@ -220,3 +225,97 @@ def test_an_example_in_braces_gets_the_address(tmp_path: Path) -> None:
     before = "gpu:\n  hosts:\n    servbadge: {ansible_host: 192.0.2.10, x: 1}\n    b:\n"
     host = _hosts(tmp_path, init_draft.with_host(before, "hosts.yml", "servbadge", VARIABLES_OF_IT)).hosts["servbadge"]
     assert (host.address, host.variables["x"]) == ("192.168.1.20", 1)
+
+
+# --- cards that no file describes
+
+
+def test_a_rig_of_cards_that_only_nvidias_list_has(tmp_path: Path) -> None:
+    rig = _drafted(tmp_path, ["10de:1b82", "10de:2187"], supply_w=0)
+    assert rig.gpus == {"PCIE-1": "10de:1b82", "PCIE-2": "10de:2187"}
+    assert rig.title == "1 x NVIDIA GeForce GTX 1070 Ti, 1 x NVIDIA GeForce GTX 1650 SUPER"
+    assert (rig.driver, rig.cuda, rig.p2p.path) == ("580", "12.9", "measure")
+    assert rig.notes == (init_draft.MIXED,)
+    assert _drafted(tmp_path, ["rtx-3090", "rtx-3090"]).notes == ()
+    assert [one.key for one in init_draft.matching([rig], [catalogue.model("10de:2187"), catalogue.model("10de:1b82")], SILENT)] == ["mine"]
+
+
+def test_the_owner_chooses_the_branch() -> None:
+    gpus = {"0000:01:00.0": catalogue.model("10de:2187")}
+    text = init_draft.rig_text(SILENT, "", gpus, 0, 0, TODAY, branch="570")
+    assert (loads(text, "x")["driver"], loads(text, "x")["cuda"]) == ("570", "12.8")
+    with pytest.raises(HostError, match="branch 590 does not support the NVIDIA GeForce GTX 1070 Ti"):
+        init_draft.rig_text(SILENT, "", {"0000:01:00.0": catalogue.model("10de:1b82")}, 0, 0, TODAY, branch="590")
+    rig = catalogue.rig("rtx-4090", "a test")
+    assert loads(init_draft.host_text(rig, {}, TODAY, "570"), "x")["driver"]["branch"] == "570"
+
+
+UNLISTED = {"0000:02:00.0": "3fff"}
+BOX = InitOptions(host="box", address="a@b")
+
+
+def _seen(gpus: Sequence[str] = (), loaded: str = "", unlisted: Mapping[str, str] = UNLISTED) -> init.Seen:
+    models = {f"0000:{at:02x}:00.0": catalogue.model(key) for at, key in enumerate(gpus, 8)}
+    return init.Seen(models, unlisted, loaded, 0, SILENT, "")
+
+
+def _without_rig(folder: Path, seen: init.Seen, options: InitOptions = BOX) -> YamlMapping:
+    files = init._described(options, folder, seen, Console(quiet=True), TODAY)
+    (path,) = files
+    assert path == folder / "host_vars" / "box.yml"
+    found = loads(files[path], str(path))
+    assert isinstance(found, YamlMapping)
+    for key, value in found.items():
+        convert(value, variable_types()[key], found.where(key), key)
+    return found
+
+
+def test_a_card_newer_than_the_list_is_taken_from_the_driver_that_drives_it(tmp_path: Path) -> None:
+    found = _without_rig(tmp_path, _seen(["rtx-3090"], loaded="570.211.01"))
+    assert found["driver"] == {"branch": "570", "source": "auto", "flavour": "open"}
+    assert found["slots"] == {"0000:02:00.0": "PCIE-1", "0000:08:00.0": "PCIE-2"}
+    assert found["cuda"] == {"toolkit": "12.8"}
+    assert "rig" not in found
+    text = init._described(BOX, tmp_path, _seen(loaded="570.211.01"), Console(quiet=True), TODAY)
+    assert "NVIDIA's list here does not have 10de:3fff" in next(iter(text.values()))
+
+
+def test_a_card_newer_than_the_list_is_taken_with_the_owners_branch(tmp_path: Path) -> None:
+    options = dataclasses.replace(BOX, driver="580")
+    assert _without_rig(tmp_path, _seen(), options)["driver"]["branch"] == "580"
+    with_v100 = _without_rig(tmp_path, _seen(["v100-pcie-16gb"]), options)
+    assert (with_v100["driver"]["flavour"], with_v100["cuda"]["toolkit"]) == ("auto", "12.9")
+
+
+def test_a_card_that_nothing_is_known_of_is_refused_with_what_to_type(tmp_path: Path) -> None:
+    for seen in (_seen(), _seen(loaded="999.10")):
+        with pytest.raises(HostError) as caught:
+            init._described(BOX, tmp_path, seen, Console(quiet=True), TODAY)
+        assert "NVIDIA's list of driver 580.178.04 does not have 10de:3fff at 0000:02:00.0" in caught.value.found
+        assert "scripts/devices --version" in caught.value.fix
+        assert "init --host box --address a@b --driver BRANCH" in caught.value.fix
+    with pytest.raises(HostError, match="branch 590 does not support the Tesla V100"):
+        _without_rig(tmp_path, _seen(["v100-pcie-16gb"]), dataclasses.replace(BOX, driver="590"))
+
+
+def test_a_branch_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init.init(dataclasses.replace(BOX, driver="58", inventory=str(tmp_path))) == 1
+    assert "unknown driver branch '58'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"host": "box"}, ["has no host 'box'", "init --host box --address USER@HOST"]),
+        ({"host": "shown"}, ["has an example's address", "init --host shown --address USER@HOST"]),
+        ({"host": "frame", "address": "a@b"}, ["in the inventory already", "init --host frame, without --address"]),
+        ({"host": "box", "address": "a@b", "update": True}, ["a new address with --update"]),
+    ],
+)
+def test_a_host_that_is_known_and_one_that_is_not(
+    options: Mapping[str, Any], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _hosts(tmp_path, "gpu:\n  hosts:\n    shown: {ansible_host: 192.0.2.10}\n    frame: {ansible_host: 192.168.1.4}\n")
+    assert init.init(InitOptions(**options, inventory=str(tmp_path))) == 1
+    said = capsys.readouterr().err
+    assert [word for word in words if word not in said] == []

@@ -95,9 +95,9 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
     peak *= max(1.0, limit / power.default)
     idle = model.idle.power_w if model.idle else None
     if idle is None:
-        share = IDLE_SHARE[model.idle.state if model.idle else IDLE_STATE]
-        idle = power.default * share
-        assumed.append(f"idle draw of {model.label}: {idle:.0f} W, {share * 100:.0f} % of its default")
+        idle_share = IDLE_SHARE[model.idle.state if model.idle else IDLE_STATE]
+        idle = power.default * idle_share
+        assumed.append(f"idle draw of {model.label}: {idle:.0f} W, {idle_share * 100:.0f} % of its default")
     return Draw(min(limit, peak * share), peak * share, ramp * share, idle, tuple(assumed))
 
 

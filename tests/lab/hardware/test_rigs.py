@@ -66,6 +66,7 @@ def test_an_undescribed_card_is_one_that_rigwright_drafts(path: Path) -> None:
     assert (drafted.name, drafted.architecture) == (card["name"], card["architecture"])
     assert drafted.compute_capability == card["compute_capability"]
     assert list(drafted.clock_verbs) == card["clock_verbs"]
+    assert list(drafted.module_flavours) == card["module_flavours"]
     values = of_model(path.stem, card)
     assert values["cores"] % values["multiprocessors"] == 0
     assert 0 < values["power.min_mw"] <= values["power.default_mw"] <= values["power.max_mw"]
