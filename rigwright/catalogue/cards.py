@@ -80,8 +80,9 @@ def _drafted(device_id: str) -> Model | None:
     source = f"NVIDIA's list of supported GPUs, driver {devices_version()}"
     by_chip = f"{source}, does not have it; by its chip {chip_name}"
     sources = chip_table().sources
+    name = listed.name if listed else f"GPU {VENDOR}{device_id} ({chip_name})"
     return Model(
-        name=listed.name if listed else f"GPU {VENDOR}{device_id} ({chip_name})",
+        name=name,
         pci_ids=(PciId(device_id),),
         architecture=chip.architecture,
         compute_capability=chip.compute_capability,
@@ -103,8 +104,10 @@ def _drafted(device_id: str) -> Model | None:
             "compute_capability": f"chip {chip_name}; {sources['compute_capability']}",
             "last_branch": source if listed else by_chip,
             "last_cuda": drivers.cuda_table().sources["dropped"],
+            "fabric": "assumed: NVSwitches for every SXM module of Blackwell, as the B200 has; the bus shows older ones",
             "clock_verbs": "nvidia-smi manual: locked graphics clocks from Volta on; NVML header: locked memory clocks from Ampere on",
         },
+        fabric="nvswitch" if chip.architecture == "Blackwell" and "SXM" in name else "none",
         key=f"{VENDOR}{device_id}",
     )
 
@@ -124,7 +127,9 @@ def _flavours(names: Iterable[str]) -> tuple[Flavour, ...]:
 def _lockable(architecture: Architecture) -> tuple[Verb, ...]:
     if architecture in ("Kepler", "Maxwell", "Pascal"):
         return ()
-    return ("locked_graphics", "locked_memory") if architecture in ("Ampere", "Ada", "Blackwell") else ("locked_graphics",)
+    return (
+        ("locked_graphics", "locked_memory") if architecture in ("Ampere", "Ada", "Blackwell") else ("locked_graphics",)
+    )
 
 
 def _last_branch(architecture: Architecture) -> int | None:

@@ -251,7 +251,11 @@ def _draft(*models: Model) -> Explanation:
         ("driver", f"branches {model.first_branch} at the earliest to {last}, {flavours}", "last_branch"),
         ("CUDA", _toolkits(model), "last_cuda"),
         ("clocks", f"{clocks}; application clocks: the GPU itself is asked", "clock_verbs"),
-        ("unknown", "no file describes it: power range and memory size (the GPU itself is asked), memory bandwidth", ""),
+        (
+            "unknown",
+            "no file describes it: power range and memory size (the GPU itself is asked), memory bandwidth",
+            "",
+        ),
         ("", "NVLink and peer access: measured by provision and verify", ""),
         ("add it", "a file in rigwright/catalogue/gpus/ (CONTRIBUTING.md, Add a GPU)", ""),
     )

@@ -57,7 +57,7 @@ def _models(text: str, words: frozenset[str]) -> Iterator[Match]:
     for key in catalogue.gpu_keys():
         if _is_part(text, words, key):
             model = catalogue.model(key)
-            memory, last = f"{model.memory_mib / 1024:.3g} GiB", model.last_branch or "the newest"
+            memory, last = f"{(model.memory_mib or 0) / 1024:.3g} GiB", model.last_branch or "the newest"
             yield Match(key, f"GPU: {model.architecture}, {memory}, driver {model.first_branch} to {last}")
 
 

@@ -92,7 +92,7 @@ def _odd(same: Sequence[Card], slots: dict[BusId, str] | None) -> Iterator[Findi
     for card in same:
         at = called(card.bus_id, card.uuid, slots)
         model = catalogue.model_of(card.device_id)
-        if model and not _agrees(model.name, card.name):
+        if model and model.described and not _agrees(model.name, card.name):
             wanted = f"{model.name}, by its PCI id 10de:{card.device_id}"
             cause = "a VBIOS of another card, or a model that shares the PCI id"
             yield Finding(at, "warn", card.name, wanted, cause, "compare it with the label on the card", "catalogue")

@@ -131,17 +131,19 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     if seen.unlisted:
         raise _unlisted(seen, options)
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
-    found = init_update.compared(described.rig, slots, seen.gpus)
-    if not found.lines:
+    comparison = init_update.compared(described.rig, slots, seen.gpus)
+    if not comparison.lines:
         console.print(f"The GPUs of [bold]{escape(host.name)}[/] are those of the inventory.")
         return
     console.print(f"[bold]{escape(host.name)}[/] and the inventory differ:")
-    for line in found.lines:
+    for line in comparison.lines:
         console.print(f"  {escape(line)}")
     _warn_of_branch(described.desired, seen, console)
     given = host.variables.get("expected_gpus")
     if given is not None and given != len(seen.gpus):
-        console.print(f"[yellow]{escape(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]")
+        console.print(
+            f"[yellow]{escape(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]"
+        )
     if len({card.key for card in seen.gpus.values()}) > 1:
         console.print(f"[yellow]{escape(init_draft.MIXED)}[/]", soft_wrap=True)
     flag = f" --inventory {folder}" if options.inventory else ""
@@ -150,7 +152,8 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
         console.print(f"Nothing was written. To write it: {escape(todo)}", soft_wrap=True)
         return
     with atomic_files.alone(folder):
-        files = _changed_files(folder, host, described.rig, found, seen, _supply_w(options) if options.supply_w else 0)
+        watts = _supply_w(options) if options.supply_w else 0
+        files = _changed_files(folder, host, described.rig, comparison, seen, watts)
         atomic_files.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
         console.print(f"wrote [bold]{escape(str(path))}[/]")
@@ -212,7 +215,9 @@ def _file_of(host: Host, key: str, folder: Path) -> Path:
     if key not in host.variables:
         others = inventory.host_variables(folder, host.name)
         if others and not path.exists():
-            raise UsageError("init", f"{folder}/host_vars has {host.name} in several files", str(path), f"write {key} yourself")
+            raise UsageError(
+                "init", f"{folder}/host_vars has {host.name} in several files", str(path), f"write {key} yourself"
+            )
         return path
     set_by = Path(host.origin(key).rpartition(":")[0])
     if host.name not in (set_by.stem, set_by.parent.name) or "host_vars" not in set_by.parts:
@@ -234,7 +239,9 @@ def _unlisted(seen: Seen, options: InitOptions) -> HostError:
     )
 
 
-def _without_rig(options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date) -> dict[Path, str]:
+def _without_rig(
+    options: InitOptions, folder: Path, seen: Seen, console: Console, today: datetime.date
+) -> dict[Path, str]:
     """The host's variables for a machine with GPUs that the catalogue knows nothing of. Raises HostError, UsageError."""
     branch = options.driver or seen.loaded.partition(".")[0]
     if branch not in catalogue.branches():
@@ -244,7 +251,9 @@ def _without_rig(options: InitOptions, folder: Path, seen: Seen, console: Consol
         check_branch(known, branch)
     path = folder / "host_vars" / f"{options.host}.yml"
     if inventory.host_variables(folder, options.host):
-        raise UsageError("init", f"{folder}/host_vars has {options.host} already", "a name that is free", "move that away")
+        raise UsageError(
+            "init", f"{folder}/host_vars has {options.host} already", "a name that is free", "move that away"
+        )
     opened = int(branch) >= catalogue.driver_table().open_module_from
     flavour = "open" if opened and all("open" in model.module_flavours for model in known.values()) else "auto"
     newest = str(catalogue.branches()[branch].cuda or "")
@@ -254,7 +263,9 @@ def _without_rig(options: InitOptions, folder: Path, seen: Seen, console: Consol
     ids = [f"10de:{device_id}" for device_id in dict.fromkeys(seen.unlisted.values())]
     why = "--driver says" if options.driver else f"the loaded driver {seen.loaded} drives"
     version = catalogue.devices_version()
-    console.print(f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; branch {branch}, as {why} it.[/]")
+    console.print(
+        f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; branch {branch}, as {why} it.[/]"
+    )
     console.print("[yellow]Nothing is known of it: no rig is drafted, and nothing is checked for it.[/]")
     text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today)
     return {path: text}
@@ -287,7 +298,10 @@ def _described(
     slots = init_draft.slots(rig, seen.gpus)
     variables = inventory.host_variables(folder, options.host)
     if not variables:
-        return {**files, folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today, options.driver)}
+        return {
+            **files,
+            folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today, options.driver),
+        }
     if variables.get("rig") != rig.key:
         found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
         raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
@@ -426,5 +440,7 @@ def _watts(text: str) -> int | None:
 def offer(address: str, inventory_path: str) -> str:
     """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
-    options = InitOptions(host=name, address=address, inventory=inventory_path)
+    options = InitOptions(
+        host=name, address=address, inventory=inventory_path, rig="", supply_w="", driver="", update=False, yes=False
+    )
     return name if name and init(options) == 0 else ""

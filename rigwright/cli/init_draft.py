@@ -102,7 +102,9 @@ def rig_text(
         "gpus": f"the machine itself, {today}",
         "nvswitches": f"the machine itself, {today}" if nvswitches else "",
         "supplies": f"its owner, {today}" if supply_w else "",
-        "driver": f"its owner, {today}" if branch else f"the long-term branch that all its GPUs run, catalogue of {today}",
+        "driver": f"its owner, {today}"
+        if branch
+        else f"the long-term branch that all its GPUs run, catalogue of {today}",
         "cuda": f"the newest that {limit} allows",
     }
     boards = [name for name in dict.fromkeys((board.product, board.board)) if name]

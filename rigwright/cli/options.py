@@ -405,5 +405,7 @@ class PowerPlanOptions(InventoryOptions, JsonOptions, command="power.plan"):
     gpu_power_w: str = option(
         "default power limit of GPUs that the catalogue does not describe, in watts: PCIE-1=180,PCIE-2=100"
     )
-    base_load_w: str = option("power of the machine without its GPUs in watts (default: base_load_w of the rig, or 200)")
+    base_load_w: str = option(
+        "power of the machine without its GPUs in watts (default: base_load_w of the rig, or 200)"
+    )
     price_per_kwh: str = option("price of a kWh, such as 0.30, to show the cost of a day")

@@ -79,7 +79,9 @@ def _asked(rig: Rig) -> Rig:
     """The rig with the answers to a question for each number that it lacks. Raises UsageError where an answer is empty."""
     for position in power.positions_without_power(rig):
         card = catalogue.model(rig.gpus[position])
-        question = f"How many watts may the {card.label} at {position} draw (nvidia-smi -q -d POWER: Default Power Limit)? "
+        question = (
+            f"How many watts may the {card.label} at {position} draw (nvidia-smi -q -d POWER: Default Power Limit)? "
+        )
         rig = _until_valid(question, "--gpu-power-w", partial(_with_gpu, rig, position))
     if not rig.supplies:
         (number,) = power.missing(rig, power.setting_of(rig.limits))
@@ -95,7 +97,9 @@ def _until_valid(question: str, flag: str, result: Callable[[str], Rig]) -> Rig:
     while True:
         text = prompt.answer(question)
         if not text:
-            raise UsageError("power.plan", "no answer", "the number, or Ctrl-C", f"{flag}, to give it without being asked")
+            raise UsageError(
+                "power.plan", "no answer", "the number, or Ctrl-C", f"{flag}, to give it without being asked"
+            )
         try:
             return result(text)
         except UsageError as error:
@@ -115,7 +119,9 @@ def gpu_powered(rig: Rig, text: str) -> Rig:
     for part in text.split(","):
         match = re.fullmatch(r"(?:([^=]+)=)?(\d{1,5}) *[wW]?", part.strip(), re.ASCII)
         if not match or not 10 <= int(match[2]) <= 2500:
-            expected = "POSITION=WATTS from 10 to 2500, several joined by commas, or WATTS for every GPU of unknown power"
+            expected = (
+                "POSITION=WATTS from 10 to 2500, several joined by commas, or WATTS for every GPU of unknown power"
+            )
             raise UsageError("--gpu-power-w", f"'{part.strip()}' is no power of a GPU", expected)
         positions = [match[1].strip()] if match[1] else list(power.positions_without_power(rig))
         for position in positions:

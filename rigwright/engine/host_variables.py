@@ -102,7 +102,9 @@ def _check_exceptions(desired: Desired, where: str) -> None:
     positions = list((desired.slots or {}).values())
     names = [*positions, *catalogue.gpu_keys()]
     for name in gpus:
-        if name not in names and not re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|10de:[0-9a-f]{4}", name):
+        if name not in names and not re.fullmatch(
+            r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|10de:[0-9a-f]{4}", name
+        ):
             found = f"limits.gpus: no GPU '{name}'{did_you_mean(name, names)}"
             places = ", ".join(positions) or "none is named: slots names them"
             raise InputError(where, found, f"a position ({places}), a model, or a whole UUID")

@@ -155,7 +155,9 @@ class Inventory:
             if "/" not in part and described.exists():
                 hint = f"; {described} describes one, and no file of {self.path} has it"
                 todo = f"invoke init --host {part} --address USER@HOST adds it; {todo}"
-            raise UsageError(f"--host {pattern}", f"no host or group '{part}'{hint}", "a host, a group or a pattern", todo)
+            raise UsageError(
+                f"--host {pattern}", f"no host or group '{part}'{hint}", "a host, a group or a pattern", todo
+            )
         return names
 
     def _alike(self, part: str, pattern: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from rigwright import catalogue
 from rigwright.catalogue import cards
-from rigwright.catalogue.compatibility import fit, torch_wheel
+from rigwright.catalogue.compatibility import fit, needs_fabric_manager, torch_wheel
 from rigwright.catalogue.summary import counted, not_described
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError, InputError
@@ -19,10 +20,8 @@ OLDER = {"71.86", "96.43", "173.14", "304", "340", "390"}
 
 
 def test_no_id_is_of_two_chips() -> None:
-    spans = sorted(
-        (span[:4], span[5:], name) for name, chip in cards.chip_table().chips.items() for span in chip.ids
-    )
-    assert [(a, b) for a, b in zip(spans, spans[1:], strict=False) if a[1] >= b[0]] == []
+    spans = sorted((span[:4], span[5:], name) for name, chip in cards.chip_table().chips.items() for span in chip.ids)
+    assert [(a, b) for a, b in itertools.pairwise(spans) if a[1] >= b[0]] == []
 
 
 def test_every_listed_card_since_kepler_has_a_chip_of_its_kind() -> None:
@@ -90,6 +89,16 @@ def test_drafted(
     assert name in not_described(model)
 
 
+def test_a_blackwell_module_is_taken_to_have_nvswitches_that_the_bus_does_not_show() -> None:
+    b300, rtx_pro = catalogue.model("10de:3182"), catalogue.model("10de:2bb1")
+    assert (b300.name, b300.compute_capability, needs_fabric_manager([b300], 0)) == (
+        "NVIDIA B300 SXM6 AC",
+        "10.3",
+        True,
+    )
+    assert not needs_fabric_manager([rtx_pro], 0)
+
+
 def test_a_described_model_comes_before_a_draft() -> None:
     assert catalogue.model("10de:1db1") == catalogue.model("v100-sxm2-16gb")
     assert all(model.described for model in catalogue.models().values())
@@ -126,6 +135,6 @@ sources: {driver: the owner, gpus: the owner, cuda: the owner}
     rig = catalogue.rig("own", "a test", tmp_path)
     assert Counter(rig.models) == Counter(("10de:1b82", "10de:2187", "v100-sxm2-16gb"))
     (tmp_path / "bad.yml").write_text(text.replace("1b82", "ffff"), encoding="utf-8")
-    with pytest.raises(InputError, match="NVIDIA's list of driver 580.178.04 does not have '10de:ffff'") as caught:
+    with pytest.raises(InputError, match=r"NVIDIA's list of driver 580\.178\.04 does not have '10de:ffff'") as caught:
         catalogue.rig("bad", "a test", tmp_path)
     assert caught.value.where == f"{tmp_path / 'bad.yml'}:2"

@@ -67,10 +67,12 @@ def test_a_gpu_of_the_list_says_what_is_known_and_what_is_not() -> None:
     (shown,) = explain("GTX 1070 Ti", TODAY)
     lines = {line.label: line.text for line in shown.lines}
     assert lines["PCI ids"] == "10de:1b82"
-    assert lines["driver"] == "branches to 580, proprietary module"
-    assert "memory" in lines["not known"]
-    assert "power range" in lines["not known"]
-    assert explain("Tesla K40c", TODAY)[0].lines[1].text == "branches to 470, proprietary module"
+    assert lines["driver"] == "branches 361 at the earliest to 580, proprietary module"
+    assert "memory" in lines["unknown"]
+    assert "power range" in lines["unknown"]
+    kepler = {line.label: line.text for line in explain("Tesla K40c", TODAY)[0].lines}
+    assert kepler["driver"] == "branches 340 at the earliest to 470, proprietary module"
+    assert kepler["chip"] == "Kepler, compute capability 3.5"
 
 
 def test_a_gpu_that_a_file_describes_is_not_taken_from_the_list() -> None:

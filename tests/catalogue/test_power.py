@@ -350,7 +350,10 @@ def test_what_a_rig_lacks_is_named_with_its_flags(tmp_path: Path) -> None:
     assert "--base-load-w" in desktop.stderr
     drafted = _invoke("power.plan", "--rig", str(_second_hand(tmp_path)))
     assert drafted.returncode == 1
-    assert "the default power limit of NVIDIA GeForce GTX 1070 Ti at PCIE-1, NVIDIA GeForce GTX 1650 SUPER" in drafted.stderr
+    assert (
+        "the default power limit of NVIDIA GeForce GTX 1070 Ti at PCIE-1, NVIDIA GeForce GTX 1650 SUPER"
+        in drafted.stderr
+    )
     assert "--gpu-power-w PCIE-1=WATTS,PCIE-2=WATTS --supplies 1xWATTS" in drafted.stderr
     assert "gpu_power_w: {PCIE-1: WATTS, PCIE-2: WATTS}" in drafted.stderr
 

@@ -237,7 +237,10 @@ def test_a_rig_of_cards_that_only_nvidias_list_has(tmp_path: Path) -> None:
     assert (rig.driver, rig.cuda, rig.p2p.path) == ("580", "12.9", "measure")
     assert rig.notes == (init_draft.MIXED,)
     assert _drafted(tmp_path, ["rtx-3090", "rtx-3090"]).notes == ()
-    assert [one.key for one in init_draft.matching([rig], [catalogue.model("10de:2187"), catalogue.model("10de:1b82")], SILENT)] == ["mine"]
+    assert [
+        one.key
+        for one in init_draft.matching([rig], [catalogue.model("10de:2187"), catalogue.model("10de:1b82")], SILENT)
+    ] == ["mine"]
 
 
 def test_the_owner_chooses_the_branch() -> None:

@@ -136,3 +136,40 @@ def test_mistakes(own: Path, words: list[str], found: str) -> None:
     assert done.returncode in (1, 3)
     assert found in done.stderr
     assert sorted(path.read_text() for path in own.rglob("*.yml")) == before
+
+
+CARDS = "t-cards"
+
+
+def test_cards_that_no_file_describes_and_a_card_added_later(lab_root: None, own: Path) -> None:  # noqa: ARG001
+    home = str(own.parent)
+    commands.down(name=CARDS, say=print)
+    commands.up(name=CARDS, rig="second-hand", say=print)
+    try:
+        address = f"ubuntu@{switch.get(CARDS).address}"
+        words = ("--host", "mine", "--inventory", str(own))
+        done = invoke("init", *words, "--address", address, "--yes", "--supply-w", "650", HOME=home)
+        assert done.returncode == 0, done.stderr
+        assert "NVIDIA GeForce GTX 1070 Ti (10de:1b82) is drafted from NVIDIA's list" in done.stdout
+        assert "the slowest decides the speed" in done.stdout
+        assert inventory.read(own).hosts["mine"].variables["driver"]["branch"] == "580"
+        planned = invoke("plan", *words, "--tags", "driver", HOME=home)
+        assert "CUDA: up to 12.9, by NVIDIA GeForce GTX 1070 Ti" in planned.stdout, planned.stderr
+        same = invoke("init", *words, HOME=home)
+        assert (same.returncode, "are those of the inventory" in same.stdout) == (0, True)
+        file = own / "host_vars" / "mine.yml"
+        text = file.read_text()
+        line = "slots: {'0000:08:00.0': PCIE-1, '0000:09:00.0': PCIE-2}\n"
+        assert line in text
+        file.write_text(text.replace(line, "slots:\n  '0000:08:00.0': PCIE-1  # the old one\n"))
+        rig = own / "rigs" / "mine.yml"
+        rig.write_text(rig.read_text().replace(", PCIE-2: '10de:2187'}", "}  # one card"))
+        shown = invoke("init", *words, HOME=home)
+        assert "PCIE-2 0000:09:00.0: NVIDIA GeForce GTX 1650 SUPER is new" in shown.stdout, shown.stderr
+        assert "Nothing was written" in shown.stdout
+        assert invoke("init", *words, "--update", HOME=home).returncode == 0
+        assert inventory.read(own).hosts["mine"].variables["slots"]["0000:09:00.0"] == "PCIE-2"
+        assert "# the old one" in file.read_text()
+        assert "{PCIE-1: '10de:1b82', PCIE-2: '10de:2187'}  # one card" in rig.read_text()
+    finally:
+        commands.down(name=CARDS, say=print)

@@ -82,7 +82,9 @@ def draw(model: Model, setting: Setting = FULL) -> Draw:
     """The power of one GPU of the model. Raises InputError if the model has no default limit."""
     power = model.power_w
     if power.default is None:
-        raise InputError(f"{model.key} ({model.label})", "its default power limit is not known", "power_w: {default: WATTS}")
+        raise InputError(
+            f"{model.key} ({model.label})", "its default power limit is not known", "power_w: {default: WATTS}"
+        )
     limit = power.default if setting.power_limit_w is None else float(setting.power_limit_w)
     share = clock_share(model, setting.graphics_mhz)
     assumed = []
