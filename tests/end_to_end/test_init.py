@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lab.base.paths import SSH_KEY
+from lab.base.paths import INVENTORY, SSH_KEY
 from lab.cli import commands
 from lab.power import switch
 from rigwright import inventory
@@ -153,7 +154,11 @@ def test_cards_that_no_file_describes_and_a_card_added_later(lab_root: None, own
         assert "NVIDIA GeForce GTX 1070 Ti (10de:1b82) is drafted from NVIDIA's list" in done.stdout
         assert "the slowest decides the speed" in done.stdout
         assert inventory.read(own).hosts["mine"].variables["driver"]["branch"] == "580"
-        planned = invoke("plan", *words, "--tags", "driver", HOME=home)
+        listed = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]["gpu"]["hosts"][CARDS]
+        (own / "group_vars").mkdir()
+        (own / "group_vars" / "all.yml").write_text(yaml.safe_dump({"cuda_repository": listed["cuda_repository"]}))
+        planned = invoke("plan", *words, HOME=home)
+        assert planned.returncode == 2, planned.stdout
         assert "CUDA: up to 12.9, by NVIDIA GeForce GTX 1070 Ti" in planned.stdout, planned.stderr
         same = invoke("init", *words, HOME=home)
         assert (same.returncode, "are those of the inventory" in same.stdout) == (0, True)
