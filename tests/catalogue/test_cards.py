@@ -116,7 +116,9 @@ def test_cards_of_the_list_decide_like_described_ones() -> None:
     found = fit(mixed)
     assert (found.branches[0], found.branches[-1], found.recommended) == ("470", "580", "580")
     assert (found.flavours, found.last_cuda) == (("proprietary",), "12.9")
-    assert torch_wheel(list(mixed.values()), Driver("580")) == "cu126"
+    wheel = torch_wheel(list(mixed.values()), Driver("580"))
+    assert wheel is not None
+    assert wheel.name == "cu126"
     assert counted(mixed.values()) == "1 x NVIDIA GeForce GTX 1070 Ti, 1 x NVIDIA GeForce GTX 1650 SUPER"
     with pytest.raises(HostError, match="no kernel module supports both the NVIDIA GeForce GTX 1070 Ti"):
         fit({**mixed, "PCIE-3": catalogue.model("10de:2d04")})
