@@ -77,7 +77,13 @@ def test_what_operations_declare() -> None:
 
 def test_what_checks_declare() -> None:
     assert _checks("active") == {"p2p.ran", "p2p.copies", "p2p.collective", "p2p.scaling", "p2p.settings"}
-    assert _checks("gpu_health") == {"health.memory", "health.not_throttled", "health.heat", "health.xids"}
+    assert _checks("gpu_health") == {
+        "health.recovered",
+        "health.memory",
+        "health.not_throttled",
+        "health.heat",
+        "health.xids",
+    }
     assert _checks("replaces") == {"p2p.settings"}
     needs = {name: checks.declared(name) for name in _checks("needs")}
     assert {name: found and found.needs for name, found in needs.items()} == {
