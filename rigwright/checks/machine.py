@@ -135,26 +135,20 @@ def logged_errors(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Ite
     """The kernel logged no errors of the main memory, no machine checks, and no access that the IOMMU refused since the boot."""
     lines = facts(kernel_log.kernel)
     errors, faults = kernel_log.hardware_errors(lines), kernel_log.iommu_faults(lines)
-    for corrected in (False, True):
-        texts = [error for error in errors if error.corrected is corrected]
-        if texts:
-            yield _hardware_errors(texts, corrected)
+    for of_memory, corrected in ((True, False), (False, False), (True, True), (False, True)):
+        alike = [error for error in errors if (error.of_memory, error.corrected) == (of_memory, corrected)]
+        if alike:
+            parts = ", ".join(dict.fromkeys(error.part for error in alike if error.part))
+            kind = "corrected" if corrected else "uncorrected"
+            named = f" ({parts[:80]})" if parts else ""
+            seen = f"{len(alike)} x {kind} since boot{named}: {alike[-1].text[:110]}"
+            key = f"host.memory_{kind}" if of_memory else "host.machine_check"
+            subject = "main memory" if of_memory else "machine checks"
+            yield of_symptom(key, subject, seen, "none", "host", verdict="warn" if corrected else "fail")
     for address in dict.fromkeys(fault.bus_id for fault in faults):
-        texts_of = [fault.text for fault in faults if fault.bus_id == address]
-        seen = f"{len(texts_of)} x refused by the IOMMU since boot: {texts_of[-1][:110]}"
-        cause = "a transfer between GPUs, or of a driver, to an address that the IOMMU does not know"
-        fix = "sudo lspci -s BUS names the device; if it is a GPU or a bridge above one: iommu=pt on the kernel command line, or VT-d/AMD-Vi off in the firmware"
-        at = place(address, slots) if address else "IOMMU"
-        yield Finding(at, "warn", seen, "none", cause, fix.replace("BUS", address or "DEVICE"), "host")
+        texts = [fault.text for fault in faults if fault.bus_id == address]
+        seen = f"{len(texts)} x refused by the IOMMU since boot: {texts[-1][:110]}"
+        at, names = place(address, slots) if address else "IOMMU", {"BUS_ID": address} if address else {}
+        yield of_symptom("iommu.page_fault", at, seen, "none", "host", verdict="warn", names=names)
     if not errors and not faults:
         yield Finding("kernel log", "pass", "no memory errors, machine checks or IOMMU faults since boot")
-
-
-def _hardware_errors(errors: list[kernel_log.HardwareError], corrected: bool) -> Finding:
-    """The finding for errors of the main memory and machine checks, all corrected or all not."""
-    parts = ", ".join(dict.fromkeys(error.part for error in errors if error.part)) or "no part named"
-    kind = "corrected" if corrected else "uncorrected"
-    seen = f"{len(errors)} x {kind} since boot ({parts[:80]}): {errors[-1].text[:110]}"
-    cause = "a memory module that is worn or sits loosely; a machine check can also come from the processor, its voltage or heat"
-    fix = "sudo dmidecode -t memory names the modules; power off, reseat that module, then swap it with another: an error that moves with it is the module's"
-    return Finding("main memory and processors", "warn" if corrected else "fail", seen, "none", cause, fix, "host")

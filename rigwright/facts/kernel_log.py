@@ -70,8 +70,9 @@ def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
 
 @dataclass(frozen=True)
 class HardwareError:
-    """An error of the main memory, or a machine check. `part`: the memory module or the processor, "" if the line names none."""
+    """An error of the main memory (`of_memory`), or a machine check. `part`: the memory module or the processor, "" if unknown."""
 
+    of_memory: bool
     corrected: bool
     part: str
     text: str
@@ -92,11 +93,11 @@ def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
     errors = []
     for line in lines:
         if match := _EDAC.search(line):
-            errors.append(HardwareError(match[1] == "CE", match[2] or "", line[match.start() :]))
+            errors.append(HardwareError(True, match[1] == "CE", match[2] or "", line[match.start() :]))
         elif match := _MACHINE_CHECK.search(line):
             raw, word = match[2], match[3]
             corrected = not int(raw, 16) >> _UNCORRECTED_BIT & 1 if raw else word == "Corrected"
-            errors.append(HardwareError(corrected, match[1] or "", line[match.start() :]))
+            errors.append(HardwareError(False, corrected, match[1] or "", line[match.start() :]))
     return tuple(errors)
 
 
