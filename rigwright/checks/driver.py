@@ -140,7 +140,7 @@ def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     there, theirs, _ = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS), files.file(pin_path(PIN)))
     if there or theirs is not None:
         seen = ", ".join(f"{name} {package.version}" for name, package in there.items()) or NVIDIAS
-        cause = f"apt reads {NVIDIAS} before rigwright's pin, and for the packages in it only the first counts"
+        cause = f"apt reads {NVIDIAS} before rigwright's pin, and lets in the versions in it"
         yield Finding(
             "pin", "warn", f"a pin of NVIDIA's own: {seen}", "rigwright's pin only", cause, "invoke provision"
         )

@@ -162,7 +162,7 @@ def _of_other_releases(sources: Iterable[dpkg.CudaSource], own: str) -> Iterator
 def other_pins_removed(facts: Facts) -> Iterator[Change]:
     """No package nvidia-driver-pinning-* of NVIDIA's, and no file nvidia-driver-pin, holds the driver at another version.
 
-    apt reads that file before rigwright's, so where both name a package, its pin counts. The package is removed; a file that
+    apt reads that file before rigwright's, so its versions are let in although rigwright's pin keeps them out. The package is removed; a file that
     is not of a package is renamed to nvidia-driver-pin.disabled, which apt does not read.
     """
     there, pin = facts.all(dpkg.matching(PINNING), files.file(NVIDIAS))

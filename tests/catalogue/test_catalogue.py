@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,6 +123,89 @@ def test_last_branches_are_those_of_models() -> None:
     assert last == {"Kepler": 470, "Maxwell": 580, "Pascal": 580, "Volta": 580}
     for model in catalogue.models().values():
         assert (model.key, model.last_branch) == (model.key, last.get(model.architecture))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "file", "end"),
+    [
+        ("debian13", "8793F200.pub", "8793F200"),  # NVIDIA/cuda-repo-management 39
+        ("ubuntu2604", "60DF8A40.pub", "60DF8A40"),  # the repository's own cuda-keyring
+        ("debian12", "3bf863cc.pub", "3BF863CC"),
+        ("ubuntu2404", "3bf863cc.pub", "3BF863CC"),
+        ("ubuntu2204", "3bf863cc.pub", "3BF863CC"),
+    ],
+)
+def test_the_key_of_a_repository(distribution: str, file: str, end: str) -> None:
+    key = catalogue.cuda_table().repository.key_of(distribution)
+    assert (key.file, key.fingerprint[-8:]) == (file, end)
+
+
+@pytest.mark.parametrize(
+    ("branch", "eol", "kind"),
+    [  # NVIDIA's page of supported drivers, edition 615
+        ("535", "2026-06-30", "long-term support"),
+        ("580", "2028-06-30", "long-term support"),
+        ("595", "2027-03-31", "production"),
+        ("610", "2026-08-31", "new feature"),
+        ("590", "2026-03-30", "new feature"),  # open-gpu-kernel-modules 1021
+        ("570", "2026-02-28", "production"),  # NVIDIA/gpu-operator 2207
+        ("615", "None", "new feature"),
+        ("620", "None", "unknown"),
+    ],
+)
+def test_the_end_of_a_branch(branch: str, eol: str, kind: str) -> None:
+    known = catalogue.branches()[branch]
+    assert (str(known.eol), known.kind) == (eol, kind)
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "580.159.03", "580.159.04", "580.167.08", "580.173.02", "590.44.01", "610.43.02", "610.43.03", "615.71.09",
+        "615.71.10", "620.70.06",
+    ],
+)  # fmt: skip
+def test_a_release_that_was_missing(version: str) -> None:
+    assert version in catalogue.branches()[version[:3]].versions
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "driver"),
+    [("13.2", "595.45.04"), ("13.3", "610.43.02"), ("13.4", "615.71.09"), ("13.5", "620.70.06")],
+)
+def test_the_driver_of_a_toolkit(toolkit: str, driver: str) -> None:
+    known = catalogue.toolkits()[toolkit]
+    assert (known.shipped_driver, known.dropped, catalogue.family_minimum(toolkit)) == (driver, (), "580.65.06")
+
+
+@pytest.mark.parametrize(
+    ("wheel", "wanted", "last"),
+    [
+        ("cu126", {"Volta"}, "2.14"),  # pytorch RFC 190385
+        ("cu128", {"Volta"}, "2.10"),  # pytorch PR 175253
+        ("cu128", {"Turing", "Blackwell"}, "2.11"),  # pytorch PR 182849
+        ("cu129", {"Volta", "Blackwell"}, "2.8"),
+        ("cu130", {"Turing"}, None),
+        ("cu132", {"Turing", "Blackwell"}, None),  # pytorch issue 190355
+    ],
+)
+def test_the_last_torch_with_kernels(wheel: str, wanted: set[Any], last: str | None) -> None:
+    assert catalogue.torch_wheels().wheels[wheel].last_for(wanted) == last
+
+
+@pytest.mark.parametrize(("wheel", "wanted"), [("cu130", {"Volta"}), ("cu126", {"Blackwell"}), ("cu128", {"Pascal"})])
+def test_wheels_without_kernels(wheel: str, wanted: set[Any]) -> None:
+    with pytest.raises(LookupError):
+        catalogue.torch_wheels().wheels[wheel].last_for(wanted)
+
+
+def test_wheels_are_in_order() -> None:
+    wheels = list(catalogue.torch_wheels().wheels.values())
+    assert [wheel.cuda for wheel in wheels] == sorted((wheel.cuda for wheel in wheels), key=numbers)
+    for wheel in wheels:
+        assert list(wheel.architectures) == sorted(wheel.architectures, key=numbers)
+        assert numbers(wheel.first) <= numbers(next(iter(wheel.architectures)))
+        assert wheel.last is None or numbers(wheel.first) <= numbers(wheel.last)
 
 
 def _forget() -> None:
@@ -246,6 +330,8 @@ def test_a_pci_id_in_two_files(folder: Path) -> None:
         ("drivers.yml", "eol: 2023-06-24", "eol: 2023-06", '  "530"', "'2023-06'"),
         ("drivers.yml", "last_for: [Kepler]", "last_for: [Keppler]", "    last_for:", "did you mean 'Kepler'"),
         ("drivers.yml", '  "530":', '  "r530":', '  "r530"', "no driver branch"),
+        ("cuda.yml", "8793F200}", "8793F20}", "    debian13:", "'02182E60104FCDC26EAE1B8597A5D4CB8793F20'"),
+        ("drivers.yml", '{"530.30.02": "6.2",', '{"530.30.02": 6.2,', '    builds_to_kernel: {"530', "'builds_to_kernel"),
         ("cuda.yml", '  "12.1":', '  "12-1":', '  "12-1"', "no version"),
         ("cuda.yml", "  dropped: NVIDIA", "  droped: NVIDIA", '  "12.0"', "'dropped' has no source"),
     ],

@@ -14,7 +14,10 @@ import pytest
 
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
+from rigwright.driver.apt_pin import NVIDIAS, pin_text
 from rigwright.driver.resolve import Resolution, resolved
+from rigwright.facts import apt_archive
+from rigwright.operations import apt
 from rigwright.operations import driver as operations
 from tests.driver.apt_machine import Machine, archive, run
 
@@ -249,3 +252,80 @@ Depends: linux-modules-nvidia-580-server-{newer} (= 6.8.0-149.149), nvidia-kerne
     assert f"none for {KERNEL}: the kernel moves with it" in found.reason
     with pytest.raises(HostError, match=r"no source has a built and signed module of 580\.126\.20"):
         noble.ask(resolved, Driver("580.126.20", modules="prebuilt"), None)
+
+
+def unbranched(version: str) -> str:
+    """Returns packages of NVIDIA's repository as from branch 590 on, whose metapackage recommends a package with a pin."""
+    branch, release = version.partition(".")[0], version.split("-")[0]
+    return f"""
+Package: nvidia-open
+Version: {version}
+Depends: nvidia-dkms-open (>= {release})
+Recommends: nvidia-driver-pinning-{branch}
+
+Package: nvidia-dkms-open
+Version: {version}
+Depends: libnvidia-compute (>= {release})
+
+Package: libnvidia-compute
+Version: {version}
+
+Package: nvidia-driver-pinning-{branch}
+Version: {branch}-1ubuntu1
+Architecture: all
+Provides: nvidia-driver-pinning
+Conflicts: nvidia-driver-pinning
+Replaces: nvidia-driver-pinning
+"""
+
+
+def with_both_branches(folder: Path) -> Machine:
+    """Returns a machine with branch 595 from NVIDIA's repository, which has 615 too."""
+    both = unbranched("595.71.05-0ubuntu1") + "\n" + unbranched("615.71.09-0ubuntu1")
+    source = archive(folder / "compute/cuda/repos/ubuntu2404", "NVIDIA", "NVIDIA CUDA", both)
+    noble = Machine(folder / "machine", NOBLE, [source])
+    noble.install([f"{name}=595.71.05-0ubuntu1" for name in ("nvidia-dkms-open", "libnvidia-compute")])
+    return noble
+
+
+def test_a_pin_of_nvidias_own_lets_in_what_ours_keeps_out(folder: Path) -> None:
+    """Of two stanzas for one version apt takes that of the first file. The private apt of the facts reads only rigwright's."""
+    noble = with_both_branches(folder)
+    names = ["libnvidia-compute", "nvidia-dkms-open"]
+    text = pin_text(names, "595.71.05*", "nvidia-open nvidia-driver-pinning-*")
+    noble.pin(text.encode())
+    refused = run("apt-get", "-s", "install", "nvidia-open", config=noble.config, status=100)
+    assert "no installation candidate" in refused
+    theirs = noble.folder / "etc/preferences.d" / Path(NVIDIAS).name
+    theirs.write_text("Package: nvidia-open\nPin: version 615.*\nPin-Priority: 1000\n")
+    policy = run("apt-cache", "policy", "nvidia-open", config=noble.config)
+    assert "Candidate: 615.71.09-0ubuntu1" in policy
+    asked = apt_archive.simulated(("nvidia-open",), text)
+    assert "no installation candidate" in asked.parse(noble.answer(asked)).error
+    theirs.rename(f"{theirs}.disabled")
+    assert run("apt-get", "-s", "install", "nvidia-open", config=noble.config, status=100) == refused
+
+
+def test_an_installation_brings_no_pin_of_nvidias_own(folder: Path) -> None:
+    """The metapackage recommends one: a plain installation would bring it, rigwright's does not."""
+    noble = with_both_branches(folder)
+    (noble.folder / "status").write_text("")
+    asked = ("nvidia-open=615.71.09-0ubuntu1",)
+    plain = run("apt-get", "-s", "-o", "APT::Install-Recommends=true", "install", *asked, config=noble.config)
+    assert "Inst nvidia-driver-pinning-615" in plain
+    planned = apt_archive.simulated(asked, "").parse(noble.answer(apt_archive.simulated(asked, "")))
+    assert {move.name for move in planned.moves} == {"nvidia-open", "nvidia-dkms-open", "libnvidia-compute"}
+    assert " --no-install-recommends " in apt.install(list(asked)).argv[2]
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_pin_of_nvidias_own_is_purged_alone(folder: Path, needed: bool) -> None:
+    """Purged, as its file in /etc would stay otherwise; refused if another package would go with it."""
+    name = "nvidia-driver-pinning-595"
+    packages = unbranched("595.71.05-0ubuntu1") + f"\nPackage: site-policy\nVersion: 1\nDepends: {name}\n"
+    noble = Machine(folder / "machine", NOBLE, [archive(folder / "cuda", "NVIDIA", "NVIDIA CUDA", packages)])
+    noble.install([f"{name}=595-1ubuntu1", *(["site-policy=1"] if needed else [])])
+    argv = [word.replace("exec apt-get -y", "exec apt-get -s -y") for word in apt.purge([name]).argv]
+    said = run(*argv, config=noble.config, status=1 if needed else 0)
+    assert ("E: apt would also remove site-policy" in said) is needed
+    assert (f"Purg {name}" in said) is not needed

@@ -22,6 +22,8 @@ from lab.faults import inject
 from lab.host import login
 from lab.power import switch
 from rigwright import catalogue
+from rigwright.catalogue.compatibility import flavour_of
+from rigwright.core.desired import Driver
 from rigwright.driver.package_sets import BESIDE
 from tests.end_to_end.rw import document, inventory
 
@@ -44,6 +46,15 @@ class Box:
     licence: str = "NVIDIA"
 
 
+LICENCES = {"proprietary": "NVIDIA", "open": "Dual MIT/GPL"}
+
+
+def licence(name: str) -> str:
+    """Returns the licence of the module that a rig's GPUs get by themselves."""
+    rig = catalogue.rig(name, "test")
+    return LICENCES[flavour_of([catalogue.model(key) for key in rig.models], Driver(rig.driver))]
+
+
 NO_CUDA = {"cuda": None}
 FLEET = {
     "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
@@ -56,7 +67,9 @@ FLEET = {
 }  # fmt: skip
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
     FLEET |= {
-        f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}) for rig in catalogue.rigs() if f"t-{rig}" not in FLEET
+        f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}, licence=licence(rig))
+        for rig in catalogue.rigs()
+        if f"t-{rig}" not in FLEET
     }
 MIXED, TROUBLED = "t-mixed", "t-troubled"
 BARE = {"cuda": None, "kernel_cmdline": None, "limits": None, "p2p_wheels": "none"}

@@ -428,6 +428,24 @@ def test_a_refused_lock_leaves_no_record(host: Host) -> None:
     assert [line[0] for line in lines_of(host)] == sorted(UUIDS[1:])
 
 
+def test_a_geforce_has_its_other_limits_without_application_clocks(cards: Host) -> None:
+    rule = {**ALL["gpus"][0], "match": {}}
+    assert "application_clocks" in rule
+    cards.driver.put(gpu1__fault__call__nvmlDeviceGetApplicationsClock=26)  # a driver that has them no longer
+    done = cards.apply({"gpus": [rule]})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [gpu["power_limit_w"] for gpu in cards.show()["gpus"]] == [rule["power_limit_w"]] * 3
+    watched = cards.run("watch")
+    assert (watched.returncode, watched.stdout, watched.stderr) == (0, "", "")
+
+
+def test_application_clocks_that_cannot_be_read_are_no_missing_ones(host: Host) -> None:
+    host.driver.put(gpu1__fault__call__nvmlDeviceGetApplicationsClock=999)
+    done = host.apply(ALL)
+    assert done.returncode == 1
+    assert "application clocks: Unknown Error" in done.stderr
+
+
 def test_pascal_locks_nothing_and_turing_no_memory(cards: Host) -> None:
     cards.driver.put(gpu0__arch=4, gpu0__clocks__supported="", gpu1__arch=6)
     cards.driver.put(gpu0__clocks__memory_lockable=0, gpu1__clocks__memory_lockable=0)
