@@ -52,4 +52,6 @@ SHOWN = [
     "mlx5_core 0000:a1:00.0 ens1np0: Link down",
     "Memory cgroup out of memory: Killed process 6291 (python3) total-vm:14119556kB",
     "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)",
+    "Indexing.cu:1290: block: [7,0,0], thread: [3,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
+    "connect to host7 failed: No route to host",
 ]
