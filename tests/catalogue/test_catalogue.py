@@ -331,7 +331,7 @@ def test_a_pci_id_in_two_files(folder: Path) -> None:
         ("drivers.yml", "last_for: [Kepler]", "last_for: [Keppler]", "    last_for:", "did you mean 'Kepler'"),
         ("drivers.yml", '  "530":', '  "r530":', '  "r530"', "no driver branch"),
         ("cuda.yml", "8793F200}", "8793F20}", "    debian13:", "'02182E60104FCDC26EAE1B8597A5D4CB8793F20'"),
-        ("drivers.yml", '{"530.30.02": "6.2",', '{"530.30.02": 6.2,', '    builds_to_kernel: {"530', "'builds_to_kernel"),
+        ("drivers.yml", '{"530.30.02": "6.2",', '{"530.30.02": 6.2,', '    builds_to_kernel: {"530', "builds_to_kernel.530.30.02' is 6.2"),
         ("cuda.yml", '  "12.1":', '  "12-1":', '  "12-1"', "no version"),
         ("cuda.yml", "  dropped: NVIDIA", "  droped: NVIDIA", '  "12.0"', "'dropped' has no source"),
     ],
