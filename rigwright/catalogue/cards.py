@@ -70,6 +70,42 @@ def model(key: str) -> Model:
     return found
 
 
+def without_chip() -> tuple[str, ...]:
+    """The cards of NVIDIA's list whose last driver branch the catalogue has, and whose PCI id is in no range of chips.yml."""
+    known = {int(name) for name in drivers.branches()}
+    return tuple(
+        f"{device.device_id} {device.name}"
+        for device in devices().values()
+        if (device.last_branch is None or device.last_branch in known) and chip_of(device.device_id) is None
+    )
+
+
+def disagreements() -> tuple[str, ...]:
+    """Contradictions between chips.yml, the described models and NVIDIA's list, one sentence each."""
+    sentences = []
+    for described in gpus.models().values():
+        for device_id in described.pci_ids:
+            name, chip = chip_of(device_id) or ("no chip", None)
+            ours = (described.architecture, described.compute_capability)
+            if chip is None or (chip.architecture, chip.compute_capability) != ours:
+                theirs = f"{chip.architecture} {chip.compute_capability}" if chip else "nothing"
+                sentences.append(f"gpus/{described.key}.yml says {' '.join(ours)} of {device_id}, and {name} {theirs}")
+    for device in devices().values():
+        known = chip_of(device.device_id)
+        if known is None:
+            continue
+        flavours = _MODULES.get(known[1].architecture, _BOTH)
+        if not set(device.module_flavours) <= set(flavours):
+            modules = " and ".join(device.module_flavours)
+            sentences.append(f"NVIDIA's list says {modules} module of {device.device_id}, which is a {known[0]}")
+        last = _last_branch(known[1].architecture)
+        if device.last_branch != last and not (device.last_branch and last and device.last_branch < last):
+            sentences.append(
+                f"NVIDIA's list says last branch {device.last_branch or 'none'} of {device.device_id}, which is a {known[0]}"
+            )
+    return tuple(sentences)
+
+
 def _drafted(device_id: str) -> Model | None:
     """A model with what NVIDIA's list and the chip tell of a card; None without a chip. `None` in it means unknown."""
     known = chip_of(device_id)

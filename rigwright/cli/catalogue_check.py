@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from rigwright import catalogue
+from rigwright.catalogue import cards
 from rigwright.catalogue.advisories import advisories
 from rigwright.catalogue.topics import check_conflicts, topics
 from rigwright.cli.answer import answered
@@ -36,7 +37,9 @@ def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
     console.print(f"{devices}; {len(listed)} of our {len(ids)} PCI ids are in it", highlight=False)
     for text in catalogue.unlisted():
         console.print(f"  not in the list: {text}", highlight=False)
-    if disagreements := catalogue.disagreements():
+    for text in cards.without_chip():
+        console.print(f"  of the list, without a chip in chips.yml: {text}", highlight=False)
+    if disagreements := (*catalogue.disagreements(), *cards.disagreements()):
         fix = "look up which is right; scripts/devices writes the list"
         raise InputError("catalogue", "; ".join(disagreements), "the same name in both", fix)
     console.print("[green]They agree.[/]")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue import cards
+from rigwright.catalogue import cards, loader
 from rigwright.catalogue.compatibility import fit, needs_fabric_manager, torch_wheel
 from rigwright.catalogue.summary import counted, not_described
 from rigwright.core.desired import Driver
@@ -24,33 +25,52 @@ def test_no_id_is_of_two_chips() -> None:
     assert [(a, b) for a, b in itertools.pairwise(spans) if a[1] >= b[0]] == []
 
 
-def test_every_listed_card_since_kepler_has_a_chip_of_its_kind() -> None:
-    without = []
-    for device in catalogue.devices().values():
-        known = cards.chip_of(device.device_id)
-        if device.legacy_branch in OLDER:
-            assert known is None, device
-        elif known is None:
-            without.append(device.name)
-        else:
-            architecture = known[1].architecture
-            assert (device.last_branch in (367, 470)) == (architecture == "Kepler"), device
-            assert device.open == (architecture not in ("Kepler", "Maxwell", "Pascal", "Volta")), device
-            assert device.proprietary or architecture in ("Blackwell", "Hopper"), device
-            assert not (device.proprietary and architecture == "Blackwell"), device
-    assert without == ["NVIDIA DRIVE P2021"]
+def test_the_chips_agree_with_nvidias_list_and_with_the_described_models() -> None:
+    assert cards.disagreements() == ()
+    assert cards.without_chip() == ("29bb NVIDIA DRIVE P2021",)
+    older = [device for device in catalogue.devices().values() if device.legacy_branch in OLDER]
+    assert len(older) > 500
+    assert [device.name for device in older if cards.chip_of(device.device_id)] == []
 
 
-def test_described_models_have_the_chip_that_their_ids_say() -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "1b80-1bff], architecture: Pascal",
+            "1b80-1bff], architecture: Volta",
+            "gpus/gtx-1070.yml says Pascal 6.1 of 1b81",
+        ),
+        (
+            '"12.0", first_branch: 570}\n  GB203',
+            '"12.1", first_branch: 570}\n  GB203',
+            "gpus/rtx-5090.yml says Blackwell 12.0",
+        ),
+        ("2680-26ff], architecture: Ada", "2680-26ff], architecture: Blackwell", "proprietary and open module of 2684"),
+        (
+            "1180-11bf], architecture: Kepler",
+            "1180-11bf], architecture: Turing",
+            "last branch 470 of 1180, which is a GK104",
+        ),
+    ],
+)
+def test_a_wrong_chip_is_told(old: str, new: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "catalogue"
+    shutil.copytree(loader.FOLDER, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    text = (copy / "chips.yml").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (copy / "chips.yml").write_text(text.replace(old, new), encoding="utf-8")
+    monkeypatch.setattr(loader, "FOLDER", copy)
+    cards.chip_table.cache_clear()
+    try:
+        assert [sentence for sentence in cards.disagreements() if words in sentence]
+    finally:
+        cards.chip_table.cache_clear()
+
+
+def test_a_chip_is_as_old_as_the_oldest_described_card_of_its_architecture() -> None:
     oldest: dict[str, int] = {}
     for model in catalogue.models().values():
-        for device_id in model.pci_ids:
-            known = cards.chip_of(device_id)
-            assert known is not None
-            assert (known[1].architecture, known[1].compute_capability) == (
-                model.architecture,
-                model.compute_capability,
-            ), model.key
         oldest[model.architecture] = min(oldest.get(model.architecture, 999), model.first_branch)
     chips = cards.chip_table().chips.values()
     assert {chip.architecture: chip.first_branch for chip in chips} == oldest

@@ -529,7 +529,7 @@ def test_a_list_whose_reader_ends_is_no_error() -> None:
         (["--host", "a", "verify"], "flags stand after the command: invoke verify --host a"),
         (["verify", "-h"], "fix:      invoke verify --help"),
         (["init"], "error init: --host is missing\n"),
-        (["init", "--host", "a"], "error init: --address is missing\n"),
+        (["init", "--host", "a"], "error --address: is missing, and inventory has no host 'a'\n"),
     ],
 )
 def test_a_command_line_that_invoke_cannot_read(words: list[str], told: str) -> None:

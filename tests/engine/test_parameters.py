@@ -12,7 +12,9 @@ from rigwright import inventory
 from rigwright.core.desired import VARIABLES, Cuda, Driver, Limits, variable_types
 from rigwright.core.errors import InputError
 from rigwright.engine import parameters, playbook, plugins
+from rigwright.engine.host_variables import of_host
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.inventory.model import Host
 from tests.paths import ROOT
 
 HOSTS = """\
@@ -228,3 +230,16 @@ def test_our_own_playbooks_give_no_parameter_its_own_variable() -> None:
                 for given in (value for value in task.values() if isinstance(value, dict)):
                     own = [name for name in given if name in VARIABLES and f"{{{{ {name}" in str(given[name])]
                     assert own == [], path.name
+
+
+def test_an_exception_of_the_limits_names_a_card_that_no_file_describes_by_its_pci_id(tmp_path: Path) -> None:
+    def limits(name: str) -> Limits:
+        host = Host("frame", ("all",), {"limits": {"gpus": {name: {"power_limit_w": 90}}}}, "hosts.yml:3")
+        found = of_host(host, tmp_path).desired.limits
+        assert found is not None
+        return found
+
+    assert limits("10de:2187").of("10de:2187", "", "").power_limit_w == 90
+    assert limits("10de:2187").of("10de:1b82", "", "").power_limit_w is None
+    with pytest.raises(InputError, match=r"limits\.gpus: no GPU '10de:21'"):
+        limits("10de:21")

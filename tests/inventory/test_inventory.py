@@ -495,3 +495,15 @@ def test_a_listing_without_passwords(tmp_path: Path) -> None:
     made = report.listing(read(written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")), ["x"])
     variables = made["_meta"]["hostvars"]["x"]
     assert variables == {"ansible_become_password": "(secret)", "vault_token": "(secret)", "passage": "open"}
+
+
+def test_a_host_that_only_host_vars_describes_is_told_how_to_add_it(tmp_path: Path) -> None:
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "frame.yml").write_text("rig: rig-3090\n", encoding="utf-8")
+    (tmp_path / "hosts.yml").write_text("gpu:\n  hosts:\n    badge:\n", encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path).names("frame")
+    assert (
+        f"{tmp_path / 'host_vars' / 'frame.yml'} describes one, and no file of {tmp_path} has it" in caught.value.found
+    )
+    assert caught.value.fix.startswith("invoke init --host frame --address USER@HOST adds it; ")
