@@ -54,4 +54,5 @@ SHOWN = [
     "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)",
     "Indexing.cu:1290: block: [7,0,0], thread: [3,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
     "connect to host7 failed: No route to host",
+    "E: The repository 'https://archive.example/debian trixie InRelease' is not signed.",
 ]
