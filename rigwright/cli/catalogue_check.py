@@ -7,6 +7,7 @@ from rich.console import Console
 from rigwright import catalogue
 from rigwright.catalogue import cards
 from rigwright.catalogue.advisories import advisories
+from rigwright.catalogue.consequences import check_consequences
 from rigwright.catalogue.topics import check_conflicts, topics
 from rigwright.cli.answer import answered
 from rigwright.cli.options import CatalogueCheckOptions
@@ -30,6 +31,7 @@ def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
         "Xids": len(catalogue.xids()),
     }
     check_conflicts()
+    check_consequences()
     console.print(", ".join(f"{number} {name}" for name, number in counts.items()), highlight=False)
     ids = [device_id for model in catalogue.models().values() for device_id in model.pci_ids]
     listed = [device_id for device_id in ids if device_id in catalogue.devices()]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import io
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from rigwright import catalogue
+from rigwright.catalogue.explain import Explanation
 from rigwright.catalogue.explain import explain as find
 from rigwright.cli.answer import answered
 from rigwright.cli.options import ExplainOptions
@@ -16,24 +18,28 @@ from rigwright.cli.runner import inventory_path
 from rigwright.core.errors import UsageError
 from rigwright.report.tables.explain import show
 
-MAX_STDIN_BYTES = 4 << 20
-
 
 @answered
 def explain(options: ExplainOptions, console: Console) -> None:
-    """Prints the explanation of a name, a text, or the log on stdin (`-`)."""
-    text = _stdin() if options.name == "-" else options.name
-    if options.name == "-" and not text.strip():
-        raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
+    """Prints the explanation of a name or a text, or with `-` what is wrong in the text on stdin."""
     today = datetime.date.today()
     age = catalogue.stale(today)
     try:
-        show(console, find(text, today, _own_rigs(options.inventory)))
+        found = _of_stdin(today) if options.name == "-" else find(options.name, today, _own_rigs(options.inventory))
     except UsageError as error:
         error.fix = "; ".join(part for part in (error.fix, age) if part)
         raise
+    show(console, found)
     if age:
         console.print(f"\n{age}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _of_stdin(today: datetime.date) -> tuple[Explanation, ...]:
+    from rigwright.engine import pasted_text
+    from rigwright.report.tables import pasted_text as table
+
+    stdin = sys.stdin.buffer if sys.stdin else io.BytesIO()
+    return table.explanations(pasted_text.read(stdin, today))
 
 
 def _own_rigs(given: str) -> Path | None:
@@ -41,13 +47,3 @@ def _own_rigs(given: str) -> Path | None:
     inventory = inventory_path(given)
     folder = (inventory if inventory.is_dir() else inventory.parent) / "rigs"
     return folder if folder.is_dir() else None
-
-
-def _stdin() -> str:
-    """The last 4 MiB of stdin; bytes that are not UTF-8 become U+FFFD."""
-    if sys.stdin is None:
-        return ""
-    kept = b""
-    while read := sys.stdin.buffer.read(MAX_STDIN_BYTES):
-        kept = (kept + read)[-MAX_STDIN_BYTES:]
-    return kept.decode("utf-8", "replace")

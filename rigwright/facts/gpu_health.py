@@ -217,7 +217,8 @@ class Card:
         return None
 
 
-def _card(gpu: ElementTree.Element) -> Card:
+def card(gpu: ElementTree.Element) -> Card:
+    """The card that an XML element <gpu> describes. Raises ValueError for a value that is not understood."""
     reading = _Reading(gpu)
     identity = bus_id(gpu.attrib["id"]), reading.text("uuid") or "", reading.text("product_name") or ""
     known = [field for field in fields(Card) if field.metadata]
@@ -237,7 +238,7 @@ def _cards(result: Result) -> tuple[Card, ...]:
         lines = answered(result).strip().splitlines()
         raise Unavailable(f"nvidia-smi says: {lines[0] if lines else 'nothing'}")
     try:
-        cards = [_card(gpu) for part in parts for gpu in ElementTree.fromstring(part).findall("gpu")]
+        cards = [card(gpu) for part in parts for gpu in ElementTree.fromstring(part).findall("gpu")]
     except ElementTree.ParseError as error:
         raise ValueError(f"XML that cannot be read ({error})") from None
     if len(cards) != text.count("<gpu id="):

@@ -1,0 +1,57 @@
+"""Which symptoms follow from which others (consequences.yml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rigwright.catalogue import loader
+from rigwright.catalogue.loader import document
+from rigwright.catalogue.symptoms import symptoms, xids
+from rigwright.core.errors import InputError
+from rigwright.core.schema import convert
+from rigwright.core.yaml_source import did_you_mean
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """What a symptom follows from: keys, groups of keys that end with a dot, or `Xid 13`."""
+
+    after: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class _Table:
+    consequences: dict[str, Consequence]
+
+
+@lru_cache(maxsize=1)
+def consequences() -> Mapping[str, Consequence]:
+    """All consequences by the key of the symptom, or `Xid 45`. Raises InputError for an invalid file."""
+    source = document(loader.FOLDER / "consequences.yml")
+    table: _Table = convert(source, _Table, source.where(), "")
+    return table.consequences
+
+
+def check_consequences() -> None:
+    """Raises InputError for a name that is no symptom, no group of symptoms and no Xid."""
+    known = {*symptoms(), *(f"Xid {code}" for code in xids())}
+    groups = {f"{key.partition('.')[0]}." for key in symptoms()}
+    rows = document(loader.FOLDER / "consequences.yml")["consequences"]
+    for key, consequence in consequences().items():
+        for name in (key, *consequence.after):
+            if name not in known and (name == key or name not in groups):
+                line = rows.where(key)
+                raise InputError(
+                    line, f"'{name}'{did_you_mean(name, known)}", "a symptom, a group such as 'ecc.', or 'Xid 45'"
+                )
+
+
+def follows(effect: str, cause: str) -> bool:
+    """Whether a symptom may follow from another one; both are keys, or `Xid 45`."""
+    known = consequences().get(effect)
+    return known is not None and any(
+        cause == name or (name.endswith(".") and cause.startswith(name)) for name in known.after
+    )

@@ -1,0 +1,255 @@
+"""What nvidia-smi prints for people, as they paste it: its table, and the text of `nvidia-smi -q`. Both come line by line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from xml.etree import ElementTree
+
+from rigwright.core.schema import bus_id
+from rigwright.facts.gpu_health import Card, card
+
+MOST_GPUS = 256
+"""The number of GPUs of one table or query that are kept; the rest is ignored."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One GPU of the table, in the table's own words; "" where a word cannot be read. `line`: its first line's number."""
+
+    index: str
+    line: int
+    name: str
+    persistence: str
+    bus_id: str
+    ecc: str
+    fan: str = ""
+    temperature: str = ""
+    state: str = ""
+    power: str = ""
+    power_limit: str = ""
+    used_mib: int | None = None
+    total_mib: int | None = None
+    utilization: str = ""
+    mig: str = ""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells that hold a reading."""
+        return (self.fan, self.temperature, self.state, self.power, self.power_limit, self.ecc, self.utilization)
+
+
+@dataclass
+class Table:
+    """A table of nvidia-smi. `processes`: how many are listed for each GPU; None: the table has no list of processes."""
+
+    line: int
+    driver: str = ""
+    cuda: str = ""
+    rows: list[Row] = field(default_factory=list)
+    processes: dict[str, int] | None = None
+
+
+_HEAD = re.compile(r"NVIDIA-SMI +(\S+) +(?:Driver|KMD) Version: *([\d.]+|N/A|ERR!)(?: +CUDA (?:UMD )?Version: *(\S+))?")
+_FIRST = re.compile(
+    r"\| *(\d+) +(\S.*?) +(On|Off|N/A|WDDM|TCC|MCDM|ERR!) *\| *([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) +\S+ *\| *(\S.*?) *\|"
+)
+_WORD = r"(N/A|ERR!|Unknown Error|\[[^\]|]*\]|\d+ ?(?:%|C|W)|P\d+)"
+_SECOND = re.compile(
+    rf"\| *{_WORD} *{_WORD} *{_WORD} *{_WORD} */ *{_WORD} *\| *(?:(\d+)MiB|\S+) */ *(?:(\d+)MiB|\S+) *\| *{_WORD} +(\S.*?) *\|"
+)
+_THIRD = re.compile(r"\| {20,}\| {10,}\| *(Enabled|Disabled|N/A|ERR!)\*? *\|")
+_PROCESS = re.compile(r"\| +(\d+) +(?:(?:N/A|\d+) +(?:N/A|\d+) +)?\d+ +(?:C|G|C\+G|M|M\+C|O) +\S")
+
+
+class TableReader:
+    """Reads tables of nvidia-smi. Give it every line; a table ends where another begins or a line is not part of one."""
+
+    def __init__(self) -> None:
+        self.table: Table | None = None
+
+    def feed(self, number: int, line: str) -> tuple[bool, Table | None]:
+        """Whether the line is part of a table, and the table that ended before it."""
+        body = line.lstrip(" >\t")
+        if not body.startswith(("|", "+-", "+=")):
+            blank = not body.strip()
+            return False, None if blank else self.end()
+        ended = None
+        head = _HEAD.search(body) if "NVIDIA-SMI" in body else None
+        first = _FIRST.match(body)
+        if head:
+            ended, self.table = self.end(), Table(number, head[2], head[3] or "")
+        elif self.table is None:
+            if not first:
+                return False, None
+            self.table = Table(number)
+        self._row(self.table, number, body, first)  # type: ignore[arg-type]
+        return True, ended
+
+    def end(self) -> Table | None:
+        """The table that was read; None if there is none. The next line begins another one."""
+        table, self.table = self.table, None
+        return table
+
+    def _row(self, table: Table, number: int, body: str, first: re.Match[str] | None) -> None:
+        if first and table.processes is None:
+            if len(table.rows) < MOST_GPUS:
+                index, name, persistence, at, ecc = first.groups()
+                table.rows.append(Row(index, number, name, persistence, bus_id(at[-12:]), ecc))
+        elif "Processes:" in body:
+            table.processes = table.processes or {}
+        elif table.processes is not None:
+            if (process := _PROCESS.match(body)) and (
+                process[1] in table.processes or len(table.processes) < MOST_GPUS
+            ):
+                table.processes[process[1]] = table.processes.get(process[1], 0) + 1
+        elif table.rows and number == table.rows[-1].line + 1:
+            if second := _SECOND.match(body):
+                table.rows[-1] = _with_second(table.rows[-1], second)
+        elif table.rows and number == table.rows[-1].line + 2 and (third := _THIRD.match(body)):
+            table.rows[-1] = replace(table.rows[-1], mig=third[1])
+
+
+def _with_second(row: Row, match: re.Match[str]) -> Row:
+    fan, temperature, state, power, limit, used, total, utilization, _mode = match.groups()
+    return replace(
+        row,
+        fan=fan,
+        temperature=temperature,
+        state=state,
+        power=power,
+        power_limit=limit,
+        used_mib=int(used) if used else None,
+        total_mib=int(total) if total else None,
+        utilization=utilization,
+    )
+
+
+@dataclass(frozen=True)
+class QueryGpu:
+    """One GPU of `nvidia-smi -q`: its card, and all its values by path in lower case (`mig_mode/current`)."""
+
+    line: int
+    card: Card
+    values: dict[str, str]
+
+
+_TAGS = {
+    "product_brand": "product_brand",
+    "gpu_uuid": "uuid",
+    "serial_number": "serial",
+    "mig_mode/current": "mig_mode/current_mig",
+    "ecc_mode/current": "ecc_mode/current_ecc",
+    "ecc_mode/pending": "ecc_mode/pending_ecc",
+    "pci/device_id": "pci/pci_device_id",
+    "pci/sub_system_id": "pci/pci_sub_system_id",
+    "pci/replays_since_reset": "pci/replay_counter",
+    "pci/gpu_link_info/pcie_generation/max": "pci/pci_gpu_link_info/pcie_gen/max_link_gen",
+    "pci/gpu_link_info/pcie_generation/current": "pci/pci_gpu_link_info/pcie_gen/current_link_gen",
+    "pci/gpu_link_info/pcie_generation/device_max": "pci/pci_gpu_link_info/pcie_gen/max_device_link_gen",
+    "pci/gpu_link_info/pcie_generation/host_max": "pci/pci_gpu_link_info/pcie_gen/max_host_link_gen",
+    "pci/gpu_link_info/link_width/max": "pci/pci_gpu_link_info/link_widths/max_link_width",
+    "pci/gpu_link_info/link_width/current": "pci/pci_gpu_link_info/link_widths/current_link_width",
+    "utilization/gpu": "utilization/gpu_util",
+    "temperature/gpu_current_temp": "temperature/gpu_temp",
+    "temperature/gpu_slowdown_temp": "temperature/gpu_temp_slow_threshold",
+    "temperature/gpu_t_limit_temp": "temperature/gpu_temp_tlimit",
+    "temperature/gpu_current_t_limit_temp": "temperature/gpu_temp_tlimit",
+    "temperature/gpu_slowdown_t_limit_temp": "temperature/gpu_temp_slow_tlimit_threshold",
+    "temperature/memory_current_temp": "temperature/memory_temp",
+    "temperature/memory_max_operating_temp": "temperature/gpu_temp_max_mem_threshold",
+    "retired_pages/single_bit_ecc": "retired_pages/multiple_single_bit_retirement/retired_count",
+    "retired_pages/double_bit_ecc": "retired_pages/double_bit_retirement/retired_count",
+    "retired_pages/pending": "retired_pages/pending_retirement",
+    "retired_pages/pending_page_blacklist": "retired_pages/pending_blacklist",
+    "remapped_rows/correctable_error": "remapped_rows/remapped_row_corr",
+    "remapped_rows/uncorrectable_error": "remapped_rows/remapped_row_unc",
+    "remapped_rows/pending": "remapped_rows/remapped_row_pending",
+    "remapped_rows/remapping_failure_occurred": "remapped_rows/remapped_row_failure",
+    "gpu_power_readings/gpu_ceiling_power_limit/current_power_limit": "gpu_power_readings/current_power_limit",
+    "gpu_power_readings/gpu_ceiling_power_limit/default_power_limit": "gpu_power_readings/default_power_limit",
+    "gpu_power_readings/instantaneous_power_draw": "gpu_power_readings/instant_power_draw",
+}
+"""The path in the XML of nvidia-smi of each value whose path in its text has other words."""
+_REASONS = {
+    "clocks_event_reasons": "clocks_event_reason",
+    "clocks_throttle_reasons": "clocks_throttle_reason",
+}
+_GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
+_VERSION = re.compile(r"(Driver Version|KMD Version|CUDA Version|CUDA UMD Version) *: *([\d.]+)")
+_MOST_VALUES = 2000
+
+
+class QueryReader:
+    """Reads the text of `nvidia-smi -q`. Give it every line; a GPU ends where another begins or a line is not part of it."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.driver = self.cuda = ""
+        self._line = 0
+        self._at = ""
+        self._indent = 0
+        self._values: dict[str, str] = {}
+        self._above: list[tuple[int, str]] = []
+
+    def feed(self, number: int, line: str) -> tuple[bool, QueryGpu | None]:
+        """Whether the line is part of such a text, and the GPU that ended before it."""
+        body = line.strip()
+        if "NVSMI LOG" in body:
+            ended, self.is_open = self.end(), True
+            return True, ended
+        gpu = _GPU.match(body)
+        if gpu and (self.is_open or line[:1] == "G"):
+            ended = self.end()
+            self.is_open, self._line, self._at, self._indent = True, number, gpu[1], len(line) - len(line.lstrip())
+            return True, ended
+        if not self.is_open or not body:
+            return self.is_open, None
+        indent = len(line) - len(line.lstrip())
+        if not self._at:
+            if version := _VERSION.match(body):
+                is_driver = version[1] in ("Driver Version", "KMD Version")
+                self.driver, self.cuda = (version[2], self.cuda) if is_driver else (self.driver, version[2])
+            return True, None
+        if indent <= self._indent:
+            return False, self.end()
+        self._value(indent, body)
+        return True, None
+
+    def _value(self, indent: int, body: str) -> None:
+        key, separator, value = body.partition(": ")
+        while self._above and self._above[-1][0] >= indent:
+            self._above.pop()
+        name = re.sub(r"[^a-z0-9]+", "_", key.strip().lower()).strip("_")
+        if separator:
+            path = "/".join((*(above for _, above in self._above), name))
+            if len(self._values) < _MOST_VALUES:
+                self._values.setdefault(path, value.strip()[:200])
+        else:
+            self._above.append((indent, name))
+
+    def end(self) -> QueryGpu | None:
+        """The GPU that was read; None if there is none, or if its values cannot be read."""
+        at, values = self._at, self._values
+        self.is_open, self._at, self._values, self._above = False, "", {}, []
+        if not at or not values:
+            return None
+        try:
+            return QueryGpu(self._line, card(_element(at, values)), values)
+        except ValueError:
+            return QueryGpu(self._line, Card(bus_id(at[-12:]), "", values.get("product_name", "")), values)
+
+
+def _element(at: str, values: dict[str, str]) -> ElementTree.Element:
+    """The GPU as the XML of nvidia-smi has it, so that one parser reads both."""
+    gpu = ElementTree.Element("gpu", {"id": at})
+    for path, value in values.items():
+        group, _, name = path.partition("/")
+        named = f"{group}/{_REASONS[group]}_{name}" if group in _REASONS and name else _TAGS.get(path, path)
+        parent = gpu
+        *above, tag = named.split("/")
+        for part in above:
+            child = parent.find(part)
+            parent = ElementTree.SubElement(parent, part) if child is None else child
+        ElementTree.SubElement(parent, tag).text = value
+    return gpu

@@ -1,0 +1,189 @@
+"""What `explain -` says of pasted text, one case each; bad input; a log of 50 MB."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import random
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rigwright import catalogue
+from rigwright.core.errors import UsageError
+from rigwright.core.yaml_source import load, only_keys
+from rigwright.engine.pasted_text import BLOCK_BYTES, LONGEST_LINE, PastedText, read
+from rigwright.report.tables import pasted_text as table
+from tests.paths import CASES
+
+TODAY = datetime.date(2026, 11, 22)
+FILES = CASES / "pasted"
+CASE = pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in sorted(FILES.glob("*.yml"))])
+
+
+def _read(text: str | bytes) -> PastedText:
+    return read(io.BytesIO(text.encode() if isinstance(text, str) else text), TODAY)
+
+
+@CASE
+def test_pasted(path: Path) -> None:
+    case = load(path)
+    only_keys(case, ("text", "parts", "problems", "notes"), "key of a case")
+    text = _read(case["text"])
+    assert list(text.parts) == case["parts"]
+    assert [(problem.key, problem.after) for problem in text.problems] == [
+        (row["key"], row["after"]) for row in case["problems"]
+    ]
+    for problem, row in zip(text.problems, case["problems"], strict=True):
+        assert row["seen"] in problem.seen
+        assert problem.level == row.get("level", "fail")
+        assert problem.fix
+    for words in case["notes"]:
+        assert any(words in note for note in text.notes), f"the notes are {text.notes}"
+    assert case["notes"] or not text.notes
+
+
+@pytest.mark.parametrize("key", list(catalogue.symptoms()))
+def test_every_symptom_is_found_in_a_log(key: str) -> None:
+    symptom = catalogue.symptoms()[key]
+    for example in symptom.texts:
+        text = _read(f"Linux version 6.8.0-71-generic\n{example}\nusb 1-3: new high-speed USB device number 4\n")
+        known = {problem.key for problem in text.problems}
+        assert key in known or (symptom.level == "info" and text.notes) or example.lstrip().startswith("|"), example
+
+
+def test_the_answer_as_text() -> None:
+    log = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n[Rank 0] Watchdog caught collective operation timeout\n"
+    summary, first, second = table.explanations(_read(log))
+    assert summary.title == "2 problems"
+    assert summary.lines[0].text == "2 lines: a kernel log"
+    assert first.title == "1. The GPU has fallen off the bus"
+    assert second.title == "2. A collective of NCCL never finished (a consequence of 1)"
+    assert [line.label for line in first.lines] == ["symptom", "seen", "cause", "do", "source"]
+
+
+def test_a_healthy_text_and_an_unknown_one_are_told_apart() -> None:
+    assert (
+        table.explanations(_read("NCCL version 2.21.5\n"))[0].title == "Nothing is wrong in it that the catalogue knows"
+    )
+    unknown = table.explanations(_read("Dear all\n"))[0]
+    assert unknown.title == "Nothing in it that the catalogue knows"
+    assert "nvidia-smi -q, dmesg, NCCL log" in unknown.lines[0].text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "stdin is empty"),
+        (b"\n \n\t\n", "stdin is empty"),
+        (b"\x7fELF" + bytes(range(256)) * 40, "stdin is no text"),
+        ("NVRM: Xid".encode("utf-16"), "stdin is no text"),
+        (b"\x1f\x8b\x08" + bytes((at * 37) % 256 for at in range(9000)), "stdin is no text"),
+    ],
+)
+def test_what_is_no_log_gets_one_message(content: bytes, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        _read(content)
+
+
+def test_control_characters_do_no_harm() -> None:
+    log = b"\x1b[2Jkernel: \x1b]0;title\x07NVRM: Xid (PCI:0000:3b:00): 79, \x08\xc2\x9b31m\xe2\x80\xae\xff gone\nRuntimeError\n"
+    log += b"Traceback (most recent call last):\n  x\nOSError: \x9b\xc2\x9b\x00 \x1bc\n"
+    for explanation in table.explanations(_read(log)):
+        for text in (explanation.title, *(line.text for line in explanation.lines)):
+            assert text.isprintable(), repr(text)
+
+
+def test_a_line_may_be_long_and_cross_blocks() -> None:
+    end = b"\nNVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\r\n"
+    text = _read(b"x" * (3 * BLOCK_BYTES) + end)
+    assert [(problem.key, problem.line) for problem in text.problems] == [("gpu.off_bus", 2)]
+    assert max(len(problem.seen) for problem in text.problems) < LONGEST_LINE
+    for cut in range(BLOCK_BYTES - 40, BLOCK_BYTES + 2, 7):
+        assert [problem.line for problem in _read(b"x" * cut + end).problems] == [2]
+
+
+def test_lines_are_numbered_with_any_line_end() -> None:
+    for end in ("\n", "\r\n", "\r"):
+        text = _read(end.join(["one", "", "two and more", "NVRM: Xid (PCI:0000:3b:00): 79, gone", ""]))
+        assert [problem.line for problem in text.problems] == [4]
+
+
+class _Endless(io.RawIOBase):
+    """A stream of `size` bytes of lines that `lines` yields; it holds one block."""
+
+    def __init__(self, lines: Iterator[bytes], size: int) -> None:
+        self._lines, self._left, self._rest = lines, size, b""
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self._rest) < size and self._left > 0:
+            line = next(self._lines)
+            self._rest += line
+            self._left -= len(line)
+        block, self._rest = self._rest[:size], self._rest[size:]
+        return block
+
+
+def _xids() -> Iterator[bytes]:
+    at = 0
+    while True:
+        at += 1
+        yield (
+            b"".join(
+                b"[%9d.%06d] NVRM: Xid (PCI:0000:3b:00): 31, pid=%d, name=python3, Ch %08x, intr 00000000. MMU Fault: ENGINE GRAPHICS\n"
+                % (at, row, at, at * 50 + row)
+                for row in range(50)
+            )
+        )
+
+
+def _tables() -> Iterator[bytes]:
+    case = load(FILES / "table_healthy.yml")["text"].encode()
+    while True:
+        yield case
+
+
+def _training() -> Iterator[bytes]:
+    at = 0
+    while True:
+        at += 1
+        rows = (
+            b"2026-11-22 10:%02d:00 step %d loss %.4f | %d tokens/s\n" % (at % 60, at, 1 / at + row, at * row)
+            for row in range(50)
+        )
+        yield b"".join(rows)
+
+
+def _random() -> Iterator[bytes]:
+    chance = random.Random(1)
+    while True:
+        yield b"".join(
+            b"%x %x nvidia %x cuda error %x\n" % tuple(chance.getrandbits(70) for _ in range(4)) for _ in range(50)
+        )
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "limit_s"),
+    [(_xids, 50_000_000, 10), (_tables, 10_000_000, 2), (_training, 10_000_000, 2), (_random, 10_000_000, 2)],
+    ids=["xids", "tables", "training", "random"],
+)
+def test_a_log_of_50_mb_is_read_within_10_seconds(
+    lines: Callable[[], Iterator[bytes]], size: int, limit_s: float
+) -> None:
+    catalogue.symptoms()
+    start = time.process_time()
+    text = read(_Endless(lines(), size), TODAY)  # type: ignore[arg-type]
+    assert time.process_time() - start < limit_s
+    assert text.lines > size / 200
+
+
+def test_the_log_is_not_kept() -> None:
+    catalogue.symptoms()
+    tracemalloc.start()
+    read(_Endless(_xids(), 7_000_000), TODAY)  # type: ignore[arg-type]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6_500_000
