@@ -16,6 +16,7 @@ from rigwright.catalogue.devices import Device, bare_name
 from rigwright.catalogue.names import Match, devices_named, gpus_named, matches
 from rigwright.catalogue.releases import PublishedRelease
 from rigwright.catalogue.summary import VERBS, choices
+from rigwright.catalogue.symptoms import Cause
 from rigwright.catalogue.topics import Topic, topic_of, topics
 from rigwright.core.desired import Driver
 from rigwright.core.errors import UsageError
@@ -171,15 +172,22 @@ def _symptom(symptom: catalogue.Symptom, text: str = "") -> Explanation:
         Line("symptom", f"{symptom.key} ({symptom.kind}, {level})"),
         Line("says", symptom.texts[0].splitlines()[0]),
         *(Line("code", failure, catalogue.init_failure_source()) for failure in failures),
-        Line("cause", symptom.cause),
-        Line("first" if symptom.causes else "do", symptom.fix),
+        *cause_lines(symptom.cause, symptom.fix, symptom.causes_in(text)),
     ]
-    causes = symptom.causes_in(text)
+    return Explanation(symptom.title, (*lines, Line("source", symptom.source)))
+
+
+def cause_lines(cause: str, fix: str, causes: Sequence[tuple[Cause, bool]]) -> Iterator[Line]:
+    """The cause and the fix; then the possible causes, each with whether the text shows it."""
+    if cause:
+        yield Line("cause", cause)
+    if fix:
+        yield Line("first" if causes else "do", fix)
     other = "or" if any(shown for _, shown in causes) else "one of"
     for possible, shown in causes:
-        lines.append(Line("text shows" if shown else other, possible.cause))
-        lines += [Line("  seen by", possible.see), Line("  do", possible.fix)]
-    return Explanation(symptom.title, (*lines, Line("source", symptom.source)))
+        yield Line("text shows" if shown else other, possible.cause)
+        yield Line("  seen by", possible.see)
+        yield Line("  do", possible.fix)
 
 
 def _xid(code: int) -> Explanation:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from rigwright import catalogue
 from rigwright.catalogue.consequences import follows
 from rigwright.catalogue.log_search import Hit, LogSearch
+from rigwright.catalogue.symptoms import Cause
 from rigwright.checks import Finding
 from rigwright.checks import smi_text as judge
 from rigwright.core.control_characters import one_line
@@ -38,7 +39,8 @@ class Problem:
     """Something that is wrong in the text.
 
     `key`: a symptom, `Xid 13`, or "". `line`: the line where it was first seen. `after`: the number of the problem that it
-    may follow from, counted from 1; 0: none.
+    may follow from, counted from 1; 0: none. `codes`: what the numbers in the message mean. `causes`: possible causes, each
+    with whether the text shows it; those come first.
     """
 
     key: str
@@ -50,6 +52,8 @@ class Problem:
     fix: str
     source: str = ""
     after: int = 0
+    codes: tuple[str, ...] = ()
+    causes: tuple[tuple[Cause, bool], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -216,11 +220,21 @@ class _Reading:
         found = [*self._from_findings("fail", "warn", "unknown"), *self._from_xids(), *self._from_tracebacks()]
         keys = {problem.key for problem in found}
         found += [
-            _of_symptom(catalogue.symptoms()[key], hit, self._xid_count(hit))
+            self._of_symptom(catalogue.symptoms()[key], hit)
             for key, hit in self._search.symptoms.items()
             if key not in keys and catalogue.symptoms()[key].level != "info"
         ]
-        return sorted(found, key=lambda problem: problem.line)
+        telling = [problem for problem in found if _rank(problem) != "wrapper"] or found
+        return sorted(telling, key=lambda problem: problem.line)
+
+    def _of_symptom(self, symptom: catalogue.Symptom, hit: Hit) -> Problem:
+        seen = _quoted(hit.line, hit.text, self._xid_count(hit))
+        causes = sorted(((cause, cause in self._search.causes) for cause in symptom.causes), key=lambda row: not row[1])
+        codes = catalogue.init_failures_in(hit.text) if symptom.key.startswith("gpu.init_") else ()
+        texts = (symptom.cause, symptom.fix, symptom.source)
+        return Problem(
+            symptom.key, symptom.title, symptom.level, hit.line, seen, *texts, codes=tuple(codes), causes=tuple(causes)
+        )
 
     def _xid_count(self, hit: Hit) -> int:
         return next((xid.count for xid in self._search.xids.values() if xid.line == hit.line), 1)
@@ -300,13 +314,6 @@ def _seen(findings: Sequence[Finding]) -> str:
     return "; ".join(texts) + (f"; and {len(subjects) - 4} more" if len(subjects) > 4 else "")
 
 
-def _of_symptom(symptom: catalogue.Symptom, hit: Hit, times: int) -> Problem:
-    seen = _quoted(hit.line, hit.text, times)
-    return Problem(
-        symptom.key, symptom.title, symptom.level, hit.line, seen, symptom.cause, symptom.fix, symptom.source
-    )
-
-
 def _of_xid(code: int, hits: Sequence[Hit]) -> Problem:
     known, first = catalogue.xids().get(code), hits[0]
     seen = _quoted(first.line, first.text, sum(hit.count for hit in hits))
@@ -350,4 +357,19 @@ def _ordered(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 def _may_follow(effect: Problem, cause: Problem) -> bool:
     if effect.key == "traceback":
         return cause.level == "fail" and cause.key != "traceback"
-    return follows(effect.key, cause.key)
+    return follows(effect.key, cause.key) or (
+        _rank(effect) == "consequence"
+        and _rank(cause) == "cause"
+        and cause.level == "fail"
+        and _kind(cause) in {_kind(effect), "driver", "boot", "hardware", "power"}
+    )
+
+
+def _rank(problem: Problem) -> str:
+    symptom = catalogue.symptoms().get(problem.key)
+    return symptom.rank if symptom else "cause"
+
+
+def _kind(problem: Problem) -> str:
+    symptom = catalogue.symptoms().get(problem.key)
+    return symptom.kind if symptom else ""

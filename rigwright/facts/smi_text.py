@@ -83,7 +83,7 @@ class TableReader:
             if not first:
                 return False, None
             self.table = Table(number)
-        self._row(self.table, number, body, first)  # type: ignore[arg-type]
+        self._row(self.table, number, body, first)
         return True, ended
 
     def end(self) -> Table | None:

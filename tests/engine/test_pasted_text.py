@@ -62,7 +62,10 @@ def test_the_answer_as_text() -> None:
     assert summary.lines[0].text == "2 lines: a kernel log"
     assert first.title == "1. The GPU has fallen off the bus"
     assert second.title == "2. A collective of NCCL never finished (a consequence of 1)"
-    assert [line.label for line in first.lines] == ["symptom", "seen", "cause", "do", "source"]
+    assert [line.label for line in first.lines][:3] == ["symptom", "seen", "cause"]
+    assert first.lines[-1].label == "source"
+    codes = table.explanations(_read("NVRM: GPU 0000:06:00.0: RmInitAdapter failed! (0x24:0x72:1603)\n"))[1]
+    assert "NV_ERR_MEMORY_ERROR" in " ".join(line.text for line in codes.lines if line.label == "code")
 
 
 def test_a_healthy_text_and_an_unknown_one_are_told_apart() -> None:

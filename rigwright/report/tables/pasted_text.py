@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright import catalogue
-from rigwright.catalogue.explain import Explanation, Line
+from rigwright.catalogue.explain import Explanation, Line, cause_lines
 from rigwright.core.control_characters import one_line
 from rigwright.core.numbers import count
 from rigwright.engine.pasted_text import PastedText, Problem
@@ -47,9 +47,7 @@ def _lines(problem: Problem) -> Iterator[Line]:
     if symptom:
         yield Line("symptom", f"{symptom.key} ({symptom.kind}, {problem.level})")
     yield Line("seen", problem.seen)
-    if problem.cause:
-        yield Line("cause", problem.cause)
-    if problem.fix:
-        yield Line("do", problem.fix)
+    yield from (Line("code", code, catalogue.init_failure_source()) for code in problem.codes)
+    yield from cause_lines(problem.cause, problem.fix, problem.causes)
     if problem.source:
         yield Line("source", problem.source)
