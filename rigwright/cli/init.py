@@ -29,9 +29,10 @@ from rigwright.core.errors import HostError, UsageError
 from rigwright.core.program_name import program_name
 from rigwright.core.yaml_source import misspelt
 from rigwright.engine.host_run import HostRun, Options
-from rigwright.engine.host_variables import of_host
+from rigwright.engine.host_variables import HostVariables, of_host
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Unavailable, Unreadable, driver, gpu, pci, system
+from rigwright.facts import Unavailable, Unreadable, gpu, pci, system
+from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
 from rigwright.inventory.model import Host, Inventory
@@ -153,7 +154,7 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
         return
     with atomic_files.alone(folder):
         watts = _supply_w(options) if options.supply_w else 0
-        files = _changed_files(folder, host, described.rig, comparison, seen, watts)
+        files = _changed_files(folder, host, described, comparison, seen, watts)
         atomic_files.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
         console.print(f"wrote [bold]{escape(str(path))}[/]")
@@ -170,10 +171,11 @@ def _warn_of_branch(desired: Desired, seen: Seen, console: Console) -> None:
 
 
 def _changed_files(
-    folder: Path, host: Host, rig: Rig | None, found: init_update.Comparison, seen: Seen, supply_w: int
+    folder: Path, host: Host, described: HostVariables, found: init_update.Comparison, seen: Seen, supply_w: int
 ) -> dict[Path, str]:
     """The texts of the host's files with the GPUs that are there: its slots, and its rig where that is another now."""
     files: dict[Path, str] = {}
+    rig, driver = described.rig, described.desired.driver
     own = folder / "rigs" / f"{rig.key}.yml" if rig else None
     fresh_rig = ""
     if not found.rig_fits and own is not None and own.exists():
@@ -185,8 +187,9 @@ def _changed_files(
         if path.exists():
             raise UsageError("init", f"{path} is there, and {host.name} does not name it", f"rig: {host.name}", "")
         today = datetime.date.today()
+        branch = driver.branch if driver and driver.branch in fit(seen.gpus).branches else ""
         files[path] = init_draft.rig_text(
-            seen.board, seen.cpu, seen.gpus, seen.nvswitches, supply_w, today, named=found.slots
+            seen.board, seen.cpu, seen.gpus, seen.nvswitches, supply_w, today, branch=branch, named=found.slots
         )
         fresh_rig = host.name
     for key, value in (("rig", fresh_rig), ("slots", found.slots)):
@@ -261,10 +264,10 @@ def _without_rig(
     if known and toolkit:
         toolkit = cuda_ceiling(fit(known), branch)[0] or ""
     ids = [f"10de:{device_id}" for device_id in dict.fromkeys(seen.unlisted.values())]
-    why = "--driver says" if options.driver else f"the loaded driver {seen.loaded} drives"
+    why = "--driver gives" if options.driver else f"the loaded driver {seen.loaded} that drives it proves"
     version = catalogue.devices_version()
     console.print(
-        f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; branch {branch}, as {why} it.[/]"
+        f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; it gets branch {branch}, which {why}.[/]"
     )
     console.print("[yellow]Nothing is known of it: no rig is drafted, and nothing is checked for it.[/]")
     text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today)
@@ -371,10 +374,10 @@ def _look(host: Host, console: Console) -> Seen:
 
 def _driving(job: HostRun, bus_ids: Iterable[str]) -> str:
     """The version of the loaded driver when it drives all of these GPUs, else ""."""
-    asked = (driver.loaded_version, gpu.gpus)
+    asked = (driver_state.loaded_version, gpu.gpus)
     job.read_unknown(asked)
     try:
-        version, cards = job.store(driver.loaded_version), job.store(gpu.gpus)
+        version, cards = job.store(driver_state.loaded_version), job.store(gpu.gpus)
     except (Unavailable, Unreadable):
         return ""
     answering = {card.bus_id for card in cards if not card.lost}

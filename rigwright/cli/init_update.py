@@ -45,6 +45,8 @@ def compared(rig: Rig | None, slots: Mapping[str, str], gpus: Mapping[str, Model
         elif expected and expected != card.key:
             lines.append(f"{kept[bus_id]} {bus_id}: {card.label} is in the place of {model(expected).label}")
     lines += [f"{position} {bus_id}: no GPU there now" for bus_id, position in slots.items() if bus_id not in gpus]
+    if rig is None:
+        lines.append("no rig: the inventory names none for it")
     by_position = {positions[bus_id]: card.key for bus_id, card in sorted(gpus.items())}
     fits = rig is not None and by_position == dict(rig.gpus)
     if rig and not fits and not lines:

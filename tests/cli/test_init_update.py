@@ -137,7 +137,7 @@ def _changed(folder: Path, known: inventory.Inventory, gpus: Mapping[str, catalo
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
     found = init_update.compared(described.rig, slots, gpus)
     seen = init.Seen(gpus, {}, "", 0, Board("ASUS", "", "X399"), "Threadripper")
-    files = init._changed_files(folder, host, described.rig, found, seen, 0)
+    files = init._changed_files(folder, host, described, found, seen, 0)
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -195,6 +195,18 @@ def test_a_moved_card_changes_only_the_slots(tmp_path: Path) -> None:
     assert set(files) == {"host_vars/frame.yml"}
     assert "  0000:0a:00.0: PCIE-2\n" in files["host_vars/frame.yml"]
     assert "  # '0000:09:00.0': PCIE-2 # right\n" in files["host_vars/frame.yml"]
+
+
+def test_a_host_without_a_rig_gets_one_with_its_own_branch(tmp_path: Path) -> None:
+    before = "# newer than the list\nslots: {'0000:08:00.0': PCIE-1}\ndriver: {branch: '570', flavour: open} # mine\n"
+    known = _inventory(tmp_path, before)
+    assert init_update.compared(None, {"0000:08:00.0": "PCIE-1"}, {"0000:08:00.0": catalogue.model("t4")}).lines == (
+        "no rig: the inventory names none for it",
+    )
+    files = _changed(tmp_path, known, {"0000:08:00.0": catalogue.model("10de:2d04")})
+    assert files["host_vars/frame.yml"] == before + "rig: frame\n"
+    rig = loads(files["rigs/frame.yml"], "x")
+    assert (rig["gpus"], rig["driver"], rig["cuda"]) == ({"PCIE-1": "10de:2d04"}, "570", "12.8")
 
 
 def test_a_variable_of_a_group_is_not_changed(tmp_path: Path) -> None:
