@@ -49,6 +49,10 @@ def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[
     matches.
     """
     name = text.strip()
+    if len(name) > LONGEST_NAME:
+        if errors := tuple(_in_text(name)):
+            return errors
+        raise _unknown(name[:LONGEST_NAME])
     if named := tuple(_named(name, today, rigs)):
         return named
     if topic := topic_of(name):
@@ -65,6 +69,8 @@ def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[
     raise _unknown(name)
 
 
+LONGEST_NAME = 400
+"""A text with more characters is the output of a program, and no name or topic."""
 MOST_LISTED = 24
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,15 @@ def test_unknown_offers_the_nearest(name: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         explain(name, TODAY)
     assert words in str(caught.value)
+
+
+def test_a_log_of_four_megabytes_is_explained_within_seconds() -> None:
+    line = "Nov 22 10:00:00 gpu1 kernel: usb 1-3: new high-speed USB device number 4 using xhci_hcd\n"
+    started = time.process_time()
+    assert explain(line * 48_000 + LOG, TODAY)[0].title == "Xid 79"
+    with pytest.raises(UsageError):
+        explain(line * 48_000, TODAY)
+    assert time.process_time() - started < 6
 
 
 def _invoke(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
