@@ -11,9 +11,8 @@ from pathlib import Path
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.advisories import floor
-from rigwright.catalogue.compatibility import runs
 from rigwright.catalogue.devices import Device, bare_name
-from rigwright.catalogue.names import Match, devices_named, gpus_named, matches
+from rigwright.catalogue.names import Match, architectures, devices_named, gpus_named, machines, others
 from rigwright.catalogue.releases import PublishedRelease
 from rigwright.catalogue.summary import VERBS, choices
 from rigwright.catalogue.symptoms import Cause
@@ -59,9 +58,10 @@ def explain(text: str, today: datetime.date, rigs: Path | None = None) -> tuple[
         return (_topic(topic),)
     if devices := devices_named(name):
         return (_devices(devices),)
-    if errors := tuple(_in_text(name)):
+    similar = machines(name, rigs)
+    if not similar and (errors := tuple(_in_text(name))):
         return errors
-    similar = matches(name, rigs)
+    similar = similar or others(name)
     if len(similar) == 1 and similar[0].word.casefold() != name.casefold():
         return explain(similar[0].word, today, rigs)
     if similar:
@@ -333,10 +333,6 @@ def _power(rig: Rig, models: dict[str, Model]) -> Iterator[Line]:
 
 def _branch(name: str, version: str, today: datetime.date) -> Explanation:
     branch = catalogue.branches()[name]
-    drives = [model for model in catalogue.models().values() if runs(model, int(name))]
-    architectures = list(
-        dict.fromkeys(model.architecture for model in sorted(drives, key=lambda model: model.first_branch))
-    )
     over = "" if branch.eol is None else f", support {'ended on' if branch.eol < today else 'until'} {branch.eol}"
     last = f"; the last for {', '.join(branch.last_for)}" if branch.last_for else ""
     known, published = branch.versions, catalogue.published_drivers().get(name, {})
@@ -346,7 +342,7 @@ def _branch(name: str, version: str, today: datetime.date) -> Explanation:
         releases += f" of {last_published.date}"
     lines = [
         Line("kind", f"{branch.kind}{over}"),
-        Line("drives", f"{', '.join(architectures)}{last}"),
+        Line("drives", f"{', '.join(architectures(int(name)))}{last}"),
         Line("CUDA", f"speaks up to {branch.cuda}" if branch.cuda else "not known"),
         Line("releases", releases),
         *_security(version or name),

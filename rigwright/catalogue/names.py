@@ -22,18 +22,27 @@ class Match:
     text: str
 
 
-def matches(text: str, rigs: Path | None = None) -> tuple[Match, ...]:
-    """All entries that a text names in part: GPUs, rigs, GPUs of NVIDIA's list only, toolkits and topics.
+def machines(text: str, rigs: Path | None = None) -> tuple[Match, ...]:
+    """The GPUs, the rigs, the GPUs that only NVIDIA's list has, and the topics that a text names in part.
 
-    If there is no GPU and no rig among them, also symptoms. `rigs` is the folder of the user's own rigs.
+    () if there is no GPU and no rig among them. `rigs` is the folder of the user's own rigs.
     """
     words = _words(text)
-    if not words or len("".join(words)) < 2 or len("".join(words)) > 60:
+    if not _can_name(words) or all(word.isdigit() and len(word) < 3 for word in words):
         return ()
-    short_number = all(word.isdigit() and len(word) < 3 for word in words)
-    machines = () if short_number else (*_models(text, words), *_rigs(text, words, rigs), *_devices(text, words))
-    others = (*_toolkits(text), *_topics(words))
-    return (*machines, *others) if machines else (*others, *_symptoms(words))
+    known = (*_models(text, words), *_rigs(text, words, rigs), *_devices(text, words))
+    return (*known, *_topics(words)) if known else ()
+
+
+def others(text: str) -> tuple[Match, ...]:
+    """The toolkits, topics and symptoms that a text names in part."""
+    words = _words(text)
+    return (*_toolkits(text), *_topics(words), *_symptoms(words)) if _can_name(words) else ()
+
+
+def _can_name(words: frozenset[str]) -> bool:
+    """Whether the words can be part of a name: they are neither nothing nor a whole sentence."""
+    return 2 <= len("".join(words)) <= 60
 
 
 def _words(text: str) -> frozenset[str]:
@@ -81,7 +90,7 @@ def _devices(text: str, words: frozenset[str]) -> Iterator[Match]:
         rest = [device_id for device_id in ids if device_id not in described]
         if rest:
             more = f" ({count(len(rest), 'PCI id')})" if len(rest) > 1 else ""
-            yield Match(f"10de:{rest[0]}", f"GPU of NVIDIA's list only: {name}{more}")
+            yield Match(f"10de:{rest[0]}", f"in NVIDIA's list only: {name.removeprefix('NVIDIA ')}{more}")
 
 
 def _row(path: Path, key: str) -> str:
@@ -93,6 +102,17 @@ def _row(path: Path, key: str) -> str:
 def _ids(key: str) -> list[str]:
     """The PCI ids in the file of a GPU."""
     return re.findall(r"[0-9a-f]{4}", _row(loader.FOLDER / "gpus" / f"{key}.yml", "pci_ids"))
+
+
+def architectures(branch: int) -> tuple[str, ...]:
+    """The architectures of the GPUs in gpus/ that a driver branch supports, oldest first."""
+    first_branches: dict[str, int] = {}
+    for key in catalogue.gpu_keys():
+        path = loader.FOLDER / "gpus" / f"{key}.yml"
+        name, first, last = (_row(path, row) for row in ("architecture", "first_branch", "last_branch"))
+        if int(first) <= branch and (last == "null" or branch <= int(last)):
+            first_branches[name] = min(int(first), first_branches.get(name, int(first)))
+    return tuple(sorted(first_branches, key=lambda name: first_branches[name]))
 
 
 def gpus_named(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import loader
@@ -192,21 +193,24 @@ def _check_patterns(patterns: tuple[str, ...], rows: YamlSequence) -> None:
             raise InputError(rows.where(at), f"{pattern!r}: {error}", "a regular expression") from None
 
 
-def _xid_table() -> _Xids:
+@lru_cache(maxsize=1)
+def _xid_table(_folder: Path) -> _Xids:
     return loader.table("xids.yml", _Xids, "xids")
 
 
 @lru_cache(maxsize=1)
 def xids() -> Mapping[int, Xid]:
     """All Xids by code. Raises InputError for an invalid code or an unknown action."""
-    table, source = _xid_table(), document(loader.FOLDER / "xids.yml")
+    table = _xid_table(loader.FOLDER)
     known = {}
     for key, xid in table.xids.items():
         if not key.isdecimal():
-            raise InputError(source["xids"].where(key), f"'{key}' is no Xid", 'a number in quotes, such as "79"')
+            rows = document(loader.FOLDER / "xids.yml")["xids"]
+            raise InputError(rows.where(key), f"'{key}' is no Xid", 'a number in quotes, such as "79"')
         if xid.action not in table.actions:
+            rows = document(loader.FOLDER / "xids.yml")["xids"]
             wrong = f"the action '{xid.action}'{did_you_mean(xid.action, table.actions)}"
-            raise InputError(source["xids"][key].where("action"), wrong, ", ".join(table.actions))
+            raise InputError(rows[key].where("action"), wrong, ", ".join(table.actions))
         known[int(key)] = dataclasses.replace(xid, code=int(key), do=table.actions[xid.action])
     return known
 
@@ -247,4 +251,4 @@ def _words(text: str) -> frozenset[str]:
 
 def xid_source() -> str:
     """The source of the Xids' meanings."""
-    return _xid_table().sources["meaning"]
+    return _xid_table(loader.FOLDER).sources["meaning"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import resource
 import subprocess
 import sys
 import time
@@ -66,6 +67,7 @@ def test_every_xid_is_explained(code: int) -> None:
         ("1b82", ["GTX 1070 Ti", "Pascal, compute capability 6.1", "to 580, proprietary module", "toolkits to 12.9", "cannot be locked"]),
         ("gtx 1650 super", ["10de:2187", "Turing", "proprietary or open module", "-lgc", "the GPU itself is asked"]),
         ("535", ["long-term support, support ended on 2026-06-30", "Volta"]),
+        ("530", ["new feature", "peers of RTX 3090 worked with 530", "530 itself was not tried"]),
         ("driver 580", ["support until 2028-06-30", "the last for Maxwell, Pascal, Volta"]),
         ("535.172.04", ["535.172.04 is no release that is known"]),
         ("535.183.01", ["535.183.01 is a release"]),
@@ -150,3 +152,21 @@ def test_on_the_command_line() -> None:
 def test_catalogue_check() -> None:
     done = _invoke("catalogue.check")
     assert (done.returncode, "They agree." in done.stdout) == (0, True), done.stderr
+
+
+def _cpu_s(*words: str) -> float:
+    """The processor time of a command, seconds; the least of three runs."""
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert _invoke(*words).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(times)
+
+
+def test_an_answer_takes_little_longer_than_the_list_of_commands() -> None:
+    """`invoke --list` takes 0.1 s where `explain` must answer within 0.25 s; a ratio holds on a busy machine too."""
+    start_s = _cpu_s("--list")
+    for typed in ("V100", "iommu", "530", "rtx-3090", "Xid 79", "GTX 1060"):
+        assert _cpu_s("explain", typed) < 2.5 * start_s, typed

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from rigwright import catalogue
+from rigwright.catalogue.compatibility import runs
 from rigwright.catalogue.explain import MOST_LISTED, explain
-from rigwright.catalogue.names import devices_named, matches
+from rigwright.catalogue.names import Match, architectures, devices_named, machines, others
 
 TODAY = datetime.date(2026, 11, 22)
+
+
+def matches(typed: str, rigs: Path | None = None) -> tuple[Match, ...]:
+    """What `explain` lists for a text that is no error."""
+    return machines(typed, rigs) or others(typed)
 
 
 @pytest.mark.parametrize(
@@ -98,3 +104,9 @@ def test_a_rig_of_ones_own(tmp_path: Path) -> None:
     text = "title: Mine with a K80\nvariant_of: servbadge\nsources: {}\n"
     (tmp_path / "attic.yml").write_text(text, encoding="utf-8")
     assert "attic" in {match.word for match in matches("K80", tmp_path)}
+
+
+@pytest.mark.parametrize("branch", list(catalogue.branches()))
+def test_the_architectures_of_a_branch_are_those_of_the_models(branch: str) -> None:
+    expected = {model.architecture for model in catalogue.models().values() if runs(model, int(branch))}
+    assert set(architectures(int(branch))) == expected
