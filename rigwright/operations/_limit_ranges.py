@@ -39,6 +39,24 @@ def in_their_place(title: str, wanted: Clocks, model: Model | None) -> str:
     return f"{problem}; locked_graphics_mhz: [{low:g}, {wanted.graphics_mhz}] limits its clock"
 
 
+def outside_catalogue(title: str, model: Model, watts: int) -> HostError | None:
+    """The error for a power limit outside the range of a model in the catalogue, W. None inside, or without a range."""
+    least, most = model.power_w.min, model.power_w.max
+    low, high = least is not None and watts < least, most is not None and watts > most
+    if not (low or high):
+        return None
+    expected = (
+        f"{least:g} to {most:g} W" if least and most else f"at least {least:g} W" if low else f"at most {most:g} W"
+    )
+    return HostError(
+        "limits.power_limit_w",
+        f"{watts} W is outside the range of {title}",
+        f"{expected}, by the catalogue",
+        f"power_limit_w: {least if low else most:g} is the nearest. A board that goes further reports it once its driver "
+        "runs: invoke provision --tags packages,driver,boot, then the same command again",
+    )
+
+
 def _power(device: Gpu, title: str, watts: int | None) -> HostError | None:
     if watts is None:
         return None

@@ -19,16 +19,17 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.desired import Clocks, GpuLimits, Limits
 from rigwright.core.errors import HostError
-from rigwright.core.gpu_labels import called
+from rigwright.core.gpu_labels import called, place
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import BusId
 from rigwright.core.templating import Template
 from rigwright.facts import Facts, files, gpu, pci
 from rigwright.facts import systemd as units
+from rigwright.facts.driver import loaded_version
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
 from rigwright.operations import file, operation
 from rigwright.operations import systemd as services
-from rigwright.operations._limit_ranges import cannot, in_their_place
+from rigwright.operations._limit_ranges import cannot, in_their_place, outside_catalogue
 
 CONFIG = "/etc/rigwright/limits.json"
 PROGRAM, PYNVML = gpu.LIMITS_PROGRAM, "/usr/local/lib/rigwright/pynvml.py"
@@ -63,6 +64,26 @@ def wanted_of(
     """The limits of one GPU, by its model, position and UUID."""
     model = models.get(device.bus_id)
     return limits.of(model.key if model else "", (slots or {}).get(BusId(device.bus_id), ""), device.uuid)
+
+
+@operation()
+def in_range(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Note]:
+    """While no driver is loaded, the power limit of every GPU is in the range of its model in the catalogue.
+
+    A loaded driver reports the range of the board itself, which `limits.applied` uses. A model without a range in the
+    catalogue is not judged. Raises HostError for the first GPU whose limit is outside.
+    """
+    bus, loaded = facts.all(pci.gpus, loaded_version)
+    for device in () if loaded else bus:
+        model = catalogue.model_of(device.device_id)
+        watts = limits.of(model.key if model else "", (slots or {}).get(device.bus_id, "")).power_limit_w
+        if (
+            model
+            and watts
+            and (error := outside_catalogue(f"{place(device.bus_id, slots)} ({model.name})", model, watts))
+        ):
+            raise error
+    yield from ()
 
 
 @operation(sets_limits=True)
