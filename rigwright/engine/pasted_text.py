@@ -306,7 +306,7 @@ def _seen(findings: Sequence[Finding]) -> str:
     """The findings of one cause, in one line: `GPU 0, GPU 1: persistence mode is off`."""
     subjects: dict[str, list[str]] = {}
     for finding in findings:
-        subjects.setdefault(finding.seen, []).append(finding.subject)
+        subjects.setdefault(finding.seen, []).append(finding.subject or "the GPU")
     texts = []
     for seen, names in list(subjects.items())[:4]:
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""

@@ -177,16 +177,23 @@ _REASONS = {
 }
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _VERSION = re.compile(r"(Driver Version|KMD Version|CUDA Version|CUDA UMD Version) *: *([\d.]+)")
+_SECTION = re.compile(
+    r"\s+(?:ECC Errors|Remapped Rows|Retired Pages|Temperature|GPU Link Info|Clocks (?:Event|Throttle) Reasons)\s*$"
+)
 _MOST_VALUES = 2000
 
 
 class QueryReader:
-    """Reads the text of `nvidia-smi -q`. Give it every line; a GPU ends where another begins or a line is not part of it."""
+    """Reads the text of `nvidia-smi -q`. Give it every line; a GPU ends where another begins or a line is not part of it.
+
+    A part of such a text that begins with a section is a GPU without a bus id.
+    """
 
     def __init__(self) -> None:
         self.is_open = False
         self.driver = self.cuda = ""
         self._line = 0
+        self._is_gpu = False
         self._at = ""
         self._indent = 0
         self._values: dict[str, str] = {}
@@ -201,12 +208,14 @@ class QueryReader:
         gpu = _GPU.match(body)
         if gpu and (self.is_open or line[:1] == "G"):
             ended = self.end()
-            self.is_open, self._line, self._at, self._indent = True, number, gpu[1], len(line) - len(line.lstrip())
+            self._begin(number, gpu[1], len(line) - len(line.lstrip()))
             return True, ended
+        if not self.is_open and _SECTION.match(line):
+            self._begin(number, "", len(line) - len(line.lstrip()) - 1)
         if not self.is_open or not body:
             return self.is_open, None
         indent = len(line) - len(line.lstrip())
-        if not self._at:
+        if not self._is_gpu:
             if version := _VERSION.match(body):
                 is_driver = version[1] in ("Driver Version", "KMD Version")
                 self.driver, self.cuda = (version[2], self.cuda) if is_driver else (self.driver, version[2])
@@ -215,6 +224,9 @@ class QueryReader:
             return False, self.end()
         self._value(indent, body)
         return True, None
+
+    def _begin(self, number: int, at: str, indent: int) -> None:
+        self.is_open, self._is_gpu, self._line, self._at, self._indent = True, True, number, at, indent
 
     def _value(self, indent: int, body: str) -> None:
         key, separator, value = body.partition(": ")
@@ -230,9 +242,9 @@ class QueryReader:
 
     def end(self) -> QueryGpu | None:
         """The GPU that was read; None if there is none, or if its values cannot be read."""
-        at, values = self._at, self._values
-        self.is_open, self._at, self._values, self._above = False, "", {}, []
-        if not at or not values:
+        at, values, is_gpu = self._at, self._values, self._is_gpu
+        self.is_open, self._is_gpu, self._values, self._above = False, False, {}, []
+        if not is_gpu or not values:
             return None
         try:
             return QueryGpu(self._line, card(_element(at, values)), values)

@@ -140,7 +140,7 @@ def test_an_indented_copy_and_a_part_of_it_are_read_too() -> None:
 
 def test_several_gpus_and_text_behind_them() -> None:
     second = QUERY[QUERY.index("GPU 0000") :].replace("0C:00.0", "0D:00.0")
-    _, gpus = _gpus(f"{QUERY}{second}user@host:~$ date\n    Temperature\n        GPU Current Temp : 99 C\n")
+    _, gpus = _gpus(f"{QUERY}{second}user@host:~$ date\n    Sun Nov 22\n        GPU Current Temp : 99 C\n")
     assert [(gpu.card.bus_id, gpu.card.temperature_c) for gpu in gpus] == [("0000:0c:00.0", 51), ("0000:0d:00.0", 51)]
 
 
@@ -153,3 +153,9 @@ def test_an_error_in_place_of_a_value() -> None:
     _, (gpu,) = _gpus(QUERY.replace(": 51 C", ": Unknown Error").replace(": P8", ": GPU is lost"))
     assert gpu.card.lost == "GPU is lost"
     assert "gpu_temp: Unknown Error" in gpu.card.unread
+
+
+def test_a_section_without_its_gpu_is_read() -> None:
+    part = QUERY[QUERY.index("    Temperature") :]
+    _, (gpu,) = _gpus(f"some text\n{part}the end\n")
+    assert (gpu.line, gpu.card.bus_id, gpu.card.temperature_c, gpu.card.power_limit_w) == (2, "", 51, 300)
