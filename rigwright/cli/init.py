@@ -8,8 +8,8 @@ import re
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rigwright.cli import init_draft, init_update
 from rigwright.cli.answer import answered
 from rigwright.cli.options import InitOptions
 from rigwright.core import atomic_files, prompt
+from rigwright.core.control_characters import visible
 from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.program_name import program_name
@@ -36,6 +37,7 @@ from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
 from rigwright.inventory.model import Host, Inventory
+from rigwright.report.tables import with_columns
 from rigwright.ssh import connect, known_hosts
 
 _IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
@@ -74,6 +76,7 @@ def init(options: InitOptions, console: Console) -> None:
         raise misspelt("--driver", f"unknown driver branch '{options.driver}'", options.driver, branches)
     hosts_file = folder / "hosts.yml"
     known = _inventory(folder)
+    options = _completed(options, known)
     if not options.address:
         _updated(options, folder, known, console)
         return
@@ -101,6 +104,48 @@ def init(options: InitOptions, console: Console) -> None:
     console.print(f"Next: {program_name()} plan --host {escape(options.host + flag)}")
 
 
+def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
+    """The options with a name, and with an address for a host that has none; asked for at a terminal.
+
+    Raises UsageError without a name where there is no terminal, and for an empty answer.
+    """
+    name, address = options.host, options.address
+    if not prompt.on_terminal():
+        if not name:
+            raise _unnamed("--host is missing" if address else "--host and --address are missing", address)
+        return options
+    if not name:
+        name = _until_valid("Name of the machine in the inventory, such as gpu1: ", _checked_name)
+        if not name:
+            raise _unnamed("no name was given", address)
+    if not address and not options.update and not _has_address(name, known):
+        address = _until_valid(f"Address of {name}, USER@HOST or USER@HOST:PORT: ", _connection_of)
+    return replace(options, host=name, address=address)
+
+
+def _unnamed(found: str, address: str) -> UsageError:
+    todo = f"invoke init --host gpu1 --address {address or 'ubuntu@192.168.1.20'}, with your own"
+    return UsageError("init", found, "a name for the machine, and how ssh reaches it", todo)
+
+
+def _until_valid(question: str, check: Callable[[str], object]) -> str:
+    """The first answer that `check` raises no UsageError for; "" for an empty answer."""
+    while text := prompt.answer(question):
+        try:
+            check(text)
+        except UsageError as error:
+            print(f"{visible(error.found)}; expected: {error.expected}")
+        else:
+            break
+    return text
+
+
+def _has_address(name: str, known: Inventory | None) -> bool:
+    """Whether the inventory has the host, with an address that is no example's."""
+    host = known.hosts.get(name) if known else None
+    return host is not None and not init_draft.PLACEHOLDER.fullmatch(host.address)
+
+
 def _inventory(folder: Path) -> Inventory | None:
     """The inventory; None when there is none yet. Raises InputError."""
     return inventory.read(folder) if (folder / "hosts.yml").exists() else None
@@ -110,8 +155,8 @@ def _free(name: str, known: Inventory | None) -> None:
     """Raises UsageError when a new host cannot have the name: a group has it, or a host with a real address."""
     if name in ("all", "ungrouped", "gpu", *(known.groups if known else ())):
         raise UsageError("--host", f"'{name}' is a group", "a name that is free, such as servbadge")
-    host = known.hosts.get(name) if known else None
-    if host is not None and not init_draft.PLACEHOLDER.fullmatch(host.address):
+    if known and _has_address(name, known):
+        host = known.hosts[name]
         found = f"'{name}' is in the inventory already ({host.where})"
         todo = f"{program_name()} init --host {name}, without --address, shows what changed; or another --host, or edit {host.where}"
         raise UsageError("--host", found, "a name that is free", todo)
@@ -148,7 +193,7 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     if len({card.key for card in seen.gpus.values()}) > 1:
         console.print(f"[yellow]{escape(init_draft.MIXED)}[/]", soft_wrap=True)
     flag = f" --inventory {folder}" if options.inventory else ""
-    if not options.update:
+    if not options.update and not _agreed():
         todo = f"{program_name()} init --host {host.name} --update{flag}"
         console.print(f"Nothing was written. To write it: {escape(todo)}", soft_wrap=True)
         return
@@ -159,6 +204,11 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     for path in files:
         console.print(f"wrote [bold]{escape(str(path))}[/]")
     console.print(f"Next: {program_name()} plan --host {escape(host.name + flag)}")
+
+
+def _agreed() -> bool:
+    """Whether somebody at a terminal answers yes."""
+    return prompt.on_terminal() and prompt.answer("Write it into the inventory? [y/N] ").lower() in ("y", "yes")
 
 
 def _warn_of_branch(desired: Desired, seen: Seen, console: Console) -> None:
@@ -295,7 +345,7 @@ def _described(
         with tempfile.TemporaryDirectory() as drafts:
             (Path(drafts) / path.name).write_text(files[path], encoding="utf-8")
             rig = catalogue.rig(path.stem, "init", Path(drafts))
-        console.print(f"No rig that is known is like it; drafted [bold]{escape(str(path))}[/]")
+        console.print(f"A rig of its own is drafted: [bold]{escape(str(path))}[/]")
         for note in rig.notes:
             console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     slots = init_draft.slots(rig, seen.gpus)
@@ -316,13 +366,23 @@ def _described(
 
 def _variables(options: InitOptions) -> dict[str, Any]:
     """The connection variables of --address. Raises UsageError for an invalid name or address."""
-    if not _NAME.fullmatch(options.host):
+    _checked_name(options.host)
+    return _connection_of(options.address)
+
+
+def _checked_name(name: str) -> None:
+    """Raises UsageError for a text that is no name of a host."""
+    if not _NAME.fullmatch(name):
         expected = "up to 63 letters, digits, . _ and -, such as servbadge"
-        raise UsageError("--host", f"'{options.host[:80]}' is no name for a host", expected)
-    match = _ADDRESS.fullmatch(options.address)
+        raise UsageError("--host", f"'{name[:80]}' is no name for a host", expected)
+
+
+def _connection_of(address: str) -> dict[str, Any]:
+    """The connection variables of an address. Raises UsageError."""
+    match = _ADDRESS.fullmatch(address)
     if not match or (match["port"] and not 0 < int(match["port"]) < 65536):
         expected = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
-        raise UsageError("--address", f"'{options.address[:80]}' is no address", expected)
+        raise UsageError("--address", f"'{address[:80]}' is no address", expected)
     variables = {
         "ansible_host": (match["bare"] or match["host"]).strip("[]"),
         "ansible_user": match["user"],
@@ -401,7 +461,10 @@ def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Ri
     if not rigs and (rigs := init_draft.lacking(every, here, seen.board)):
         text = f"its board is of {rigs[0].key}, which has {counted_of(rigs[0])}; here are {counted(here)}"
         console.print(f"[yellow]{escape(text)}[/]")
-    return _chosen(rigs, console) if rigs else None
+    if not rigs:
+        console.print("No rig that is known is like it.")
+        return None
+    return _chosen(rigs, console)
 
 
 def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
@@ -409,13 +472,18 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
     keys = [rig.key for rig in rigs]
     if not prompt.on_terminal():
         raise UsageError("init", f"it may be {' or '.join(keys)}", "which one it is", f"--rig {keys[0]}")
-    for rig in rigs:
-        console.print(f"  [bold]{rig.key}[/]  {escape(rig.title)}")
+    table = with_columns("", "rig", "machine", wrap=("machine",))
+    for number, rig in enumerate(rigs, 1):
+        table.add_row(str(number), rig.key, escape(rig.title))
+    console.print(table)
     while True:
-        answer = prompt.answer("Which rig is it? (Enter: none of them) ")
-        if not answer or answer.casefold() in [key.casefold() for key in keys]:
-            return next((rig for rig in rigs if rig.key.casefold() == answer.casefold()), None)
-        console.print(f"{escape(answer)} is none of {', '.join(keys)}")
+        answer = prompt.answer(f"Which rig is it? 1 to {len(rigs)}, or its name (Enter: none of them) ").casefold()
+        if not answer:
+            return None
+        for number, rig in enumerate(rigs, 1):
+            if answer in (str(number), rig.key.casefold()):
+                return rig
+        console.print(f"{escape(visible(answer[:80]))} is none of 1 to {len(rigs)}; {', '.join(keys)}")
 
 
 def _supply_w(options: InitOptions) -> int:

@@ -229,17 +229,21 @@ class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
 class InitOptions(CommandOptions, command="init"):
     """Add a machine to the inventory: shows its host key, reads its GPUs, writes the files. Changes nothing on it.
 
+    invoke init
     invoke init --host servbadge --address ubuntu@192.168.1.20
     invoke init --host servbadge --address ubuntu@192.168.1.20 --rig servbadge --yes
 
-    Without --address, for a host of the inventory: shows which of its GPUs changed; with --update, writes that.
+    On a terminal it asks for a name and an address that are not given.
+
+    For a host of the inventory, without --address: shows which of its GPUs changed; writes that with --update, or after
+    a yes.
 
     invoke init --host servbadge
     invoke init --host servbadge --update
     """
 
-    host: str = option("the name of the host in the inventory", REQUIRED)
-    address: str = option("USER@HOST or USER@HOST:PORT; of a host of the inventory, none")
+    host: str = option("the name of the host in the inventory (default: asked for)")
+    address: str = option("USER@HOST or USER@HOST:PORT; none for a host of the inventory (default: asked for)")
     inventory: str = option("the directory of the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
     rig: str = option("the rig of the catalogue, when several have the same GPUs")
     supply_w: str = option("watts of the power supply, when no rig of the catalogue matches and one is drafted")

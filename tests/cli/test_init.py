@@ -14,6 +14,7 @@ from rich.console import Console
 from rigwright import catalogue, inventory
 from rigwright.cli import init, init_draft
 from rigwright.cli.options import InitOptions
+from rigwright.core import prompt
 from rigwright.core.desired import variable_types
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.schema import convert
@@ -322,3 +323,86 @@ def test_a_host_that_is_known_and_one_that_is_not(
     assert init.init(InitOptions(**options, inventory=str(tmp_path))) == 1
     said = capsys.readouterr().err
     assert [word for word in words if word not in said] == []
+
+
+# --- at a terminal
+
+
+def _at_a_terminal(monkeypatch: pytest.MonkeyPatch, answers: Sequence[str]) -> list[str]:
+    """The questions, as they are asked; they get these answers."""
+    questions: list[str] = []
+    rest = iter(answers)
+
+    def answer(question: str = "") -> str:
+        questions.append(question)
+        return next(rest)
+
+    monkeypatch.setattr(prompt, "on_terminal", lambda: True)
+    monkeypatch.setattr(prompt, "answer", answer)
+    return questions
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ["--host and --address are missing", "init --host gpu1 --address ubuntu@192.168.1.20"]),
+        ({"address": "ann@box"}, ["--host is missing", "init --host gpu1 --address ann@box"]),
+    ],
+)
+def test_without_words_it_says_what_it_needs(
+    options: Mapping[str, Any], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init.init(InitOptions(**options, inventory=str(tmp_path))) == 1
+    text = capsys.readouterr().err
+    assert [word for word in words if word not in text] == []
+
+
+def test_without_words_it_asks_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = _at_a_terminal(monkeypatch, ["no name!", "box", "nowhere at all", "ann@127.0.0.1:1"])
+    assert init.init(InitOptions(inventory=str(tmp_path))) == 3
+    assert [question.split(",")[0] for question in questions] == [
+        *["Name of the machine in the inventory"] * 2,
+        *["Address of box"] * 2,
+    ]
+    out, err = capsys.readouterr()
+    assert "'no name!' is no name for a host" in out
+    assert "'nowhere at all' is no address" in out
+    assert "box (127.0.0.1:1): the connection was refused" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_answer_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _at_a_terminal(monkeypatch, [""])
+    assert init.init(InitOptions(inventory=str(tmp_path))) == 1
+    assert "no name was given" in capsys.readouterr().err
+
+
+def test_a_host_with_an_address_is_not_asked_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _hosts(tmp_path, "gpu:\n  hosts:\n    frame: {ansible_host: 127.0.0.1, ansible_port: 1}\n")
+    questions = _at_a_terminal(monkeypatch, ["frame"])
+    assert init.init(InitOptions(inventory=str(tmp_path))) == 3
+    assert len(questions) == 1
+    assert "frame (127.0.0.1:1): the connection was refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answers", "name"),
+    [(["2"], "t181"), (["T181"], "t181"), (["1"], "servbadge"), (["3", "0", "x", "1"], "servbadge"), ([""], None)],
+)
+def test_a_rig_is_chosen_by_its_number_or_name(
+    answers: list[str], name: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = _at_a_terminal(monkeypatch, answers)
+    rigs = [catalogue.rig(key, "a test") for key in ("servbadge", "t181")]
+    chosen = init._chosen(rigs, Console(width=80))
+    assert (chosen.key if chosen else None) == name
+    assert questions[0].startswith("Which rig is it? 1 to 2, or its name")
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "servbadge"] in lines
+    assert ["2", "t181"] in lines
