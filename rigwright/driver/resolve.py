@@ -22,6 +22,7 @@ from rigwright.driver.candidates import (
     with_metapackage,
     without_module,
 )
+from rigwright.driver.holds import held_back
 from rigwright.driver.package_sets import (
     BESIDE,
     BLOCK,
@@ -286,12 +287,14 @@ def _complete(facts: Facts, chosen: _Chosen, driver: Driver, os_release: OsRelea
     other = not_from(chosen.source, os_release)
     text = _preferences(packages, version, driver, os_release, also, other)
     plan = facts(apt_archive.simulated(words, text, chosen.remote))
+    if plan.error and plan.held:
+        raise held_back("driver", plan.held, f"the driver's packages {', '.join(packages)} cannot be installed")
     if plan.error:
         raise HostError(
             "driver",
             f"apt cannot install {' '.join(words)}: {plan.error}",
             "a set of packages that fit together",
-            "sudo apt-get -f install",
+            "another branch or source; sudo apt-get check, on the host, names packages that are broken already",
         )
     strangers = [
         move

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable
-from rigwright.facts.dpkg import Move, moves
+from rigwright.facts.dpkg import HOLDS, Move, moves
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,13 @@ _SIMULATE = (
     + """
 modules='^Package: linux-(modules|objects|signatures)-nvidia-'
 awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules && !(/^Package: [^\\n]*(nvidia|cuda-drivers)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
-apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1
-echo "rc=$?"
-"""
+apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1 && { echo rc=0; exit; }
+code=$?
+@HELD@
+free="$d/status.free"; without_holds "$d/status" >"$free"
+moved=$(apt-get $private -o Dir::State::status="$free" -s --no-install-recommends install "$@" 2>/dev/null) && echo "held=$(held_of "$d/status" "$moved")"
+echo "rc=$code"
+""".replace("@HELD@", HOLDS)
 )
 
 
@@ -194,10 +198,12 @@ def _other_branch(name: str, depends: str) -> str:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The result of a simulated installation. `error` is apt's message if it refuses."""
+    """The result of a simulated installation. `error` is apt's message if it refuses. `held`: the packages whose holds are
+    the reason; without the holds apt would install, and change these packages."""
 
     moves: tuple[Move, ...]
     error: str
+    held: tuple[str, ...] = ()
 
 
 def simulated(packages: tuple[str, ...], preferences: str, repository: Repository | None = None) -> Fact[Simulation]:
@@ -213,7 +219,10 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
         if not complete:
             raise ValueError("no exit status")
         errors = [line for line in text.splitlines() if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
-        return Simulation(moves(text), "" if code.strip() == "0" else "\n".join(errors) or text.strip()[-300:])
+        if code.strip() == "0":
+            return Simulation(moves(text), "")
+        text, _, held = text.partition("\nheld=")
+        return Simulation(moves(text), "\n".join(errors) or text.strip()[-300:], tuple(held.split()))
 
     arguments = (*_arguments(repository), preferences, *packages)
     name = f"apt_archive.simulated({','.join(packages)}){_from(repository)}"

@@ -139,11 +139,25 @@ def _upgrades(result: Result) -> tuple[Move, ...]:
 
 @dataclass(frozen=True)
 class Repair:
-    """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it refuses."""
+    """Packages with unmet dependencies, and the changes of `apt --fix-broken install`; `error` is its message if it refuses.
+
+    `held`: the packages whose holds keep apt from the repair, or make it remove others.
+    """
 
     broken: tuple[str, ...]
     moves: tuple[Move, ...]
     error: str
+    held: tuple[str, ...] = ()
+
+
+HOLDS = """
+without_holds() { sed 's/^Status: hold /Status: install /' "$1"; }
+held_of() {
+  printf '%s\\n' "$2" | awk 'NR == FNR {if (/^Package: /) name = $2; if (/^Status: hold /) held[name]; next}
+    /^(Inst|Remv|Purg) / {sub(/:.*/, "", $2); if ($2 in held && !shown[$2]++) printf "%s ", $2}' "$1" -
+}
+"""
+"""Shell functions: a dpkg status without its holds; and the held packages of a status that a simulation of apt changes."""
 
 
 BROKEN = "apt-get -o Debug::NoLocking=1 check 2>&1 | sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
@@ -153,9 +167,16 @@ _REPAIR = f"""
 broken=$({BROKEN})
 [ -n "$broken" ] || exit 0
 echo "$broken"; echo "--fix"
-status=$(mktemp -p /run) && trap 'rm -f "$status"' EXIT
+status=$(mktemp -p /run) && trap 'rm -f "$status" "$status.plan" "$status.free"' EXIT
 awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
-apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status" -s -f install 2>&1; :
+apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status" -s -f install >"$status.plan" 2>&1; code=$?
+cat "$status.plan"
+if [ $code != 0 ] || grep -q '^Remv' "$status.plan"; then
+  {HOLDS}
+  without_holds "$status" >"$status.free"
+  moved=$(apt-get -o Debug::NoLocking=1 -o Dir::State::status="$status.free" -s -f install 2>/dev/null) && echo "held=$(held_of "$status" "$moved")"
+fi
+:
 """
 
 
@@ -163,8 +184,9 @@ def _repair(result: Result) -> Repair:
     if result.code != 0:
         raise Unreadable(result.error_text)
     names, _, plan = result.text.partition("--fix\n")
+    plan, _, held = plan.partition("\nheld=")
     error = next((line for line in plan.splitlines() if line.startswith("E: ")), "")
-    return Repair(tuple(names.split()), moves(plan), error)
+    return Repair(tuple(names.split()), moves(plan), error, tuple(held.split()))
 
 
 repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=120), _repair)

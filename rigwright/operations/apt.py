@@ -10,6 +10,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import AbsolutePath
 from rigwright.driver.apt_pin import pin_path, pin_text
+from rigwright.driver.holds import held_back
 from rigwright.facts import Facts, apt_archive, dpkg, files
 from rigwright.operations import file, operation
 
@@ -226,6 +227,8 @@ def clean(facts: Facts) -> Iterator[Change]:
     elif repair.broken:
         lacking = f"{', '.join(repair.broken)}: a dependency is not met"
         lost = [move.name for move in repair.moves if not move.version and not _is_drivers(move.name)]
+        if (repair.error or lost) and repair.held:
+            raise held_back("dpkg", repair.held, lacking)
         if repair.error or lost:
             reason = repair.error or f"apt --fix-broken install would remove {', '.join(lost)}"
             todo = "look at what they need, decide yourself: sudo apt-get -f install"

@@ -12,6 +12,7 @@ from rigwright.core.desired import Cuda, CudaSource, Driver
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.numbers import numbers
+from rigwright.driver.holds import held_back
 from rigwright.driver.resolve import brings_driver, repository
 from rigwright.facts import Facts, Unavailable, apt_archive, dpkg, files, pci, system
 from rigwright.facts import cuda as toolkits
@@ -56,9 +57,12 @@ def toolkit(facts: Facts, *, cuda: Cuda, driver: Driver, cuda_repository: CudaSo
         raise _nowhere(facts, cuda, driver, remote)
     word = f"{name}={offered[0].version}"
     plan = facts(apt_archive.simulated((word,), "", remote))
+    if plan.error and plan.held:
+        raise held_back("cuda.toolkit", plan.held, f"{word} cannot be installed")
     if plan.error:
         problem = f"apt cannot install {word}: {plan.error}"
-        raise HostError("cuda.toolkit", problem, "packages that fit together", "sudo apt-get -f install")
+        fix = "another toolkit; sudo apt-get check, on the host, names packages that are broken already"
+        raise HostError("cuda.toolkit", problem, "packages that fit together", fix)
     drivers = [move for move in plan.moves if brings_driver(move)]
     if drivers:
         problem = f"{word} would bring {drivers[0].name} {drivers[0].version}, a driver"

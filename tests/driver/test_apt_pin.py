@@ -16,7 +16,7 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.driver.apt_pin import NVIDIAS, pin_text
 from rigwright.driver.resolve import Resolution, resolved
-from rigwright.facts import apt_archive
+from rigwright.facts import apt_archive, dpkg
 from rigwright.operations import apt
 from rigwright.operations import driver as operations
 from tests.driver.apt_machine import Machine, archive, run
@@ -329,3 +329,42 @@ def test_a_pin_of_nvidias_own_is_purged_alone(folder: Path, needed: bool) -> Non
     said = run(*argv, config=noble.config, status=1 if needed else 0)
     assert ("E: apt would also remove site-policy" in said) is needed
     assert (f"Purg {name}" in said) is not needed
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param("Status: hold ok not-installed\n", id="not installed"),
+        pytest.param("Status: hold ok installed\nMaintainer: nobody\nVersion: 1.0\nDescription: old\n", id="too old"),
+    ],
+)
+def test_a_held_package_that_the_driver_needs_is_named(folder: Path, status: str) -> None:
+    needs_dkms = driver("535-server", "535.309.01-0ubuntu1").replace(
+        "Depends: nvidia-kernel-common-535-server (>= 535.309.01)\n",
+        "Depends: nvidia-kernel-common-535-server (>= 535.309.01), dkms (>= 2)\n",
+    )
+    free = "\nPackage: dkms\nVersion: 3.0\n\nPackage: unrelated\nVersion: 3.0\n"
+    sources = [archive(folder / "ubuntu", "Ubuntu", "Ubuntu", needs_dkms + free)]
+    machine = Machine(folder / "machine", NOBLE, sources)
+    held = "".join(f"Package: {name}\n{status}Architecture: amd64\n\n" for name in ("dkms", "unrelated"))
+    (machine.folder / "status").write_text(held)
+    with pytest.raises(HostError, match=r"^driver: dkms is held \(apt-mark hold\): ") as caught:
+        machine.ask(resolved, Driver(branch="535", source="distribution"), None)
+    assert caught.value.fix.startswith("sudo apt-mark unhold dkms, on the host")
+    (machine.folder / "status").write_text(held.replace("hold ok", "install ok"))
+    machine.store.forget()
+    assert "nvidia-dkms-535-server" in machine.ask(resolved, Driver(branch="535", source="distribution"), None).closure
+
+
+def test_a_hold_in_the_way_of_a_repair_is_named(folder: Path) -> None:
+    packages = "Package: one\nVersion: 2\nDepends: two (= 2)\n\nPackage: two\nVersion: 2\n"
+    machine = Machine(folder / "machine", NOBLE, [archive(folder / "ubuntu", "Ubuntu", "Ubuntu", packages)])
+    common = "Architecture: amd64\nMaintainer: nobody\nDescription: none\n"
+    (machine.folder / "status").write_text(
+        f"Package: one\nStatus: install ok unpacked\nVersion: 2\nDepends: two (= 2)\n{common}\n"
+        f"Package: two\nStatus: hold ok installed\nVersion: 1\n{common}\n"
+    )
+    machine.store.known[dpkg.dpkg_audit] = ""
+    with pytest.raises(HostError, match="two is held") as caught:
+        machine.ask(apt.clean)
+    assert caught.value.fix.startswith("sudo apt-mark unhold two, on the host")
