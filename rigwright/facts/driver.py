@@ -21,6 +21,17 @@ loaded_version = Fact(
     "driver.loaded_version", script("cat /proc/driver/nvidia/version 2>/dev/null; :", reads=True), _loaded, kept=whole
 )
 
+
+def _flavour(result: Result) -> str:
+    text = result.text
+    return "open" if "Open Kernel Module" in text else "proprietary" if "Kernel Module" in text else ""
+
+
+loaded_flavour = Fact(
+    "driver.loaded_flavour", script("cat /proc/driver/nvidia/version 2>/dev/null; :", reads=True), _flavour, kept=whole
+)
+"""The flavour of the loaded kernel module: open or proprietary; "" without one."""
+
 _LIBRARY = """
 path=$(ldconfig -p 2>/dev/null | awk '/libnvidia-ml.so.1/{print $NF; exit}'); [ -n "$path" ] && readlink -f -- "$path"; :
 """

@@ -28,9 +28,9 @@ def headers(kernel: str) -> Fact[bool]:
 
 _MODINFO = """
 command -v modinfo >/dev/null || { echo 'modinfo is not there' >&2; exit 127; }
-modinfo -k "$1" -F version -- "$2" 2>/dev/null && exit
-modinfo -k "$1" -F version -- "$2-current" 2>/dev/null && exit
-for file in "/lib/modules/$1/updates/dkms/$2"-tesla-*.ko*; do modinfo -F version -- "$file" 2>/dev/null && exit; done
+modinfo -k "$1" -F "$3" -- "$2" 2>/dev/null && exit
+modinfo -k "$1" -F "$3" -- "$2-current" 2>/dev/null && exit
+for file in "/lib/modules/$1/updates/dkms/$2"-tesla-*.ko*; do modinfo -F "$3" -- "$file" 2>/dev/null && exit; done
 exit 1
 """
 """Debian names NVIDIA's module nvidia-current or nvidia-tesla-535; modprobe loads it for the name nvidia."""
@@ -38,17 +38,21 @@ exit 1
 
 def module_version(kernel: str, module: str) -> Fact[str]:
     """The version of the module that a kernel would load; "" without a module."""
+    return Fact(f"kernel.module_version({kernel},{module})", script(_MODINFO, kernel, module, "version"), _modinfo)
 
-    def parse(result: Result) -> str:
-        if result.code == 127:
-            raise Unreadable(result.error_text)
-        return result.text.strip() if result.code == 0 else ""
 
-    return Fact(
-        f"kernel.module_version({kernel},{module})",
-        script(_MODINFO, kernel, module),
-        parse,
-    )
+def module_licence(kernel: str, module: str) -> Fact[str]:
+    """The licence that the module names which a kernel would load; "" without a module.
+
+    NVIDIA's open modules name Dual MIT/GPL, the proprietary ones NVIDIA (MODULE_LICENSE in the source of the modules).
+    """
+    return Fact(f"kernel.module_licence({kernel},{module})", script(_MODINFO, kernel, module, "license"), _modinfo)
+
+
+def _modinfo(result: Result) -> str:
+    if result.code == 127:
+        raise Unreadable(result.error_text)
+    return result.text.strip() if result.code == 0 else ""
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,19 @@ _OTHERS = frozenset({"nouveau", "nova_core"})
 
 
 def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool) -> list[str]:
-    boot, line, bound, loaded = facts.all(grub.grub, kernels.command_line, pci.gpus, driver.loaded_version)
+    asked = (grub.grub, kernels.command_line, pci.gpus, driver.loaded_version, driver.loaded_flavour)
+    boot, line, bound, loaded, flavour = facts.all(*asked)
     reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := grub.missing(kernel_cmdline, line)) else []
     if with_driver:
-        built = facts(kernels.module_version(boot.entry.release, "nvidia"))
+        release = boot.entry.release
+        built, licence = facts.all(kernels.module_version(release, "nvidia"), kernels.module_licence(release, "nvidia"))
         holders = sorted({device.driver for device in bound if device.driver in _OTHERS})
         if holders:
             reasons.append(f"{', '.join(holders)} holds the GPUs")
         if loaded != built or not loaded:
             reasons.append(f"driver {loaded or 'none'} is loaded, {built or 'none'} is installed")
+        elif licence and flavour and (built_flavour := "proprietary" if licence == "NVIDIA" else "open") != flavour:
+            reasons.append(f"the {flavour} kernel module is loaded, the {built_flavour} one is installed")
     return reasons
 
 
