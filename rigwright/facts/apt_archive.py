@@ -1,5 +1,7 @@
 """Packages that apt could install. The host's own apt answers, with private sources, lists and pins; nothing is changed.
 
+The private lists are read again after ten minutes, and when the host's own lists or sources have changed since.
+
 NVIDIA's repository may be added to the private sources. Its key is fetched and accepted only if the repository's InRelease
 has a valid signature by the expected fingerprint (gpgv).
 """
@@ -81,6 +83,9 @@ file:*)
 esac
 if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
 sources=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)
+if [ -e "$d/updated" ] && [ -n "$(find /var/lib/apt/lists /etc/apt/sources.list /etc/apt/sources.list.d -newer "$d/updated" 2>/dev/null | head -1)" ]; then
+  rm -f "$d/updated"; cp -a /var/lib/apt/lists/. "$d/lists/"
+fi
 if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updated" -mmin -10 2>/dev/null)" ]; then
   rm -f "$d/updated"
   if apt-get $private -q update >"$d/update.log" 2>&1 && ! grep -qE '^(W|Err)' "$d/update.log"; then

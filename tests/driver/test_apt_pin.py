@@ -368,3 +368,18 @@ def test_a_hold_in_the_way_of_a_repair_is_named(folder: Path) -> None:
     with pytest.raises(HostError, match="two is held") as caught:
         machine.ask(apt.clean)
     assert caught.value.fix.startswith("sudo apt-mark unhold two, on the host")
+
+
+def test_the_lists_are_read_again_after_an_update_of_the_host(folder: Path) -> None:
+    """The archive gets a package within the ten minutes; the sources stay as they are."""
+    line = archive(folder / "ubuntu", "Ubuntu", "Ubuntu", "Package: old\nVersion: 1\n")
+    machine = Machine(folder / "machine", NOBLE, [line])
+    offered = apt_archive.offered(("new", "old"))
+    assert list(machine.ask(lambda facts: facts(offered)).versions) == ["old"]
+    shutil.rmtree(folder / "ubuntu")
+    archive(folder / "ubuntu", "Ubuntu", "Ubuntu", "Package: old\nVersion: 1\n\nPackage: new\nVersion: 1\n")
+    machine.store.forget()
+    assert list(machine.ask(lambda facts: facts(offered)).versions) == ["old"], "within ten minutes nothing is fetched"
+    run("apt-get", "-q", "update", config=machine.config)
+    machine.store.forget()
+    assert sorted(machine.ask(lambda facts: facts(offered)).versions) == ["new", "old"]
