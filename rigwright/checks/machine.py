@@ -11,6 +11,7 @@ from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
+from rigwright.driver.old_kernels import boot_room
 from rigwright.facts import Facts, dpkg, kernel_log, pci, system
 from rigwright.facts import machine as machines
 from rigwright.facts.machine import Past
@@ -105,12 +106,16 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
 
 @check()
 def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
-    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free."""
+    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free.
+
+    The fix of a full /boot names the old kernels that can be removed.
+    """
     free = facts(system.free_mib)
     short = {path: least for path, least in free_mib.items() if free.get(path, least) < least}
     for path, least in short.items():
         seen = f"{path} has {free[path]} MiB free, {least} MiB are needed"
-        yield of_symptom("disk.full", path, seen, f"{least} MiB", "catalogue", names={"PATH": path})
+        fix = boot_room(facts) if path == "/boot" else ""
+        yield of_symptom("disk.full", path, seen, f"{least} MiB", "catalogue", fix=fix, names={"PATH": path})
     if not short:
         known = ", ".join(f"{path} {free[path]}" for path in free_mib if path in free)
         yield Finding("disks", "pass", f"{known} MiB free" if known else "no directory is configured")

@@ -11,6 +11,7 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.driver.candidates import fits
 from rigwright.driver.module_build import build_problem
+from rigwright.driver.old_kernels import boot_room
 from rigwright.driver.package_sets import wants_prebuilt
 from rigwright.facts import Facts, dpkg, pci, system
 from rigwright.facts import driver as state
@@ -31,7 +32,8 @@ def passed(
     newest one, and no driver came from NVIDIA's .run file. A note names the processes that hold apt's locks.
 
     `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Secure Boot accepts the modules that
-    Ubuntu built and signed: with a `driver` that may use those it is only a note. Raises HostError.
+    Ubuntu built and signed: with a `driver` that may use those it is only a note. Raises HostError; for a full /boot it
+    names the old kernels that can be removed.
     """
     release, machine, free, secured, runfile, holders, *_ = facts.all(
         system.os_release,
@@ -53,7 +55,7 @@ def passed(
                 "preflight", f"free_mib names {path}", f"one of {', '.join(free)}", f"take {path} out of free_mib"
             )
         if free[path] < least:
-            todo = f"df -h {path}; sudo apt-get clean"
+            todo = boot_room(facts) if path == "/boot" else f"df -h {path}; sudo apt-get clean"
             raise HostError("preflight", f"{path} has {free[path]} MiB free", f"{least} MiB", todo)
     signed = driver is not None and wants_prebuilt(driver, release, secured)
     if secured and signed:

@@ -1,0 +1,35 @@
+"""The installed kernels that can be removed, and the way to make room on a file system that is nearly full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rigwright.driver.package_sets import KERNELS
+from rigwright.facts import Facts, dpkg, system
+from rigwright.facts import kernel as kernels
+from rigwright.facts.dpkg import Package
+
+_IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d+\.\d+\.\S*?(?<!-dbg))")
+
+
+def removable(installed: Mapping[str, Package], running: str, newest: str) -> dict[str, list[str]]:
+    """The packages of each kernel that neither runs nor is the newest nor is held, by its release, the oldest first."""
+    releases = {match[1]: package for name, package in installed.items() if (match := _IMAGE.fullmatch(name))}
+    old = [release for release, image in releases.items() if release not in (running, newest) and not image.held]
+    return {
+        release: sorted(name for name in installed if name.endswith(f"-{release}"))
+        for release in sorted(old, key=lambda release: [int(number) for number in re.findall(r"\d+", release)])
+    }
+
+
+def boot_room(facts: Facts) -> str:
+    """How to make room in /boot: the command that removes the two oldest kernels that can go, which keeps the newest and the running."""
+    installed, running, newest = facts.all(dpkg.matching(*KERNELS), system.running_kernel, kernels.newest)
+    old = removable(installed, running, newest)
+    kept = f"{running}, which runs{f', and {newest}, the newest' if newest not in ('', running) else ''}"
+    if not old:
+        return f"no old kernel can be removed (there is {kept}): sudo du -ah /boot | sort -h | tail shows what fills it"
+    names = [name for release in list(old)[:2] for name in old[release]]
+    more = f" (and later {', '.join(list(old)[2:])})" if len(old) > 2 else ""
+    return f"sudo apt-get purge {' '.join(names)}{more}; it keeps {kept}"
