@@ -1,7 +1,8 @@
 """Long commands as detached jobs.
 
 A job is a script in /var/lib/rigwright/runs/RUN/STEP that systemd runs outside the session. It has ended when its result file
-exists; a lost connection and the end of the controller do not affect it.
+exists; a lost connection and the end of the controller do not affect it. A job that a shutdown ends is watched until the host
+has booted again, so that the error tells of the boot.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ dir=$1; sh "$dir/script" >"$dir/log" 2>&1 </dev/null; code=$?
 read boot </proc/sys/kernel/random/boot_id
 echo "$code $boot" >"$dir/result.new" && sync "$dir/result.new" && mv "$dir/result.new" "$dir/result" && sync "$dir"
 END
-rm -f "$dir/result"; : >"$dir/log"; sync "$dir/script" "$dir/job" "$dir"
+rm -f "$dir/result"; : >"$dir/log"; cat /proc/sys/kernel/random/boot_id >"$dir/boot"; sync "$dir/script" "$dir/job" "$dir"
 state=$(systemctl show -p SubState --value -- "$unit")
 case $state in running|start*) echo "the unit $unit is running already" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
@@ -46,8 +47,9 @@ touch -c /var/lib/rigwright/lease 2>/dev/null || :
 if [ -s "$dir/result" ]; then read code boot <"$dir/result"; else
   read boot </proc/sys/kernel/random/boot_id; code=running
   case $(systemctl show -p SubState --value -- "${dir##*/}") in running|start*) ;; *) [ -s "$dir/result" ] || code=lost;; esac
+  [ $code = lost ] && [ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && code=running
 fi
-echo "$code $boot"; tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
+echo "$code $boot $(cat "$dir/boot" 2>/dev/null || echo -) $(date -d "@$(awk '/^btime/{print $2}' /proc/stat)" '+%F %T %Z')"; tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 """
 
 
@@ -91,14 +93,16 @@ def watch(
             _reconnect(transport, min(deadline, time.monotonic() + 600))
             continue
         head, _, more = answer.stdout.partition(b"\n")
-        code, seen_boot = head.decode().split()
+        code, seen_boot, first_boot, booted = head.decode().split(maxsplit=3)
+        boot = boot or ("" if first_boot == "-" else first_boot)
         log += more
         lines = log[shown:].split(b"\n")
         for line in lines[:-1]:
             on_line(line.decode("utf-8", "replace").rstrip("\r"))
         shown = len(log) - len(lines[-1])
         if code in ("running", "lost") and boot and seen_boot != boot:
-            raise HostError(step, "the machine went down in the middle of it", "the job to end", _AGAIN)
+            found = f"the machine went down in the middle of it, and booted again at {booted}"
+            raise HostError(step, found, "the job to end", _AGAIN)
         if code == "lost":
             fix = f"df -h /var; journalctl -u {folder.rsplit('/', 1)[-1]}, on the host; then {_AGAIN}"
             raise HostError(step, "the job ended without a result", "a result", fix)
