@@ -12,7 +12,6 @@ from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from rigwright.cli import usage_hint
 from rigwright.cli.options import CommandOptions
 from rigwright.core.errors import RigwrightError, UsageError
 from rigwright.core.program_name import as_typed, program_name
@@ -57,7 +56,6 @@ class Command(Task[Any]):
 
     def __call__(self, *_context: Any, **given: Any) -> int:
         """Runs the command with the flags that were typed. Raises Exit with its code when that is not 0."""
-        usage_hint.read()
         self.times_called += 1
         try:
             for field in dataclasses.fields(self.options):

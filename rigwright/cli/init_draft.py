@@ -14,7 +14,7 @@ import yaml
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.core.errors import HostError, InputError, UsageError
-from rigwright.core.program_name import program_name
+from rigwright.core.program_name import package_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads
 from rigwright.facts.system import Board
@@ -122,7 +122,7 @@ def rig_text(
         **({"notes": [MIXED]} if len({model.key for model in models.values()}) > 1 else {}),
         "sources": {key: source for key, source in sources.items() if source},
     }
-    head = f"# Drafted by {program_name()} init on {today} from what the machine says of itself. Positions are in bus order.\n"
+    head = f"# Drafted by {package_name()} init on {today} from what the machine says of itself. Positions are in bus order.\n"
     return head + _dump(rig)
 
 
@@ -140,7 +140,7 @@ def unlisted_text(
     It names no rig: nothing is known of such GPUs that a rig could say. `toolkit` "": no CUDA toolkit is installed.
     """
     head = (
-        f"# Written by {program_name()} init on {today}; yours to change. NVIDIA's list here does not have {', '.join(unlisted)}:\n"
+        f"# Written by {package_name()} init on {today}; yours to change. NVIDIA's list here does not have {', '.join(unlisted)}:\n"
         "# nothing is checked for it. With a list from a newer driver (scripts/devices), init --update describes the machine.\n"
     )
     values: dict[str, object] = {
@@ -160,7 +160,7 @@ def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date, bran
         limits["power_limit_w"] = rig.limits.power_limit_w
     if rig.limits and (clocks := rig.limits.application_clocks):
         limits["application_clocks"] = {"memory_mhz": clocks.memory_mhz, "graphics_mhz": clocks.graphics_mhz}
-    head = f"# {rig.title}. Written by {program_name()} init on {today}; yours to change. `{program_name()} explain {rig.key}` says why.\n"
+    head = f"# {rig.title}. Written by {package_name()} init on {today}; yours to change. `{package_name()} explain {rig.key}` says why.\n"
     of_slots = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n"
     rest = {
         "slots": dict(positions),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 
 from invoke.collection import Collection
+from invoke.parser.context import ParserContext
 from invoke.program import Program
 
 import rigwright
@@ -49,20 +50,23 @@ def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collectio
     return top
 
 
-def start(namespace: Collection) -> None:
-    """Prepares this process for a command: mistakes on the command line get a hint, and Python starts faster."""
+def start(namespace: Collection, core: ParserContext | None = None) -> None:
+    """Prepares this process for a command. Raises Exit with an error that explains a mistake on the command line.
+
+    `core`: the flags of the program itself (default: those of Invoke).
+    """
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
     gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
     if usage_hint.is_informational(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` ends without a traceback
-    usage_hint.expect(sys.argv[1:], namespace)
+    usage_hint.check(sys.argv[1:], namespace, core or Program().initial_context)
 
 
 class _Program(Program):
     def parse_core(self, argv: list[str] | None) -> None:
         super().parse_core(argv)
         if self.namespace:
-            start(self.namespace)
+            start(self.namespace, self.initial_context)
 
 
 def main() -> None:

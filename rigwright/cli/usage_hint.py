@@ -1,12 +1,16 @@
-"""Adds a fix to Invoke's message about a wrong command line, and with `--json -` writes the error as a JSON document."""
+"""Reads the command line before Invoke does: a mistake is one error with where, found, expected and fix."""
 
 from __future__ import annotations
 
-import atexit
+import dataclasses
 import itertools
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import Parser
 
 from rigwright.core.program_name import program_name
 
@@ -21,31 +25,78 @@ def is_informational(words: Sequence[str]) -> bool:
     return not words or words[0] == "-h" or not _INFORMATIONAL.isdisjoint(word.partition("=")[0] for word in words)
 
 
-def expect(words: Sequence[str], namespace: Collection) -> None:
-    """Prints the fix at the end of the process, unless `read` was called because a command started."""
-    if not is_informational(words):
-        atexit.register(_print_fix, words, namespace)
+def check(words: Sequence[str], namespace: Collection, core: ParserContext) -> None:
+    """Raises Exit with the error of a command line that Invoke cannot read; `core` are the flags of Invoke itself.
+
+    With `--json -` the error is also written as a JSON document.
+    """
+    if is_informational(words):
+        return
+    names = [word for word in dict.fromkeys(words) if word in namespace.task_names]
+    contexts = [ParserContext(name=name, args=namespace[name].get_arguments()) for name in names]
+    try:
+        Parser(initial=core, contexts=contexts).parse_argv(list(words))
+    except ParseError as error:
+        _refuse(words, names[0] if names else "", error, namespace)
 
 
-def read() -> None:
-    """Marks the command line as correct: a command starts."""
-    atexit.unregister(_print_fix)
+def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Collection) -> NoReturn:
+    from rigwright.core.errors import UsageError
 
-
-def _print_fix(words: Sequence[str], namespace: Collection) -> None:
-    program = program_name()
-    name = next((word for word in words if word in namespace.task_names), "")
     first = next((word for word in words if not word.startswith("-")), "")
-    command = f"{program} {name or 'TASK'} --help"
-    fix = (command if name else f"{program} --list, then {command}") + _hint(words, name, first, namespace)
-    print(f"  fix:      {fix}", file=sys.stderr)
+    command = f"{program_name()} {name or 'TASK'} --help"
+    fix = (command if name else f"{program_name()} --list, then {command}") + _hint(words, name, first, namespace)
+    found, expected = _mistake(error, words, name, first, namespace)
+    refused = UsageError(name or "command line", found, expected, fix)
     if "--json=-" in words or ("--json", "-") in itertools.pairwise(words):
-        from rigwright.core.errors import UsageError
         from rigwright.report import json_document
 
-        found = "the command line cannot be read: " + " ".join(words)
-        error = UsageError("command line", found, "a command and its flags", fix)
-        print(json_document.dumps(json_document.document(name or first, "", 1, error, [])))
+        print(json_document.dumps(json_document.document(name or first, "", 1, refused, [])))
+    raise Exit(f"error {refused}", 1) from None
+
+
+def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, namespace: Collection) -> tuple[str, str]:
+    """What is wrong in the words, and what is expected there. An error that is not known keeps Invoke's words."""
+    text = str(error)
+    if not name:
+        return (
+            f"'{first}' is no command" if first else f"{_quoted(text)} stands without a command",
+            "one of the commands",
+        )
+    command = namespace[name].options
+    meaning = {field.name: field.metadata["help"] for field in dataclasses.fields(command)}
+    flag = re.search(r"Flag <Argument: (\w+)", text)
+    if flag and flag[1] in meaning and "needed value" in text:
+        return f"{_flag(flag[1])} has no value", f"a value after it: {meaning[flag[1]]}"
+    if "required positional" in text:
+        missing = [option for option in command.positional if f"'{option}'" in text]
+        return f"{' and '.join(missing).upper()} is missing", "; ".join(meaning[option] for option in missing)
+    if text == _quoted(text):
+        return text, "a command and its flags"
+    word = _quoted(text).strip("'\"")
+    if word.startswith("-"):
+        return f"{_quoted(text)} is no flag", _listed(meaning)
+    joined = next((each.partition("=")[0] for each in words if each.startswith("-") and each.endswith(f"={word}")), "")
+    if joined:
+        return f"{joined} takes no value", f"{joined} alone"
+    return f"{_quoted(text)} is one word too many", f"flags: {_listed(meaning)}" if meaning else "no more words"
+
+
+def _quoted(text: str) -> str:
+    """The word in `No idea what 'WORD' is!`, in its quotes; the whole text of another message."""
+    match = re.search(r"No idea what (.*) is!", text)
+    return match[1] if match else text
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
+def _listed(options: Iterable[str]) -> str:
+    """The flags of a command; the first six of many."""
+    flags = [_flag(option) for option in options]
+    more = f" and {len(flags) - 6} more" if len(flags) > 7 else ""
+    return ", ".join(flags[:6] if more else flags) + more
 
 
 def _hint(words: Sequence[str], name: str, first: str, namespace: Collection) -> str:

@@ -1,27 +1,54 @@
-"""The name of the started program: `rigwright`, or `invoke` in a checkout."""
+"""The started program as it was typed, such as `.venv/bin/invoke`, so that a printed command can be pasted."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import sys
+from functools import lru_cache
+from pathlib import PurePath
 
-_COMMAND = (
-    r"(?<![\w/.-])invoke (?=(?:provision|plan|verify|accept|facts|limits|init|trust|explain|TASK|--list"
-    r"|(?:inventory|fleet|history|catalogue|power)\.[a-z-]+)(?![\w-]))"
+_SHARED = (
+    "provision|plan|verify|accept|facts|limits|init|trust|explain|TASK|--list"
+    r"|(?:inventory|fleet|history|catalogue|power)\.[a-z-]+"
 )
-"""Matches the commands that both programs have. It excludes the commands of the lab, which only `invoke` has."""
+_COMMAND = r"(?<![\w/.-])(?<!-m )invoke (?=(?:{})(?![\w-]))"
+"""Matches `invoke ` before one of these commands."""
 
 
 def program_name() -> str:
-    """`rigwright` or `invoke`."""
+    """The words that start this program again in the current folder: a name that PATH has, a path, or `PYTHON -m invoke`.
+
+    `invoke` where the process was started by another program, such as a test or a worker.
+    """
+    return _typed(sys.argv[0], sys.orig_argv[0], os.environ.get("PATH"))
+
+
+@lru_cache(maxsize=8)
+def _typed(script: str, interpreter: str, path: str | None) -> str:
+    file = PurePath(script)
+    if file.parts[-2:] == ("invoke", "__main__.py"):
+        return f"{shlex.quote(interpreter)} -m invoke"
+    if file.name not in ("rigwright", "invoke", "inv"):
+        return "invoke"
+    return file.name if shutil.which(file.name, path=path) == script else shlex.quote(script)
+
+
+def package_name() -> str:
+    """`rigwright` or `invoke`, without a folder: for files that are read later and elsewhere."""
     return "rigwright" if os.path.basename(sys.argv[0]) == "rigwright" else "invoke"
 
 
 def as_typed(text: str) -> str:
-    """Replaces `invoke COMMAND` in the text with the command of the started program.
+    """Replaces `invoke` in each `invoke COMMAND` of the text with the words that start this program.
 
     Messages, findings and the catalogue contain `invoke COMMAND`. The code that prints or saves them calls this
-    function.
+    function. Commands of the lab stay where the program does not have them.
     """
-    return text if program_name() == "invoke" else re.sub(_COMMAND, "rigwright ", text)
+    program = program_name()
+    if program == "invoke":
+        return text
+    commands = _SHARED if package_name() == "rigwright" else rf"{_SHARED}|lab\.[a-z-]+"
+    return re.sub(_COMMAND.format(commands), lambda _match: f"{program} ", text)

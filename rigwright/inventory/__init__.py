@@ -22,7 +22,7 @@ def read(path: Path) -> Inventory:
     sources = list(files.sources(path))
     if not sources:
         passed = sorted(file_path.name for file_path in path.glob("*.ini")) if path.is_dir() else []
-        todo = "invoke init --host NAME --address USER@HOST makes one; or --inventory PATH or RIGWRIGHT_INVENTORY names one"
+        todo = "invoke init makes one here; or --inventory PATH or RIGWRIGHT_INVENTORY names one"
         if passed:
             todo = f"--inventory {path / passed[0]}: in a directory .ini files are passed by, as Ansible does"
         raise InputError(str(path), "no inventory there", "a file, or a directory with hosts.yml", todo)

@@ -328,7 +328,8 @@ def test_a_file_that_cannot_be_written_is_told_before_the_run(
 
 
 def _invoke(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    """Runs a command; in its messages the program is `invoke`."""
+    done = subprocess.run(
         [sys.executable, "-m", "invoke", *words],
         cwd=ROOT,
         env={**os.environ, **environment},
@@ -338,6 +339,8 @@ def _invoke(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
         timeout=60,
         check=False,
     )
+    done.stderr = done.stderr.replace(f"{sys.executable} -m invoke", "invoke")
+    return done
 
 
 USAGE = [
@@ -528,7 +531,20 @@ def test_a_list_whose_reader_ends_is_no_error() -> None:
         (["verify", "--hots", "a"], "fix:      invoke verify --help; did you mean '--host'?"),
         (["--host", "a", "verify"], "flags stand after the command: invoke verify --host a"),
         (["verify", "-h"], "fix:      invoke verify --help"),
-        (["init"], "error init: --host is missing\n"),
+        (["init"], "error init: --host and --address are missing\n"),
+        (
+            ["fleet.report", "--html"],
+            "error fleet.report: --html has no value\n  expected: a value after it: write the page",
+        ),
+        (["nonsense"], "error command line: 'nonsense' is no command\n"),
+        (["verify", "--hots", "a"], "error verify: '--hots' is no flag\n  expected: --json, --inventory, --host, "),
+        (["verify", "servbadge"], "error verify: 'servbadge' is one word too many\n"),
+        (
+            ["history.diff"],
+            "error history.diff: HOST is missing\n  expected: the name of a host in the recorded runs\n",
+        ),
+        (["verify", "--quick=yes"], "error verify: --quick takes no value\n  expected: --quick alone\n"),
+        (["--host", "a"], "error command line: '"),
         (["init", "--host", "a"], "error --address: is missing, and inventory has no host 'a'\n"),
     ],
 )
