@@ -20,7 +20,7 @@ from rigwright import catalogue, inventory
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
 from rigwright.catalogue.summary import counted, counted_of, not_described
-from rigwright.cli import init_draft, init_update
+from rigwright.cli import host_key, init_draft, init_update
 from rigwright.cli.answer import answered
 from rigwright.cli.options import InitOptions
 from rigwright.core import atomic_files, prompt
@@ -38,7 +38,6 @@ from rigwright.facts.system import Board
 from rigwright.fleet import host_job
 from rigwright.inventory.model import Host, Inventory
 from rigwright.report.tables import with_columns
-from rigwright.ssh import connect, known_hosts
 
 _IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
 _ADDRESS = re.compile(
@@ -90,7 +89,7 @@ def init(options: InitOptions, console: Console) -> None:
     shared = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
     known_file = {"ssh_known_hosts": shared[0]} if shared else {}
     host = Host(options.host, ("all", "gpu"), {**known_file, **variables}, "--address")
-    _record_key(host, options, console)
+    _record_key(host, options)
     files = _described(options, folder, _look(host, console), console, datetime.date.today())
     with atomic_files.alone(folder):
         _free(options.host, _inventory(folder))
@@ -391,16 +390,11 @@ def _connection_of(address: str) -> dict[str, Any]:
     return {name: value for name, value in variables.items() if value}
 
 
-def _record_key(host: Host, options: InitOptions, console: Console) -> None:
-    """Records the host key after a yes, unless it is known already. Raises ConsentError, Unreachable."""
-    name, key = connect.offered_key(host, 20)
-    if connect.is_known(host, key):
-        return
-    console.print(f"{escape(options.address)} offers the host key {escape(known_hosts.fingerprint(key))}")
-    console.print(known_hosts.COMPARE)
-    if not options.yes:
-        prompt.insist("init", "Is it the same?", known_hosts.COMPARED, "the host key is not known; nothing was written")
-    console.print(f"recorded in {escape(str(known_hosts.trust(name, key)))}")
+def _record_key(host: Host, options: InitOptions) -> None:
+    """Records the host key after a yes, unless it is known already. Raises ConsentError, UsageError, Unreachable."""
+    left = host_key.confirm("init", host, options.yes, "the host key is not known; nothing was written")
+    if left:
+        raise UsageError("init", "another host key is on record for it", "one host key", f"{left[0]}, then init again")
 
 
 def _look(host: Host, console: Console) -> Seen:

@@ -253,7 +253,9 @@ class InitOptions(CommandOptions, command="init"):
 
 
 class TrustOptions(InventoryOptions, command="trust"):
-    """Show the host key that a host offers, and record it after you confirm it.
+    """Show the host key that a host offers, and record it after you confirm it; first the keys of its gateways.
+
+    Names another key that is on record for it. Exit 2 when that key still counts, with the command that removes it.
 
     invoke trust --host servbadge
     """

@@ -204,9 +204,7 @@ def with_hint(error: RigwrightError, host: Host, path: Path, lab: Path) -> Rigwr
     if not isinstance(error, Unreachable):
         return error
     if _is_example(host.address):
-        error.fix = (
-            f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours"
-        )
+        error.fix = f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours; delete that host if it is none"
     if path.resolve() != lab.resolve() and (lab / "hosts.yml").is_file() and host.name in inventory.read(lab).hosts:
         hint = f"the lab has a host of that name: add --inventory {short(lab)}"
         error.fix = f"{error.fix}; {hint}" if error.fix else hint

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from rigwright.cli.answer import answered
+from rigwright.cli import host_key
+from rigwright.cli.answer import Answer, answered
 from rigwright.cli.options import TrustOptions
 from rigwright.cli.runner import read_inventory
-from rigwright.core import prompt
-from rigwright.ssh import connect, known_hosts
 
 
 @answered
-def trust(options: TrustOptions, _console: Console) -> None:
-    """Shows the key that each host offers and records it after a yes."""
+def trust(options: TrustOptions, _console: Console) -> Answer:
+    """Shows the key that each host and its gateways offer and records it after a yes; exit 2 when another key still counts."""
     inventory = read_inventory(options.inventory)
-    for host in [inventory.only()] if options.host is None else inventory.select(options.host):
-        name, key = connect.offered_key(host, 20)
-        print(f"{host.name} ({name}) offers {known_hosts.fingerprint(key)}")
-        print(known_hosts.COMPARE)
-        if not options.yes:
-            prompt.insist("trust", "Trust it?", known_hosts.COMPARED, "the answer was no; nothing was recorded")
-        print(f"recorded in {known_hosts.trust(name, key)}")
+    hosts = [inventory.only()] if options.host is None else inventory.select(options.host)
+    otherwise = "the answer was no; nothing was recorded"
+    left = [command for host in hosts for command in host_key.confirm("trust", host, options.yes, otherwise)]
+    return Answer(exit_code=2 if left else 0)

@@ -9,7 +9,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,12 @@ def _unreachable(host: Host, error: Exception, timed_out: bool, timeout_s: float
         return Unreachable(where, "the host key is not known", "a key that you have checked", fix)
     if isinstance(error, paramiko.BadHostKeyException):
         found = f"the host key has changed: it is now {ssh_known_hosts.fingerprint(error.key)}"
-        todo = f"if the machine was re-installed: ssh-keygen -R {error.hostname}, then invoke trust --host {host.name}"
-        return Unreachable(where, found, f"the recorded {ssh_known_hosts.fingerprint(error.expected_key)}", todo)
+        old, todo = _counting(connection, host, error.expected_key), f"invoke trust --host {host.name}"
+        expected = f"the recorded {ssh_known_hosts.fingerprint(error.expected_key)}"
+        if old is not None:
+            expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
+            todo = f"{old.removal}, then {todo}" if _precedes_own(connection, old) else f"{todo}; that key then counts"
+        return Unreachable(where, found, expected, f"if the machine was re-installed or replaced: {todo}")
     if isinstance(error, paramiko.PasswordRequiredException):
         key = host.connection("ansible_ssh_private_key_file") or "the key"
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
@@ -226,12 +231,10 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
 
 def _known_hosts(connection: Any, extra: str) -> None:
     keys = connection.client.get_host_keys()
-    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
     name = _known_name(connection)
     alias = connection.ssh_config.get("hostkeyalias")
-    for file in [*named, "/etc/ssh/ssh_known_hosts", str(ssh_known_hosts.OWN), *([extra] if extra else [])]:
-        for known_as in [name, *([alias] if alias else [])]:
-            ssh_known_hosts.learn(keys, Path(file).expanduser(), known_as)
+    for file, known_as in _places(connection, extra):
+        ssh_known_hosts.learn(keys, file, known_as)
     if alias and keys.lookup(alias):
         for kind, key in keys.lookup(alias).items():
             keys.add(name, kind, key)
@@ -242,36 +245,112 @@ def _known_hosts(connection: Any, extra: str) -> None:
         connection.connect_kwargs["disabled_algorithms"] = {"keys": others}
 
 
+def _places(connection: Any, extra: str) -> Iterator[tuple[Path, str]]:
+    """The files of known hosts, the first that has a key counts, each with the names that it is looked up by."""
+    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
+    alias = connection.ssh_config.get("hostkeyalias")
+    for file in [*named, "/etc/ssh/ssh_known_hosts", str(ssh_known_hosts.OWN), *([extra] if extra else [])]:
+        for known_as in [_known_name(connection), *([alias] if alias else [])]:
+            yield Path(file).expanduser(), known_as
+
+
+def _records(connection: Any, extra: str) -> Iterator[ssh_known_hosts.Record]:
+    return (record for file, name in _places(connection, extra) for record in ssh_known_hosts.recorded(file, name))
+
+
+def _precedes_own(connection: Any, record: ssh_known_hosts.Record) -> bool:
+    """Whether the file of a record counts before rigwright's own, so that `trust` alone does not replace the key."""
+    files = [file for file, _ in _places(connection, "")]
+    return record.path in files[: files.index(ssh_known_hosts.OWN.expanduser())]
+
+
+def _counting(connection: Any, host: Host, key: paramiko.PKey) -> ssh_known_hosts.Record | None:
+    """The record of a key of the host or of a gateway on its way."""
+    extra = str(host.variables.get("ssh_known_hosts", ""))
+    return next((record for hop in _hops(connection) for record in _records(hop, extra) if record.key == key), None)
+
+
+def _hops(connection: Any) -> list[Any]:
+    """The gateways of a connection, the nearest first, and the connection."""
+    gateway = connection.gateway
+    return [*(_hops(gateway) if isinstance(gateway, Connection) else ()), connection]
+
+
 def _known_name(connection: Any) -> str:
     """The name of a connection's host in known_hosts: HOST, or [HOST]:PORT for a port other than 22."""
     return str(connection.host) if connection.port == 22 else f"[{connection.host}]:{connection.port}"
 
 
-def is_known(host: Host, key: paramiko.PKey) -> bool:
-    """Whether one of the known_hosts files of a connection has this key for the host."""
-    connection = _connection(host)
-    _known_hosts(connection, str(host.variables.get("ssh_known_hosts", "")))
-    known = connection.client.get_host_keys().lookup(_known_name(connection)) or {}
-    return key in known.values()
+@dataclass(frozen=True)
+class OfferedKey:
+    """The host key that a host or a gateway on its way offers.
 
-
-def offered_key(host: Host, timeout_s: float) -> tuple[str, paramiko.PKey]:
-    """The name of a host in known_hosts, and the host key that it offers now. Does not trust the key, does not log in.
-
-    Raises Unreachable when the host does not offer a key within `timeout_s` seconds.
+    `name`: its name in known_hosts. `records`: the keys of that name in all files of known hosts, those that count first.
+    `blocking`: other keys of its kind that count before one that `known_hosts.trust` records. `gateway`: whether it is of a
+    gateway.
     """
-    connection = _connection(host)
+
+    name: str
+    key: paramiko.PKey
+    records: tuple[ssh_known_hosts.Record, ...]
+    blocking: tuple[ssh_known_hosts.Record, ...]
+    gateway: bool
+
+    @property
+    def known(self) -> ssh_known_hosts.Record | None:
+        """The record of this key that counts; None when there is none, or another key counts."""
+        same_kind = [record for record in self.records if record.key.get_name() == self.key.get_name()]
+        return same_kind[0] if same_kind and same_kind[0].key == self.key else None
+
+    @property
+    def others(self) -> tuple[ssh_known_hosts.Record, ...]:
+        """The records of other keys."""
+        return tuple(record for record in self.records if record.key != self.key)
+
+
+def offered_keys(host: Host, timeout_s: float) -> Iterator[OfferedKey]:
+    """The host keys that the gateways of a host, the nearest first, and the host offer now. Trusts none of them.
+
+    Logs in to a gateway to reach what is behind it, so the key of the gateway must be recorded before the next is taken.
+    Raises Unreachable when one offers no key within `timeout_s` seconds.
+    """
+    extra = str(host.variables.get("ssh_known_hosts", ""))
+    count = len(_hops(_connection(host)))
+    for number in range(count):
+        connection = _hops(_connection(host))[number]
+        key = _offered(connection, host, timeout_s, extra)
+        records = tuple(_records(connection, extra))
+        blocking = tuple(
+            record
+            for record in records
+            if record.key != key and record.key.get_name() == key.get_name() and _precedes_own(connection, record)
+        )
+        yield OfferedKey(_known_name(connection), key, records, blocking, gateway=number < count - 1)
+
+
+def _offered(connection: Any, host: Host, timeout_s: float, extra: str) -> paramiko.PKey:
+    sockets: list[socket.socket] = []
     try:
-        opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
+        if isinstance(connection.gateway, Connection):
+            _prepare(connection.gateway, sockets, timeout_s, extra)
+        if connection.gateway is not None:
+            opened = connection.open_gateway()
+        else:
+            opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
         transport = paramiko.Transport(opened)
         timer = threading.Timer(timeout_s, opened.close)
         timer.start()
         try:
             transport.start_client(timeout=timeout_s)
-            key = transport.get_remote_server_key()
+            return transport.get_remote_server_key()
         finally:
             timer.cancel()
             transport.close()
     except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
         raise _unreachable(host, error, False, timeout_s, connection) from None
-    return _known_name(connection), key
+    finally:
+        if isinstance(connection.gateway, Connection):
+            with contextlib.suppress(Exception):
+                connection.gateway.close()
+        for each in sockets:
+            each.close()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import os
+import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,7 +28,38 @@ COMPARED = "the same command with --yes, once the key is compared"
 """What a person does before a new key is recorded, and how the command goes on after that."""
 
 
-def recorded(path: Path, name: str) -> Iterator[paramiko.PKey]:
+@dataclass(frozen=True)
+class Record:
+    """A key of a known_hosts file, with the name that it was looked up by, and the number of its line."""
+
+    path: Path
+    line: int
+    name: str
+    key: paramiko.PKey
+
+    @property
+    def where(self) -> str:
+        """`FILE:LINE`."""
+        return f"{self.path}:{self.line}"
+
+    @property
+    def since(self) -> str:
+        """`since 2026-11-22` as `trust` noted it beside the key; else when the file last changed, so that it is older."""
+        with contextlib.suppress(OSError, IndexError):
+            line = self.path.read_text(encoding="utf-8", errors="replace").splitlines()[self.line - 1]
+            noted = re.search(r" rigwright (\d{4}-\d\d-\d\d)$", line)
+            changed = datetime.datetime.fromtimestamp(self.path.stat().st_mtime).date()
+            return f"since {noted[1]}" if noted else f"in a file that last changed on {changed}"
+        return ""
+
+    @property
+    def removal(self) -> str:
+        """The command that removes the keys of the name from the file."""
+        root = "" if os.access(self.path, os.W_OK) else "sudo "
+        return f"{root}ssh-keygen -R {shlex.quote(self.name)} -f {shlex.quote(str(self.path))}"
+
+
+def recorded(path: Path, name: str) -> Iterator[Record]:
     """The keys in a file for a name (`HOST` or `[HOST]:PORT`), in file order; none when the file cannot be read.
 
     Names may be plain or hashed. Like paramiko, it ignores patterns and lines with a @marker.
@@ -36,14 +73,14 @@ def recorded(path: Path, name: str) -> Iterator[paramiko.PKey]:
     for number, line in sorted([*named.get(name, ()), *own]):
         key = _decoded(line, number)
         if key is not None:
-            yield key
+            yield Record(path, number, name, key)
 
 
 def learn(keys: HostKeys, path: Path, name: str) -> None:
     """Adds the keys in a file for a name to `keys`. Does not replace a key of a type that is already present."""
-    for key in recorded(path, name):
-        if key.get_name() not in (keys.lookup(name) or ()):
-            keys.add(name, key.get_name(), key)
+    for record in recorded(path, name):
+        if record.key.get_name() not in (keys.lookup(name) or ()):
+            keys.add(name, record.key.get_name(), record.key)
 
 
 @lru_cache(maxsize=16)
@@ -85,7 +122,7 @@ def fingerprint(key: paramiko.PKey) -> str:
 
 
 def trust(name: str, key: paramiko.PKey) -> Path:
-    """Records the key in rigwright's own known_hosts file, and returns the path of that file.
+    """Records the key and today's date in rigwright's own known_hosts file, and returns the path of that file.
 
     Raises UsageError when the file cannot be written.
     """
@@ -94,7 +131,7 @@ def trust(name: str, key: paramiko.PKey) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lines = path.read_bytes().splitlines() if path.is_file() else []
         kept = [line for line in lines if line.split()[:2] != [name.encode(), key.get_name().encode()]]
-        added = f"{name} {key.get_name()} {key.get_base64()}\n".encode()
+        added = f"{name} {key.get_name()} {key.get_base64()} rigwright {datetime.date.today()}\n".encode()
         atomic_files.replace(path, b"\n".join([*kept, added]))
     except OSError as error:
         found = f"cannot be written: {error.strerror}"

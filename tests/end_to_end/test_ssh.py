@@ -58,7 +58,8 @@ def test_a_changed_key_is_refused(plain_host: str, tmp_path: Path) -> None:
     found = document("facts", "--inventory", inventory, HOME=str(tmp_path))
     assert found["exit_code"] == 3
     assert "has changed" in found["hosts"]["box"]["error"]["found"]
-    assert "ssh-keygen -R" in found["hosts"]["box"]["error"]["fix"]
+    assert f"{known}:1" in found["hosts"]["box"]["error"]["expected"]
+    assert "invoke trust --host box; that key then counts" in found["hosts"]["box"]["error"]["fix"]
 
 
 def test_the_gateway_is_verified_too(plain_host: str, spare_host: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from pathlib import Path
@@ -20,6 +21,10 @@ KEYS = [paramiko.ECDSAKey.generate() for _ in range(3)]
 def line(names: str, key: paramiko.PKey) -> str:
     """Returns a line of known_hosts."""
     return f"{names} {key.get_name()} {key.get_base64()} a comment\n"
+
+
+def _keys(file: Path, name: str) -> list[paramiko.PKey]:
+    return [record.key for record in known_hosts.recorded(file, name)]
 
 
 @pytest.fixture
@@ -54,7 +59,7 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_a_name_has_the_keys_of_its_own_lines(file: Path, name: str, keys: list[paramiko.PKey]) -> None:
-    assert list(known_hosts.recorded(file, name)) == keys
+    assert _keys(file, name) == keys
 
 
 def test_the_first_key_of_a_kind_counts(file: Path) -> None:
@@ -82,7 +87,7 @@ def test_a_file_that_changed_is_read_again(file: Path) -> None:
     assert not list(known_hosts.recorded(file, "later"))
     with file.open("a") as more:
         more.write(line("later", KEYS[0]))
-    assert list(known_hosts.recorded(file, "later")) == KEYS[:1]
+    assert _keys(file, "later") == KEYS[:1]
     file.unlink()
     assert not list(known_hosts.recorded(file, "later"))
     assert not list(known_hosts.recorded(file.parent, "a folder is no file"))
@@ -95,20 +100,23 @@ def test_many_hosts_and_a_long_file(tmp_path: Path) -> None:
     )
     began = time.process_time()
     for number in range(200):
-        assert list(known_hosts.recorded(path, f"host{number}")) == KEYS[:1]
+        assert _keys(path, f"host{number}") == KEYS[:1]
     assert time.process_time() - began < 2  # a comparison of all pairs takes a minute
 
 
-def test_what_is_recorded_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_line_and_the_date_of_a_key(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (record,) = known_hosts.recorded(file, "[plain]:2222")
+    os.utime(file, (1_790_000_000, 1_790_000_000))
+    day = datetime.date.fromtimestamp(1_790_000_000)
+    assert (record.where, record.since) == (f"{file}:6", f"in a file that last changed on {day}")
+    assert record.removal == f"ssh-keygen -R '[plain]:2222' -f {file}"
     monkeypatch.setenv("HOME", str(tmp_path))
-    one = Host("box", (), {"ansible_host": "10.0.0.7", "ansible_port": 2222})
-    assert not connect.is_known(one, KEYS[0])
     for key in KEYS[:2]:
         written = known_hosts.trust("[10.0.0.7]:2222", key)
     assert written == tmp_path / ".config" / "rigwright" / "known_hosts"
-    assert connect.is_known(one, KEYS[1])
-    assert not connect.is_known(one, KEYS[0])
     assert os.stat(written.parent).st_mode & 0o777 == 0o700
+    (record,) = known_hosts.recorded(written, "[10.0.0.7]:2222")
+    assert (record.key, record.since) == (KEYS[1], f"since {datetime.date.today()}")
 
 
 def test_no_two_connections_share_a_configuration() -> None:
