@@ -153,7 +153,9 @@ def nowhere(driver: Driver, offered_by: dict[str, Archive]) -> HostError:
             if not version.transitional and upstream(version.version).startswith(driver.branch + ".")
         }
     )
+    asked = f"; asked were {' and '.join(offered_by)}" if len(offered_by) > 1 else ""
     sources = f"the sources have {', '.join(have)}" if have else "the sources have nothing real of this branch"
+    sources += asked
     where = "driver.version" if driver.version else "driver.branch"
     only = next((name for offered in offered_by.values() if (name := transitional(offered))), "")
     if driver.version and releases and driver.version not in releases:

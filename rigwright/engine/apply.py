@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
+from rigwright.core.command_failures import failure_in
 from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable
 from rigwright.engine import events, jobs, lease
 from rigwright.engine.host_report import ApplyResult
@@ -223,10 +224,13 @@ class _Application:
 
 
 def _require_success(step: str, cmd: Command, result: Result) -> None:
-    """Raises HostError with the last line that a failed command printed."""
+    """Raises HostError with the cause of a failed command if its output tells one, otherwise with the last line."""
     if result.code == 0:
         return
-    lines = (result.error_text or result.text.strip()).splitlines() or ["nothing"]
+    text = result.error_text or result.text.strip()
+    if failure := failure_in(text):
+        raise HostError(step, failure.found, fix=f"{failure.fix}; then run the same command again")
+    lines = text.splitlines() or ["nothing"]
     fix = "correct the cause, then run the same command again"
     for line in reversed(lines):
         if line.startswith("E: "):  # of apt

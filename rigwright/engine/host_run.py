@@ -147,7 +147,8 @@ class HostRun:
         try:
             return self.store(fact)
         except (Unavailable, Unreadable) as reason:
-            fix = "correct the cause on the host, then run the same command again"
+            cause = reason.fix if isinstance(reason, Unreadable) else ""
+            fix = f"{cause or 'correct the cause on the host'}; then run the same command again"
             raise HostError(self.host.name, str(reason), "an answer", fix) from None
 
     def gpu_use(self) -> str:

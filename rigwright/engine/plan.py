@@ -61,7 +61,7 @@ def _plan_step(step: Step, store: FactStore) -> PlannedStep:
     except Unavailable as reason:
         return PlannedStep(step, "unknown", reason=str(reason))
     except Unreadable as reason:
-        fix = "correct the cause on the host, then run the same command again"
+        fix = f"{reason.fix or 'correct the cause on the host'}; then run the same command again"
         error = HostError(step.name, str(reason), "an answer that can be read", fix)
         return PlannedStep(step, "failed", reason=str(reason), error=error)
     except HostError as error:

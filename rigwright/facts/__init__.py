@@ -49,7 +49,14 @@ class Unavailable(Exception):
 
 
 class Unreadable(Exception):
-    """The parser does not understand the answer, or the answer was too long or too late."""
+    """The parser does not understand the answer, or the answer was too long or too late. `fix`: what a person does about it, if known."""
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[type[Unreadable], tuple[str, str]]:
+        return type(self), (str(self), self.fix)
 
 
 class Facts(Protocol):

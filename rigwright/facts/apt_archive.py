@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from rigwright.core.command import Result, script
+from rigwright.core.command_failures import failure_in
 from rigwright.facts import Fact, Unreadable
 from rigwright.facts.dpkg import HOLDS, Move, moves
 
@@ -126,7 +127,7 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
 
     def parse(result: Result) -> Archive:
         if result.code != 0:
-            raise Unreadable(_why(result, repository))
+            raise _unreadable(result, repository)
         key, complete, rest = result.text.partition("--key\n")[2].partition("--madison\n")
         if not complete:
             raise Unreadable(f"apt's answer is no answer: {result.text.strip()[:120]}")
@@ -149,8 +150,18 @@ def _arguments(repository: Repository | None) -> tuple[str, str, str]:
     return (repository.url, repository.key_url, repository.fingerprint) if repository else ("", "", "")
 
 
-def _why(result: Result, repository: Repository | None) -> str:
+def _unreadable(result: Result, repository: Repository | None) -> Unreadable:
+    """The reason for a failed script, with the fix if its output tells the cause."""
     error = result.error_text
+    failure = failure_in(error)
+    if failure and repository and not any(word in error for word in ("NOINDEX", "BADKEY", "BADSIG")):
+        return Unreadable(f"{repository.url} cannot be read: {failure.found}", failure.fix)
+    if failure:
+        return Unreadable(f"apt cannot read its sources: {failure.found}", failure.fix)
+    return Unreadable(_why(error, repository))
+
+
+def _why(error: str, repository: Repository | None) -> str:
     if repository and "NOINDEX" in error:
         folder = repository.url.removeprefix("file:")
         return f"{folder} has no file Packages: cd {folder} && dpkg-scanpackages . > Packages (dpkg-dev has it)"
@@ -219,7 +230,7 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
 
     def parse(result: Result) -> Simulation:
         if result.code != 0:
-            raise Unreadable(_why(result, repository))
+            raise _unreadable(result, repository)
         text, complete, code = result.text.rpartition("rc=")
         if not complete:
             raise ValueError("no exit status")

@@ -154,8 +154,11 @@ def _unreachable(host: Host, error: Exception, timed_out: bool, timeout_s: float
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
     if _refused(error):
         found = f"the login as {connection.user} was refused ({text})"
-        fix = f"ssh-copy-id {connection.user}@{host.address}"
-        return Unreachable(where, found, "an ssh key that the host accepts", fix)
+        fix = (
+            f"is {connection.user} the right user? If not, set ansible_user ({host.origin('ansible_user')}); "
+            f"if so: ssh-copy-id {connection.user}@{host.address}"
+        )
+        return Unreachable(where, found, "a user of the host, and an ssh key that it accepts", fix)
     if isinstance(error, IncompatiblePeer):
         found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
         return Unreachable(where, found, "OpenSSH 7.2 or newer on the host", "update the host's ssh server")

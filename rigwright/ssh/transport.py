@@ -7,6 +7,7 @@ socket, so a login that hangs while a host resets cannot block rigwright.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import subprocess
 import threading
@@ -148,6 +149,10 @@ class Ssh(Transport):
         if answer.startswith(batch_script.NO_ROOM.encode()):
             found = "no temporary directory can be made"
             raise HostError(self.host.name, found, "room in /run or /dev/shm", "df -h /run /dev/shm")
+        if user := _other_user(answer + errors):
+            found = f"the host takes no login as {session.user}: it wants {user}"
+            fix = f"set ansible_user: {user} for {self.host.name} ({self.host.where})"
+            raise Unreachable(self.host.name, found, "a user that may log in and use sudo", fix)
         if answer:
             found = "the connection ended in the middle of an answer"
             raise Unreachable(self.host.name, found, "", "run the same command again")
@@ -155,6 +160,12 @@ class Ssh(Transport):
             raise sudo.refused(self.host, errors, f"that {session.user} may use sudo")
         self._sudo_wants_password = True
         return self._attempt(session, script, nonce, deadline)
+
+
+def _other_user(answer: bytes) -> str:
+    """The user that a cloud image names in place of root in its answer to a login; "" in any other answer."""
+    match = re.search(rb'[Pp]lease login as the user "([a-z_][a-z0-9_-]{0,31})"', answer)
+    return match[1].decode() if match else ""
 
 
 class Local(Transport):

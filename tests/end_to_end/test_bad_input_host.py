@@ -147,7 +147,7 @@ def test_what_is_not_our_host_is_unreachable(bad: str, root: Root, inventory: In
     says(hosts["unknown"], "host key is not known", "invoke trust --host unknown")
     says(hosts["changed"], "host key has changed", "invoke trust --host changed; that key then counts")
     says(hosts["stranger"], "login as ubuntu was refused", "ssh-copy-id")
-    says(hosts["nobody"], "login as nobody was refused")
+    says(hosts["nobody"], "login as nobody was refused", "is nobody the right user? If not, set ansible_user")
     says(hosts["closed"], "refused", "ansible_port")
     says(hosts["locked"], "encrypted")
     assert "ssh-copy-id" not in hosts["locked"]["error"]["fix"], "the host has the key: it is the passphrase"
