@@ -63,12 +63,17 @@ class Declaration:
     `needs`: a fact without which it cannot be answered, read only after the program of that fact has run on request.
     `replaces`: a check that it replaces where both can be answered.
     `gpu_health`: it judges the present state of the GPUs, so `fleet.check` runs it on every host.
+    `follows`: symptoms, groups of symptoms ("ecc.") and checks whose findings explain a finding of this check on the same GPU, or
+    one about no single GPU. A finding with a symptom of its own follows from what consequences.yml says instead.
+    `past`: its findings are past events, so `follows` counts for all of them.
     """
 
     active: bool = False
     needs: Fact[Any] | None = None
     replaces: _Check | None = None
     gpu_health: bool = False
+    follows: tuple[str | _Check, ...] = ()
+    past: bool = False
 
     def __call__(self, function: F) -> F:
         """Declares the function as a check. Its findings get its name; those that pass lose their cause and fix."""
@@ -82,6 +87,15 @@ class Declaration:
                 yield replace(finding, check=name, **texts)
 
         return cast(F, named)
+
+    def explained_by(self, check: str, symptom: str) -> bool:
+        """Whether `follows` names a check (MODULE.FUNCTION) or a symptom."""
+        return any(
+            (symptom == cause or (cause.endswith(".") and symptom.startswith(cause)))
+            if isinstance(cause, str)
+            else check == plugin_name(cause)
+            for cause in self.follows
+        )
 
 
 check = Declaration

@@ -31,7 +31,7 @@ def command_line_in_force(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...
     yield Finding(subject, "fail", seen, wanted, cause, fix, "inventory")
 
 
-@check()
+@check(follows=("module.", "dkms."))
 def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -> Iterator[Finding]:
     """The next boot has a kernel with the driver's module (if there is a driver), the kernel parameters, and a valid grub.cfg.
 
@@ -57,7 +57,7 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -
         yield Finding("next boot", "pass", f"{release}{module}", wanted, source="host")
 
 
-@check()
+@check(follows=("gpu.", "module."))
 def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
     """gpu-limits.service is enabled and succeeded at this boot, and gpu-limits.timer is active."""
     names = (LIMITS_UNIT, LIMITS_TIMER)

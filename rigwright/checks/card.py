@@ -35,7 +35,7 @@ def remaps_rows(card: Card) -> bool | None:
     return model.architecture not in _RETIRING if model else None
 
 
-@check()
+@check(follows=("gpu.", "ecc."))
 def memory_worn(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """No card's memory ever had an uncorrected error, a retired page or a remapped row."""
     for card in facts(gpu_health.cards):
@@ -72,7 +72,7 @@ def _memory(at: str, card: Card) -> Finding:
 _PARTS = {True: "remapped rows", False: "retired pages", None: "retired pages or remapped rows"}
 
 
-@check()
+@check(follows=("gpu.",))
 def alike(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Cards of one model have the same memory and power range, unique serial numbers and UUIDs, and are the model of their
     PCI id; a card with another card's VBIOS is not. card.equal compares their VBIOS versions."""
@@ -122,7 +122,7 @@ class _Property:
     of_board: bool = False
 
 
-@check()
+@check(follows=("gpu.", "nvlink.", "fm.", "pcie.", "bios."))
 def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes and ECC mode, and boards of one maker the
     same VBIOS. The value of most GPUs is the norm; if no value has most of them, as with two GPUs, each GPU is named.

@@ -81,7 +81,7 @@ def _repair(card: Card) -> tuple[str, str]:
     return ("a spare row replaces the bad one", "ROW_REMAPPER") if rows else ("the page is retired", "PAGE_RETIREMENT")
 
 
-@check(gpu_health=True)
+@check(gpu_health=True, follows=("gpu.", "ecc.", "nvlink."))
 def recovered(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The driver asks for no reset, reboot or drain of a GPU, and no repair of a GPU waits for a reset.
 
@@ -211,7 +211,7 @@ def loaded_c(gpus: tuple[Card, ...]) -> dict[str, float]:
     return {card.uuid: float(card.temperature_c) for card in loaded if card.temperature_c is not None}
 
 
-@check(gpu_health=True)
+@check(gpu_health=True, past=True, follows=("gpu.", "ecc.", "nvlink.", "fm.", "pcie.", "thermal.", "power.", "gsp."))
 def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The kernel log has no error of the driver (Xid) since the boot. Each one is reported once, with its count.
     Fatal errors of NVSwitches (SXid) are reported too.

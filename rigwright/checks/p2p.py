@@ -211,6 +211,8 @@ def _pairs(pairs: Sequence[Pair], of: int, known: Machine) -> str:
 
 
 TEST = "peer-to-peer test"
+_WAYS = ("gpu.", "module.", "nvlink.", "fm.", "pcie.", "nccl.", "p2p.")
+"""Groups of symptoms that explain slow or missing transfers between GPUs."""
 OVERLAP = "the test computes, then reduces; training frameworks do both at once"
 
 
@@ -231,7 +233,7 @@ def left_behind(pids: Sequence[int]) -> Iterator[Finding]:
         yield of_symptom("gpu.wedged", "host", seen, "no process left", verdict="fail")
 
 
-@check(active=True)
+@check(active=True, follows=("gpu.", "ecc.", "module.", "fm."))
 def ran(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """The test finished, found every GPU and correct data in each GPU's memory, and left no process behind."""
     document = facts(nccl.tested)
@@ -284,7 +286,7 @@ def _why_not(error: str) -> tuple[str, str]:
     return "", "invoke explain 'ITS TEXT'"
 
 
-@check(active=True)
+@check(active=True, follows=(ran, *_WAYS))
 def copies(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """For every pair of GPUs, CUDA grants peer access if expected, and copies have correct data and the rig's bandwidth."""
     document, known = _seen(facts, rig, slots)
@@ -309,7 +311,7 @@ def _box(document: Document, known: Machine) -> Iterator[Finding]:
         yield Finding(f"NVLink of {model.label}", "info", seen, "", box, "", "catalogue")
 
 
-@check(active=True)
+@check(active=True, follows=(ran, copies, *_WAYS))
 def collective(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """NCCL uses the expected transport between every pair, its data is correct, nothing hangs, and all-reduce is fast enough."""
     document, known = _seen(facts, rig, slots)
@@ -351,7 +353,7 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-@check(active=True)
+@check(active=True, follows=(ran, copies, collective, *_WAYS))
 def scaling(facts: Facts, *, rig: Rig | None = None) -> Iterator[Finding]:
     """The speed-up of a synthetic training step over several GPUs, compared with the rig's measured figure."""
     document = facts(nccl.tested)

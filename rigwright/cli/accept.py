@@ -29,5 +29,6 @@ def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
     pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
     for job in jobs:
         if job.report.error is None:
-            text.findings(job.report)
+            text.verdict(job.report)
+            text.findings(job.report) if options.findings else text.problems(job.report)
     table.show(text.console, [job.report for job in jobs])

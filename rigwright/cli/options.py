@@ -108,6 +108,7 @@ class ReportOptions(PlaybookOptions):
         "where the libraries of the peer-to-peer test come from when a host has none:"
         " fetch (pip), a directory with the wheels, or none"
     )
+    findings: bool = option("show every finding: the evidence of each problem, and what passed", False)
 
     def check_wheels(self) -> None:
         """Raises UsageError for a value of --wheels that is no source of wheels."""

@@ -102,12 +102,12 @@ def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rollin
         runner.consent(options.yes, "Make these changes?")
     action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
     if rolling is None:
-        _batch(alive, text, action, len(jobs) > MANY)
+        _batch(alive, text, action, len(jobs) > MANY, findings=options.findings)
     else:
-        _roll(jobs, text, action, rolling)
+        _roll(jobs, text, action, rolling, options.findings)
 
 
-def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling) -> None:
+def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, findings: bool) -> None:
     """Provisions batch after batch until all are done or too many have failed; saves the state for `--resume`."""
     pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
     ready = [job for job in jobs if job.host.name not in pending]
@@ -115,7 +115,7 @@ def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling) 
     (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
     for job in pending.values():
         job.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    _batch(ready, text, action, len(jobs) > MANY)
+    _batch(ready, text, action, len(jobs) > MANY, findings=findings)
     _save_done(rolling, ready)
     failed: dict[str, None] = {}
 
@@ -130,7 +130,7 @@ def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling) 
         text.line(f"\n[bold]Batch {number} of {len(batches)}[/]: {hosts}")
         failed |= {job.host.name: None for job in members if job.report.error}
         if not rolling.must_stop(len(failed)):
-            _batch(members, text, action, len(jobs) > MANY, enough)
+            _batch(members, text, action, len(jobs) > MANY, enough, findings=findings)
             _save_done(rolling, members)
             # Hosts that were running when `enough` returned true have ended since.
             failed |= {job.host.name: None for job in members if job.report.bad}
@@ -182,6 +182,8 @@ def _batch(
     action: HostAction,
     short: bool,
     enough: Callable[[HostJob], bool] = lambda _job: False,
+    *,
+    findings: bool = False,
 ) -> None:
     """Provisions these hosts and writes their results; with `short` findings that pass are only counted."""
     over = False
@@ -198,7 +200,7 @@ def _batch(
             pool.leave_out(wave)
     for job in members:
         if job.report.error is None and job.report.status != "not_attempted":
-            runner.show_findings(job.report, text, only_bad=short)
+            runner.show_result(job.report, text, findings, only_bad=short)
             text.line(closing(job.report))
         elif job.report.error is not None and len(members) > 1:
             text.line(f"[bold]{escape(job.host.name)}[/]: [bold red]failed[/], {escape(job.report.error.found)}")

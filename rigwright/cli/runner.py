@@ -233,9 +233,15 @@ def short(path: Path) -> str:
     return str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
 
 
-def show_findings(report: HostReport, text: Any, only_bad: bool = False) -> None:
-    """Shows the findings of a host, and the matrices and the scaling table if the peer-to-peer test has run."""
-    text.findings(report, only_bad)
+def show_result(report: HostReport, text: Any, findings: bool, only_bad: bool = False) -> None:
+    """Shows the verdict on a host and its problems, with `findings` every finding instead of the problems.
+
+    The matrices and the scaling table follow if the peer-to-peer test has run. `only_bad`: without findings that pass."""
+    text.verdict(report)
+    if findings:
+        text.findings(report, only_bad)
+    else:
+        text.problems(report)
     if report.p2p is not None:
         from rigwright.report.tables import nccl
 

@@ -9,6 +9,8 @@ from rigwright.cli import runner, watch
 from rigwright.cli.options import VerifyOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
+from rigwright.core.program_name import program_name
+from rigwright.engine.host_report import HostReport
 from rigwright.engine.nccl_programs import Programs
 from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
 from rigwright.fleet import actions, pool
@@ -69,10 +71,15 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Pr
     pool.run_hosts(jobs, action, activity="looking at the steps")
     for job in jobs:
         if job.report.error is None:
-            runner.show_findings(job.report, text)
-            steps = sum(step.status == "ok" for step in job.report.planned)
-            wrong = job.report.wrong
-            result = f"[bold red]{count(wrong, 'finding')}[/]" if wrong else "[bold green]as expected[/]"
-            passed = f"{count(steps, 'step')} and {count(job.report.passed, 'check')} passed"
-            text.line(f"[bold]{job.host.name}[/]: {result}; {passed}")
+            runner.show_result(job.report, text, options.findings)
+            text.line(summary(job.report, options.findings))
     runner.warn_of_age(text)
+
+
+def summary(report: HostReport, findings: bool) -> str:
+    """How many steps and checks are as expected, and how the others are shown."""
+    steps = sum(step.status == "ok" for step in report.planned)
+    notes = sum(finding.verdict == "info" for finding in report.findings)
+    also = f" and {count(notes, 'note')}" if notes else ""
+    more = "" if findings else f"; {program_name()} verify --findings shows them{also}"
+    return f"  [dim]{count(steps, 'step')} and {count(report.passed, 'check')} as expected{more}[/]"

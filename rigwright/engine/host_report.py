@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rigwright.checks import Finding, Verdict
+from rigwright.checks import Finding, Verdict, problems
+from rigwright.checks.problems import Judgement, Problem
 from rigwright.core.change import Change
 from rigwright.core.errors import RigwrightError
 from rigwright.engine.events import Event
@@ -174,6 +175,17 @@ class HostReport:
     def wrong(self) -> int:
         """How many findings have a verdict that fails the host."""
         return sum(finding.verdict in FAILS for finding in self.findings)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The problems that its findings show, the worst first."""
+        return problems.problems(self.findings)
+
+    @property
+    def verdict(self) -> Judgement | None:
+        """Whether the machine can be used, in one sentence; None if no check ran."""
+        error = self.error.found if self.error else ""
+        return problems.judge(self.problems, self.findings, error, self.status != "unreachable")
 
     @property
     def passed(self) -> int:

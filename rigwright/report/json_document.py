@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rigwright.checks import declared
+from rigwright.checks import declared, problems
 from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
 from rigwright.core.errors import RigwrightError
@@ -77,6 +77,8 @@ def _host(report: HostReport) -> dict[str, Any]:
             for planned in steps
             for change in planned.changes
         ],
+        "verdict": plain(report.verdict),
+        "problems": [problems.as_json(problem) for problem in report.problems],
         "findings": [{**plain(finding), "fix": as_typed(finding.fix)} for finding in report.findings],
         "facts": plain(report.facts),
         "kept": plain(report.kept),

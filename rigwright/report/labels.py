@@ -25,6 +25,8 @@ SOURCES = {
 
 
 WORDS = {"fail": "failed", "unknown": "unknown", "warn": "warning", "info": "information", "pass": "passed"}
+WEIGHTS = {"fail": "serious flaw", "unknown": "not examined", "warn": "minor flaw"}
+"""The weight of a problem on an acceptance sheet."""
 SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
 
 

@@ -21,6 +21,7 @@ from rigwright.core import host_ranges
 from rigwright.core.change import Change
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import RigwrightError
+from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine import events
 from rigwright.engine.host_report import HostReport
@@ -36,6 +37,15 @@ VERDICT = {
     "warn": "[yellow]warn[/]",
     "fail": "[bold red]FAIL[/]",
     "unknown": "[bold yellow]????[/]",
+}
+
+
+VERDICT_STYLE = {
+    "pass": "bold green",
+    "info": "cyan",
+    "warn": "bold yellow",
+    "fail": "bold red",
+    "unknown": "bold yellow",
 }
 
 
@@ -165,12 +175,42 @@ class Text:
                 expected = finding.expected and finding.expected + by
                 for label, text in (("expected", expected), ("cause", finding.cause), ("fix", as_typed(finding.fix))):
                     if text:
-                        self._hanging(f"{label + ':':10}", text)
+                        self._hanging(f"{label + ':':10}", text, copied=label == "fix")
 
-    def _hanging(self, label: str, text: str) -> None:
-        """A dim label and its text. On a terminal the text is wrapped beside the label, except a fix, which a reader copies."""
+    def verdict(self, report: HostReport) -> None:
+        """The host's name and whether it can be used, in one sentence."""
+        if report.verdict:
+            style = VERDICT_STYLE[report.verdict.level]
+            self.line(f"[bold]{as_is(report.host.name)}[/]: [{style}]{as_is(report.verdict.sentence)}[/]")
+
+    def problems(self, report: HostReport) -> None:
+        """Every problem: what is seen, the cause, and the steps of the fix with each command on a line of its own."""
+        for problem in report.problems:
+            root = problem.findings[0]
+            self.line(f"\n  {VERDICT[problem.verdict]}  [bold]{as_is(problem.title)}[/]")
+            seen = root.seen if problem.gpus and len(problem.gpus) == 1 else f"{root.subject}: {root.seen}"
+            by = f" ({SOURCES[root.source]})" if root.source else ""
+            rows = (("seen", seen), ("expected", root.expected and root.expected + by), ("cause", problem.cause))
+            for label, text in rows:
+                if text:
+                    self._hanging(f"{label + ':':10}", text)
+            for number, step in enumerate(problem.steps, 1):
+                label = f"{'fix:' if number == 1 else '':6}{number:>2}. "
+                text = as_typed(step.text)
+                if step.command:
+                    self._hanging(label, as_typed(step.command), copied=True)
+                    if text:
+                        self._hanging(" " * 10, text)
+                else:
+                    self._hanging(label, text)
+            if len(problem.findings) > 1:
+                others = len(problem.findings) - 1
+                self._hanging(" " * 10, f"{count(others, 'more finding')} of the same cause; --findings shows all")
+
+    def _hanging(self, label: str, text: str, copied: bool = False) -> None:
+        """A dim label and its text. On a terminal the text is wrapped beside the label, except one that a reader copies."""
         room = self.console.width - 8 - len(label)
-        wrap = self.console.is_terminal and room > 30 and not label.startswith("fix")
+        wrap = self.console.is_terminal and room > 30 and not copied
         with self._lock:
             for number, line in enumerate(textwrap.wrap(text, room) if wrap else [text]):
                 shown = label if number == 0 else " " * len(label)

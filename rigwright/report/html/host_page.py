@@ -15,7 +15,8 @@ from typing import Any
 import jinja2
 import jinja2.sandbox
 
-from rigwright.checks import VERDICTS
+from rigwright.checks import VERDICTS, Finding
+from rigwright.checks.problems import Judgement, Problem, judge, problems
 from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
 from rigwright.core.program_name import as_typed
@@ -24,7 +25,7 @@ from rigwright.report.html.p2p_matrix import Matrix, gb_s, matrices
 from rigwright.report.html.scaling_plot import Plot, plotted
 from rigwright.report.html.topology import Drawing, drawn
 from rigwright.report.json_document import over_time
-from rigwright.report.labels import SIGNS, SOURCES, WORDS
+from rigwright.report.labels import SIGNS, SOURCES, WEIGHTS, WORDS
 
 FOLDER = shipped_files.folder("templates") / "report"
 
@@ -58,6 +59,8 @@ class HostView:
     data: dict[str, Any]
     findings: list[dict[str, Any]]
     counts: Counter[str]
+    problems: tuple[Problem, ...] = ()
+    judgement: Judgement | None = None
     cards: list[Card] = field(default_factory=list)
     matrices: list[Matrix] = field(default_factory=list)
     drawing: Drawing | None = None
@@ -75,6 +78,16 @@ class HostView:
         """The verdict in a word."""
         return "unreachable" if self.data["status"] == "unreachable" else WORDS[self.verdict]
 
+    @property
+    def level(self) -> str:
+        """The verdict of the sentence, or of the findings where no check ran."""
+        return self.judgement.level if self.judgement else self.verdict
+
+    @property
+    def sentence(self) -> str:
+        """Whether the machine can be used; what the run found where no check ran."""
+        return self.judgement.sentence if self.judgement else self.label
+
 
 def page(documents: Sequence[Mapping[str, Any]]) -> str:
     """The page of one or more documents as `--json` writes them; for several hosts it begins with an index."""
@@ -84,7 +97,7 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
     return environment().get_template("page.html.j2").render(
         hosts=hosts, command=first["command"], run=first["run"], begun=begun(first["run"]),
         exit_code=first["exit_code"], errors=[document["error"] for document in documents if document.get("error")],
-        verdicts=VERDICTS, words=WORDS, signs=SIGNS, sources=SOURCES,
+        verdicts=VERDICTS, words=WORDS, signs=SIGNS, sources=SOURCES, weights=WEIGHTS,
     )  # fmt: skip
 
 
@@ -107,6 +120,10 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     judged = ({**_FINDING, **finding} for finding in p2p.get("judged") or [])
     findings += [finding for finding in judged if (finding["subject"], finding["seen"]) not in known]
     findings.sort(key=lambda finding: VERDICTS.index(finding["verdict"]))
+    made = [_finding(finding) for finding in findings]
+    found = problems(made)
+    error = (data["error"] or {}).get("found", "")
+    judgement = judge(found, made, error, data["status"] != "unreachable")
     limits = {row["bus_id"]: row for row in data["gpus"]}
     positions = {gpu["bus_id"]: gpu["position"] for gpu in machine["gpus"]}
 
@@ -117,9 +134,13 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
 
     cards = [card(gpu) for gpu in machine["gpus"]]
     return HostView(
-        name, anchor, data, findings, Counter(finding["verdict"] for finding in findings), cards, matrices(p2p, positions),
+        name, anchor, data, findings, Counter(finding["verdict"] for finding in findings), found, judgement, cards, matrices(p2p, positions),
         drawn(machine), plotted(p2p.get("scaling") or [], (machine["rig"] or {}).get("scaling")),
     )  # fmt: skip
+
+
+def _finding(finding: Mapping[str, Any]) -> Finding:
+    return Finding(**{key: finding[key] for key in (*_FINDING, "verdict")})
 
 
 def _worst(gpu: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:

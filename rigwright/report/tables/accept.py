@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.table import Table
 from rigwright.engine.host_report import HostReport
 from rigwright.report import json_document
 from rigwright.report.html import gpu_cards
-from rigwright.report.labels import SIGNS, as_is, count_bad
+from rigwright.report.labels import SIGNS, WEIGHTS, as_is
 from rigwright.report.tables import with_columns, with_labels
 
 _STYLE = {"warn": "yellow", "fail": "bold red"}
@@ -34,9 +33,16 @@ def show(console: Console, reports: list[HostReport]) -> None:
         for name, why in machine.get("unknown", {}).items():
             console.print(f"[yellow]?[/] {as_is(name)}: {as_is(why)}", highlight=False)
         if report.error is None:
-            bad = count_bad(Counter(finding.verdict for finding in report.findings))
-            result = f"[bold red]{bad}[/]" if bad else "[bold green]no flaw found[/]"
-            console.print(f"[bold]{as_is(report.host.name)}[/]: {result}", highlight=False)
+            _flaws(console, report)
+
+
+def _flaws(console: Console, report: HostReport) -> None:
+    """The flaws of the machine with their weight, or that there is none."""
+    if not report.problems:
+        console.print(f"[bold]{as_is(report.host.name)}[/]: [bold green]no flaw found[/]", highlight=False)
+    for problem in report.problems:
+        style = _STYLE.get(problem.verdict, "yellow")
+        console.print(f"[{style}]{WEIGHTS[problem.verdict]}[/]  {as_is(problem.title)}", highlight=False)
 
 
 def _properties(gpus: list[dict[str, Any]], report: HostReport) -> Table:

@@ -81,7 +81,7 @@ def parsed(*documents: dict[str, Any]) -> Parsed:
 def test_one_host_that_is_well() -> None:
     found = parsed(a_document(servbadge=made.healthy()))
     assert "Everything is as expected." in found.text
-    assert "verify servbadge: passed – rigwright" in found.text
+    assert "verify servbadge: Fit for work: 1 check holds – rigwright" in found.text
     assert "2026-11-21 10:15:00" in found.text
     assert ("html", "lang", "en") in found.attributes
     for words in ("All-reduce over 4 GPUs: 126 GB/s", "GPU-00000000-0000-4000-8000-000000000003", "40 W of 200 W",
@@ -92,10 +92,10 @@ def test_one_host_that_is_well() -> None:
 def test_findings_come_in_the_order_of_their_weight() -> None:
     document = a_document(code=2, servbadge=made.broken())
     found = parsed(document)
-    places = [found.text.index(f"{sign} {word} ") for sign, word in (("✗", "failed SXM2-1 to"), ("?", "unknown SXM2-4"), ("!", "warning SXM2-3"), ("i", "information PyTorch"))]  # fmt: skip
+    places = [found.text.index(f"{sign} {word} ") for sign, word in (("✗", "failed SXM2-1: 1 NVLink, expected"), ("?", "unknown SXM2-4:"), ("!", "warning SXM2-3:"), ("i", "PyTorch"))]  # fmt: skip
     assert places == sorted(places)
     for words in ("Expected 2 NVLinks (by the rig)", "Cause a badly seated module", "Fix power off, reseat SXM2-2",
-                  "invoke explain p2p.nvlink_down", "✗ 1 failed", "1 passed", "✗ wrong data", "✗ hang"):  # fmt: skip
+                  "✗ Not fit for work: SXM2-1: 1 NVLink, expected 2 NVLinks", "1 passed", "✗ wrong data", "✗ hang"):  # fmt: skip
         assert words in found.text
 
 
@@ -129,7 +129,7 @@ def test_several_hosts_have_an_index() -> None:
     found = parsed(a_document(code=3, **hosts))
     assert "verify of 4 hosts – rigwright" in found.text
     assert [value for value in found.values("href") if value.startswith("#host")].count("#host-4") == 1
-    assert "? unreachable" in found.text
+    assert "? Not known: the host does not answer" in found.text
     assert "connection refused" in found.text
     assert "All of a" in found.text
 
@@ -168,7 +168,7 @@ def test_what_was_judged_of_p2p_is_among_the_findings_once() -> None:
     host["p2p"]["judged"] = [judged, finding("warn", "1 to 2", seen="slow")]
     host["findings"].append(judged)
     found = parsed(a_document(x=host))
-    assert (found.text.count("failed 0 to 1"), found.text.count("warning 1 to 2")) == (1, 1)
+    assert (found.text.count("failed 0 to 1:"), found.text.count("warning 1 to 2:")) == (1, 1)
 
 
 def test_the_sheet_can_be_signed() -> None:
@@ -397,3 +397,27 @@ def test_no_template_lies_about_unused() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.j2")}
     used = {name for text in texts.values() for name in re.findall(r'(?:include|from) "([^"]+)"', text)}
     assert set(texts) - used == {"page.html.j2", "fleet.html.j2"}
+
+
+def test_sixteen_lost_gpus_are_one_problem() -> None:
+    cards = tuple(Card(made.bus_id(number), "", "", lost="GPU is lost") for number in range(16))
+    machine = a_machine(known(cards, ()), "dgx-2")
+    symptom = {
+        "check": "gpu.answering",
+        "symptom": "gpu.off_bus",
+        "seen": "GPU is lost",
+        "fix": "sudo poweroff; reseat it",
+    }
+    findings = [finding("fail", f"{gpu['position']} {gpu['bus_id']}", **symptom) for gpu in machine["gpus"]]
+    found = parsed(a_document(code=2, dgx=a_host(status="failed", machine=machine, findings=findings)))
+    sentence = "Do not use SXM3-0, SXM3-1, SXM3-2 and 13 more: lost"
+    assert f"verify dgx: {sentence} – rigwright" in found.text
+    assert found.text.count("reseat it") == 1
+    assert "Evidence: 16 findings" in found.text
+
+
+def test_an_acceptance_sheet_has_the_weight_of_each_flaw() -> None:
+    assert "No flaw found." in parsed(a_document("accept", x=made.healthy())).text
+    text = parsed(a_document("accept", code=2, x=made.broken())).text
+    assert "✗ serious flaw SXM2-1:" in text
+    assert "! minor flaw SXM2-3:" in text

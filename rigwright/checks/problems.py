@@ -1,0 +1,300 @@
+"""Problems: the findings that have one cause, on one GPU or on the machine, with one fix.
+
+Findings are the evidence. A finding belongs to the problem of another one if it follows from that: by consequences.yml for a
+finding with a symptom, by what its check declares (`follows`) for one without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rigwright import catalogue
+from rigwright.catalogue.consequences import follows
+from rigwright.checks import VERDICTS, Finding, Verdict, declared
+from rigwright.core import fix_steps
+from rigwright.core.fix_steps import Step
+from rigwright.core.numbers import count
+from rigwright.core.program_name import as_typed
+
+BAD: tuple[Verdict, ...] = ("fail", "unknown", "warn")
+"""Verdicts of which problems are made."""
+
+MANY = 4
+"""With more GPUs than this that have the same problem, it is one problem: they have a cause in common."""
+
+_BUS_ID = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
+_NAMED = re.compile(rf"(\S+) ({_BUS_ID.pattern})", re.IGNORECASE)
+_INDEX = re.compile(r"\bGPU \d+\b")
+_NUMBERED = "GPU"
+_BETWEEN_GPUS = ("fabric", "p2p")
+"""Kinds of symptoms that concern a link, so that several GPUs have one problem."""
+_LONGEST = 90
+"""Characters of a value seen in a title."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One cause with its consequences.
+
+    `gpus`: the GPUs that have it, by position or bus id, () for the machine. `short`: what is wrong in a few words. `steps`: the
+    fix. `findings`: the evidence, the cause first.
+    """
+
+    verdict: Verdict
+    gpus: tuple[str, ...]
+    short: str
+    cause: str
+    steps: tuple[Step, ...]
+    symptom: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def title(self) -> str:
+        """The GPUs and what is wrong with them: `SXM2-3: lost`."""
+        return f"{listed(self.gpus)}: {self.short}" if self.gpus else self.short
+
+    @property
+    def hardware(self) -> bool:
+        """Whether GPUs have a fault for which they must not be used."""
+        known = catalogue.symptoms().get(self.symptom)
+        return bool(self.gpus) and known is not None and known.kind in ("hardware", "power")
+
+
+def listed(names: Sequence[str], most: int = MANY) -> str:
+    """Names with commas; of many only the first ones and how many more."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
+
+
+def _in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in the order of their numbers: SXM3-2 before SXM3-10."""
+    return tuple(sorted(names, key=lambda name: [(len(part), part) for part in re.findall(r"\d+|\D+", name)]))
+
+
+def problems(findings: Iterable[Finding]) -> tuple[Problem, ...]:
+    """The problems of a machine, the worst first; () when no finding is bad.
+
+    Every bad finding belongs to exactly one problem.
+    """
+    every = sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict))
+    bad = [finding for finding in every if finding.verdict in BAD]
+    if not bad:
+        return ()
+    gpus = _Gpus(every)
+    about = [gpus.of(finding) for finding in bad]
+    scope = _scope(bad, about)
+    roots = [number for number in range(len(bad)) if not _causes(number, bad, scope)]
+    roots = roots or [0]  # findings that explain each other in a circle: the first is the cause
+    groups = _merged(roots, bad, about)
+    members: dict[int, list[int]] = {number: list(group) for number, group in enumerate(groups)}
+    rest = [number for number in range(len(bad)) if not any(number in group for group in groups)]
+    for number in rest:
+        members[_owner(number, groups, bad, scope)].append(number)
+    made = (_problem([bad[at] for at in numbers], groups[number], about) for number, numbers in members.items())
+    return tuple(sorted(made, key=lambda problem: VERDICTS.index(problem.verdict)))
+
+
+def _scope(bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """The GPUs of each finding; for one that names none, those of the other findings with its symptom."""
+    of_symptom: dict[str, frozenset[str]] = {}
+    for finding, gpus in zip(bad, about, strict=True):
+        of_symptom[finding.symptom] = of_symptom.get(finding.symptom, frozenset()) | gpus
+    of_symptom[""] = frozenset()
+    return [gpus or of_symptom[finding.symptom] for finding, gpus in zip(bad, about, strict=True)]
+
+
+class _Gpus:
+    """Finds the GPUs that a finding is about, in its subject."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        named = [match for finding in findings for match in _NAMED.findall(finding.subject)]
+        self._position = {bus_id.lower(): name for name, bus_id in named if name.lower() not in ("bridge", "nvswitch")}
+        self._names = {*self._position.values()}
+
+    def of(self, finding: Finding) -> frozenset[str]:
+        """The positions, or bus ids of GPUs without one; of several pairs the GPU that all of them have. Empty: no single GPU.
+
+        A GPU that the driver only numbers (`GPU 2`), because it lost it, is _NUMBERED."""
+        pairs = [self._in(part) for part in finding.subject.split(", ")]
+        known = [pair for pair in pairs if pair]
+        if not known:
+            return frozenset()
+        return frozenset.intersection(*known) if len(known) > 1 else known[0]
+
+    def _in(self, text: str) -> frozenset[str]:
+        ids = {self._position.get(bus_id.lower(), bus_id.lower()) for bus_id in _BUS_ID.findall(text)}
+        numbered = {_NUMBERED} if _INDEX.search(text) else set()
+        return frozenset(ids | {word for word in text.split() if word in self._names} | numbered)
+
+
+def _causes(number: int, bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[int]:
+    """The findings from which a finding follows; those on its own GPU before those of the machine."""
+    effect = bad[number]
+    causes = [
+        at
+        for at, cause in enumerate(bad)
+        if at != number and _overlap(about[at], about[number]) and _explains(cause, effect)
+    ]
+    return sorted(causes, key=lambda at: not about[at] & about[number])
+
+
+def _overlap(cause: frozenset[str], effect: frozenset[str]) -> bool:
+    return not cause or not effect or bool(cause & effect) or effect == {_NUMBERED}
+
+
+def _explains(cause: Finding, effect: Finding) -> bool:
+    """Whether one finding may follow from another one, on the same GPU."""
+    if effect.check == cause.check:
+        return False
+    declaration = declared(effect.check)
+    past = declaration is not None and declaration.past
+    if effect.symptom and follows(effect.symptom, cause.symptom):
+        return True
+    if declaration is None or (effect.symptom and not past):
+        return False
+    return declaration.explained_by(cause.check, cause.symptom)
+
+
+def _merged(roots: Sequence[int], bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
+    """The roots of each problem: those that say the same about the same GPU, about links, or about many GPUs."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for number in roots:
+        groups.setdefault(_key(bad[number]), []).append(number)
+    return [group for same in groups.values() for group in _by_gpu(same, bad[same[0]].symptom, about)]
+
+
+def _key(finding: Finding) -> tuple[str, ...]:
+    if finding.symptom:
+        return (finding.symptom,)
+    if finding.verdict == "unknown":
+        return ("unknown", finding.seen)
+    if finding.check == "plan":
+        return ("plan",)
+    return (finding.verdict, finding.check, finding.cause, _BUS_ID.sub("", finding.fix))
+
+
+def _by_gpu(same: Sequence[int], symptom: str, about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
+    gpus = _in_order({gpu for number in same for gpu in about[number]})
+    known = catalogue.symptoms().get(symptom)
+    if known is None or known.kind in _BETWEEN_GPUS or len(gpus) < 2 or len(gpus) > MANY:
+        return [tuple(same)]
+    of_machine = [number for number in same if not about[number]]
+    groups = [[number for number in same if gpu == min(about[number], default="")] for gpu in gpus]
+    groups[0] += of_machine
+    return [tuple(group) for group in groups if group]
+
+
+def _owner(
+    number: int, groups: Sequence[tuple[int, ...]], bad: Sequence[Finding], about: Sequence[frozenset[str]]
+) -> int:
+    """The problem to which a finding belongs: that of its first cause, or of the cause of its cause."""
+    seen = {number}
+    waiting = _causes(number, bad, about)
+    while waiting:
+        cause = waiting.pop(0)
+        for at, group in enumerate(groups):
+            if cause in group:
+                return at
+        if cause not in seen:
+            seen.add(cause)
+            waiting.extend(_causes(cause, bad, about))
+    return 0
+
+
+def _problem(findings: Sequence[Finding], roots: Sequence[int], about: Sequence[frozenset[str]]) -> Problem:
+    root = findings[0]
+    gpus = _in_order({gpu for number in roots for gpu in about[number]})
+    verdict = min((finding.verdict for finding in findings), key=VERDICTS.index)
+    restarts = tuple(fix_steps.steps(finding.fix) for finding in findings[1:] if finding.verdict != "unknown")
+    steps = fix_steps.strongest(fix_steps.steps(root.fix), restarts)
+    return Problem(
+        verdict, gpus, _short(findings[: len(roots)], bool(gpus)), root.cause, steps, root.symptom, tuple(findings)
+    )
+
+
+def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
+    root = roots[0]
+    symptom = catalogue.symptoms().get(root.symptom)
+    if symptom:
+        what = symptom.short or symptom.title[0].lower() + symptom.title[1:]
+        return what if of_gpus or symptom.short == "" else f"{root.subject}: {what}"
+    if root.check == "plan" and root.verdict == "fail":
+        return f"{count(len(roots), 'step')} of the playbook {'is' if len(roots) == 1 else 'are'} not as configured"
+    if root.verdict == "unknown" and len(roots) > 1:
+        return f"{len(roots)} checks could not be answered: {_cut(root.seen)}"
+    seen = _cut(root.seen) + (f", expected {_cut(root.expected)}" if root.expected else "")
+    return seen if of_gpus else f"{root.subject}: {seen}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a machine can be used: `level` is the worst verdict, `sentence` says it to a person."""
+
+    level: Verdict
+    sentence: str
+
+
+_SHOWN = 3
+"""Problems that the sentence names."""
+
+
+def judge(
+    made: Sequence[Problem], findings: Sequence[Finding], error: str = "", answered: bool = True
+) -> Judgement | None:
+    """The verdict on a machine in one sentence; None if no check ran.
+
+    `error`: the message that stopped the run on the host. `answered`: whether the host could be reached.
+    """
+    if not answered:
+        return Judgement("unknown", "Not known: the host does not answer")
+    if error:
+        return Judgement("fail", f"Not known: the run stopped, {_cut(error)}")
+    if not findings:
+        return None
+    failed = [problem for problem in made if problem.verdict == "fail"]
+    if failed:
+        return Judgement("fail", _refusal(failed))
+    if unknown := sum(finding.verdict == "unknown" for finding in findings):
+        return Judgement("unknown", f"Not known: {count(unknown, 'check')} could not be answered")
+    if warnings := sum(problem.verdict == "warn" for problem in made):
+        return Judgement("warn", f"Fit, with {count(warnings, 'warning')}")
+    return Judgement("pass", f"Fit for work: {_hold(sum(finding.verdict == 'pass' for finding in findings))}")
+
+
+def _hold(passed: int) -> str:
+    return "1 check holds" if passed == 1 else f"{passed} checks hold"
+
+
+def _refusal(failed: Sequence[Problem]) -> str:
+    of_gpus = [problem for problem in failed if problem.hardware]
+    parts: dict[str, list[str]] = {}
+    for problem in of_gpus:
+        parts.setdefault(listed(problem.gpus), []).append(problem.short)
+    texts = [f"{gpus}: {' and '.join(dict.fromkeys(words))}" for gpus, words in parts.items()]
+    others = [problem.title for problem in failed if not problem.hardware]
+    begins = "Do not use " if of_gpus else "Not fit for work: "
+    if of_gpus and others:
+        others[0] = f"also {others[0]}"
+    every = [*texts, *others]
+    more = f"; and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return f"{begins}{'; '.join(every[:_SHOWN])}{more}"
+
+
+def as_json(problem: Problem) -> Mapping[str, object]:
+    """The problem for the JSON document: its findings are named by check and subject."""
+    return {
+        "title": problem.title,
+        "verdict": problem.verdict,
+        "gpus": list(problem.gpus),
+        "cause": problem.cause,
+        "steps": [{"command": as_typed(step.command), "text": as_typed(step.text)} for step in problem.steps],
+        "symptom": problem.symptom,
+        "findings": [{"check": finding.check, "subject": finding.subject} for finding in problem.findings],
+    }

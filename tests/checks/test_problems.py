@@ -1,0 +1,130 @@
+"""Problems are made of findings: those that the lab's faults caused, in tests/cases/problems, and made ones."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import yaml
+
+from rigwright.checks import Finding, of_symptom
+from rigwright.checks.problems import judge, problems
+from rigwright.engine import plugins
+from rigwright.engine.host_report import HostReport
+from rigwright.inventory.model import Host
+from rigwright.report.terminal import Text
+from tests.paths import CASES
+
+plugins.known("checks")  # the declarations of all checks
+
+RECORDED = sorted((CASES / "problems").glob("*.yml"))
+FAULTS = {
+    "gpu_lost": ("lost", "cold boot"),
+    "ecc": ("memory errors", "restart the program"),
+    "nvlink_down": (": NVLink ", "nvlink"),
+    "p2p_denied": ("no peer access over NVLink", "nvidia-smi topo -p2p n"),
+}
+"""By fault: what its problem is called, and what its first step contains."""
+
+
+def recorded(path: Any) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+    """Returns a case and its findings."""
+    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return case, tuple(Finding(**finding) for finding in case["findings"])
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_recorded_machine(path: Any) -> None:
+    case, findings = recorded(path)
+    made = problems(findings)
+    assert [
+        {"title": problem.title, "verdict": problem.verdict, "findings": len(problem.findings),
+         "begins": problem.steps[0].command or problem.steps[0].text}
+        for problem in made
+    ] == case["problems"]  # fmt: skip
+    verdict = judge(made, findings)
+    assert verdict is not None
+    assert verdict.sentence == case["verdict"]
+    bad = [finding for finding in findings if finding.verdict in ("fail", "unknown", "warn")]
+    assert sorted(map(repr, (finding for problem in made for finding in problem.findings))) == sorted(map(repr, bad))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_every_fault_is_one_problem_with_its_fix(path: Any) -> None:
+    faults = [fault for fault in FAULTS if fault in path.stem]
+    made = [problem for problem in problems(recorded(path)[1]) if problem.verdict != "warn"]
+    assert len(made) == len(faults)
+    for fault in faults:
+        title, step = FAULTS[fault]
+        (its_own,) = (problem for problem in made if title in problem.title)
+        assert step in f"{its_own.steps[0].command} {its_own.steps[0].text}"
+
+
+def lost(number: int) -> Finding:
+    """Returns the finding of a lost GPU."""
+    return of_symptom("gpu.off_bus", f"SXM3-{number} 0000:{number:02x}:00.0", "GPU is lost", "an answer", "host")
+
+
+def test_two_lost_gpus_are_two_problems_and_sixteen_are_one() -> None:
+    assert [problem.title for problem in problems(map(lost, (1, 2)))] == ["SXM3-1: lost", "SXM3-2: lost"]
+    (problem,) = problems(map(lost, range(1, 17)))
+    assert problem.title == "SXM3-1, SXM3-2, SXM3-3 and 13 more: lost"
+    assert len(problem.gpus) == len(problem.findings) == 16
+
+
+def test_the_stronger_restart_wins() -> None:
+    """The GPU's memory needs a reset, but the driver asks for a reboot: one reboot in place of the reset."""
+    place = "SXM2-2 0000:07:00.0"
+    memory = of_symptom(
+        "ecc.uncorrectable", place, "2 errors", fix="sudo nvidia-smi -r -i 0000:07:00.0; return the GPU"
+    )
+    asks = Finding(place, "fail", "the driver asks for: Reboot", fix="sudo reboot", check="health.recovered")
+    (problem,) = problems((memory, asks))
+    assert [step.command or step.text for step in problem.steps] == ["sudo reboot", "return the GPU"]
+
+
+def test_a_fault_of_another_gpu_stays_a_problem_of_its_own() -> None:
+    limits = Finding("SXM3-2 0000:02:00.0", "fail", "300 W", "200 W", "", "invoke limits", check="gpu.limits_in_force")
+    assert [problem.title for problem in problems((lost(1), limits))] == [
+        "SXM3-1: lost",
+        "SXM3-2: 300 W, expected 200 W",
+    ]
+    of_the_lost = Finding("SXM3-1 0000:01:00.0", "fail", "GPU is lost", check="gpu.limits_in_force")
+    assert len(problems((lost(1), of_the_lost))) == 1
+
+
+def test_steps_of_the_playbook_are_one_problem() -> None:
+    steps = [Finding(f"step: {number}", "fail", "a", "b", "", "invoke provision", check="plan") for number in range(9)]
+    (problem,) = problems(steps)
+    assert problem.title == "9 steps of the playbook are not as configured"
+
+
+def test_verdicts_without_a_failure() -> None:
+    passed = tuple(Finding("x", "pass", "", check=f"c.{number}") for number in range(34))
+    unknown = tuple(Finding(f"x{number}", "unknown", f"no answer {number}") for number in range(3))
+    warn = Finding("a", "warn", "old"), Finding("b", "warn", "slow", check="x.y")
+    sentences = [judge(problems(found), found) for found in (passed, (*passed, *warn), (*passed, *unknown), ())]
+    assert [verdict.sentence if verdict else None for verdict in sentences] == [
+        "Fit for work: 34 checks hold", "Fit, with 2 warnings", "Not known: 3 checks could not be answered", None,
+    ]  # fmt: skip
+    silent = judge((), (), answered=False)
+    assert silent is not None
+    assert silent.sentence == "Not known: the host does not answer"
+
+
+def test_the_terminal_shows_the_verdict_then_each_problem_once_with_commands_apart() -> None:
+    stream = io.StringIO()
+    _, findings = recorded(CASES / "problems" / "gpu_lost_and_ecc.yml")
+    report = HostReport(Host("box", (), {}), status="failed", findings=findings)
+    text = Text(stream, "inventory", many=False)
+    text.verdict(report)
+    text.problems(report)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "box: Do not use SXM2-3: lost; SXM2-2: memory errors"
+    assert [line for line in lines if line.startswith("  FAIL")] == [
+        "  FAIL  SXM2-3: lost",
+        "  FAIL  SXM2-2: memory errors",
+    ]
+    assert "               2. sudo nvidia-smi -lgc 300,1500" in lines
+    assert not [line for line in lines if "gpu.answering" in line or "pcie.links" in line]
