@@ -574,7 +574,10 @@ def test_a_version_that_was_never_a_release_names_its_neighbours() -> None:
     with pytest.raises(HostError) as caught:
         host.ask(resolved, Driver("535", "535.172.04"), None)
     assert caught.value.found == "535.172.04 was never a release"
-    assert caught.value.expected == "535.171.04 or 535.179; the sources have 535.183.01 (cuda)"
+    assert (
+        caught.value.expected
+        == "535.171.04 or 535.179; the sources have 535.183.01 (cuda); asked were distribution and cuda"
+    )
 
 
 def _names(offer: str) -> str:

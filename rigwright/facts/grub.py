@@ -165,3 +165,38 @@ def missing(words: Sequence[str], line: str) -> list[str]:
     present = line.split()
     last = {word.partition("=")[0]: word for word in present}
     return [word for word in words if word not in present or last[word.partition("=")[0]] not in words]
+
+
+@dataclass(frozen=True)
+class Words:
+    """The kernel parameters that a line of GRUB's files sets. `anew`: it replaces those that `variable` had before."""
+
+    path: str
+    variable: str
+    words: tuple[str, ...]
+    anew: bool
+
+
+_WORDS = (
+    "grep -HE '^[[:space:]]*(export[[:space:]]+)?GRUB_CMDLINE_LINUX(_DEFAULT)?[+]?=' "
+    "/etc/default/grub /etc/default/grub.d/*.cfg 2>/dev/null; :"
+)
+
+
+def _words(result: Result) -> tuple[Words, ...]:
+    rows = []
+    for line in result.text.splitlines():
+        match = re.fullmatch(r"(/etc/default/grub[^:]*):\s*(?:export\s+)?(GRUB_CMDLINE_LINUX\w*)([+]?)=(.*)", line)
+        if not match:
+            raise ValueError("no line of GRUB's files")
+        path, name, plus, value = match.groups()
+        words = re.sub(r"[\"']", " ", value.partition(" #")[0]).split()
+        own = (f"${name}", f"${{{name}}}")
+        rows.append(
+            Words(path, name, tuple(word for word in words if word not in own), not plus and not set(own) & set(words))
+        )
+    return tuple(rows)
+
+
+words = Fact("grub.words", script(_WORDS, reads=True), _words)
+"""The kernel parameters in /etc/default/grub and its drop-ins, in the order in which GRUB reads the files."""

@@ -89,6 +89,12 @@ def user(name: str) -> Fact[User | None]:
     return Fact(f"system.user({name})", script('getent passwd -- "$1" && id -nG -- "$1"', name, reads=True), parse)
 
 
+def program(name: str) -> Fact[bool]:
+    """Whether a program is on root's PATH."""
+    text = 'PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; command -v -- "$1" >/dev/null && echo yes; :'
+    return Fact(f"system.program({name})", script(text, name, reads=True), lambda result: result.text.strip() == "yes")
+
+
 today = Fact(
     "system.today", command("date", "+%F", reads=True), lambda result: datetime.date.fromisoformat(said(result))
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
-from rigwright.core.change import Change
+from rigwright.core.change import Change, Note
 from rigwright.core.command import command
+from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import KernelWord
-from rigwright.facts import Facts, files, grub
+from rigwright.facts import Facts, files, grub, system
 from rigwright.facts import kernel as kernels
 from rigwright.operations import file, operation
 
@@ -19,12 +21,15 @@ DROP_IN = "/etc/default/grub.d/zz-rigwright.cfg"
 @operation(affects_p2p=True)
 def cmdline(
     facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = (), templates: Templates = SHIPPED
-) -> Iterator[Change]:
+) -> Iterator[Change | Note]:
     """The default boot entry in grub.cfg has these kernel parameters; a reboot puts them in force.
 
-    Raises HostError when GRUB's own files do not parse.
+    A warning names parameters of other files that contradict these or keep the NVIDIA driver from loading, with the file.
+    Raises HostError when GRUB's own files do not parse, or update-grub is needed and not installed.
     """
-    now, running, mine = facts.all(grub.grub, kernels.command_line, files.file(DROP_IN))
+    now, running, mine, others, there = facts.all(
+        grub.grub, kernels.command_line, files.file(DROP_IN), grub.words, system.program("update-grub")
+    )
     if now.defaults_error:
         raise HostError(
             "/etc/default/grub",
@@ -39,6 +44,7 @@ def cmdline(
             "a file that GRUB can read",
             "sudo update-grub, and look at its messages",
         )
+    yield from _contradictions(kernel_cmdline, now.entry.command_line, others)
     lead = "reboot" if grub.missing(kernel_cmdline, running) else ""
     if not kernel_cmdline and mine is None:
         return
@@ -46,6 +52,9 @@ def cmdline(
     changes = list(file.differing(facts, DROP_IN, text.encode(), leads_to=lead))
     yield from changes
     lost = grub.missing(kernel_cmdline, now.entry.command_line)
+    if (changes or lost) and not there:
+        failure = missing_program("update-grub")
+        raise HostError("kernel command line", failure.found, "update-grub, which makes grub.cfg", failure.fix)
     if changes or lost:
         update = command("update-grub", timeout_s=600, long=True)
         yield Change(
@@ -56,3 +65,33 @@ def cmdline(
             (update,),
             leads_to=lead,
         )
+
+
+_IOMMU_OFF = ("intel_iommu=off", "amd_iommu=off", "noiommu")
+"""Parameters that turn the IOMMU off and have another name than `iommu`."""
+_BLACKLIST = re.compile(r"(?:module_blacklist|modprobe\.blacklist)=(?:\S*,)?nvidia(?:,\S*)?")
+
+
+def _contradictions(wanted: Sequence[str], next_boot: str, others: Sequence[grub.Words]) -> Iterator[Note]:
+    """A warning for each foreign parameter that contradicts a wanted one, with the file, and for a file that drops them."""
+    mine = {word.partition("=")[0]: word for word in wanted}
+    for word in dict.fromkeys([*next_boot.split(), *(word for other in others for word in other.words)]):
+        key = word.partition("=")[0]
+        beside = mine.get(key, "") if word not in wanted else ""
+        if word in _IOMMU_OFF and any(own.startswith(("iommu=", "intel_iommu=on", "amd_iommu=on")) for own in wanted):
+            beside = next(own for own in wanted if "iommu=" in own)
+        if not beside and not _BLACKLIST.fullmatch(word):
+            continue
+        paths = [other.path for other in others if word in other.words and other.path != DROP_IN]
+        if not paths and word not in next_boot.split():
+            continue
+        where = " and ".join(dict.fromkeys(paths)) or "/boot/grub/grub.cfg, and none of the files that it is made of,"
+        why = f"beside {beside}" if beside else "(it keeps the NVIDIA driver from loading)"
+        yield Note(
+            f"{where} has the kernel parameter {word} {why}: take it out there, then sudo update-grub", warn=True
+        )
+    for other in others:
+        later = other.path > DROP_IN and other.variable == "GRUB_CMDLINE_LINUX_DEFAULT"
+        if later and other.anew and not set(wanted) <= set(other.words):
+            text = f"{other.path} is read after {DROP_IN} and replaces its parameters: take the line out there"
+            yield Note(text, warn=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.core.change import Change
 from rigwright.core.command import command
+from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.facts import Facts, apt_archive, dpkg, files, grub, system
@@ -42,13 +43,17 @@ def modules_blocked(facts: Facts, *, modules: list[str], templates: Templates = 
     """/etc/modprobe.d, and the initramfs that boots next, keep the modules from loading; a reboot unloads them.
 
     An initramfs newer than the file holds it. So a run that died before it rebuilt the initramfs is completed by the next.
+    Raises HostError when the initramfs has to be rebuilt and update-initramfs is not installed.
     """
     path = "/etc/modprobe.d/rigwright-blocked.conf"
     content = templates.render("modprobe/blocked.conf.j2", {"modules": modules})
     boot, loaded, _ = facts.all(grub.grub, kernels.loaded_modules, files.file(path))
-    newer = facts(kernels.newer(boot.entry.initrd_path, path))
+    newer, there = facts.all(kernels.newer(boot.entry.initrd_path, path), system.program("update-initramfs"))
     held = {module.replace("-", "_") for module in modules} & loaded
     changes = list(file.differing(facts, path, content.encode(), leads_to="reboot" if held else ""))
+    if (changes or not newer) and not there:
+        failure = missing_program("update-initramfs")
+        raise HostError("kernel modules", failure.found, "update-initramfs, which makes the initramfs", failure.fix)
     yield from changes
     if changes or not newer:
         rebuild = command("update-initramfs", "-u", "-k", boot.entry.release, timeout_s=900, long=True)
