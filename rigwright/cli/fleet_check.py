@@ -12,15 +12,16 @@ from rigwright.cli.history import parse_time
 from rigwright.cli.options import FleetCheckOptions, FleetReportOptions
 from rigwright.core.desired import GpuLimits
 from rigwright.core.errors import HistoryError
-from rigwright.engine import verify
+from rigwright.engine import identity, verify
 from rigwright.engine.host_report import BAD, CheckResult, StageResult
 from rigwright.engine.plan import PlannedStep
 from rigwright.facts import Fact, driver, gpu, gpu_health, machine, pci, system
 from rigwright.facts.plain import plain
-from rigwright.fleet import actions, drift, pool
+from rigwright.fleet import actions, drift, pool, shared_identity
 from rigwright.fleet.drift import Machine, Place
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
+from rigwright.history.machines import shared
 from rigwright.report.tables import fleet as table
 
 FACTS: tuple[Fact[Any], ...] = (
@@ -79,7 +80,7 @@ def _look(job: HostJob) -> Iterator[StageResult]:
     job.run.prefetch((*FACTS, *health.evaluate()))
     planned = yield from actions.plan_host(job)
     bad = (finding for finding in health.findings() if finding.verdict in BAD)
-    yield CheckResult((*verify.drift(planned.steps), *bad))
+    yield CheckResult((*identity.findings(job.run), *verify.drift(planned.steps), *bad))
 
 
 def compare(jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any) -> None:
@@ -108,27 +109,39 @@ def _remembered(
     So a difference is reported until the host is verified or provisioned again, not only by the first run that sees it.
     """
     with History.open() as past:
-        before = {}
-        for job in jobs:
-            name, address = job.host.name, job.host.address
-            before[name] = as_of(past, job, at or past.last_good(name, address))
-        known = seen_last(past, besides=before)
+        recorded = machines_of(past, jobs)
+        before = {job.host.name: as_of(past, job, recorded[job.host.name], at) for job in jobs}
+        known = seen_last(past, besides={machine for machine in recorded.values() if machine is not None})
     then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}
     return before, {**known, **then}
 
 
-def as_of(past: History, job: HostJob, at: datetime.datetime | None) -> dict[str, Any]:
-    """The recorded values of the facts that a host has now: the last ones before a time, None for the newest."""
-    seen = {name: past.last(job.host.name, name, job.host.address, at) for name in job.report.kept}
+def machines_of(past: History, jobs: Sequence[HostJob]) -> dict[str, int | None]:
+    """By host name the id of its machine in the history, as all hosts of the run answered; None for a new machine."""
+    recorded = past.machines()
+    identities = {job.host.name: shared_identity.identity_of(job) for job in jobs}
+    doubtful = shared(identities)
+    ids: dict[str, int | None] = {}
+    for job in jobs:
+        name, simulated = job.host.name, bool(job.report.simulated)
+        match = recorded.match(name, job.host.address, identities[name], simulated, own_only=name in doubtful)
+        ids[name] = match.machine.id if match.machine else None
+    return ids
+
+
+def as_of(past: History, job: HostJob, machine: int | None, at: datetime.datetime | None) -> dict[str, Any]:
+    """The recorded values of the facts that a host has now: those at a time, None for when it was last as expected."""
+    then = at or past.last_good(machine)
+    seen = {name: past.last(machine, name, then) for name in job.report.kept}
     return {name: record.value for name, record in seen.items() if record is not None}
 
 
-def seen_last(past: History, besides: Container[str] = ()) -> dict[str, Place]:
-    """By UUID the place where a run saw each GPU last, without the hosts of `besides`."""
+def seen_last(past: History, besides: Container[int] = ()) -> dict[str, Place]:
+    """By UUID the place where a run saw each GPU last, without the machines of `besides`."""
     return {
         gpu["uuid"]: Place(host, gpu["bus_id"])
-        for host, record in past.everywhere("gpu.gpus").items()
-        if host not in besides
+        for machine, (host, record) in past.everywhere("gpu.gpus").items()
+        if machine not in besides
         for gpu in _gpus({"gpu.gpus": record.value})
     }
 

@@ -83,22 +83,21 @@ def _add_past(jobs: Sequence[HostJob], past: History, comparisons: Mapping[str, 
     """Adds the report before this one, and the changes and readings since then, to the comparison of each host."""
     readings = past.readings(DAYS, SPANS)
     machines = {}
+    recorded = fleet_check.machines_of(past, jobs)
     for job in jobs:
-        name, address = job.host.name, job.host.address
-        comparison, before = comparisons[name], past.previous(FleetReportOptions.command, name, address)
-        comparison["readings"] = {
-            uuid: list(map(list, rows)) for uuid, rows in readings.get((name, address), {}).items()
-        }
-        if seen := past.last(name, system.running_kernel.name, address):
+        name, id = job.host.name, recorded[job.host.name]
+        comparison, before = comparisons[name], past.previous(FleetReportOptions.command, id)
+        comparison["readings"] = {uuid: list(map(list, rows)) for uuid, rows in readings.get(id or 0, {}).items()}
+        if seen := past.last(id, system.running_kernel.name):
             comparison["answered"] = seen.last_seen.isoformat()
         if before:
             comparison |= {"since": before["ended"].isoformat(), "run": before["run"], "was": before["status"]}
-        if before and job.report.error is None:
-            machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, before["ended"]))
+        if id and before and job.report.error is None:
+            machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, id, before["ended"]))
             comparison |= turned(before["findings"], job.report.findings)
             comparison["became"] = [
                 {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
-                for change in past.diff(name, before["ended"], address)
+                for change in past.changed(id, before["ended"])
                 if change.kind == "change"  # made by a run of rigwright
             ]
     places = fleet_check.seen_last(past)

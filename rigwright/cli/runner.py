@@ -127,7 +127,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
     from rigwright.engine import playbook as playbooks
     from rigwright.engine.host_run import Options
-    from rigwright.fleet import actions, host_job, pool
+    from rigwright.fleet import actions, host_job, pool, shared_identity
 
     host = command.options.host
     inventory = read_inventory(command.options.inventory)
@@ -155,7 +155,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
 
     def load() -> None:
         """Loads what is needed after the hosts have answered: their baselines from the history, and rich."""
-        host_job.load_baselines(jobs)
+        host_job.load_recorded(jobs)
         output.text  # noqa: B018
 
     try:
@@ -164,6 +164,8 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
         else:  # the workers connect
             load()
         command.act(jobs, output.text)
+        for message in shared_identity.name_shared(jobs):
+            output.text.warn(message)
     finally:
         host_job.close(jobs)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"

@@ -105,6 +105,13 @@ class HistoryResult:
 
 
 @dataclass(frozen=True)
+class IdentityResult:
+    """Findings about the identity of the machine, in place of earlier ones; the status of the host stays."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
 class CommandResult:
     """How a one-off command ended: its exit code (None: the time limit passed) and its output. `cut`: the output was too long and
     its end is missing."""
@@ -124,6 +131,7 @@ StageResult = (
     | LimitsResult
     | MachineResult
     | HistoryResult
+    | IdentityResult
     | CommandResult
 )
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rigwright.core.errors import ConsentError, HostError, Interrupted
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, plan
 from rigwright.engine.playbook import Step
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, system
 from rigwright.facts.machine import Past
+from rigwright.history.machines import Match, RecordedMachines
 from rigwright.inventory.model import Host
 from rigwright.ssh.transport import Transport
 
@@ -72,8 +74,8 @@ class HostRun:
         self.current_section = ""
         """The name of the critical section that is open, "" for none."""
         self.asking_s = 0.0
-        self.earlier: Past | None = None
-        """The host in its last good run, which checks compare with; None when no run recorded it."""
+        self.recorded = RecordedMachines()
+        """The machines of the history."""
         self._sink = sink
         self._prefetch: dict[Fact[Any], None] = {}
         self._critical = threading.Lock()
@@ -118,8 +120,8 @@ class HostRun:
         self._prefetch.update(dict.fromkeys(facts))
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
-        """Reads facts, and those that are prefetched, in one round trip. Boot id and simulation are read along when not known."""
-        along = (system.boot_id, system.simulated, *self._prefetch)
+        """Reads facts, and those that are prefetched, in one round trip. Boot id, simulation and identity are read along when not known."""
+        along: tuple[Fact[Any], ...] = (system.boot_id, system.simulated, system.identity, *self._prefetch)
         self._prefetch.clear()
         asked = tuple(dict.fromkeys((*facts, *(fact for fact in along if fact not in self.store.known))))
         began = time.monotonic()
@@ -131,6 +133,21 @@ class HostRun:
             simulated = self.store.known[system.simulated]
             description = simulated if isinstance(simulated, str) else ""
             self.emit(events.Connected(self.host.name, self.host.address, description))
+
+    @property
+    def match(self) -> Match:
+        """The machine of the history that this host is; by its name and address as long as its identity is not known."""
+        identity, simulated = (self.store.known.get(fact) for fact in (system.identity, system.simulated))
+        known = identity if isinstance(identity, MachineIdentity) else MachineIdentity()
+        return self.recorded.match(
+            self.host.name, self.host.address, known, isinstance(simulated, str) and simulated != ""
+        )
+
+    @property
+    def earlier(self) -> Past | None:
+        """The machine in its last good run, which checks compare with; None when no run recorded it."""
+        machine = self.match.machine
+        return Past.of(machine.baseline) if machine and machine.baseline else None
 
     def read_unknown(self, facts: Sequence[Fact[Any]]) -> None:
         """Reads those of the facts that are not known."""

@@ -23,7 +23,6 @@ class CheckEvaluation:
     def __init__(self, run: HostRun, checks: Sequence[Check]) -> None:
         self._run = run
         self.checks = tuple(checks)
-        self._injected = {"earlier": run.earlier}
         self._ended: dict[int, tuple[Finding, ...]] = {}
 
     def evaluate(self) -> tuple[Fact[Any], ...]:
@@ -32,10 +31,11 @@ class CheckEvaluation:
         A check whose facts are unavailable or unreadable ends with the finding `unknown`.
         """
         missing: dict[Fact[Any], None] = {}
+        injected = {"earlier": self._run.earlier}
         for number, check in enumerate(self.checks):
             if number in self._ended:
                 continue
-            given = inject(check.function, check.parameters, self._injected)
+            given = inject(check.function, check.parameters, injected)
             try:
                 self._ended[number] = tuple(check.function(self._run.store, **given))
             except Missing as error:
@@ -76,6 +76,8 @@ def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past
     A machine that has lost something becomes the baseline only with `accept`, so that every verify reports the loss.
     """
     if any(finding.source == "past" and finding.verdict == "fail" for finding in findings) and not accept:
+        return None
+    if run.match.undecided:
         return None
     try:
         here = machine.now(run.store)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.facts import Fact, whole
 
 
@@ -149,6 +150,23 @@ _FIRMWARE = (
 firmware = Fact(
     "system.firmware", script(_FIRMWARE, reads=True), lambda result: Firmware(*_three(result.text)), kept=whole
 )
+
+_IDENTITY = """
+for file in /sys/class/dmi/id/product_uuid /sys/class/dmi/id/board_serial /etc/machine-id; do
+    line=
+    { IFS= read -r line <"$file"; } 2>/dev/null
+    printf '%s\\n' "$line"
+done
+"""
+
+identity = Fact(
+    "system.identity",
+    script(_IDENTITY, reads=True),
+    lambda result: MachineIdentity.read(*_three(result.text)),
+    durable=True,
+    kept=whole,
+)
+"""The identity of the machine. Without root only the machine-id is readable."""
 
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 

@@ -99,7 +99,7 @@ def verify_host(
 def _verify(
     job: HostJob, test: NcclTestOptions | None, programs: Programs | None, describe: bool
 ) -> Iterator[StageResult]:
-    from rigwright.engine import verify
+    from rigwright.engine import identity, verify
 
     tested = NcclTestResult()
     evaluation = None
@@ -114,17 +114,19 @@ def _verify(
     job.tell(ActivityStarted(job.host.name, "checking"))
     if evaluation is None:
         evaluation = _evaluation(job, tested, describe)
-    findings = ranked((*evaluation.findings(), *tested.not_run, *verify.drift(planned.steps)))
+    checked = evaluation.findings()
+    findings = ranked((*identity.findings(job.run), *checked, *tested.not_run, *verify.drift(planned.steps)))
     yield CheckResult(findings, verify.baseline(job.run, findings, accept=False))
 
 
 def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[StageResult]:
     """Runs the checks after changes; the machine as they find it becomes the baseline."""
-    from rigwright.engine import verify
+    from rigwright.engine import identity, verify
 
     evaluation = _evaluation(job, tested, describe)
     if evaluation.checks or tested.not_run:
-        findings = ranked((*evaluation.findings(), *tested.not_run))
+        checked = evaluation.findings()
+        findings = ranked((*identity.findings(job.run), *checked, *tested.not_run))
         yield CheckResult(findings, verify.baseline(job.run, findings, accept=True))
 
 

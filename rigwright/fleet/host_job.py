@@ -18,7 +18,6 @@ from rigwright.engine.host_report import HostReport, StageResult
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import FactStore
-from rigwright.facts.machine import Past
 from rigwright.fleet.merge import merge, not_attempted, with_error
 from rigwright.inventory.model import Host
 from rigwright.ssh.transport import open_transport
@@ -95,14 +94,15 @@ def prepare(
     ]
 
 
-def load_baselines(jobs: Sequence[HostJob]) -> None:
-    """Reads the baselines of the hosts from the history; a history that cannot be read counts as empty."""
+def load_recorded(jobs: Sequence[HostJob]) -> None:
+    """Reads the machines of the history and their baselines; a history that cannot be read counts as empty."""
     from rigwright.history import History, HistoryError
 
+    names = frozenset(job.host.name for job in jobs)
     with suppress(HistoryError), History.open(write=False) as past:
+        recorded = past.machines(names)
         for job in jobs:
-            values = past.baseline(job.host.name, job.host.address)
-            job.run.earlier = Past.of(values) if values else None
+            job.run.recorded = recorded
 
 
 def new_run(

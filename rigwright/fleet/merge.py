@@ -15,12 +15,14 @@ from rigwright.engine.host_report import (
     FactsResult,
     HistoryResult,
     HostReport,
+    IdentityResult,
     LimitsResult,
     MachineResult,
     NcclTestResult,
     PlanResult,
     StageResult,
 )
+from rigwright.history.machines import CHECK
 
 
 def merge(report: HostReport, result: StageResult) -> HostReport:
@@ -44,6 +46,9 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
             wrong = any(finding.verdict in FAILS for finding in result.findings)
             status = "failed" if wrong else "changed" if report.status == "changed" else "ok"
             return {"findings": result.findings, "status": status, "baseline": result.baseline or report.baseline}
+        case IdentityResult():
+            others = tuple(finding for finding in report.findings if finding.check != CHECK)
+            return {"findings": (*result.findings, *others)}
         case FactsResult():
             simulated = str(result.facts.get("system.simulated", ""))
             return {"facts": result.facts, "simulated": simulated, "status": "ok"}

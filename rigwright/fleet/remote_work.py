@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rigwright.core.command import Secret
@@ -16,9 +16,9 @@ from rigwright.engine.events import Connected
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import Options, RunState
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts.machine import Past
 from rigwright.fleet.host_job import HostAction, HostJob, new_run, no_events, run_action
 from rigwright.fleet.merge import with_error
+from rigwright.history.machines import RecordedMachines
 
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""
@@ -33,7 +33,7 @@ class RemoteJob:
     action: HostAction
     report: HostReport
     at_s: float
-    earlier: Past | None = None
+    recorded: RecordedMachines = field(default_factory=RecordedMachines)
 
 
 def remote_job(job: HostJob, action: HostAction) -> RemoteJob:
@@ -46,14 +46,14 @@ def remote_job(job: HostJob, action: HostAction) -> RemoteJob:
     host = replace(job.host, variables=needed, origins={})
     at_s = time.monotonic() - job.run.since
     bound, report = replace(job.bound, host=host), replace(job.report, host=host)
-    return RemoteJob(bound, job.run.options, action, report, at_s, job.run.earlier)
+    return RemoteJob(bound, job.run.options, action, report, at_s, job.run.recorded)
 
 
 def run_remote(remote: RemoteJob) -> HostReport:
     """Runs the action on this machine, over a connection of its own; returns the host's report."""
     state, since = RunState(threading.BoundedSemaphore()), time.monotonic() - remote.at_s
     run = new_run(remote.bound.host, remote.options, no_events, state, _own_password(), since)
-    run.earlier = remote.earlier
+    run.recorded = remote.recorded
     run.announced = any(isinstance(event, Connected) for _, event in remote.report.events)
     try:
         return run_action(HostJob(remote.bound, run, remote.report), remote.action)

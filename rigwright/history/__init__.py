@@ -1,6 +1,7 @@
 """The history of runs in one SQLite file: results, changes, findings, and the hosts' facts over time.
 
-Name and address together identify a machine, so a simulated `servbadge` and a real `servbadge` are two machines.
+A machine is identified by its board serial, product UUID or machine-id (`machines`); by its name and address if it gives none
+of them. So a simulated `servbadge` and a real `servbadge` are two machines.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import datetime
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any
 
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.history import database as history_database
-from rigwright.history import diff, samples, writer
+from rigwright.history import diff, machines, samples, writer
 from rigwright.history.database import file, set_aside
 from rigwright.history.diff import Changed, utc
+from rigwright.history.machines import RecordedMachines
 from rigwright.history.samples import Reading
 
 __all__ = ["Changed", "History", "HistoryError", "HostSummary", "RunSummary", "Seen", "file", "set_aside"]
@@ -96,40 +98,55 @@ class History:
         with history_database.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
-    def last(self, host: str, name: str, address: str = "", at: datetime.datetime | None = None) -> Seen | None:
-        """The last value of a fact; None when no run has seen it.
+    def machines(self, present: Iterable[str] = ()) -> RecordedMachines:
+        """All machines, with their baselines. `present`: the names of the hosts of this run."""
+        with history_database.named(self.path):
+            return machines.read(self._database, present)
 
-        With `at` it is the value at that time; if no run had seen the fact by then, it is the first value. Without
-        `address` it is the value of the machine with that name that was seen last.
+    def named(self, host: str, address: str = "") -> int | None:
+        """The id of the machine that had this name last, with `address` only one that has it now; None for an unknown name."""
+        with history_database.named(self.path):
+            row = self._database.execute(
+                "SELECT place.host FROM place JOIN host ON host.id = place.host WHERE place.name = ?"
+                " AND (? = '' OR host.address = ? AND place.address = host.address)"
+                " ORDER BY host.name = place.name DESC, last_seen DESC, place.host DESC LIMIT 1",
+                (host, address, address),
+            ).fetchone()
+        return int(row[0]) if row else None
+
+    def last(self, machine: int | None, name: str, at: datetime.datetime | None = None) -> Seen | None:
+        """The last value of a fact of a machine; None when no run has seen it.
+
+        With `at` it is the value at that time; if no run had seen the fact by then, it is the first value.
         """
         until = at.timestamp() if at else float("inf")
         with history_database.named(self.path):
             row = self._database.execute(
-                "SELECT value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
-                " WHERE host.name = ? AND (? = '' OR host.address = ?) AND fact.name = ?"
-                " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, -fact.id LIMIT 1",
-                (host, address, address, name, until, until, until),
+                "SELECT value, first_seen, last_seen, run FROM fact WHERE host = ? AND name = ?"
+                " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, id DESC LIMIT 1",
+                (machine, name, until, until, until),
             ).fetchone()
         return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), row[3]) if row else None
 
-    def everywhere(self, name: str) -> dict[str, Seen]:
-        """The last value of a fact by machine name; of machines with the same name, that of the machine last seen."""
+    def everywhere(self, name: str) -> dict[int, tuple[str, Seen]]:
+        """By machine, the one last seen at the end: its name and the last value of a fact."""
         with history_database.named(self.path):
             rows = self._database.execute(
-                "SELECT host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host WHERE fact.id IN"
-                " (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
+                "SELECT host.id, host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
+                " WHERE fact.id IN (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
                 (name,),
             ).fetchall()
-        return {row[0]: Seen(json.loads(row[1]), utc(row[2]), utc(row[3]), row[4]) for row in rows}
+        return {row[0]: (row[1], Seen(json.loads(row[2]), utc(row[3]), utc(row[4]), row[5])) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
-        """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of that host."""
+        """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of the host that had that name then, or
+        of the machine that has it now."""
         with history_database.named(self.path):
             rows = self._database.execute(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"
-                " (SELECT run FROM outcome JOIN host ON host.id = outcome.host WHERE host.name = ?)"
+                " (SELECT run FROM outcome WHERE outcome.name = ? OR outcome.host = ?)"
                 " ORDER BY started DESC, id DESC LIMIT ?",
-                (host, host, limit),
+                (host, host, self.named(host), limit),
             ).fetchall()
             return [
                 RunSummary(id, command, utc(began), ended - began, playbook, inventory, code, self._outcomes(id))
@@ -143,49 +160,41 @@ class History:
             " (SELECT count(*) FROM finding JOIN saying ON saying.id = saying"
             "  WHERE finding.run = outcome.run AND finding.host = outcome.host"
             "  AND verdict IN ('fail', 'unknown'))"
-            " FROM outcome JOIN host ON host.id = outcome.host WHERE run = ? ORDER BY host.name, address",
+            " FROM outcome WHERE run = ? ORDER BY name, address",
             (run,),
         )
         return tuple(HostSummary(*row) for row in rows)
 
-    def previous(self, command: str, host: str, address: str) -> dict[str, Any] | None:
-        """The host's part of the newest run of a command that was not interrupted; None if there is no such run.
+    def previous(self, command: str, machine: int | None) -> dict[str, Any] | None:
+        """A machine's part of the newest run of a command that was not interrupted; None if there is no such run.
 
         It has the form that `run` returns for a host, with two more keys: `run` (the run's id) and `ended` (UTC).
         """
         with history_database.named(self.path):
             row = self._database.execute(
-                "SELECT run.id, ended, host.id FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host"
-                " WHERE command = ? AND exit_code != 130 AND name = ? AND address = ? ORDER BY started DESC, run.id DESC LIMIT 1",
-                (command, host, address),
+                "SELECT run.id, ended FROM outcome JOIN run ON run.id = run"
+                " WHERE command = ? AND exit_code != 130 AND host = ? ORDER BY started DESC, run.id DESC LIMIT 1",
+                (command, machine),
             ).fetchone()
-            return {**self._outcome(row[0], row[2]), "run": row[0], "ended": utc(row[1])} if row else None
+            return {**self._outcome(row[0], machine), "run": row[0], "ended": utc(row[1])} if row else None
 
-    def last_good(self, host: str, address: str) -> datetime.datetime | None:
-        """The end time (UTC) of the newest run after which the host was in the desired state; None if there is none.
+    def last_good(self, machine: int | None) -> datetime.datetime | None:
+        """The end time (UTC) of the newest run after which a machine was in the desired state; None if there is none.
 
         A provision without an error counts, even with failed findings, because it produces the requested state. Plans,
         facts and interrupted runs do not count, because they do not check the host.
         """
         with history_database.named(self.path):
             row = self._database.execute(
-                "SELECT max(ended) FROM outcome JOIN run ON run.id = run JOIN host ON host.id = host WHERE name = ? AND address = ?"
+                "SELECT max(ended) FROM outcome JOIN run ON run.id = run WHERE host = ?"
                 " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
                 " OR command = 'provision' AND status = 'failed' AND coalesce(outcome.error, 'null') = 'null')",
-                (host, address),
+                (machine,),
             ).fetchone()
         return utc(row[0]) if row[0] else None
 
-    def baseline(self, host: str, address: str) -> dict[str, Any] | None:
-        """The recorded baseline of a host; None if no run recorded one. The checks of the next run compare with it."""
-        with history_database.named(self.path):
-            row = self._database.execute(
-                "SELECT value FROM baseline JOIN host ON host.id = host WHERE name = ? AND address = ?", (host, address)
-            ).fetchone()
-        return json.loads(row[0]) if row else None
-
-    def readings(self, days: float, spans: int) -> dict[tuple[str, str], dict[str, list[Reading]]]:
-        """Temperature and power of the last `days` by (name, address) and UUID; `spans` as in `samples.since`."""
+    def readings(self, days: float, spans: int) -> dict[int, dict[str, list[Reading]]]:
+        """Temperature and power of the last `days` by machine and UUID; `spans` as in `samples.since`."""
         now = time.time()
         with history_database.named(self.path):
             return samples.since(self._database, now - days * 86400, now, spans)
@@ -204,15 +213,15 @@ class History:
             head["error"] = json.loads(head["error"] or "null")
             head["started"], head["ended"] = (utc(head[key]).isoformat() for key in ("started", "ended"))
             ids = self._database.execute(
-                "SELECT host.id, name FROM outcome JOIN host ON host.id = host WHERE run = ? ORDER BY name, address",
+                "SELECT host, name FROM outcome WHERE run = ? ORDER BY name, address",
                 (run,),
             ).fetchall()
             return {**head, "hosts": {name: self._outcome(run, host) for host, name in ids}}
 
-    def _outcome(self, run: str, host: int) -> dict[str, Any]:
+    def _outcome(self, run: str, host: int | None) -> dict[str, Any]:
         made = self._row(
             "SELECT address, status, error, simulated, rebooted, steps AS steps_planned, seconds FROM outcome"
-            " JOIN host ON host.id = host WHERE run = ? AND host = ?", run, host,
+            " WHERE run = ? AND host = ?", run, host,
         )  # fmt: skip
         made["error"], made["rebooted"] = json.loads(made["error"] or "null"), bool(made["rebooted"])
         of = "WHERE run = ? AND host = ? ORDER BY position"
@@ -237,18 +246,20 @@ class History:
             raise UsageError(f"run '{id}'", problem, "a run's id, its beginning, or `last`", "invoke history.list")
         return str(matching[0])
 
-    def diff(self, host: str, since: datetime.datetime, address: str = "") -> list[Changed]:
-        """Changed facts and changes by runs since a time, oldest first. Raises UsageError for an unknown host."""
-        with history_database.named(self.path):
-            machine = self._database.execute(
-                "SELECT host.id FROM host LEFT JOIN outcome ON outcome.host = host.id LEFT JOIN run ON run.id = outcome.run"
-                " WHERE name = ? AND (? = '' OR address = ?) ORDER BY run.started DESC LIMIT 1", (host, address, address),
-            ).fetchone()  # fmt: skip
-            if not machine:
+    def diff(self, host: str, since: datetime.datetime) -> list[Changed]:
+        """`changed` of the machine that had this name last. Raises UsageError for an unknown name."""
+        machine = self.named(host)
+        if machine is None:
+            with history_database.named(self.path):
                 known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
-                todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
-                raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
-            return diff.since(self._database, machine[0], since.timestamp())
+            todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
+            raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
+        return self.changed(machine, since)
+
+    def changed(self, machine: int, since: datetime.datetime) -> list[Changed]:
+        """Changed facts of a machine and changes that runs made on it since a time, oldest first."""
+        with history_database.named(self.path):
+            return diff.since(self._database, machine, since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rigwright.core import state_dir
 from rigwright.core.errors import HistoryError
-from rigwright.history import samples
+from rigwright.history import machines, samples
 
 BUSY_S = 10.0
 APPLICATION = 0x72696777  # "rigw" in ASCII; the application id in the file's header
@@ -22,9 +22,9 @@ TABLES = (
     """CREATE TABLE run (id TEXT PRIMARY KEY, command TEXT NOT NULL, started REAL NOT NULL, ended REAL NOT NULL,
        playbook TEXT NOT NULL, inventory TEXT NOT NULL, exit_code INTEGER NOT NULL, error TEXT)""",
     "CREATE INDEX run_started ON run (started)",
-    """CREATE TABLE host (id INTEGER PRIMARY KEY, name TEXT NOT NULL, address TEXT NOT NULL, UNIQUE (name, address))""",
+    *machines.TABLES,
     """CREATE TABLE outcome (run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, host INTEGER NOT NULL REFERENCES host (id),
-       status TEXT NOT NULL, error TEXT, simulated TEXT NOT NULL, rebooted INTEGER NOT NULL, steps INTEGER NOT NULL,
+       name TEXT NOT NULL, address TEXT NOT NULL, status TEXT NOT NULL, error TEXT, simulated TEXT NOT NULL, rebooted INTEGER NOT NULL, steps INTEGER NOT NULL,
        seconds REAL NOT NULL, PRIMARY KEY (run, host)) WITHOUT ROWID""",
     "CREATE INDEX outcome_host ON outcome (host)",
     """CREATE TABLE step (run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, host INTEGER NOT NULL, position INTEGER NOT NULL,
@@ -45,7 +45,7 @@ TABLES = (
 """The SQL of all tables and indexes.
 
 `saying` stores each distinct finding once as JSON; its id is a hash of the text. `outcome.steps` is the number of all
-steps of a run on a host; `step` stores the steps whose status is not ok or skipped. `baseline` stores the values that
+steps of a run on a host, and `name` and `address` are those of that run; `step` stores the steps whose status is not ok or skipped. `baseline` stores the values that
 the checks of the next run compare a host with.
 """
 

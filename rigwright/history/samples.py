@@ -30,10 +30,8 @@ def prune(database: sqlite3.Connection, now: float) -> None:
     database.execute("DELETE FROM reading WHERE at < ?", (now - KEPT_DAYS * 86400,))
 
 
-def since(
-    database: sqlite3.Connection, begin: float, now: float, spans: int
-) -> dict[tuple[str, str], dict[str, list[Reading]]]:
-    """The readings since `begin`, oldest first, by (name, address) of the host and UUID of the GPU.
+def since(database: sqlite3.Connection, begin: float, now: float, spans: int) -> dict[int, dict[str, list[Reading]]]:
+    """The readings since `begin`, oldest first, by the id of the machine and UUID of the GPU.
 
     The time from the first reading to `now` is divided into `spans` intervals of at least 1 s. Each interval with
     readings gives one reading with the maximum temperature and the maximum power. A GPU gets at most one or two
@@ -43,12 +41,11 @@ def since(
     if first is None:
         return {}
     rows = database.execute(
-        "SELECT name, address, gpu, max(at) AS latest, max(temperature_c), max(power_w) FROM reading"
-        " JOIN host ON host.id = reading.host WHERE at >= ?"
-        " GROUP BY host.id, gpu, CAST((at - ?) / ? AS INTEGER) ORDER BY host.id, gpu, latest",
+        "SELECT host, gpu, max(at) AS latest, max(temperature_c), max(power_w) FROM reading WHERE at >= ?"
+        " GROUP BY host, gpu, CAST((at - ?) / ? AS INTEGER) ORDER BY host, gpu, latest",
         (first, first, max((now - first) / spans, 1.0)),
     )
-    readings: dict[tuple[str, str], dict[str, list[Reading]]] = {}
-    for name, address, gpu, at, temperature, power in rows:
-        readings.setdefault((name, address), {}).setdefault(gpu, []).append((at, temperature, power))
+    readings: dict[int, dict[str, list[Reading]]] = {}
+    for host, gpu, at, temperature, power in rows:
+        readings.setdefault(host, {}).setdefault(gpu, []).append((at, temperature, power))
     return readings

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rigwright.core import numbers
-from rigwright.history import samples
+from rigwright.core.machine_identity import MachineIdentity
+from rigwright.history import machines, samples
+from rigwright.history.machines import RecordedMachines
 
 KEPT_DAYS = 400
 """Runs and old values of facts are kept for this number of days; RIGWRIGHT_HISTORY_DAYS overrides it."""
@@ -48,27 +50,42 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
         database, "run", id, document["command"], started, ended, playbook, inventory, document["exit_code"],
         _json(document.get("error")),
     )  # fmt: skip
+    ids = _machines(database, document["hosts"], ended)
     for name, report in document["hosts"].items():
-        host = _host(database, _text(name), _text(report.get("address") or name))
+        host = ids[name]
         if document["command"] == BY_THE_CLOCK:
             report = {**report, "findings": [finding for finding in report["findings"] if finding["verdict"] != "pass"]}
-        _outcome(database, id, host, report)
+        _outcome(database, id, host, name, report)
         _facts(database, id, host, report["kept"], ended)
         samples.record(database, host, report.get("machine"), ended)
         if report.get("baseline"):
             database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(report["baseline"])))
 
 
-def _host(database: sqlite3.Connection, name: str, address: str) -> int:
-    database.execute("INSERT OR IGNORE INTO host (name, address) VALUES (?, ?)", (name, address))
-    row = database.execute("SELECT id FROM host WHERE name = ? AND address = ?", (name, address)).fetchone()
-    return int(row[0])
+def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: float) -> dict[str, int]:
+    """By host name the id of its machine. No two hosts of a run are one machine: those with the same identity keep a past each."""
+    identities = {name: MachineIdentity.of(report.get("identity")) for name, report in reports.items()}
+    doubtful = machines.shared(identities)
+    known = machines.read(database)
+    ids: dict[str, int] = {}
+    for name in sorted(reports, key=lambda name: not identities[name]):  # identified hosts take their machines first
+        report, identity, address = reports[name], identities[name], _address(name, reports[name])
+        free = RecordedMachines(tuple(machine for machine in known.machines if machine.id not in ids.values()))
+        simulated = bool(report["simulated"])
+        match = free.match(_text(name), address, identity, simulated, own_only=name in doubtful)
+        told = any(finding["check"] == machines.CHECK for finding in report["findings"])
+        ids[name] = machines.record(database, match, _text(name), address, identity, simulated, at, told)
+    return ids
 
 
-def _outcome(database: sqlite3.Connection, run: str, host: int, report: Mapping[str, Any]) -> None:
+def _address(name: str, report: Mapping[str, Any]) -> str:
+    return _text(report.get("address") or name)
+
+
+def _outcome(database: sqlite3.Connection, run: str, host: int, name: str, report: Mapping[str, Any]) -> None:
     steps = report["steps"]
     _insert(
-        database, "outcome", run, host, report["status"], _json(report["error"]), _text(report["simulated"]), bool(report["rebooted"]),
+        database, "outcome", run, host, _text(name), _address(name, report), report["status"], _json(report["error"]), _text(report["simulated"]), bool(report["rebooted"]),
         len(steps), report["seconds"],
     )  # fmt: skip
     for number, step in enumerate(steps):

@@ -16,6 +16,7 @@ from rigwright.core.program_name import as_typed
 from rigwright.engine.events import Event
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
+from rigwright.facts import system
 from rigwright.facts.plain import plain
 
 SCHEMA = 2
@@ -82,6 +83,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "findings": [{**plain(finding), "fix": as_typed(finding.fix)} for finding in report.findings],
         "facts": plain(report.facts),
         "kept": plain(report.kept),
+        "identity": plain(report.kept.get(system.identity.name)),
         "baseline": plain(report.baseline),
         "gpus": plain(report.rows),
         "machine": report.machine,

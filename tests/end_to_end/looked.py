@@ -27,7 +27,7 @@ def findings(name: str, *without: str) -> list[Finding]:
     bound = playbook.bind(ROOT / "playbooks/provision.yml", found, found.hosts[name], checks_only=True)
     checks = tuple(one for one in bound.checks if one.check not in (*OF_PROVISION, *without))
     (job,) = host_job.prepare([playbook.BoundPlaybook(bound.host, (), checks)], Options("test"), lambda _event: None)
-    host_job.load_baselines([job])
+    host_job.load_recorded([job])
     try:
         pool.run_hosts([job], actions.verify_host)
     finally:

@@ -16,16 +16,19 @@ import pytest
 from rigwright import inventory
 from rigwright.core.command import Command, Result, Secret
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import playbook
 from rigwright.engine.events import Connected, Event, Note
 from rigwright.engine.host_report import CheckResult, ConnectResult, FactsResult, StageResult
 from rigwright.engine.host_run import Options
 from rigwright.facts import system
 from rigwright.facts.machine import Past
+from rigwright.facts.plain import plain
 from rigwright.fleet import actions, host_job, remote_work
 from rigwright.fleet import pool as fleet_pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
+from rigwright.history.machines import RecordedMachine, RecordedMachines
 from rigwright.report import json_document
 from rigwright.ssh.transport import Ssh
 from tests.ssh.fake_transport import FakeTransport
@@ -188,10 +191,13 @@ def test_the_controller_remembers_what_workers_saw(tmp_path: Path, executor: Exe
     work = prepared(tmp_path)
     for expected_mib in (2048, 4096):
         if expected_mib == 2048:
+            past = plain(Past(1024, 1, 8, ("A1 1024 MiB",), loaded_c={"GPU-1": 61.0}))
             for one in work:
-                one.run.earlier = Past(1024, 1, 8, ("A1 1024 MiB",), loaded_c={"GPU-1": 61.0})
+                host = one.host
+                recorded = RecordedMachine(1, host.name, host.address, MachineIdentity(), False, baseline=past)
+                one.run.recorded = RecordedMachines((recorded,))
         else:
-            host_job.load_baselines(work)
+            host_job.load_recorded(work)
         fleet_pool.run_hosts(work, compared, executor)
         for one in work:
             assert one.report.error is None
@@ -204,5 +210,5 @@ def test_an_unreadable_history_is_no_baseline(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "history.sqlite").write_text("no database")
     monkeypatch.setenv("RIGWRIGHT_HISTORY", str(tmp_path / "history.sqlite"))
     work = prepared(tmp_path)
-    host_job.load_baselines(work)
+    host_job.load_recorded(work)
     assert [one.run.earlier for one in work] == [None] * 3

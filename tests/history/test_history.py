@@ -111,7 +111,7 @@ def test_a_run_that_is_recorded_again_is_one_run(history: History) -> None:
 def test_a_fact_is_kept_once_while_it_stays(history: History) -> None:
     for number, kernel in enumerate(("6.1", "6.1", "6.8", "6.1")):
         history.record(run_of(number, {"system.running_kernel": kernel}))
-        seen = history.last("servbadge", "system.running_kernel")
+        seen = history.last(history.named("servbadge"), "system.running_kernel")
         assert seen is not None
         assert (seen.value, seen.run) == (kernel, f"r{max(0, number - 1) if number < 2 else number}")
     assert seen.first_seen == seen.last_seen == NOON + datetime.timedelta(hours=3, seconds=2)
@@ -121,13 +121,15 @@ def test_a_fact_is_kept_once_while_it_stays(history: History) -> None:
 
 def test_what_no_run_saw(history: History) -> None:
     history.record(run_of(0, {"system.cpu": "one"}))
-    assert history.last("servbadge", "never") is history.last("other", "system.cpu") is None
+    assert (
+        history.last(history.named("servbadge"), "never") is history.last(history.named("other"), "system.cpu") is None
+    )
 
 
 def test_an_endless_value_is_not_kept(history: History) -> None:
     history.record(run_of(0, {"system.cpu": "one"}))
     history.record(run_of(1, {"system.cpu": "x" * 70000}))
-    seen = history.last("servbadge", "system.cpu")
+    seen = history.last(history.named("servbadge"), "system.cpu")
     assert seen is not None
     assert seen.value == "one"
 
@@ -137,9 +139,10 @@ def test_a_name_at_another_address_is_another_machine(history: History) -> None:
     history.record(run_of(0, {"system.cpu": "real"}))
     history.record(run_of(1, {"system.cpu": "lab"}, address="10.99.1.10"))
     history.record(run_of(2, {"system.cpu": "real"}))
-    assert history.diff("servbadge", NOON) == history.diff("servbadge", NOON, "10.99.1.10") == []
+    assert history.diff("servbadge", NOON) == []
+    assert history.changed(history.named("servbadge", "10.99.1.10") or 0, NOON) == []
     for address, value in (("", "real"), ("192.0.2.10", "real"), ("10.99.1.10", "lab")):
-        seen = history.last("servbadge", "system.cpu", address)
+        seen = history.last(history.named("servbadge", address), "system.cpu")
         assert seen is not None
         assert seen.value == value
 
@@ -164,10 +167,10 @@ def test_when_a_host_was_last_as_it_should_be(history: History) -> None:
         code = 130 if command == "fleet.report" else 0  # interrupted
         said = {"command": command, "exit_code": code}
         history.record({**run_of(number, {"system.cpu": str(number)}, status=status, **more), **said})
-        at = history.last_good("servbadge", "192.0.2.10")
+        at = history.last_good(history.named("servbadge", "192.0.2.10"))
         seen.append((at - NOON).total_seconds() // 3600 if at else None)
     assert seen == [None, 1, 1, 1, 1, 1, 6, 6, 6, 9, 9]
-    assert history.last_good("another", "192.0.2.10") is None
+    assert history.last_good(history.named("another", "192.0.2.10")) is None
 
 
 def test_what_changed_since(history: History) -> None:
@@ -205,7 +208,10 @@ def test_old_runs_and_values_go_and_the_newest_stays(history: History, monkeypat
     assert len(history.runs()) == 3
     history.record(run_of(24 * 60, {"system.running_kernel": "6.8"}))
     assert [run.id for run in history.runs()] == ["r1440", "r1"]  # the last known run of `other` stays
-    seen, others = history.last("servbadge", "system.cpu"), history.last("other", "system.cpu")
+    seen, others = (
+        history.last(history.named("servbadge"), "system.cpu"),
+        history.last(history.named("other"), "system.cpu"),
+    )
     assert seen is not None
     assert others is not None
     assert (seen.value, others.value) == ("new", "other's")
@@ -347,11 +353,12 @@ def test_a_file_of_another_version_is_refused_and_left(path: Path, step: int, wo
 
 def test_the_baseline_of_a_host_is_the_last_one_that_a_run_recorded(path: Path) -> None:
     with History.open(path) as history:
-        assert history.baseline("servbadge", "192.0.2.10") is None
+        assert history.machines().machines == ()
         for number, baseline in enumerate(({"memory_mib": 1}, {"memory_mib": 2, "modules": ["A 1 MiB"]}, None)):
             history.record(run_of(number, baseline=baseline))
-        assert history.baseline("servbadge", "192.0.2.10") == {"memory_mib": 2, "modules": ["A 1 MiB"]}
-        assert history.baseline("servbadge", "192.0.2.2") is None
+        history.record(run_of(4, address="192.0.2.2"))
+        baselines = {machine.address: machine.baseline for machine in history.machines().machines}
+        assert baselines == {"192.0.2.10": {"memory_mib": 2, "modules": ["A 1 MiB"]}, "192.0.2.2": None}
 
 
 # --- readings
@@ -373,25 +380,25 @@ def _warm(number: int, celsius: int | None, watts: float | None) -> dict[str, An
 def test_only_gpus_that_tell_have_readings(history: History) -> None:
     history.record({**_warm(0, 1, 1), **{"hosts": run_of(0, machine=CARDS)["hosts"]}})
     found = history.readings(7, 56)
-    assert list(found) == [("servbadge", "192.0.2.10")]
-    (reading,) = found["servbadge", "192.0.2.10"].pop("GPU-1")
+    assert list(found) == [history.named("servbadge")] == [1]
+    (reading,) = found[1].pop("GPU-1")
     assert reading[1:] == (61.0, 180.5)
-    assert found["servbadge", "192.0.2.10"] == {}
+    assert found[1] == {}
 
 
 def test_of_a_span_the_hottest_stands(history: History) -> None:
     for number, (celsius, watts) in enumerate([(40, 50.0), (90, 40.0), (41, 60.0), (None, 30.0)]):
         history.record(_warm(number, celsius, watts))
-    rows = history.readings(7, 2)["servbadge", "192.0.2.10"]["GPU-1"]
+    rows = history.readings(7, 2)[1]["GPU-1"]
     assert [row[1:] for row in rows] == [(41.0, 60.0), (90.0, 50.0)]
     assert rows[0][0] < rows[1][0]
-    assert [row[1] for row in history.readings(1 / 24, 9)["servbadge", "192.0.2.10"]["GPU-1"]] == [40.0]
+    assert [row[1] for row in history.readings(1 / 24, 9)[1]["GPU-1"]] == [40.0]
 
 
 def test_readings_go_after_a_fortnight(history: History) -> None:
     for hours in (15 * 24, 13 * 24, 0):
         history.record(_warm(hours, 40, 50.0))
-    assert len(history.readings(100, 1000)["servbadge", "192.0.2.10"]["GPU-1"]) == 2
+    assert len(history.readings(100, 1000)[1]["GPU-1"]) == 2
 
 
 def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: History) -> None:
@@ -410,15 +417,15 @@ def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: H
 
 
 def test_the_run_before_of_a_command(history: History) -> None:
-    assert history.previous("verify", "servbadge", "192.0.2.10") is None
+    assert history.previous("verify", history.named("servbadge", "192.0.2.10")) is None
     history.record(run_of(0, findings=[FINDING], status="failed"))
     history.record({**run_of(1), "command": "plan"})
     history.record({**run_of(2), "exit_code": 130})
-    found = history.previous("verify", "servbadge", "192.0.2.10")
+    found = history.previous("verify", history.named("servbadge", "192.0.2.10"))
     assert found is not None
     assert (found["run"], found["status"], found["findings"]) == ("r0", "failed", [FINDING])
     assert found["ended"] == NOON + datetime.timedelta(seconds=2)
-    assert history.previous("verify", "servbadge", "192.0.2.11") is None
+    assert history.previous("verify", history.named("servbadge", "192.0.2.11")) is None
 
 
 def test_another_programs_file_is_left(path: Path) -> None:
@@ -486,7 +493,7 @@ def test_a_run_is_recorded_whole_or_not_at_all(history: History) -> None:
     with pytest.raises(KeyError):
         history.record(told)
     assert history.runs() == []
-    assert history.last("servbadge", "system.cpu") is None
+    assert history.last(history.named("servbadge"), "system.cpu") is None
 
 
 # --- runs of commands

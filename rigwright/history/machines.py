@@ -1,0 +1,195 @@
+"""The machines of the history, and which of them a host is: its identity decides, then its name and address."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from rigwright.core.machine_identity import MachineIdentity
+
+TABLES = (
+    """CREATE TABLE host (id INTEGER PRIMARY KEY, name TEXT NOT NULL, address TEXT NOT NULL, identity TEXT NOT NULL,
+       simulated INTEGER NOT NULL)""",
+    """CREATE TABLE place (host INTEGER NOT NULL REFERENCES host (id), name TEXT NOT NULL, address TEXT NOT NULL,
+       first_seen REAL NOT NULL, last_seen REAL NOT NULL, told INTEGER NOT NULL, PRIMARY KEY (host, name, address)) WITHOUT ROWID""",
+)
+"""`host` has a row for each machine, with the name and address that it had last. `place` has all that it had, and whether
+a finding has told that the machine is new under that name."""
+
+CHECK = "history.machine"
+"""The name of the check whose finding tells of a machine that is new under its name."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name and an address in the inventory, and when (seconds since 1970) a machine was first and last seen there."""
+
+    name: str
+    address: str
+    first_seen: float
+    last_seen: float
+    told: bool
+
+
+@dataclass(frozen=True)
+class RecordedMachine:
+    """A machine of the history. `name` and `address` are the last ones of `places`. `baseline`: None if no run recorded one."""
+
+    id: int
+    name: str
+    address: str
+    identity: MachineIdentity
+    simulated: bool
+    places: tuple[Place, ...] = ()
+    baseline: Mapping[str, Any] | None = None
+
+    @property
+    def last_seen(self) -> float:
+        """Seconds since 1970; 0.0 if it never was."""
+        return max((place.last_seen for place in self.places), default=0.0)
+
+    def at(self, name: str) -> tuple[Place, ...]:
+        """Its places of that name."""
+        return tuple(place for place in self.places if place.name == name)
+
+
+@dataclass(frozen=True)
+class Match:
+    """The machine of the history that a host is; None for a new one. The other keys tell what no finding has told yet.
+
+    `former`: the place of the machine before it got its name. `predecessor`: another machine that had the name, and
+    `until`: when it was seen last under it. `shared`: the names of other machines in the history with the same identity.
+    `undecided`: the machine is known under the name of another host of this run.
+    """
+
+    machine: RecordedMachine | None = None
+    former: Place | None = None
+    predecessor: RecordedMachine | None = None
+    until: float = 0.0
+    shared: tuple[str, ...] = ()
+    undecided: bool = False
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self.former or self.predecessor or self.shared)
+
+
+@dataclass(frozen=True)
+class RecordedMachines:
+    """The machines of the history. `present`: the names of the hosts of this run."""
+
+    machines: tuple[RecordedMachine, ...] = ()
+    present: frozenset[str] = field(default_factory=frozenset)
+
+    def match(
+        self, name: str, address: str, identity: MachineIdentity, simulated: bool, *, own_only: bool = False
+    ) -> Match:
+        """The machine that a host with this name, address and identity is.
+
+        `own_only`: another host of the run has the same identity, so only a machine that had this name before is taken.
+        A machine that is known under the name of another host of the run is not taken: only the answers of both tell which
+        it is.
+        """
+        own = [machine for machine in self.machines if (machine.name, machine.address) == (name, address)]
+        if not identity:
+            return Match(_latest(own))
+        compared = {machine.id: identity.compared(machine.identity) for machine in self.machines}
+        same = [machine for machine in self.machines if compared[machine.id] == "same"]
+        named = [machine for machine in same if machine.at(name)]
+        unknown = [machine for machine in own if compared[machine.id] == "unknown"]
+        if not named and len(same) > 1 and not own_only:
+            return Match(shared=tuple(sorted({machine.name for machine in same})))
+        machine = _latest(named) or (None if own_only else _latest(same)) or _latest(unknown)
+        if machine and machine.name != name and machine.name in self.present:
+            return Match(undecided=True)
+        match = self._told(machine, name, simulated, [each for each in self.machines if compared[each.id] == "other"])
+        more = (
+            {each.name for each in same if each is not machine}
+            if machine and not own_only and match.former is None
+            else ()
+        )
+        return replace(match, shared=tuple(sorted(more))) if not _is_told(machine, name) else match
+
+    def _told(
+        self, machine: RecordedMachine | None, name: str, simulated: bool, others: Iterable[RecordedMachine]
+    ) -> Match:
+        """The match with what is not told yet about the machine under that name."""
+        if _is_told(machine, name):
+            return Match(machine)
+        places = machine.at(name) if machine else ()
+        before = [place for place in machine.places if place.name != name] if machine else []
+        former = max(before, key=lambda place: place.last_seen, default=None)
+        since = min((place.first_seen for place in places), default=float("inf"))
+        ends = [
+            (max(place.last_seen for place in each.at(name)), each.id, each)
+            for each in others
+            if each.simulated == simulated and each.at(name) and each.at(name)[0].first_seen < since
+        ]
+        until, _, predecessor = max(ends, default=(0.0, 0, None))
+        return Match(machine, former, predecessor, until)
+
+
+def _is_told(machine: RecordedMachine | None, name: str) -> bool:
+    return machine is not None and any(place.told for place in machine.at(name))
+
+
+def _latest(machines: Collection[RecordedMachine]) -> RecordedMachine | None:
+    return max(machines, key=lambda machine: machine.last_seen, default=None)
+
+
+def shared(identities: Mapping[str, MachineIdentity]) -> dict[str, tuple[str, ...]]:
+    """By host name the other hosts of a run that have the same identity; only hosts that have such others."""
+    by_name = {
+        name: tuple(other for other, theirs in identities.items() if other != name and mine.compared(theirs) == "same")
+        for name, mine in identities.items()
+        if mine
+    }
+    return {name: others for name, others in by_name.items() if others}
+
+
+def read(database: sqlite3.Connection, present: Iterable[str] = ()) -> RecordedMachines:
+    """All machines of the history."""
+    places: dict[int, list[Place]] = defaultdict(list)
+    for host, name, address, first_seen, last_seen, told in database.execute(
+        "SELECT host, name, address, first_seen, last_seen, told FROM place ORDER BY host, first_seen"
+    ):
+        places[host].append(Place(name, address, first_seen, last_seen, bool(told)))
+    rows = database.execute(
+        "SELECT id, name, address, identity, simulated, baseline.value FROM host LEFT JOIN baseline ON host = id ORDER BY id"
+    )
+    machines = (
+        RecordedMachine(
+            id, name, address, MachineIdentity.of(json.loads(identity)), bool(simulated), tuple(places[id]),
+            json.loads(baseline) if baseline else None,
+        )
+        for id, name, address, identity, simulated, baseline in rows
+    )  # fmt: skip
+    return RecordedMachines(tuple(machines), frozenset(present))
+
+
+def record(
+    database: sqlite3.Connection, match: Match, name: str, address: str, identity: MachineIdentity, simulated: bool,
+    at: float, told: bool,
+) -> int:  # fmt: skip
+    """Records that a machine was seen at a place; returns its id. `told`: a finding of this run tells what the match tells."""
+    machine = match.machine
+    merged = json.dumps(asdict(machine.identity.updated(identity) if machine else identity))
+    if machine is None:
+        columns = "(name, address, identity, simulated)"
+        cursor = database.execute(f"INSERT INTO host {columns} VALUES (?, ?, ?, ?)", (name, address, merged, simulated))
+        id = int(cursor.lastrowid or 0)
+    else:
+        id = machine.id
+        changed = (name, address, merged, simulated or machine.simulated, id)
+        database.execute("UPDATE host SET name = ?, address = ?, identity = ?, simulated = ? WHERE id = ?", changed)
+    database.execute(
+        "INSERT INTO place VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (host, name, address)"
+        " DO UPDATE SET last_seen = max(last_seen, excluded.last_seen), told = max(told, excluded.told)",
+        (id, name, address, at, at, bool(identity) and (told or not match.tells)),
+    )
+    return id

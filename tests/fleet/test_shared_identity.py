@@ -1,0 +1,44 @@
+"""Hosts of one run with the same identity: each gets a warning, and the run a message."""
+
+from __future__ import annotations
+
+import threading
+
+from rigwright.checks import Finding
+from rigwright.core.machine_identity import MachineIdentity
+from rigwright.engine.host_report import HostReport
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.shared_identity import name_shared
+from rigwright.history.machines import CHECK
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+EARLIER = (Finding("machine", "warn", "was gpu1", check=CHECK), Finding("memory", "pass", "all", check="t.memory"))
+
+
+def job(name: str, identity: object) -> HostJob:
+    host = Host(name, (), {})
+    run = HostRun(host, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    report = HostReport(host, "pending", findings=EARLIER, kept={"system.identity": identity})
+    return HostJob(BoundPlaybook(host, (), ()), run, report)
+
+
+def test_hosts_with_one_identity() -> None:
+    same, other = MachineIdentity(board_serial="MH19S00123"), MachineIdentity(board_serial="MH19S00999")
+    jobs = [
+        job("a", same),
+        job("b", other),
+        job("c", same),
+        job("d", MachineIdentity()),
+        job("e", None),
+        job("f", MachineIdentity()),
+    ]
+    (message,) = name_shared(jobs)
+    assert message.startswith("a, c have the same identity (board serial MH19S00123)")
+    findings = {each.host.name: each.report.findings for each in jobs}
+    assert [finding.check for finding in findings["a"]] == [CHECK, "t.memory"], "it replaces the other finding"
+    assert findings["a"][0].seen == "board serial MH19S00123: c has it too; each name keeps a past of its own"
+    assert [findings[name] for name in "bdef"] == [EARLIER] * 4
+    assert {each.report.status for each in jobs} == {"pending"}
