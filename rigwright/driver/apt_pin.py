@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 
 from rigwright.core.host_templates import SHIPPED, Templates
 
@@ -20,6 +22,17 @@ class Pin:
     def version(self) -> str:
         """The version at which the packages are held, in apt's form (`535.183.01*`); "" for any other kind of pin."""
         return self.pin.removeprefix("version ") if self.priority == 1001 and self.pin.startswith("version ") else ""
+
+
+_DRIVER = ("nvidia-driver-535", "nvidia-dkms-535", "libnvidia-compute-535", "cuda-drivers", "libcuda1", "dkms")
+"""Names of packages for which foreign pins are judged: a glob that matches one of them concerns the driver."""
+
+
+def interferes(pin: Pin) -> bool:
+    """Whether a foreign stanza works against rigwright's pin: it lets another driver in (1000 or more), or keeps the driver out (negative)."""
+    names = [name.removeprefix("src:").split(":")[0] for name in pin.packages]
+    concerns = any(re.search("nvidia|cuda", name) or any(fnmatchcase(each, name) for each in _DRIVER) for name in names)
+    return concerns and (pin.priority >= 1000 or (pin.priority < 0 and "*" not in names))
 
 
 NVIDIAS = "/etc/apt/preferences.d/nvidia-driver-pin"

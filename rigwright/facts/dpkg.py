@@ -131,6 +131,42 @@ def moves(text: str) -> tuple[Move, ...]:
     )
 
 
+_PREFERENCES = """
+for file in /etc/apt/preferences.d/* /etc/apt/preferences; do
+  case ${file##*/} in rigwright-*|*[!A-Za-z0-9_.-]*) continue;; *.pref) ;; *.*) continue;; esac
+  [ -f "$file" ] && { echo "--file $file"; head -c 65536 "$file"; echo; }
+done; :
+"""
+
+
+def _preferences(result: Result) -> dict[str, str]:
+    first, *parts = re.split(r"^--file (/\S+)\n", result.text, flags=re.MULTILINE)
+    if first.strip():
+        raise ValueError("text before the first file")
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+preferences = Fact("dpkg.preferences", script(_PREFERENCES, reads=True), _preferences)
+"""The texts of apt's preferences files, up to 64 KiB of each, by path, other than rigwright's own; only those that apt reads."""
+
+
+def _held(result: Result) -> tuple[str, ...]:
+    if result.code != 0:
+        raise Unreadable(result.error_text)
+    return tuple(result.text.split())
+
+
+held = Fact(
+    "dpkg.held",
+    script(
+        "all=$(dpkg-query -W -f '${db:Status-Want} ${Package}\\n') || exit; echo \"$all\" | sed -n 's/^hold //p' | sort -u",
+        reads=True,
+    ),
+    _held,
+)
+"""The packages on hold, also those that are not installed."""
+
+
 def _upgrades(result: Result) -> tuple[Move, ...]:
     if result.code != 0:
         raise ValueError(result.error_text)

@@ -23,7 +23,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import AbsolutePath, BusId
-from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path, read_pins
+from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
 from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
 from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, moves_it, pinned, repository, resolved
@@ -172,6 +172,43 @@ def other_pins_removed(facts: Facts) -> Iterator[Change]:
         versions = ", ".join(dict.fromkeys(each.pin for each in read_pins(pin.text))) or "no pin"
         moved = command("mv", "-f", NVIDIAS, f"{NVIDIAS}.disabled")
         yield Change("remove", NVIDIAS, versions, f"renamed to {NVIDIAS}.disabled", (moved,))
+
+
+_CONCERNED = (
+    "dkms|build-essential|gcc(-\\d+)?|make|initramfs-tools|linux-(image|headers|modules|generic|virtual|lowlatency).*"
+)
+_OF_DRIVER = "(lib)?nvidia-.*|cuda-.*|libcuda1"
+
+
+@operation()
+def foreign_rules(facts: Facts) -> Iterator[Note]:
+    """Names the pins and holds of others that concern the driver, with the file in which each stands. Nothing is changed.
+
+    A pin of priority 1000 or more lets another driver in beside rigwright's pin; a negative one keeps the driver out. A held
+    package stays at its version. Holds that rigwright set itself are not named.
+    """
+    texts, held, mine = facts.all(dpkg.preferences, dpkg.held, files.file(pin_path(PIN)))
+    for path, text in texts.items():
+        for pin in read_pins(text) if path != NVIDIAS else ():
+            if not interferes(pin):
+                continue
+            does = "lets other drivers in" if pin.priority > 0 else "keeps drivers out"
+            yield Note(
+                f"{path} pins {' '.join(pin.packages)[:120]} ({pin.pin[:80]}) with priority {pin.priority}, which {does}: "
+                "take that stanza out of the file if it is not meant",
+                warn=True,
+            )
+    kept = {name for pin in read_pins(mine.text) for name in pin.packages} if mine else set()
+    concerned = _CONCERNED if mine else f"{_CONCERNED}|{_OF_DRIVER}"
+    names = [name for name in held if re.fullmatch(concerned, name)]
+    if any(kernel_of(name) for name in kept):
+        names = [name for name in names if not name.startswith("linux-")]
+    if names:
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        text = (
+            f"held (apt-mark hold, in /var/lib/dpkg/status): {', '.join(names[:6])}{more}; they stay at their version"
+        )
+        yield Note(f"{text}, and sudo apt-mark unhold frees them", warn=True)
 
 
 @operation()

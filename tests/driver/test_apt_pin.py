@@ -383,3 +383,21 @@ def test_the_lists_are_read_again_after_an_update_of_the_host(folder: Path) -> N
     run("apt-get", "-q", "update", config=machine.config)
     machine.store.forget()
     assert sorted(machine.ask(lambda facts: facts(offered)).versions) == ["new", "old"]
+
+
+def test_a_foreign_pin_moves_the_driver_and_is_named(folder: Path) -> None:
+    """A pin of 1001 for another version works also in a file that apt reads after rigwright's."""
+    old, new = "535.183.01-0ubuntu1", "535.261.03-0ubuntu1"
+    both = driver("535-server", old) + "\n" + driver("535-server", new)
+    machine = Machine(folder / "machine", NOBLE, [archive(folder / "ubuntu", "Ubuntu", "Ubuntu", both)])
+    name = "nvidia-utils-535-server"
+    names = [name, "libnvidia-compute-535-server"]
+    machine.install([f"{each}={old}" for each in names])
+    machine.pin(pin_text(names, "535.183.01*").encode())
+    assert machine.next_upgrade() == {}
+    site = machine.folder / "etc/preferences.d/site"
+    site.write_text("Package: *nvidia*\nPin: version 535.261.03*\nPin-Priority: 1001\n")
+    assert machine.next_upgrade()[name] == new
+    (machine.folder / "etc/preferences.d/ignored.off").write_text(site.read_text())
+    notes = machine.ask(operations.foreign_rules)
+    assert [note.text.split(" ")[0] for note in notes] == [str(site)]
