@@ -51,7 +51,9 @@ def answer(
         sys.stdout.flush()
         return result.exit_code
     except RigwrightError as error:
-        print(f"error {error}", file=sys.stderr)
+        from rigwright.report.wrapping import message
+
+        print(message(f"error {error}", sys.stderr), file=sys.stderr)
         if target:
             with contextlib.suppress(UsageError):  # the file cannot be written, and this may be that error
                 _write(options.command, Answer(data=on_error, exit_code=error.exit_code), error, target)

@@ -67,7 +67,9 @@ class Command(Task[Any]):
                     raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
             code: int = self.body(**given)
         except RigwrightError as error:
-            raise Exit(f"error {error}", error.exit_code) from None
+            from rigwright.report.wrapping import message
+
+            raise Exit(message(f"error {error}", sys.stderr), error.exit_code) from None
         if code:
             raise Exit(code=code)
         return code

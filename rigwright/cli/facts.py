@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.pretty import Pretty
-
 from rigwright.cli import runner
 from rigwright.cli.options import FactsOptions
 from rigwright.engine.host_report import FactsResult
@@ -14,6 +12,7 @@ from rigwright.facts import Fact, dpkg, driver, gpu, grub, kernel, pci, system
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
+from rigwright.report.tables import facts as table
 
 SHOWN: tuple[Fact[Any], ...] = (
     system.simulated,
@@ -42,10 +41,9 @@ def facts(options: FactsOptions) -> int:
 def _show(jobs: list[HostJob], text: Any) -> None:
     pool.run_hosts(jobs, _read)
     for job in jobs:
-        for name, value in job.report.facts.items():
-            unavailable = f"[yellow]unavailable: {as_is(str(value))}[/]"
-            text.console.print(f"  [bold]{name}[/]", end=" ")
-            text.console.print(unavailable if isinstance(value, Exception) else Pretty(value))
+        if len(jobs) > 1:
+            text.line(f"[bold]{as_is(job.host.name)}[/]")
+        table.show(text.console, job.report.facts)
 
 
 def _read(job: HostJob) -> Iterator[FactsResult]:

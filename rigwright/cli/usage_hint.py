@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -42,6 +43,7 @@ def check(words: Sequence[str], namespace: Collection, core: ParserContext) -> N
 
 def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Collection) -> NoReturn:
     from rigwright.core.errors import UsageError
+    from rigwright.report.wrapping import message
 
     first = next((word for word in words if not word.startswith("-")), "")
     command = f"{program_name()} {name or 'TASK'} --help"
@@ -52,7 +54,7 @@ def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Colle
         from rigwright.report import json_document
 
         print(json_document.dumps(json_document.document(name or first, "", 1, refused, [])))
-    raise Exit(f"error {refused}", 1) from None
+    raise Exit(message(f"error {refused}", sys.stderr), 1) from None
 
 
 def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, namespace: Collection) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from rigwright.core.program_name import as_typed
 from rigwright.engine import events
 from rigwright.engine.host_report import HostReport
 from rigwright.report.labels import FOLDED, SOURCES, as_is
+from rigwright.report.wrapping import hanging, shortened
 
 if TYPE_CHECKING:
     from rigwright.report.live import Region
@@ -89,6 +90,11 @@ class Text:
         with self._lock:
             self.console.print(text)
 
+    def hanging(self, text: str, indent: int) -> None:
+        """One line with markup; on a terminal what follows its first line is indented."""
+        with self._lock:
+            hanging(self.console, text, indent)
+
     def plain(self, text: str) -> None:
         """One line without markup."""
         self.line(as_is(text))
@@ -149,10 +155,10 @@ class Text:
             if planned.notes or planned.status == "pending":
                 self.line(name)
             for note in planned.notes:
-                self.line(f"    {'[yellow]![/]' if note.warn else '[dim]·[/]'} {as_is(note.text)}")
+                self.hanging(f"    {'[yellow]![/]' if note.warn else '[dim]·[/]'} {as_is(as_typed(note.text))}", 6)
             if planned.status == "pending":
                 for change in planned.changes:
-                    self.line(_change(change))
+                    self.hanging(_change(change), 8)
             elif planned.status == "unknown":
                 self.line(f"{name}\n    [magenta]?[/] known later [dim]({as_is(planned.reason)})[/]")
 
@@ -233,7 +239,7 @@ class Text:
                 host, error = same[0]
                 names = host_ranges.folded(name for name, _ in same)
                 message = str(error).removeprefix(f"{host}: ").replace(host, "HOST")
-                self.line(f"[bold red]error[/] {as_is(names)}: {as_is(message)}")
+                self._error(f"{names}: {message}")
                 continue
             for host, error in same:
                 self.error(error, host)
@@ -241,7 +247,12 @@ class Text:
     def error(self, error: RigwrightError, host: str = "") -> None:
         """One error with its place, what was found, what was expected and the fix."""
         prefix = f"{host}: " if host and not error.where.startswith(host) else ""
-        self.line(f"[bold red]error[/] {as_is(prefix + str(error))}")
+        self._error(prefix + str(error))
+
+    def _error(self, message: str) -> None:
+        for number, line in enumerate(message.splitlines()):
+            begin = "[bold red]error[/] " if number == 0 else ""
+            self.hanging(begin + as_is(line), 12 if number else 6)
 
 
 def simulated_mark(text: str) -> str:
@@ -267,8 +278,8 @@ def _change(change: Change) -> str:
 
 
 def before_after(before: str, after: str) -> str:
-    """`before -> after` on one line, each shortened to 160 characters; rich markup."""
-    old, new = (escape(one_line(text)[:160]) for text in (before, after))
+    """`before -> after` on one line, long lists shortened; rich markup."""
+    old, new = (escape(shortened(one_line(text))) for text in (before, after))
     return f"{old} [dim]->[/] {new}" if old and new else old or new
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from rigwright.history import Changed, RunSummary
 from rigwright.report.labels import as_is, local_time
 from rigwright.report.tables import with_columns
 from rigwright.report.terminal import SIGN, VERDICT, before_after, simulated_mark
+from rigwright.report.wrapping import hanging
 
 _BAD = ("failed", "unreachable")
 
@@ -63,26 +65,25 @@ def _host(console: Console, name: str, host: dict[str, Any]) -> None:
     for change in host["changes"]:
         sign, arrow = SIGN[change["action"]], before_after(change["before"], change["after"])
         not_done = "" if change["done"] else "  [yellow]not done[/]"
-        console.print(f"  {sign} {as_is(change['subject'])}  {arrow}{not_done}")
+        hanging(console, f"  {sign} {as_is(change['subject'])}  {arrow}{not_done}", 6)
     for finding in host["findings"]:
         if finding["verdict"] != "pass":
             verdict, subject, seen = VERDICT[finding["verdict"]], as_is(finding["subject"]), as_is(finding["seen"])
             expected = f"  [dim]expected {as_is(finding['expected'])}[/]" if finding["expected"] else ""
-            console.print(f"  {verdict}  {subject}: {seen}{expected}")
+            hanging(console, f"  {verdict}  {subject}: {seen}{expected}", 8)
     passed = sum(finding["verdict"] == "pass" for finding in host["findings"])
     steps = count(host["steps_planned"], "step")
     console.print(f"  [dim]{steps}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]")
 
 
 def diff(console: Console, host: str, since: datetime.datetime, changes: Sequence[Changed]) -> None:
-    """Writes a line for each change, under the run that observed or made it."""
+    """Writes a line for each change, under the run that saw it on the host or made it."""
     if not changes:
         console.print(f"[bold]{as_is(host)}[/]: nothing that the history keeps has changed since {local_time(since)}")
         return
-    above = ""
-    for change in changes:
-        if change.run != above:
-            console.print(f"[bold]{local_time(change.at)}[/]  [dim]run {as_is(change.run)}[/]")
-            above = change.run
-        by = "  [dim]made by rigwright[/]" if change.kind == "change" else ""
-        console.print(f"  {as_is(change.subject)}  {before_after(change.before, change.after)}{by}")
+    for (run, kind), group in itertools.groupby(changes, key=lambda change: (change.run, change.kind)):
+        same = list(group)
+        by = f"made by rigwright: {count(len(same), 'change')}" if kind == "change" else "seen on the host"
+        hanging(console, f"[bold]{local_time(same[0].at)}[/]  [dim]run {as_is(run)}[/]  {by}", 4)
+        for change in same:
+            hanging(console, f"  {as_is(change.subject)}  {before_after(change.before, change.after)}", 6)

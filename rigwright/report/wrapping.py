@@ -1,0 +1,89 @@
+"""Text for a terminal of any width: lines that hang under their beginning, and long lists that are cut at an item."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from typing import IO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+LONGEST = 160
+"""The length to which the two values of a change are shortened, characters."""
+
+_NARROWEST = 16
+"""Columns beside an indentation; with fewer the text is not wrapped."""
+
+
+def hanging(console: Console, line: str, indent: int) -> None:
+    """Prints a line of rich markup; on a terminal the lines after its first begin `indent` columns further right.
+
+    It breaks between words only. A word that is longer than the line stays whole, so that it can be copied.
+    """
+    text = Text.from_markup(line)
+    room = console.width - indent
+    if not console.is_terminal or room < _NARROWEST or text.cell_len <= console.width:
+        console.print(text, soft_wrap=True)
+        return
+    for number, part in enumerate(text.divide(_breaks(text.plain, indent, room))):
+        part.rstrip()
+        console.print(part if number == 0 else Text(" " * indent) + part, soft_wrap=True)
+
+
+def _breaks(line: str, indent: int, room: int) -> list[int]:
+    """Where the lines after the first begin: at words, and no line has more than `room` columns after the indentation."""
+    begin, breaks = indent, []
+    for word in re.finditer(r"\S+", line):
+        if word.start() > begin and cell_len(line[begin : word.end()]) > room:
+            begin = word.start()
+            breaks.append(begin)
+    return breaks
+
+
+def message(text: str, stream: IO[str]) -> str:
+    """An error's message for a stream: on a terminal its lines hang beside `expected:` and `fix:`, and break between words."""
+    if not stream.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    lines = []
+    for number, line in enumerate(text.splitlines()):
+        lines += wrapped(line, columns, 6 if number == 0 else 12)
+    return "\n".join(lines)
+
+
+def wrapped(line: str, columns: int, indent: int) -> list[str]:
+    """The lines of a plain line, each after its first `indent` columns further right; it breaks between words only."""
+    if columns - indent < _NARROWEST:
+        return [line]
+    begin = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line.strip(),
+        columns,
+        initial_indent=begin,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """The text, at most about `most` characters long: cut after an item, with the number of those that are left out.
+
+    Items are separated by commas, or by spaces in a text without commas.
+    """
+    if len(text) <= most:
+        return text
+    separator = ", " if ", " in text else " "
+    items = text.split(separator)
+    kept, length = 0, 0
+    for item in items:
+        length += len(item) + len(separator)
+        if length > most:
+            break
+        kept += 1
+    if not kept:
+        return f"{text[:most]}..."
+    return f"{separator.join(items[:kept])} and {len(items) - kept} more"
