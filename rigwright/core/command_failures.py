@@ -27,15 +27,31 @@ def failure_in(text: str) -> Failure | None:
     The last three lines of apt's errors count (`E: `), or the last ten lines when there are none, and dpkg's list of the
     packages that failed. So an error of an earlier part of the output is not taken for the cause.
     """
-    if broken := _broken_packages(text):
-        return broken
+    if known := _full_boot(text) or _broken_packages(text):
+        return known
     lines = text.strip().splitlines()
     errors = [line for line in lines if line.startswith("E: ")][-3:]
-    return next((failure for line in reversed(errors or lines[-10:]) if (failure := _known(line))), None)
+    for line in reversed(errors or lines[-10:]):
+        if failure := _known(line):
+            nothing = "nothing was installed: " if line.startswith("E: nothing was installed") else ""
+            return Failure(f"{nothing}{failure.found}", failure.fix)
+    return None
 
 
 def _known(line: str) -> Failure | None:
     return next((failure(match) for pattern, failure in _KNOWN if (match := pattern.search(line[:2000]))), None)
+
+
+def _full_boot(text: str) -> Failure | None:
+    """The initramfs for which /boot has no room; the packages that dpkg names after it are only its consequence."""
+    path = re.search(r"^update-initramfs: failed for (/boot/\S{1,200})", text, re.MULTILINE)
+    if not path or "No space left on device" not in text:
+        return None
+    return Failure(
+        f"/boot is full: {path[1]} could not be written",
+        "on the host: df -h /boot; dpkg -l 'linux-image-*'; sudo apt-get purge the packages of the oldest kernel that neither "
+        "runs (uname -r) nor is the newest; sudo dpkg --configure -a",
+    )
 
 
 def _broken_packages(text: str) -> Failure | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -420,7 +420,7 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
             "pin",
             f"an upgrade would still move {shown}",
             f"no package of driver {resolution.version} to move",
-            "look for other files in preferences.d",
+            _in_the_way(facts(dpkg.preferences)),
         )
     if not proof.proved:
         record = script(dpkg.PROOF_WRITE)
@@ -431,3 +431,11 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
             f"proved: leaves the {len(resolution.closure)} driver packages alone",
             (record,),
         )
+
+
+def _in_the_way(preferences: Mapping[str, str]) -> str:
+    """What to do about an upgrade that moves pinned packages: the files with pins of others that concern the driver."""
+    paths = [path for path, text in preferences.items() if any(interferes(pin) for pin in read_pins(text))]
+    if not paths:
+        return "apt-cache policy of that package, on the host, shows which source and pin offer the other version"
+    return f"take the pins of the driver's packages out of {' and '.join(paths)}"

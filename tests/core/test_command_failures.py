@@ -24,6 +24,16 @@ Errors were encountered while processing:
  /var/cache/apt/archives/libnvidia-compute-535_535.183.01_amd64.deb
 E: Sub-process /usr/bin/dpkg returned an error code (1)
 """
+INITRAMFS = """update-initramfs: Generating /boot/initrd.img-6.8.0-71-generic
+zstd: error 70 : Write error : cannot write block : No space left on device
+E: mkinitramfs failure zstd -q -1 -T0 70
+update-initramfs: failed for /boot/initrd.img-6.8.0-71-generic with 1.
+dpkg: error processing package initramfs-tools (--configure):
+ installed initramfs-tools package post-installation script subprocess returned error exit status 1
+Errors were encountered while processing:
+ initramfs-tools
+E: Sub-process /usr/bin/dpkg returned an error code (1)
+"""
 CASES = {
     "name of a repository": (
         "E: Failed to fetch https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2204/x86_64/3bf863cc.pub  "
@@ -33,8 +43,13 @@ CASES = {
     ),
     "name of a mirror": (
         "E: nothing was installed, 3 packages could not be fetched: dkms_3.0_all.deb: Could not resolve 'archive.example'",
-        "the host cannot resolve the name archive.example",
+        "nothing was installed: the host cannot resolve the name archive.example",
         "Acquire::http::Proxy",
+    ),
+    "full /boot": (
+        INITRAMFS,
+        "/boot is full: /boot/initrd.img-6.8.0-71-generic could not be written",
+        "sudo apt-get purge the packages of the oldest kernel",
     ),
     "connection": (
         "E: Failed to fetch http://archive.example/x  Could not connect to archive.example:80 (192.0.2.10), connection timed out",

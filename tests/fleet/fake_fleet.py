@@ -55,7 +55,7 @@ class Fleet:
         if cmd.argv[0] == "mkdir":
             self.before(name)
             if name in self.broken:
-                return Result(1, b"", b"mkdir: no space left")
+                return Result(1, b"", b"mkdir: cannot create directory '/srv/room': No space left on device")
             with self.lock:
                 self.made.append(name)
             return Result(0, b"")

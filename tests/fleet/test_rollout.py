@@ -140,6 +140,12 @@ def test_a_canary_that_fails_ends_it(gpus: Fleet, capsys: pytest.CaptureFixture[
     assert {name: host["status"] for name, host in made["hosts"].items()} == {
         "gpu01": "failed", **dict.fromkeys(HOSTS[1:], "not_attempted"),
     }  # fmt: skip
+    assert made["hosts"]["gpu01"]["error"] == {
+        "where": "Room",
+        "found": "no space is left for /srv/room",
+        "expected": "",
+        "fix": "on the host: df -h /srv/room; then run the same command again",
+    }
     assert made["rollout"]["left"] == list(HOSTS)
 
 
