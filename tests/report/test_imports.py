@@ -6,7 +6,12 @@ import ast
 
 from tests.paths import ROOT
 
-ALLOWED_ENGINE = {"rigwright.engine.events", "rigwright.engine.host_report", "rigwright.engine.plan"}
+ALLOWED_ENGINE = {
+    "rigwright.engine.events",
+    "rigwright.engine.host_report",
+    "rigwright.engine.plan",
+    "rigwright.engine.pasted_text",
+}
 """Modules of the engine that a report may import: they hold what a run returns."""
 
 

@@ -11,7 +11,7 @@ from rigwright.engine.host_report import HostReport
 from rigwright.report import json_document
 from rigwright.report.html import gpu_cards
 from rigwright.report.labels import SIGNS, WEIGHTS, as_is
-from rigwright.report.tables import with_columns, with_labels
+from rigwright.report.tables import with_columns, with_labels, write
 
 _STYLE = {"warn": "yellow", "fail": "bold red"}
 _COLUMNS = ("Bus id", "UUID", "Serial")
@@ -28,7 +28,7 @@ def show(console: Console, reports: list[HostReport]) -> None:
             for gpu in machine["gpus"]:
                 cells = (gpu["position"], gpu["bus_id"].removeprefix("0000:"), gpu["serial"], gpu["uuid"])
                 table.add_row(*(as_is(cell or "-") for cell in cells))
-            console.print(table, highlight=False)
+            write(console, table)
             console.print(_properties(machine["gpus"], report), highlight=False)
         for name, why in machine.get("unknown", {}).items():
             console.print(f"[yellow]?[/] {as_is(name)}: {as_is(why)}", highlight=False)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rigwright.core.numbers import count
 from rigwright.history import Changed, RunSummary
 from rigwright.report.labels import as_is, local_time
-from rigwright.report.tables import with_columns
+from rigwright.report.tables import with_columns, write
 from rigwright.report.terminal import SIGN, VERDICT, before_after, simulated_mark
 from rigwright.report.wrapping import hanging
 
@@ -26,7 +26,7 @@ def runs(console: Console, summaries: Sequence[RunSummary]) -> None:
         names = [host.name for host in run.hosts]
         hosts = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         table.add_row(run.id, local_time(run.started), run.command, as_is(hosts), _result(run))
-    console.print(table)
+    write(console, table)
 
 
 def _result(run: RunSummary) -> str:

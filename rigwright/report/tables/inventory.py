@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rigwright.inventory.model import Host, Inventory
 from rigwright.report.labels import as_is
-from rigwright.report.tables import with_columns
+from rigwright.report.tables import with_columns, write
 
 _MADE = ("inventory_hostname", "inventory_hostname_short", "group_names")
 _SECRET = re.compile(r"(^|_)(pass|password|passwd|passphrase|secret|token)$", re.IGNORECASE)
@@ -60,7 +60,7 @@ def table(console: Console, inventory: Inventory, hosts: Sequence[Host]) -> None
         groups, rig = ", ".join(host.variables["group_names"]), host.variables.get("rig") or ""
         cells = (host.name, _address(host), groups, rig, branch, host.where.removeprefix(f"{folder}/"))
         rows.add_row(*(as_is(str(cell)) for cell in cells))
-    console.print(rows)
+    write(console, rows)
 
 
 def _address(host: Host) -> str:

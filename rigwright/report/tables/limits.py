@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.report.labels import as_is
-from rigwright.report.tables import with_columns
+from rigwright.report.tables import with_columns, write
 
 Row = dict[str, Any]
 
@@ -46,7 +46,7 @@ def show(console: Console, rows: Sequence[Row]) -> None:
         name = row["name"] and re.sub("^(NVIDIA|Tesla) (GeForce )?", "", row["name"])
         cells = [_cell(row[name]) for name in used] if not row["lost"] else [f"[bold red]{as_is(row['lost'])}[/]"]
         table.add_row(*map(as_is, place), as_is(name), *cells)
-    console.print(table)
+    write(console, table)
     for name in ("power", "application_clocks"):
         _grouped(console, rows, name, lambda limit: limit["supported"], name.replace("_", " "))
     for name in used:

@@ -1,0 +1,41 @@
+"""Tables on terminals of 40, 80 and 120 columns: columns where they have room, else a block of lines for each row."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rigwright.report import tables
+
+ADDRESS = "a-user-with-a-long-name@192.168.100.200:2222"
+
+
+def _shown(columns: int, terminal: bool = True) -> list[str]:
+    table = tables.with_columns("host", "address", "groups", "rig", wrap=("address", "groups"))
+    table.add_row("h" * 60, ADDRESS, "gpu, old, second-hand", "servbadge")
+    table.add_row("short", "10.0.0.1", "", "[bold]rig[/]")
+    stream = io.StringIO()
+    tables.write(Console(file=stream, width=columns, force_terminal=terminal, no_color=True), table)
+    return stream.getvalue().replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "").splitlines()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_host_name_of_60_characters(columns: int) -> None:
+    """No value is broken within a word, whatever the terminal's width."""
+    words = " ".join(_shown(columns)).split()
+    assert {"h" * 60, ADDRESS, "second-hand", "servbadge", "short", "10.0.0.1", "rig"} <= set(words)
+
+
+def test_a_block_has_the_title_of_each_value() -> None:
+    lines = _shown(80)
+    assert lines[0] == "h" * 60
+    assert lines[1] == f"  address  {ADDRESS}"
+    assert lines[lines.index("short") :] == ["short", "  address  10.0.0.1", "  rig      rig"]
+
+
+def test_with_room_and_in_a_pipe_it_is_a_table() -> None:
+    for lines in (_shown(150), _shown(150, terminal=False)):
+        assert lines[0].split() == ["host", "address", "groups", "rig"]
+        assert len(lines) == 3
