@@ -6,13 +6,16 @@ finding with a symptom, by what its check declares (`follows`) for one without.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from rigwright import catalogue
 from rigwright.catalogue.consequences import follows
-from rigwright.checks import VERDICTS, Finding, Verdict, declared
+from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
 from rigwright.core import fix_steps
 from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
@@ -23,6 +26,9 @@ BAD: tuple[Verdict, ...] = ("fail", "unknown", "warn")
 
 MANY = 4
 """With more GPUs than this that have the same problem, it is one problem: they have a cause in common."""
+
+DRIFT = ("plan", "fleet.past", "fleet.peers", "fleet.gpus")
+"""Checks that compare a host with its playbook, its past and its peers."""
 
 _BUS_ID = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _NAMED = re.compile(rf"(\S+) ({_BUS_ID.pattern})", re.IGNORECASE)
@@ -54,6 +60,11 @@ class Problem:
     def title(self) -> str:
         """The GPUs and what is wrong with them: `SXM2-3: lost`."""
         return f"{listed(self.gpus)}: {self.short}" if self.gpus else self.short
+
+    @property
+    def drift(self) -> bool:
+        """Whether the machine differs from its playbook, its past or its peers, and no check failed."""
+        return all(finding.check in DRIFT for finding in self.findings)
 
     @property
     def hardware(self) -> bool:
@@ -94,7 +105,27 @@ def problems(findings: Iterable[Finding]) -> tuple[Problem, ...]:
     for number in rest:
         members[_owner(number, groups, bad, scope)].append(number)
     made = (_problem([bad[at] for at in numbers], groups[number], about) for number, numbers in members.items())
-    return tuple(sorted(made, key=lambda problem: VERDICTS.index(problem.verdict)))
+    return _with_one_restart(sorted(made, key=lambda problem: VERDICTS.index(problem.verdict)))
+
+
+_RESTARTS = {2: "reboot", 3: "cold boot"}
+
+
+def _with_one_restart(made: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems; where one needs a stronger restart of the machine than another, the other one refers to it."""
+    hardware = [problem for problem in made if problem.hardware and problem.verdict == "fail"]
+    needs = {id(problem): max((step.restart for step in problem.steps), default=0) for problem in hardware}
+    strongest = max(hardware, key=lambda problem: needs[id(problem)], default=None)
+    if strongest is None or needs[id(strongest)] not in _RESTARTS:
+        return tuple(made)
+    level = needs[id(strongest)]
+    instead = Step(f"done by the {_RESTARTS[level]} that {listed(strongest.gpus)} needs")
+    return tuple(
+        replace(problem, steps=tuple(instead if 0 < step.restart < level else step for step in problem.steps))
+        if problem in hardware
+        else problem
+        for problem in made
+    )
 
 
 def _scope(bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[frozenset[str]]:
@@ -149,13 +180,22 @@ def _explains(cause: Finding, effect: Finding) -> bool:
     """Whether one finding may follow from another one, on the same GPU."""
     if effect.check == cause.check:
         return False
-    declaration = declared(effect.check)
+    declaration = _declaration(effect.check)
     past = declaration is not None and declaration.past
     if effect.symptom and follows(effect.symptom, cause.symptom):
         return True
     if declaration is None or (effect.symptom and not past):
         return False
     return declaration.explained_by(cause.check, cause.symptom)
+
+
+@cache
+def _declaration(check: str) -> Declaration | None:
+    """What the check of a finding declares, also if the finding comes from a document and the check did not run here."""
+    module = f"rigwright.checks.{check.partition('.')[0]}"
+    if declared(check) is None and re.fullmatch(r"[a-z]\w*\.\w+", check) and importlib.util.find_spec(module):
+        importlib.import_module(module)
+    return declared(check)
 
 
 def _merged(roots: Sequence[int], bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
@@ -222,7 +262,7 @@ def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
         what = symptom.short or symptom.title[0].lower() + symptom.title[1:]
         return what if of_gpus or symptom.short == "" else f"{root.subject}: {what}"
     if root.check == "plan" and root.verdict == "fail":
-        return f"{count(len(roots), 'step')} of the playbook {'is' if len(roots) == 1 else 'are'} not as configured"
+        return f"{count(len(roots), 'difference')} from the playbook"
     if root.verdict == "unknown" and len(roots) > 1:
         return f"{len(roots)} checks could not be answered: {_cut(root.seen)}"
     seen = _cut(root.seen) + (f", expected {_cut(root.expected)}" if root.expected else "")
@@ -279,7 +319,8 @@ def _refusal(failed: Sequence[Problem]) -> str:
         parts.setdefault(listed(problem.gpus), []).append(problem.short)
     texts = [f"{gpus}: {' and '.join(dict.fromkeys(words))}" for gpus, words in parts.items()]
     others = [problem.title for problem in failed if not problem.hardware]
-    begins = "Do not use " if of_gpus else "Not fit for work: "
+    drift = all(problem.drift for problem in failed)
+    begins = "Do not use " if of_gpus else "Not as configured: " if drift else "Not fit for work: "
     if of_gpus and others:
         others[0] = f"also {others[0]}"
     every = [*texts, *others]

@@ -10,13 +10,10 @@ import yaml
 
 from rigwright.checks import Finding, of_symptom
 from rigwright.checks.problems import judge, problems
-from rigwright.engine import plugins
 from rigwright.engine.host_report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 from tests.paths import CASES
-
-plugins.known("checks")  # the declarations of all checks
 
 RECORDED = sorted((CASES / "problems").glob("*.yml"))
 FAULTS = {
@@ -84,6 +81,15 @@ def test_the_stronger_restart_wins() -> None:
     assert [step.command or step.text for step in problem.steps] == ["sudo reboot", "return the GPU"]
 
 
+def test_one_restart_for_the_machine() -> None:
+    _, findings = recorded(CASES / "problems" / "gpu_lost_and_ecc.yml")
+    boots, errors, _ = problems(findings)
+    assert [step.restart for step in boots.steps] == [3, 0, 0, 0]
+    assert [step.command or step.text for step in errors.steps][:2] == [
+        "restart the program", "done by the cold boot that SXM2-3 needs",
+    ]  # fmt: skip
+
+
 def test_a_fault_of_another_gpu_stays_a_problem_of_its_own() -> None:
     limits = Finding("SXM3-2 0000:02:00.0", "fail", "300 W", "200 W", "", "invoke limits", check="gpu.limits_in_force")
     assert [problem.title for problem in problems((lost(1), limits))] == [
@@ -97,7 +103,10 @@ def test_a_fault_of_another_gpu_stays_a_problem_of_its_own() -> None:
 def test_steps_of_the_playbook_are_one_problem() -> None:
     steps = [Finding(f"step: {number}", "fail", "a", "b", "", "invoke provision", check="plan") for number in range(9)]
     (problem,) = problems(steps)
-    assert problem.title == "9 steps of the playbook are not as configured"
+    assert problem.title == "9 differences from the playbook"
+    verdict = judge((problem,), steps)
+    assert verdict is not None
+    assert verdict.sentence == "Not as configured: 9 differences from the playbook"
 
 
 def test_verdicts_without_a_failure() -> None:

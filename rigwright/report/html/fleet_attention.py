@@ -13,10 +13,14 @@ from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
 from rigwright.report.html.host_page import HostView
-from rigwright.report.labels import FOLDED
+from rigwright.report.labels import FOLDED, WORDS
 
 DRIFT = {"plan": "playbook", "fleet.past": "its past", "fleet.peers": "its peers", "fleet.gpus": "GPUs"}
 """By check that compares: what it compares a host with."""
+
+NEVER = "never provisioned"
+_FIRST = ("unreachable", "hardware", "error", "failed")
+"""Kinds of problems that come first."""
 
 _PLACE = re.compile(
     r"\b[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b|\bGPU-[0-9a-f]{8}[0-9a-f-]*(?: \(serial [^)]*\))?"
@@ -79,17 +83,30 @@ Item = TypeVar("Item", Problem, Changed, Ending)
 
 
 def problems(hosts: Sequence[HostView]) -> list[Problem]:
-    """The problems of all hosts: the worst first, then those of most hosts."""
+    """The problems of all hosts: hosts that do not answer, lost hardware, failures, drift, then warnings; of each those of most
+    hosts first."""
 
-    def rank(problem: Problem) -> tuple[int, bool, int]:
-        return VERDICTS.index(problem.verdict), problem.check in DRIFT.values(), -len(problem.hosts)
+    def rank(problem: Problem) -> tuple[int, int, int]:
+        order = _FIRST.index(problem.check) if problem.check in _FIRST else len(_FIRST)
+        return (
+            min(order, len(_FIRST)),
+            VERDICTS.index(problem.verdict) + (problem.check in DRIFT.values()),
+            -len(problem.hosts),
+        )
 
     return sorted(_grouped(hosts, _problems), key=rank)
 
 
 def changes(hosts: Sequence[HostView]) -> list[Changed]:
     """The differences from the last report: the worse ones first, the better ones last."""
-    items = _grouped(hosts, _changes)
+    known = any(host.data["fleet"]["since"] for host in hosts)
+
+    def of_host(host: HostView) -> Iterator[tuple[Changed, str]]:
+        if known and not host.data["fleet"]["since"]:
+            yield Changed("other", "for the first time in a report"), ""
+        yield from _changes(host)
+
+    items = _grouped(hosts, of_host)
     return sorted(items, key=lambda item: (("worse", "other", "better").index(item.kind), -len(item.hosts)))
 
 
@@ -121,15 +138,34 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
     bad = [finding for finding in host.findings if finding["verdict"] in BAD]
     plan = [finding for finding in bad if finding["check"] == "plan"]
     folds = len(plan) > FOLDED
-    if folds:
+    if never_provisioned(host):
+        yield Problem("unknown", NEVER, "No driver is loaded", "", "", "", "", as_typed("invoke provision")), ""
+    elif folds:
         seen = ", ".join(dict.fromkeys(finding["subject"].partition(":")[0] for finding in plan))
         title, fix = f"{len(plan)} differences from the playbook", as_typed("invoke plan, then invoke provision")
         yield Problem("fail", DRIFT["plan"], title, seen, "", "", "", fix), ""
     for finding in bad:
-        if not (folds and finding["check"] == "plan"):
+        if finding["check"] in DRIFT and not (folds and finding["check"] == "plan"):
             title, place = split(finding["subject"], positions(host))
             texts = (finding[key] for key in ("seen", "expected", "source", "cause", "fix"))
-            yield Problem(finding["verdict"], DRIFT.get(finding["check"], finding["check"]), title, *texts), place
+            yield Problem(finding["verdict"], DRIFT[finding["check"]], title, *texts), place
+    for problem in host.problems:
+        root = problem.findings[0]
+        if not problem.drift:
+            kind = "hardware" if problem.hardware and problem.verdict == "fail" else WORDS[problem.verdict]
+            where = ", ".join(problem.gpus)
+            yield (
+                Problem(
+                    problem.verdict, kind, problem.short, root.seen, root.expected, root.source, root.cause, root.fix
+                ),
+                where,
+            )
+
+
+def never_provisioned(host: HostView) -> bool:
+    """Whether a host that answers has no driver and differs from its playbook in many steps."""
+    steps = sum(finding["check"] == "plan" for finding in host.findings)
+    return not host.data["error"] and not host.data["machine"]["driver"] and steps > FOLDED
 
 
 def _changes(host: HostView) -> Iterator[tuple[Changed, str]]:

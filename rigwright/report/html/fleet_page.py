@@ -20,6 +20,17 @@ from rigwright.report.labels import SIGNS, SOURCES, WORDS, count_bad, local_time
 FIRST = 12
 """The number of problems that are shown; the rest is behind a click."""
 
+LABELS = (
+    "as expected",
+    "unreachable",
+    "with a lost GPU",
+    "in error",
+    "failing",
+    "drifting",
+    "with warnings",
+    "never provisioned",
+)
+"""The states of machines in the order of the summary."""
 STATES = ("pass", "warn", "fail", "unknown")
 
 
@@ -47,7 +58,8 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     endings = fleet_attention.endings(hosts)
     since = [datetime.datetime.fromisoformat(time) for host in hosts if (time := host.data["fleet"]["since"])]
     return environment().get_template("fleet.html.j2").render(
-        machines=machines, tiles=tiles(machines, problems, changes, endings, (begin, end)),
+        machines=[machine for machine in machines if machine.label != fleet_attention.NEVER],
+        number=len(machines), never=[machine for machine in machines if machine.label == fleet_attention.NEVER], tiles=tiles(machines, problems, changes, endings, (begin, end)),
         problems=problems, changes=changes, endings=endings, first=FIRST, summary=summary(machines),
         since=local_time(min(since)) if since else "",
         ended=local_time(ended), past=span(end - begin), run=document["run"], error=document["error"],
@@ -73,9 +85,12 @@ def by_group(machines: Sequence[Machine]) -> list[Machine]:
 
 
 def summary(machines: Sequence[Machine]) -> str:
-    """`6 machines: 4 as expected, 1 drifting, 1 unreachable`."""
-    count = Counter((STATES.index(machine.verdict), machine.label) for machine in machines)
-    words = ", ".join(f"{number} {label}" for (_, label), number in sorted(count.items()))
+    """`6 machines: 4 as expected, 1 unreachable, 1 drifting`."""
+    count = Counter(machine.label for machine in machines)
+    order = {label: place for place, label in enumerate(LABELS)}
+    words = ", ".join(
+        f"{count[label]} {label}" for label in sorted(count, key=lambda label: order.get(label, len(order)))
+    )
     return f"{plural(len(machines), 'machine')}: {words}" if machines else "no machine"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.engine.host_report import FAILS
-from rigwright.report.html.fleet_attention import DRIFT
+from rigwright.report.html.fleet_attention import DRIFT, NEVER, never_provisioned
 from rigwright.report.html.host_page import HostView
 from rigwright.report.html.sparkline import Series, Trend, spread, total
 from rigwright.report.labels import local_time
@@ -68,6 +68,10 @@ def state(host: HostView) -> tuple[str, str]:
         return "unknown", status.replace("_", " ")
     if host.data["error"]:
         return "fail", "in error"
+    if any(gpu["lost"] for gpu in host.data["machine"]["gpus"]):
+        return "fail", "with a lost GPU"
+    if never_provisioned(host):
+        return "unknown", NEVER
     failed = [finding["check"] for finding in host.findings if finding["verdict"] in FAILS]
     if failed:
         return "fail", "drifting" if any(check in DRIFT for check in failed) else "failing"

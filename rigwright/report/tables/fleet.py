@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
+from rigwright.checks.problems import Problem
 from rigwright.core import numbers
 from rigwright.core.host_ranges import folded
 from rigwright.core.program_name import as_typed
@@ -65,7 +66,8 @@ def _state(report: HostReport) -> str:
 def _host(console: Console, report: HostReport, wide: int) -> None:
     mark, colour, _ = _STATES[_state(report)]
     bad = [finding for finding in report.findings if finding.verdict in BAD]
-    count = Counter(_kind(finding) for finding in bad)
+    problems = [problem for problem in report.problems if not problem.drift]
+    count = Counter(_kind(finding) for finding in bad if _kind(finding) != "checks") + Counter(checks=len(problems))
     if report.error is not None:
         text = report.error.found
     elif count:
@@ -75,12 +77,15 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
     line = f"[{colour}]{mark}[/]  [bold]{as_is(report.host.name):{wide}}[/]  {as_is(text)}"
     console.print(line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), no_wrap=True, overflow="ellipsis")
     for kind, (title, _, command) in _KINDS.items():
-        findings = [finding for finding in bad if _kind(finding) == kind]
-        for finding in findings[:SHOWN]:
-            console.print(_finding(title, finding), soft_wrap=True)
-        if len(findings) > SHOWN:
+        if kind == "checks":
+            lines = [_problem(title, problem) for problem in problems]
+        else:
+            lines = [_finding(title, finding) for finding in bad if _kind(finding) == kind]
+        for line in lines[:SHOWN]:
+            console.print(line, soft_wrap=True)
+        if len(lines) > SHOWN:
             more = as_typed(command.format(host=report.host.name))
-            console.print(f"       [dim]{title:8}  and {len(findings) - SHOWN} more: {as_is(more)}[/]", soft_wrap=True)
+            console.print(f"       [dim]{title:8}  and {len(lines) - SHOWN} more: {as_is(more)}[/]", soft_wrap=True)
 
 
 def _kind(finding: Finding) -> str:
@@ -113,6 +118,11 @@ def _finding(title: str, finding: Finding) -> Text:
     cause = f"  [dim]({as_is(finding.cause)})[/]" if finding.cause else ""
     seen = f"{as_is(finding.subject)}: {_short(finding.seen)}"
     return Text.from_markup(f"       [dim]{title:8}[/]  {seen}{expected}{cause}")
+
+
+def _problem(title: str, problem: Problem) -> Text:
+    cause = f"  [dim]({as_is(problem.cause)})[/]" if problem.cause else ""
+    return Text.from_markup(f"       [dim]{title:8}[/]  {as_is(problem.title)}{cause}")
 
 
 def _summary(report: HostReport) -> str:

@@ -36,7 +36,7 @@ def views(document: dict[str, Any]) -> list[HostView]:
 
 def test_forty_machines() -> None:
     found = parsed(made.a_fleet(40))
-    assert "40 machines: 33 as expected, 1 with warnings, 4 drifting, 2 unreachable" in found.text
+    assert "40 machines: 33 as expected, 2 unreachable, 1 with a lost GPU, 3 drifting, 1 with warnings" in found.text
     for words in ("86 °C node-06 SXM2-1", "181 of 182 1 do not answer", "15 of 16 GPUs of this model in v100 have the expected value", "GPU is lost",
                   "since the last report", "driver 535", "ended 144 days ago", "18 machines", "kernel : 5.15.0-130-generic → 6.8.0-71-generic",
                   "All of node-40"):  # fmt: skip
@@ -57,14 +57,14 @@ def test_a_host_of_whose_past_nothing_is_known() -> None:
 def test_equal_findings_stand_once_with_all_their_hosts() -> None:
     entries = fleet_attention.problems(views(made.a_fleet(40)))
     assert [(one.check, one.title, [where.name for where in one.hosts]) for one in entries] == [
+        ("unreachable", "Does not answer", ["node-05", "node-31"]),
         ("its peers", "kernel", ["node-14", "node-23"]),
         ("its peers", "power limit, W", ["node-03"]),
         ("playbook", "power", ["node-03"]),
         ("GPUs", "GPU", ["node-21"]),
-        ("unreachable", "Does not answer", ["node-05", "node-31"]),
-        ("health.heat", "GPU", ["node-06"]),
+        ("warning", "86 C under load, hotter than its peers, expected about 71 C", ["node-06"]),
     ]
-    assert entries[2].hosts[0].places == "SXM2-2 0000:07:00.0"
+    assert entries[3].hosts[0].places == "SXM2-2 0000:07:00.0"
 
 
 def test_many_differences_from_the_playbook_are_one_entry() -> None:
@@ -75,6 +75,42 @@ def test_many_differences_from_the_playbook_are_one_entry() -> None:
     assert entry.seen.startswith("Step 0, Step 1")
     assert [one.name for one in entry.hosts] == ["a", "b"]
     assert parsed(document).text.count("Step 8: a file") == 2  # in the card of each
+
+
+def test_machines_that_were_never_provisioned_are_one_card_and_one_problem() -> None:
+    wrong = [finding("fail", f"Step {number}: a file", check="plan", seen="not there") for number in range(9)]
+    document = made.a_document(a=made.a_node(1), b=made.a_node(4, findings=wrong), c=made.a_node(7, findings=wrong))
+    for name in ("b", "c"):
+        document["hosts"][name]["machine"]["driver"] = ""
+    (entry,) = fleet_attention.problems(views(document))
+    assert (entry.check, [where.name for where in entry.hosts]) == ("never provisioned", ["b", "c"])
+    found = parsed(document)
+    assert "3 machines: 1 as expected, 2 never provisioned" in found.text
+    assert found.text.count("Step 8: a file") == 0
+    assert len([one for one in found.values("class") if one.startswith("machine-card")]) == 2
+
+
+def test_a_lost_gpu_is_one_problem_after_hosts_that_do_not_answer() -> None:
+    at = "SXM2-3 0000:08:00.0"
+    lost = [
+        finding("fail", at, check=check, seen="GPU is lost", symptom="gpu.off_bus")
+        for check in ("gpu.answering", "pcie.links")
+    ]
+    drift = [finding("fail", "Step: a file", check="plan")]
+    document = made.a_document(a=made.a_node(1, findings=lost), b=made.a_node(4, findings=drift), c=made.a_node(7))
+    made.away(document["hosts"]["c"])
+    entries = fleet_attention.problems(views(document))
+    assert [(one.check, one.title, one.hosts[0].places) for one in entries] == [
+        ("unreachable", "Does not answer", ""), ("hardware", "lost", "SXM2-3"), ("playbook", "Step: a file", ""),
+    ]  # fmt: skip
+    assert "Do not use SXM2-3: lost" in parsed(document).text
+
+
+def test_a_machine_without_an_earlier_report_is_new() -> None:
+    document = made.a_fleet(2)
+    document["hosts"]["node-02"]["fleet"]["since"] = None
+    (change,) = fleet_attention.changes(views(document))
+    assert (change.title, [where.name for where in change.hosts]) == ("for the first time in a report", ["node-02"])
 
 
 def test_what_turned_worse_comes_before_what_is_only_other() -> None:
