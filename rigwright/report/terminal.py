@@ -196,8 +196,7 @@ class Text:
             self.line(f"\n  {VERDICT[problem.verdict]}  [bold]{as_is(problem.title)}[/]")
             seen = root.seen if problem.gpus and len(problem.gpus) == 1 else f"{root.subject}: {root.seen}"
             by = f" ({SOURCES[root.source]})" if root.source else ""
-            expected = root.expected and root.expected not in problem.title and root.expected + by
-            rows = (("seen", seen), ("expected", expected or ""), ("cause", problem.cause))
+            rows = (("seen", seen), ("expected", root.expected and root.expected + by), ("cause", problem.cause))
             for label, text in rows:
                 if text and (label == "cause" or text not in problem.title):
                     self._hanging(f"{label + ':':10}", text)

@@ -152,13 +152,13 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
     for problem in host.problems:
         root = problem.findings[0]
         if not problem.drift:
-            kind = "hardware" if problem.hardware and problem.verdict == "fail" else WORDS[problem.verdict]
-            where = ", ".join(problem.gpus)
+            named = "hardware" if problem.hardware and problem.verdict == "fail" else WORDS[problem.verdict]
+            place = ", ".join(problem.gpus)
             yield (
                 Problem(
-                    problem.verdict, kind, problem.short, root.seen, root.expected, root.source, root.cause, root.fix
+                    problem.verdict, named, problem.short, root.seen, root.expected, root.source, root.cause, root.fix
                 ),
-                where,
+                place,
             )
 
 

@@ -81,8 +81,8 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
             lines = [_problem(title, problem) for problem in problems]
         else:
             lines = [_finding(title, finding) for finding in bad if _kind(finding) == kind]
-        for line in lines[:SHOWN]:
-            console.print(line, soft_wrap=True)
+        for shown in lines[:SHOWN]:
+            console.print(shown, soft_wrap=True)
         if len(lines) > SHOWN:
             more = as_typed(command.format(host=report.host.name))
             console.print(f"       [dim]{title:8}  and {len(lines) - SHOWN} more: {as_is(more)}[/]", soft_wrap=True)
