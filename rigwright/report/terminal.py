@@ -216,7 +216,7 @@ class Text:
     def _hanging(self, label: str, text: str, copied: bool = False) -> None:
         """A dim label and its text. On a terminal the text is wrapped beside the label, except one that a reader copies."""
         room = self.console.width - 8 - len(label)
-        wrap = self.console.is_terminal and room > 30 and not copied
+        wrap = self.console.is_terminal and room > 20 and not copied
         with self._lock:
             for number, line in enumerate(textwrap.wrap(text, room) if wrap else [text]):
                 shown = label if number == 0 else " " * len(label)
