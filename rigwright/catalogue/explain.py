@@ -11,6 +11,7 @@ from pathlib import Path
 from rigwright import catalogue
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.advisories import floor
+from rigwright.catalogue.consequences import follows
 from rigwright.catalogue.devices import Device, bare_name
 from rigwright.catalogue.names import Match, architectures, devices_named, gpus_named, machines, others
 from rigwright.catalogue.releases import PublishedRelease
@@ -162,8 +163,14 @@ def _unknown(name: str) -> UsageError:
 
 
 def _in_text(text: str) -> Iterator[Explanation]:
-    """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a consequence."""
-    codes = catalogue.xids_in(text)
+    """The Xids and symptoms in a text: errors of the GPU, symptoms, then Xids of programs, which are often a consequence.
+
+    An Xid that may follow from another one of the text comes after it.
+    """
+    in_text = catalogue.xids_in(text)
+    codes = sorted(
+        in_text, key=lambda code: any(follows(f"Xid {code}", f"Xid {other}") for other in in_text if other != code)
+    )
     programs = [code for code in codes if code in catalogue.xids() and catalogue.xids()[code].application]
     yield from (_xid(code) for code in codes if code not in programs)
     yield from (_symptom(symptom, text) for symptom in catalogue.symptoms_in(text))
