@@ -80,7 +80,8 @@ def _look(job: HostJob) -> Iterator[StageResult]:
     job.run.prefetch((*FACTS, *health.evaluate()))
     planned = yield from actions.plan_host(job)
     bad = (finding for finding in health.findings() if finding.verdict in BAD)
-    yield CheckResult((*identity.findings(job.run), *verify.drift(planned.steps), *bad))
+    findings = (*identity.findings(job.run), *verify.drift(planned.steps), *bad, *planned.owed)
+    yield CheckResult(findings, owed=planned.owed)
 
 
 def compare(jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any) -> None:
@@ -98,7 +99,7 @@ def compare(jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any)
     of_peers, of_gpus = drift.peers(machines), drift.placed(machines, known)
     for job, machine_ in zip(jobs, machines, strict=True):
         findings = (*drift.past(machine_), *of_gpus.get(machine_.name, ()), *of_peers[machine_.name])
-        job.merge(CheckResult((*job.report.findings, *findings)))
+        job.merge(CheckResult((*job.report.findings, *findings), owed=job.report.owed))
 
 
 def _remembered(

@@ -21,6 +21,7 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.fleet import actions, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.rollout import Rolling, Rollout
+from rigwright.report.labels import checks_in_words
 
 MANY = 4
 """With more hosts than this, findings that pass are counted and not shown one by one."""
@@ -224,7 +225,11 @@ def _reboots(planned: PlannedStep) -> bool:
 
 def closing(report: HostReport) -> str:
     """The last line that is written about a host."""
-    bad, good = report.wrong, report.passed
-    proved = f"proved by {count(good, 'check')}" if good else "proved"
-    mark = f"[bold red]{bad} of {bad + good} checks failed[/]" if bad else f"[bold green]{proved}[/]"
+    if report.failed or report.unanswered or report.owed:
+        colour = "bold red" if report.failed else "bold yellow"
+        mark = f"[{colour}]{checks_in_words(report)}[/]"
+    elif report.passed:
+        mark = f"[bold green]proved by {count(report.passed, 'check')}[/]"
+    else:
+        mark = "[bold]no check was made[/]"
     return f"[bold]{escape(report.host.name)}[/]: {count(report.changes, 'change')}, {mark}, {report.seconds:.1f} s"

@@ -16,6 +16,7 @@ from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
+from rigwright.report.labels import checks_in_words
 
 
 def verify(options: VerifyOptions) -> int:
@@ -77,9 +78,9 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Pr
 
 
 def summary(report: HostReport, findings: bool) -> str:
-    """How many steps and checks are as expected, and how the others are shown."""
+    """How many steps are as planned, how many checks hold, failed or could not be answered, and how they are shown."""
     steps = sum(step.status == "ok" for step in report.planned)
     notes = sum(finding.verdict == "info" for finding in report.findings)
     also = f" and {count(notes, 'note')}" if notes else ""
     more = "" if findings else f"; {program_name()} verify --findings shows them{also}"
-    return f"  [dim]{count(steps, 'step')} and {count(report.passed, 'check')} as expected{more}[/]"
+    return f"  [dim]{count(steps, 'step')} as planned, {checks_in_words(report)}{more}[/]"

@@ -10,7 +10,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.command_failures import failure_in
 from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable
-from rigwright.engine import events, jobs, lease
+from rigwright.engine import events, jobs, lease, owed_test
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -90,13 +90,16 @@ class _Application:
         self.run.emit(events.StepStarted(host, step.name, planned.changes))
         try:
             self._require_consent(planned)
+            # In the same script as the first change, and before it: no interruption can make the change without it.
+            first = (owed_test.owing(self.run.options.run_id, planned.changes),) if step.declared.affects_p2p else ()
             for number, change in enumerate(planned.changes):
                 if change.reboot:
-                    self._reboot(step, change)
+                    self._reboot(step, change, first)
                     self.rebooted = True
                 else:
                     with self.run.critical_section(step.name):
-                        self._run_commands(step.name, number, change.commands)
+                        self._run_commands(step.name, number, (*first, *change.commands))
+                first = ()
                 self.done[step.key] = (*self.done.get(step.key, ()), change)
             self.run.store.forget()
             again = self.run.planned([step])[0]
@@ -148,8 +151,10 @@ class _Application:
     def _note(self, text: str) -> None:
         self.run.emit(events.Note(self.run.host.name, text))
 
-    def _reboot(self, step: Step, change: Change) -> None:
+    def _reboot(self, step: Step, change: Change, first: Sequence[Command]) -> None:
         """Reboots the host, once a reboot slot is free, and waits until it runs with another boot id and the step is ok.
+
+        The commands `first` run before it.
 
         Raises HostError when another host of the run did not come back, Unreachable when this one does not.
         """
@@ -167,7 +172,7 @@ class _Application:
             delay = ("--on-active=1s", "--timer-property=AccuracySec=100ms")
             reboot = Command(("systemd-run", "--quiet", "--collect", *delay, "systemctl", "reboot"))
             with self.run.critical_section(step.name):
-                self._run_batch(step.name, [command("sync"), reboot])
+                self._run_batch(step.name, [*first, command("sync"), reboot])
             self.run.rebooting = True
             self._await_boot(before, change.reboot_timeout_s)
             self.run.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])

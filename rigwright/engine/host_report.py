@@ -36,10 +36,14 @@ class ConnectResult:
 
 @dataclass(frozen=True)
 class PlanResult:
-    """The plan of a host. `simulated`: the lab's description of a simulated host, "" for a real one."""
+    """The plan of a host. `simulated`: the lab's description of a simulated host, "" for a real one.
+
+    `owed`: warnings about tests that the host owes because of earlier changes.
+    """
 
     steps: tuple[PlannedStep, ...]
     simulated: str = ""
+    owed: tuple[Finding, ...] = ()
 
     @property
     def pending(self) -> bool:
@@ -69,11 +73,13 @@ class NcclTestResult:
 class CheckResult:
     """The findings of the checks, and of steps that are not as the playbook says.
 
-    `baseline`: what the next run compares the host with; None: the recorded baseline stays.
+    `baseline`: what the next run compares the host with; None: the recorded baseline stays. `owed`: those of the findings that say
+    that the host still owes a test.
     """
 
     findings: tuple[Finding, ...]
     baseline: Past | None = None
+    owed: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,7 @@ class HostReport:
     planned: tuple[PlannedStep, ...] = ()
     applied: ApplyResult | None = None
     findings: tuple[Finding, ...] = ()
+    owed: tuple[Finding, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     kept: Mapping[str, Any] = field(default_factory=dict)
     baseline: Past | None = None
@@ -194,6 +201,16 @@ class HostReport:
         """Whether the machine can be used, in one sentence; None if no check ran."""
         error = self.error.found if self.error else ""
         return problems.judge(self.problems, self.findings, error, self.status != "unreachable")
+
+    @property
+    def failed(self) -> int:
+        """How many findings have the verdict `fail`."""
+        return sum(finding.verdict == "fail" for finding in self.findings)
+
+    @property
+    def unanswered(self) -> int:
+        """How many findings have the verdict `unknown`: neither passed nor failed."""
+        return sum(finding.verdict == "unknown" for finding in self.findings)
 
     @property
     def passed(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +25,7 @@ from rigwright.facts import system
 from rigwright.fleet.host_job import HostJob
 
 if TYPE_CHECKING:
+    from rigwright.checks import Finding
     from rigwright.engine.nccl_programs import Programs
     from rigwright.engine.nccl_test import NcclTestOptions
     from rigwright.engine.verify import CheckEvaluation
@@ -42,9 +43,13 @@ def connect_host(job: HostJob) -> Iterator[StageResult]:
 
 
 def plan_host(job: HostJob) -> Stages[PlanResult]:
-    """Plans all steps; steps that fail are part of the result."""
+    """Plans all steps; steps that fail are part of the result. So is the test that the host owes."""
+    from rigwright.engine import owed_test
+
+    if owed_test.concerns(job.bound):
+        job.run.prefetch(owed_test.FACTS)
     steps = job.run.planned(job.bound.steps)
-    result = PlanResult(steps, str(job.run.value(system.simulated)))
+    result = PlanResult(steps, str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound))
     yield result
     return result
 
@@ -75,14 +80,14 @@ def apply_host(job: HostJob) -> Stages[ApplyResult]:
 
 
 def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:
-    """Applies the plan of the report, runs the peer-to-peer test where the changes affect it, and the checks.
+    """Applies the plan of the report, runs the peer-to-peer test where the host owes it, and the checks.
 
     `wheels`: as in NcclTestOptions, "" for what the inventory says. `describe`: the description of the machine, too.
     """
 
     def stages() -> Iterator[StageResult]:
-        applied = yield from apply_host(job)
-        test = yield from _test_after(job, applied, wheels)
+        yield from apply_host(job)
+        test = yield from _owed_test(job, wheels)
         job.tell(ActivityStarted(job.host.name, "checking"))
         yield from _check(job, test, describe)
 
@@ -114,9 +119,10 @@ def _verify(
     job.tell(ActivityStarted(job.host.name, "checking"))
     if evaluation is None:
         evaluation = _evaluation(job, tested, describe)
-    checked = evaluation.findings()
-    findings = ranked((*identity.findings(job.run), *checked, *tested.not_run, *verify.drift(planned.steps)))
-    yield CheckResult(findings, verify.baseline(job.run, findings, accept=False))
+    checked = (*evaluation.findings(), *tested.not_run)
+    owed = _settled(job, tested, checked)
+    findings = ranked((*identity.findings(job.run), *checked, *owed, *verify.drift(planned.steps)))
+    yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), owed)
 
 
 def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[StageResult]:
@@ -124,10 +130,19 @@ def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[Sta
     from rigwright.engine import identity, verify
 
     evaluation = _evaluation(job, tested, describe)
-    if evaluation.checks or tested.not_run:
-        checked = evaluation.findings()
-        findings = ranked((*identity.findings(job.run), *checked, *tested.not_run))
-        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True))
+    checked = (*evaluation.findings(), *tested.not_run)
+    owed = _settled(job, tested, checked)
+    if evaluation.checks or tested.not_run or owed:
+        findings = ranked((*identity.findings(job.run), *checked, *owed))
+        yield CheckResult(findings, verify.baseline(job.run, findings, accept=True), owed)
+
+
+def _settled(job: HostJob, tested: NcclTestResult, checked: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Records a passed test on the host; the warning about a test that is owed then."""
+    from rigwright.engine import owed_test
+
+    cause = owed_test.settle(job.run, checked) if tested.document else ""
+    return owed_test.findings(job.run, job.bound, cause)
 
 
 def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
@@ -154,12 +169,13 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
     return result
 
 
-def _test_after(job: HostJob, applied: ApplyResult, wheels: str) -> Stages[NcclTestResult]:
-    """Runs the peer-to-peer test if a change of this run affects it, unless no libraries are to be copied (`none`)."""
-    if not any(step.declared.affects_p2p for step in job.bound.steps if step.key in applied.done):
-        return NcclTestResult()
-    from rigwright.engine import nccl_test
+def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
+    """Runs the peer-to-peer test if the host owes it, because of this run or an earlier one, unless no libraries are to be
+    copied (`none`)."""
+    from rigwright.engine import nccl_test, owed_test
 
+    if not owed_test.findings(job.run, job.bound):
+        return NcclTestResult()
     wheels = wheels or nccl_test.AS_THE_INVENTORY_SAYS
     if _wheels(job, wheels) == "none":
         return NcclTestResult()

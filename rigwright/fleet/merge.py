@@ -36,7 +36,7 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
             return {"connecting_s": report.connecting_s + result.seconds}
         case PlanResult():
             status = "pending" if result.pending else "ok"
-            return {"planned": result.steps, "simulated": result.simulated, "status": status}
+            return {"planned": result.steps, "simulated": result.simulated, "status": status, "owed": result.owed}
         case ApplyResult():
             # Facts that were read before the changes are not kept for the history.
             return {"applied": result, "status": "changed", "kept": {} if result.done else report.kept}
@@ -45,7 +45,8 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
         case CheckResult():
             wrong = any(finding.verdict in FAILS for finding in result.findings)
             status = "failed" if wrong else "changed" if report.status == "changed" else "ok"
-            return {"findings": result.findings, "status": status, "baseline": result.baseline or report.baseline}
+            baseline = result.baseline or report.baseline
+            return {"findings": result.findings, "owed": result.owed, "status": status, "baseline": baseline}
         case IdentityResult():
             others = tuple(finding for finding in report.findings if finding.check != CHECK)
             return {"findings": (*result.findings, *others)}

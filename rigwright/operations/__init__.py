@@ -25,7 +25,8 @@ declared = _DECLARATIONS.get
 class Declaration:
     """What an operation declares; `operation` is the decorator.
 
-    `affects_p2p`: after its changes the GPUs may reach each other in another way, so the peer-to-peer test runs again.
+    `affects_p2p`: after its changes the GPUs may reach each other in another way, so the host owes the
+    peer-to-peer test until it passes.
     `reboots`: its change is the reboot that the changes before it lead to.
     `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
     """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rigwright.checks import declared, problems
+from rigwright.checks import Finding, declared, problems
 from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
 from rigwright.core.errors import RigwrightError
@@ -61,6 +61,10 @@ def _error(error: RigwrightError | None) -> dict[str, str] | None:
     return {"where": error.where, "found": error.found, "expected": error.expected, "fix": as_typed(error.fix)}
 
 
+def _findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [{**plain(finding), "fix": as_typed(finding.fix)} for finding in findings]
+
+
 def _host(report: HostReport) -> dict[str, Any]:
     steps: Sequence[PlannedStep] = report.applied.steps if report.applied else report.planned
     done = report.applied.done if report.applied else {}
@@ -80,7 +84,8 @@ def _host(report: HostReport) -> dict[str, Any]:
         ],
         "verdict": plain(report.verdict),
         "problems": [problems.as_json(problem) for problem in report.problems],
-        "findings": [{**plain(finding), "fix": as_typed(finding.fix)} for finding in report.findings],
+        "owed": _findings(report.owed),
+        "findings": _findings(report.findings),
         "facts": plain(report.facts),
         "kept": plain(report.kept),
         "identity": plain(report.kept.get(system.identity.name)),

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
 from rigwright.checks import VERDICTS
 from rigwright.core.control_characters import visible
+from rigwright.core.numbers import count
+
+if TYPE_CHECKING:
+    from rigwright.engine.host_report import HostReport
 
 FOLDED = 4
 """Up to this many failed steps of a host's plan are shown one by one, as findings; more are one entry."""
@@ -39,6 +44,17 @@ def count_bad(counts: Mapping[str, int]) -> str:
     """`1 failed, 2 unknown, 3 warnings`; "" when there are none."""
     words = {**WORDS, "warn": "warning" if counts.get("warn") == 1 else "warnings"}
     return ", ".join(f"{counts[verdict]} {words[verdict]}" for verdict in VERDICTS[:3] if counts.get(verdict))
+
+
+def checks_in_words(report: HostReport) -> str:
+    """`34 checks hold, 1 failed, 2 could not be answered, 1 test is owed`; what there is none of is left out, except what holds."""
+    holds = f"{count(report.passed, 'check')} {'holds' if report.passed == 1 else 'hold'}"
+    words = [holds]
+    words += [f"{report.failed} failed"] if report.failed else []
+    words += [f"{report.unanswered} could not be answered"] if report.unanswered else []
+    owed = len(report.owed)
+    words += [f"{count(owed, 'test')} {'is' if owed == 1 else 'are'} owed"] if owed else []
+    return ", ".join(words)
 
 
 def local_time(at: datetime.datetime) -> str:

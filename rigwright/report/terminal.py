@@ -148,6 +148,14 @@ class Text:
                 self.line(f"\n[bold]{as_is(host_ranges.folded(report.host.name for report in same))}[/]")
             self._plan(same[0])
         self.line(_count(reports))
+        owing: dict[Finding, list[str]] = {}
+        for report in reports:
+            for finding in report.owed:
+                owing.setdefault(finding, []).append(report.host.name)
+        for finding, names in owing.items():
+            prefix = f"[bold]{as_is(host_ranges.folded(names))}[/] " if self.many else ""
+            self.line(f"{prefix}{VERDICT['warn']} {as_is(finding.subject)}: {as_is(finding.seen)}")
+            self._hanging("fix:      ", as_typed(finding.fix))
 
     def _plan(self, report: HostReport) -> None:
         for planned in report.planned:

@@ -1,0 +1,114 @@
+"""The host's own record of the peer-to-peer test: the changes after which it has not passed yet, and the last run that it passed in."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rigwright.core.command import Result, script
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import InputError
+from rigwright.core.schema import convert
+from rigwright.facts import Fact
+
+T = TypeVar("T")
+
+FOLDER = "/var/lib/rigwright"
+OWED, PASSED, LOCK = "p2p-test.owed", "p2p-test.passed", "p2p-test.lock"
+"""Names in FOLDER: a line of JSON for each change that makes the test owed; one line about the last passed test; a lock for both."""
+
+MOST_LINES = 64
+MOST_CHARACTERS = 200
+"""The length of a text of the record; longer ones are cut."""
+
+_TIME = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z")
+
+
+@dataclass(frozen=True)
+class Owing:
+    """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change."""
+
+    since: str
+    run: str
+    after: str
+
+    def __post_init__(self) -> None:
+        _require_time(self.since)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A passed test: its time in UTC, the run, and what it tested. `gpus`: BUS_ID UUID of each; "": unknown."""
+
+    at: str
+    run: str
+    driver: str
+    firmware: str
+    gpus: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _require_time(self.at)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the host remembers of the test.
+
+    `damaged`: whether something in the record could not be read. `checksum` of the owed changes as they were read, "" for none.
+    """
+
+    owed: tuple[Owing, ...] = ()
+    passed: Passed | None = None
+    damaged: bool = False
+    checksum: str = ""
+
+
+def _require_time(text: str) -> None:
+    if not _TIME.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no time", "2026-11-22T11:24:32Z")
+
+
+_READ = f"""
+echo record; cd {FOLDER} 2>/dev/null || exit 0
+if [ -f {OWED} ]; then sha256sum <{OWED} | cut -c 1-64; else echo; fi
+if [ -f {PASSED} ]; then echo "$(head -c 16384 {PASSED} | tr -d '\\000' | head -n 1)"; else echo; fi
+if [ -f {OWED} ]; then head -c 65536 {OWED}; fi
+"""
+
+
+def _record(result: Result) -> Record:
+    heading, _, text = result.text.partition("\n")
+    if heading != "record":
+        raise ValueError("no record")
+    checksum, last, *lines = [*text.split("\n"), ""] if text else ["", ""]
+    if checksum and not re.fullmatch("[0-9a-f]{64}", checksum):
+        raise ValueError(f"{checksum[:80]!r} is no checksum")
+    written = [line for line in lines if line.strip()]
+    owed = [entry for line in written[:MOST_LINES] if (entry := _entry(line, Owing))]
+    passed = _entry(last, Passed) if last else None
+    damaged = len(owed) < len(written) or bool(last and passed is None) or bool(checksum and not written)
+    return Record(tuple(owed), passed, damaged, checksum)
+
+
+def _entry(line: str, kind: type[T]) -> T | None:
+    """A line of JSON as an instance of a type, its texts on one line and cut; None when the line is no such instance."""
+    try:
+        given = json.loads(line)
+        if not isinstance(given, dict):
+            return None
+        entry: T = convert({key: _harmless(value) for key, value in given.items()}, kind, "the record", "")
+    except (InputError, KeyError, ValueError, RecursionError):
+        return None
+    return entry
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_harmless(item) for item in value[:MOST_LINES]]
+    return one_line(value)[:MOST_CHARACTERS] if isinstance(value, str) else value
+
+
+record = Fact("p2p_record.record", script(_READ, timeout_s=30, reads=True), _record)
+"""The record of the host; an empty one on a host that no test was run on."""

@@ -1,0 +1,268 @@
+"""The record of an owed peer-to-peer test: its scripts run in a shell, with a temporary folder in place of the host's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.checks import Finding, p2p
+from rigwright.core.change import Change
+from rigwright.core.command import Command, Result, command
+from rigwright.core.desired import Desired
+from rigwright.engine import owed_test, plugins
+from rigwright.engine.apply import apply
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import BoundPlaybook, Check, Step
+from rigwright.facts import driver, gpu, nccl, p2p_record, system
+from rigwright.inventory.model import Host
+from tests.paths import ROOT
+from tests.ssh.fake_transport import FakeTransport
+
+HOST = Host("h", (), {})
+RAN = Check("Peer-to-peer test", "p2p.ran", p2p.ran, {}, "play.yml:1")
+PLAY = BoundPlaybook(HOST, (), (RAN,))
+DRIVER = Change("change", "driver 535.261.03 (12 packages)", "535.161.08", "535.261.03", (command("true"),))
+DOCUMENT = nccl.read((ROOT / "tests/cases/p2p/pair.json").read_text())
+GPUS = "0, {uuid}, 00000000:{bus}:00.0, Tesla V100-SXM2-16GB, Enabled, 300.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
+PASS = Finding(p2p.TEST, "pass", "2 GPUs", check="p2p.ran")
+
+
+class Machine:
+    """A host whose state folder is `folder`. `uuids`: its GPUs by bus number."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.uuids = {"06": "GPU-a", "07": "GPU-b"}
+        self.version, self.bios = "535.261.03", "R25"
+        self.ran: list[str] = []
+
+    def answer(self, cmd: Command) -> Result:
+        """Runs the scripts of the record, and answers the other facts that the record is compared with."""
+        self.ran.append(str(cmd))
+        if any("p2p-test" in word for word in cmd.argv):
+            words = [word.replace("/var/lib/rigwright", str(self.folder)) for word in cmd.argv]
+            done = subprocess.run(words, capture_output=True, check=False)
+            return Result(done.returncode, done.stdout, done.stderr)
+        texts = {
+            system.firmware.command: f"AMI\n{self.bios}\n09/14/2021\n",
+            driver.loaded_version.command: f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.version}  Tue Mar  5 22:42:15 UTC 2024\n",
+            gpu.gpus.command: "".join(GPUS.format(bus=bus, uuid=uuid) for bus, uuid in self.uuids.items()),
+        }
+        return Result(0, texts.get(cmd, "").encode())
+
+    def run(self, run_id: str = "20261122-1") -> HostRun:
+        """A new run on the host."""
+        transport: Any = FakeTransport(self.answer)
+        return HostRun(HOST, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
+
+    def owes(self, change: Change = DRIVER, run_id: str = "20261122-1") -> None:
+        """Runs the command that goes with a change."""
+        assert self.answer(owed_test.owing(run_id, (change,))).code == 0
+
+    def tests(self, run: HostRun, judged: tuple[Finding, ...] = (PASS,), **changed: Any) -> str:
+        """Settles the test of the run with a document of the GPUs that the machine has."""
+        cards = DOCUMENT.gpus[: len(self.uuids)]
+        gpus = tuple(
+            replace(card, bus_id=f"0000:{bus}:00.0", uuid=uuid)
+            for card, (bus, uuid) in zip(cards, self.uuids.items(), strict=True)
+        )
+        versions = replace(DOCUMENT.versions, driver=self.version)
+        document = replace(DOCUMENT, **{"quick": False, "outcome": "ok", "gpus": gpus, "versions": versions, **changed})
+        run.store.known[nccl.tested] = document
+        return owed_test.settle(run, judged)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Returns a host that was never tested."""
+    return Machine(tmp_path / "rigwright")
+
+
+def owed(run: HostRun) -> list[str]:
+    """Returns the text of the warning, none when nothing is owed."""
+    return [finding.seen for finding in owed_test.findings(run, PLAY)]
+
+
+def test_nothing_is_owed_before_the_first_change(machine: Machine) -> None:
+    assert owed(machine.run()) == []
+    assert not machine.folder.exists()
+
+
+def test_a_change_is_owed_until_a_test_passes(machine: Machine) -> None:
+    machine.owes()
+    run = machine.run("20261122-2")
+    (finding,) = owed_test.findings(run, PLAY)
+    assert finding.verdict == "warn"
+    assert finding.seen.startswith("owed since 20")
+    assert finding.seen.endswith(" UTC by run 20261122-1: after driver 535.261.03 (12 packages)")
+    assert finding.fix == "invoke provision, which runs it"
+    assert machine.tests(run) == ""
+    assert owed(run) == []
+    assert owed(machine.run()) == []
+
+
+@pytest.mark.parametrize(
+    ("judged", "changed"),
+    [
+        ((replace(PASS, verdict="fail"),), {}),
+        ((PASS, replace(PASS, verdict="fail", check="p2p.collective")), {}),
+        ((PASS, replace(PASS, verdict="unknown", check="p2p.copies")), {}),
+        ((), {}),
+        ((PASS,), {"quick": True}),
+        ((PASS,), {"outcome": "could not run"}),
+    ],
+)
+def test_only_a_full_test_that_passed_pays(machine: Machine, judged: tuple[Finding, ...], changed: Any) -> None:
+    machine.owes()
+    run = machine.run()
+    before = owed(run)
+    machine.tests(run, judged, **changed)
+    assert owed(run) == before != []
+    assert not (machine.folder / p2p_record.PASSED).exists()
+
+
+def test_a_failure_elsewhere_does_not_keep_the_test_owed(machine: Machine) -> None:
+    machine.owes()
+    run = machine.run()
+    owed(run)
+    machine.tests(run, (PASS, Finding("GPUs", "fail", "3", check="gpu.present")))
+    assert owed(run) == []
+
+
+def test_two_runs_owe_the_same_test(machine: Machine) -> None:
+    machine.owes(run_id="20261122-1")
+    machine.owes(run_id="20261122-2")
+    machine.owes(Change("run", "reboot", "driver", "a boot"), run_id="20261122-2")
+    run = machine.run("20261122-3")
+    (text,) = owed(run)
+    assert text.endswith("by run 20261122-1: after driver 535.261.03 (12 packages), reboot")
+    machine.tests(run)
+    assert owed(machine.run()) == []
+
+
+def test_what_another_run_changed_during_the_test_stays_owed(machine: Machine) -> None:
+    machine.owes()
+    run = machine.run()
+    owed(run)
+    machine.owes(run_id="20261122-9")
+    machine.tests(run)
+    assert len(owed(run)) == 1
+    again = machine.run()
+    owed(again)
+    machine.tests(again)
+    assert owed(again) == []
+
+
+def test_a_card_that_moved_a_driver_and_a_firmware(machine: Machine) -> None:
+    run = machine.run("20261122-1")
+    owed(run)
+    machine.tests(run)
+    assert owed(machine.run()) == []
+    machine.uuids = {"06": "GPU-b", "07": "GPU-a"}
+    (text,) = owed(machine.run())
+    assert text.endswith(
+        " in run 20261122-1: after a GPU moved from 0000:07:00.0 to 0000:06:00.0, a GPU moved from 0000:06:00.0 to 0000:07:00.0"
+    )
+    machine.uuids = {"06": "GPU-a", "07": "GPU-c"}
+    assert owed(machine.run())[0].endswith(": after another GPU at 0000:07:00.0")
+    machine.uuids = {"06": "GPU-a"}
+    assert owed(machine.run()) == [], "a missing GPU is a finding of its own"
+    machine.version = "535.274.02"
+    machine.bios = "R26"
+    text = owed(machine.run())[0]
+    assert "after driver 535.274.02 in place of 535.261.03, firmware AMI R26 09/14/2021 in place of AMI R25" in text
+    run = machine.run()
+    owed(run)
+    machine.tests(run)
+    assert owed(machine.run()) == []
+
+
+@pytest.mark.parametrize("content", [b"\xff\x00\x1b[2J{" * 30000, b"", b"null\n", b"[" * 70000, b'{"since": 1}\n'])
+def test_a_damaged_record_is_owed_and_paid_by_a_test(machine: Machine, content: bytes) -> None:
+    machine.folder.mkdir()
+    (machine.folder / p2p_record.OWED).write_bytes(content)
+    machine.owes()
+    run = machine.run()
+    (text,) = owed(run)
+    assert text.isprintable()
+    assert len(text) < 400
+    machine.tests(run)
+    assert owed(machine.run()) == []
+
+
+def test_the_record_does_not_grow_without_end(machine: Machine) -> None:
+    for number in range(p2p_record.MOST_LINES + 6):
+        machine.owes(run_id=f"r{number}")
+    lines = (machine.folder / p2p_record.OWED).read_text().splitlines()
+    assert len(lines) == p2p_record.MOST_LINES
+    assert [json.loads(lines[at])["run"] for at in (0, -1)] == ["r0", f"r{p2p_record.MOST_LINES + 5}"]
+
+
+def test_a_test_whose_result_cannot_be_written_stays_owed(machine: Machine) -> None:
+    machine.owes()
+    run = machine.run()
+    owed(run)
+    (machine.folder / f"{p2p_record.PASSED}.new").mkdir()
+    cause = machine.tests(run)
+    assert cause.startswith("it passed, and /var/lib/rigwright cannot be written: ")
+    (finding,) = owed_test.findings(run, PLAY, cause)
+    assert finding.cause == cause
+
+
+def test_an_inventory_without_libraries_gets_another_fix(machine: Machine) -> None:
+    machine.owes()
+    play = replace(PLAY, desired=Desired(p2p_wheels="none"))
+    (finding,) = owed_test.findings(machine.run(), play)
+    assert finding.fix.startswith("invoke verify --tags p2p --wheels fetch")
+
+
+def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None:
+    machine.owes()
+    run = machine.run()
+    assert owed_test.findings(run, BoundPlaybook(HOST, (), ())) == ()
+    assert run.transport.round_trips == 0
+
+
+@pytest.mark.parametrize(("plugin", "owes"), [("driver.installed", True), ("limits.applied", False)])
+def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str, owes: bool) -> None:
+    done: list[str] = []
+    change = replace(DRIVER, commands=(command("install-the-driver"),))
+    changes = (Change("remove", "nvidia-driver-470", commands=(command("true"),)), change)
+    plugins.known("operations")
+    step = Step("Driver installed", plugin, lambda _facts: iter(() if done else changes), {}, "play.yml:1")
+    run = machine.run()
+    real, scripts = run.transport.run, []
+
+    def sent(commands: Any, **how: Any) -> Any:
+        scripts.append([str(cmd) for cmd in commands])
+        if "install-the-driver" in scripts[-1]:
+            done.append("")
+        return real(commands, **how)
+
+    run.transport.run = sent  # type: ignore[method-assign]
+    result = apply(run, (step,), (PlannedStep(step, "pending", changes),))
+    assert result.error is None
+    (script,) = [script for script in scripts if "true" in script]
+    before = script[: script.index("true")]
+    assert any("p2p-test.owed" in cmd for cmd in before) is owes
+    assert sum("p2p-test.owed.new" in cmd for script in scripts for cmd in script) == owes
+    texts = owed(machine.run())
+    assert [text.rpartition("after ")[2] for text in texts] == (["driver 535.261.03 (12 packages)"] if owes else [])
+
+
+def test_a_change_is_not_made_when_it_cannot_be_written(machine: Machine) -> None:
+    machine.folder.parent.mkdir(exist_ok=True)
+    machine.folder.write_text("a file in place of the folder")
+    change = replace(DRIVER, commands=(command("install-the-driver"),))
+    plugins.known("operations")
+    step = Step("Driver installed", "driver.installed", lambda _facts: iter((change,)), {}, "play.yml:1")
+    result = apply(machine.run(), (step,), (PlannedStep(step, "pending", (change,)),))
+    assert result.error is not None
+    assert "install-the-driver" not in machine.ran

@@ -1,0 +1,74 @@
+"""The words for what checks found: what holds, what failed, what could not be answered, and what is owed are counted apart."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from rigwright.checks import Finding, Verdict
+from rigwright.cli.provision import closing
+from rigwright.engine.host_report import CheckResult, HostReport, PlanResult
+from rigwright.fleet.merge import merge
+from rigwright.inventory.model import Host
+from rigwright.report.labels import checks_in_words
+from rigwright.report.terminal import Text
+
+OWED = Finding(
+    "peer-to-peer test", "warn", "owed since 2026-11-22 11:24 UTC by run r1: after [reboot]", fix="invoke provision"
+)
+
+
+def report(*verdicts: Verdict, owed: bool = False, name: str = "h") -> HostReport:
+    """Returns the report of a host with these findings."""
+    found = tuple(Finding(f"subject {number}", verdict, "text") for number, verdict in enumerate(verdicts))
+    tests = (OWED,) if owed else ()
+    return merge(HostReport(Host(name, (), {})), CheckResult((*found, *tests), owed=tests))
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "owed", "words"),
+    [
+        (("pass", "pass", "warn", "info"), False, "2 checks hold"),
+        (("pass",), False, "1 check holds"),
+        (("pass", "fail", "unknown", "unknown"), False, "1 check holds, 1 failed, 2 could not be answered"),
+        (("unknown",), True, "0 checks hold, 1 could not be answered, 1 test is owed"),
+        ((), True, "0 checks hold, 1 test is owed"),
+    ],
+)
+def test_three_counts_have_three_words(verdicts: tuple[Verdict, ...], owed: bool, words: str) -> None:
+    assert checks_in_words(report(*verdicts, owed=owed)) == words
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "owed", "proved"),
+    [
+        (("pass", "pass", "warn"), False, True),
+        (("pass", "fail"), False, False),
+        (("pass", "unknown"), False, False),
+        (("pass",), True, False),
+        ((), False, False),
+    ],
+)
+def test_proved_is_said_only_if_every_check_passed(verdicts: tuple[Verdict, ...], owed: bool, proved: bool) -> None:
+    assert ("proved" in closing(report(*verdicts, owed=owed))) == proved
+
+
+def test_a_plan_names_what_is_owed_once_for_all_hosts_of_it() -> None:
+    reports = [merge(HostReport(Host(name, (), {})), PlanResult((), owed=(OWED,))) for name in ("gpu1", "gpu2")]
+    assert [each.status for each in reports] == ["ok", "ok"]
+    stream = io.StringIO()
+    Text(stream, "inventory", True).plans(reports)
+    assert stream.getvalue().count("owed since") == 1
+    assert (
+        "gpu1, gpu2 warn peer-to-peer test: owed since 2026-11-22 11:24 UTC by run r1: after [reboot]\n"
+        in stream.getvalue()
+    )
+    assert "invoke provision" in stream.getvalue()
+
+
+def test_what_the_plan_says_is_owed_is_replaced_by_what_is_owed_after_the_checks() -> None:
+    planned = merge(HostReport(Host("h", (), {})), PlanResult((), owed=(OWED,)))
+    assert (planned.findings, planned.verdict, planned.owed) == ((), None, (OWED,))
+    checked = merge(planned, CheckResult((Finding("GPUs", "pass", "4"),)))
+    assert (len(checked.findings), checked.owed) == (1, ())
