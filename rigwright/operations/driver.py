@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -433,7 +433,7 @@ def pin_proved(facts: Facts, *, driver: Driver) -> Iterator[Change]:
         )
 
 
-def _in_the_way(preferences: Mapping[str, str]) -> str:
+def _in_the_way(preferences: dict[str, str]) -> str:
     """What to do about an upgrade that moves pinned packages: the files with pins of others that concern the driver."""
     paths = [path for path, text in preferences.items() if any(interferes(pin) for pin in read_pins(text))]
     if not paths:
