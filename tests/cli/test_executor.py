@@ -116,7 +116,7 @@ def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[st
     code, hosts = run(gpus, "facts")
     out = capsys.readouterr().out
     assert (code, asked_by) == (0, {"elsewhere"})
-    assert [f"uuid='{UUID % number}'" in out for number in ("01", "02", "03")] == [True] * 3
+    assert [UUID % number in out for number in ("01", "02", "03")] == [True] * 3
     assert [host["facts"]["pci.gpus"][0]["device_id"] for host in hosts.values()] == ["1db1"] * 3
 
 
