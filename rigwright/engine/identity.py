@@ -22,32 +22,29 @@ def of(match: Match, name: str, identity: MachineIdentity) -> Iterator[Finding]:
     """The warnings that a match gives rise to."""
     if match.shared:
         yield shared_with(match.shared, identity)
-    if match.predecessor:
-        old = match.predecessor
-        now = f", and is now {old.name}" if old.name != name else ""
-        own = "follows it" if match.former else "begins with this run"
-        seen = f"{identity}: this is another machine than the one that was {name} until {_day(match.until)} ({old.identity}{now}); its past {own}"
-        fix = "nothing if the machine was replaced; else correct ansible_host"
-        yield Finding("machine", "warn", seen, "", "", fix, "past", check=CHECK)
-    if match.former:
-        until = _day(match.former.last_seen)
-        seen = f"{identity}: this is the machine that was {match.former.name} until {until}; its past follows it"
-        fix = "nothing if the machine was renamed; else correct ansible_host"
-        yield Finding("machine", "warn", seen, "", "", fix, "past", check=CHECK)
+    former, old = match.former, match.predecessor
+    if not former and not old:
+        return
+    if former:
+        seen = f"the machine that was {former.name} until {_day(former.last_seen)}"
+        past = "its past follows it"
+    else:
+        seen = f"another machine than the one that was {name} until {_day(match.until)}"
+        past = "its past begins with this run"
+    before = f"; {name} was {old.identity}" if old else ""
+    now = f", which is now {old.name}" if old and old.name != name else ""
+    fix = "nothing if that is so on purpose; else correct ansible_host in the inventory"
+    yield Finding("identity", "warn", seen, "", f"{identity}{before}{now}; {past}", fix, "past", check=CHECK)
 
 
 def shared_with(others: tuple[str, ...], identity: MachineIdentity) -> Finding:
     """The warning about a machine whose identity other machines have, too."""
     names = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
-    seen = (
-        f"{identity}: {names} has it too; each name keeps a past of its own"
-        if len(others) == 1
-        else (f"{identity}: {names} have it too; each name keeps a past of its own")
-    )
+    seen = f"{names} {'has' if len(others) == 1 else 'have'} the same"
     clone = "on a copied system, sudo rm /etc/machine-id && sudo systemd-machine-id-setup"
     fix = "one name for each machine in the inventory" + ("" if identity.has_hardware else f"; {clone}")
-    cause = "two names of one machine in the inventory, or a copied system or firmware"
-    return Finding("machine", "warn", seen, "an identity of its own", cause, fix, "past", check=CHECK)
+    cause = f"{identity}: two names of one machine, or a copied system or firmware; each name keeps a past of its own"
+    return Finding("identity", "warn", seen, "an identity of its own", cause, fix, "past", check=CHECK)
 
 
 def _day(epoch: float) -> str:

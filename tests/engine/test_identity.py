@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -64,18 +63,15 @@ def test_a_lost_gpu_of_the_same_machine_fails() -> None:
 def test_the_gpus_of_another_machine_are_not_missing() -> None:
     told, seen = checked(run_of("MH19S00999"))
     assert (told.check, told.verdict) == ("history.machine", "warn")
-    assert told.seen == (
-        "board serial MH19S00999: this is another machine than the one that was gpu1 until 2026-11-01 "
-        "(board serial MH19S00123); its past begins with this run"
-    )
+    assert told.seen == "another machine than the one that was gpu1 until 2026-11-01"
+    assert told.cause == "board serial MH19S00999; gpu1 was board serial MH19S00123; its past begins with this run"
     assert (seen.verdict, seen.seen) == ("info", "62 GiB, processors 8 threads, 1 GPUs; recorded for the next run")
 
 
 def test_the_past_follows_a_machine_to_another_name() -> None:
     told, lost = checked(run_of("MH19S00123", "gpu9"))
-    assert (
-        told.seen == "board serial MH19S00123: this is the machine that was gpu1 until 2026-11-01; its past follows it"
-    )
+    assert told.seen == "the machine that was gpu1 until 2026-11-01"
+    assert told.cause == "board serial MH19S00123; its past follows it"
     assert (lost.verdict, lost.symptom) == ("fail", "gpu.missing")
 
 
@@ -100,19 +96,18 @@ def run_with_facts(run: HostRun) -> HostRun:
 
 def test_names_that_share_an_identity() -> None:
     (finding,) = identity.of(Match(shared=tuple(f"gpu{number}" for number in range(10))), "x", SERIAL)
-    assert finding.seen.startswith("board serial MH19S00123: gpu0, gpu1, gpu2")
-    assert "gpu7 and 2 more have it too" in finding.seen
+    assert finding.seen == "gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7 and 2 more have the same"
+    assert finding.cause.startswith("board serial MH19S00123: two names of one machine")
     assert "machine-id" not in finding.fix
     (finding,) = identity.of(Match(shared=("gpu1",)), "x", MachineIdentity(machine_id_hash="0f3b5c6d7e8f90a1"))
-    assert "gpu1 has it too" in finding.seen
+    assert finding.seen == "gpu1 has the same"
     assert "systemd-machine-id-setup" in finding.fix
 
 
 def test_a_machine_that_took_the_name_of_another() -> None:
     new = dataclasses.replace(OLD, name="gpu7")
-    findings: Iterator[Finding] = identity.of(Match(OLD, OLD.places[0], new, NOON), "gpu2", SERIAL)
-    assert [finding.seen.partition(": ")[2] for finding in findings] == [
-        "this is another machine than the one that was gpu2 until 2026-11-01 (board serial MH19S00123, and is now gpu7); "
-        "its past follows it",
-        "this is the machine that was gpu1 until 2026-11-01; its past follows it",
-    ]
+    (finding,) = identity.of(Match(OLD, OLD.places[0], new, NOON), "gpu2", SERIAL)
+    assert finding.seen == "the machine that was gpu1 until 2026-11-01"
+    assert finding.cause == (
+        "board serial MH19S00123; gpu2 was board serial MH19S00123, which is now gpu7; its past follows it"
+    )

@@ -39,6 +39,6 @@ def test_hosts_with_one_identity() -> None:
     assert message.startswith("a, c have the same identity (board serial MH19S00123)")
     findings = {each.host.name: each.report.findings for each in jobs}
     assert [finding.check for finding in findings["a"]] == [CHECK, "t.memory"], "it replaces the other finding"
-    assert findings["a"][0].seen == "board serial MH19S00123: c has it too; each name keeps a past of its own"
+    assert findings["a"][0].seen == "c has the same"
     assert [findings[name] for name in "bdef"] == [EARLIER] * 4
     assert {each.report.status for each in jobs} == {"pending"}
