@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from rigwright.core import prompt
 from rigwright.core.control_characters import visible
+from rigwright.core.errors import HistoryError
+from rigwright.history import History
 from rigwright.inventory.model import Host
+from rigwright.report.labels import local_time
 from rigwright.ssh import connect, known_hosts
 
 TIMEOUT_S = 20
@@ -30,6 +33,8 @@ def confirm(command: str, host: Host, yes: bool, otherwise: str) -> list[str]:
             print(f"Another key is on record for {visible(offered.name)}: {known_hosts.fingerprint(other.key)}")
             print(f"  {about}")
         if offered.others:
+            if not offered.gateway and (reached := _last_reached(host.name)):
+                print(f"The last run that reached {visible(host.name)}: {reached}")
             print("A machine that was installed again has a new key; so has another machine that takes its address.")
         print(known_hosts.COMPARE)
         if not yes:
@@ -43,3 +48,15 @@ def confirm(command: str, host: Host, yes: bool, otherwise: str) -> list[str]:
         if commands and offered.gateway:
             break
     return left
+
+
+def _last_reached(name: str) -> str:
+    """When a recorded run reached the host last, and that run's id; "" when the history has none of the last 100."""
+    try:
+        with History.open(write=False) as past:
+            for run in past.runs(100, name):
+                if any(host.name == name and host.status != "unreachable" for host in run.hosts):
+                    return f"{local_time(run.started)}, run {visible(run.id)}"
+    except HistoryError:
+        pass
+    return ""

@@ -10,9 +10,11 @@ import paramiko
 import pytest
 
 from rigwright.core.errors import Unreachable
+from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.ssh import connect, known_hosts
 from tests.cli.run_command import run_command
+from tests.history.test_history import run_of
 from tests.ssh.servers import server
 
 NEW, OLD, JUMP = (paramiko.ECDSAKey.generate() for _ in range(3))
@@ -64,6 +66,20 @@ def test_a_key_that_trust_recorded_is_replaced(home: Path, port: int, capsys: py
     out = capsys.readouterr().out
     assert f"Another key is on record for {name}: {known_hosts.fingerprint(OLD)}\n  {own}:1, since {TODAY}\n" in out
     assert [record.key for record in known_hosts.recorded(own, name)] == [NEW]
+
+
+@pytest.mark.parametrize(("status", "shown"), [("ok", True), ("unreachable", False)])
+def test_the_last_run_that_reached_it(
+    home: Path, port: int, status: str, shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(home / "history.sqlite"))
+    document = run_of(3, status=status)
+    document["hosts"] = {"box": document["hosts"]["servbadge"]}
+    with History.open() as past:
+        past.record(document)
+    known_hosts.trust(f"[127.0.0.1]:{port}", OLD)
+    assert _trust(home, port) == 0
+    assert ("The last run that reached box: 20" in capsys.readouterr().out) is shown
 
 
 def test_a_key_of_ssh_counts_first(home: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
