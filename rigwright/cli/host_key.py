@@ -36,7 +36,7 @@ def confirm(command: str, host: Host, yes: bool, otherwise: str) -> list[str]:
             if not offered.gateway and (reached := _last_reached(host.name)):
                 print(f"The last run that reached {visible(host.name)}: {reached}")
             print("A machine that was installed again has a new key; so has another machine that takes its address.")
-        print(known_hosts.COMPARE)
+        print(known_hosts.comparison(offered.key))
         if not yes:
             prompt.insist(command, "Is it the same?", known_hosts.COMPARED, otherwise)
         print(f"recorded in {known_hosts.trust(offered.name, offered.key)}")

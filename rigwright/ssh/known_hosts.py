@@ -23,9 +23,8 @@ _Line = tuple[int, str]
 """A line with its number."""
 
 OWN = Path("~/.config/rigwright/known_hosts")
-COMPARE = "Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 COMPARED = "the same command with --yes, once the key is compared"
-"""What a person does before a new key is recorded, and how the command goes on after that."""
+"""How the command goes on after a person has compared a new key."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +118,12 @@ def _decoded(line: str, number: int) -> paramiko.PKey | None:
 def fingerprint(key: paramiko.PKey) -> str:
     """The type and the SHA256 fingerprint of a key, in the form of `ssh-keygen -l`."""
     return f"{key.get_name()} {key.fingerprint}"
+
+
+def comparison(key: paramiko.PKey) -> str:
+    """What a person does before a new key is recorded: the command for the key file of its kind."""
+    kind = key.get_name().removeprefix("ssh-").partition("-")[0]
+    return f"Compare it at the machine's console: ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 
 
 def trust(name: str, key: paramiko.PKey) -> Path:

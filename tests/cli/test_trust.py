@@ -50,6 +50,7 @@ def test_a_key_is_recorded_once(home: Path, port: int, capsys: pytest.CaptureFix
     assert _trust(home, port) == 0
     out = capsys.readouterr().out
     assert f"box ([127.0.0.1]:{port}) offers {known_hosts.fingerprint(NEW)}" in out
+    assert "ssh-keygen -lf /etc/ssh/ssh_host_ecdsa_key.pub" in out
     assert "Another key" not in out
     own = home / ".config/rigwright/known_hosts"
     assert f"recorded in {own}" in out
