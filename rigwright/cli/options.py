@@ -171,8 +171,9 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
     Also works on a host that was never provisioned. --tags hardware needs no driver.
 
     Peer-to-peer is tested with small messages when the GPUs are idle and the host
-    has the libraries; with --tags p2p it is tested in full, and missing libraries
-    are copied to the host (docs/p2p.md).
+    has the libraries; with --tags p2p it is tested in full, missing libraries
+    are copied to the host, and a host that owes the test records that it passed
+    (docs/p2p.md).
 
         invoke verify --host servbadge
         invoke verify --host servbadge --tags p2p --wheels fetch

@@ -120,7 +120,7 @@ def _verify(
     if evaluation is None:
         evaluation = _evaluation(job, tested, describe)
     checked = (*evaluation.findings(), *tested.not_run)
-    owed = _settled(job, tested, checked)
+    owed = _settled(job, tested, checked, only_owed=True)
     findings = ranked((*identity.findings(job.run), *checked, *owed, *verify.drift(planned.steps)))
     yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), owed)
 
@@ -137,11 +137,14 @@ def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[Sta
         yield CheckResult(findings, verify.baseline(job.run, findings, accept=True), owed)
 
 
-def _settled(job: HostJob, tested: NcclTestResult, checked: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Records a passed test on the host; the warning about a test that is owed then."""
+def _settled(
+    job: HostJob, tested: NcclTestResult, checked: Sequence[Finding], only_owed: bool = False
+) -> tuple[Finding, ...]:
+    """Records a passed test on the host, with `only_owed` if the host owes it; the warning about a test that is owed then."""
     from rigwright.engine import owed_test
 
-    cause = owed_test.settle(job.run, checked) if tested.document else ""
+    settles = tested.document and not (only_owed and not owed_test.findings(job.run, job.bound))
+    cause = owed_test.settle(job.run, checked) if settles else ""
     return owed_test.findings(job.run, job.bound, cause)
 
 

@@ -67,16 +67,19 @@ class Machine:
         assert self.answer(owed_test.owing(run_id, (change,))).code == 0
 
     def tests(self, run: HostRun, judged: tuple[Finding, ...] = (PASS,), **changed: Any) -> str:
-        """Settles the test of the run with a document of the GPUs that the machine has."""
+        """Settles the test of the run with the machine's document."""
+        run.store.known[nccl.tested] = self.document(**changed)
+        return owed_test.settle(run, judged)
+
+    def document(self, **changed: Any) -> nccl.Document:
+        """The document of a full test of the GPUs that the machine has."""
         cards = DOCUMENT.gpus[: len(self.uuids)]
         gpus = tuple(
             replace(card, bus_id=f"0000:{bus}:00.0", uuid=uuid)
             for card, (bus, uuid) in zip(cards, self.uuids.items(), strict=True)
         )
         versions = replace(DOCUMENT.versions, driver=self.version)
-        document = replace(DOCUMENT, **{"quick": False, "outcome": "ok", "gpus": gpus, "versions": versions, **changed})
-        run.store.known[nccl.tested] = document
-        return owed_test.settle(run, judged)
+        return replace(DOCUMENT, **{"quick": False, "outcome": "ok", "gpus": gpus, "versions": versions, **changed})
 
 
 @pytest.fixture

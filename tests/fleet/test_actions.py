@@ -1,0 +1,84 @@
+"""When the actions run the full peer-to-peer test, and what they record of it on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rigwright.engine import nccl_test
+from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.facts import nccl, p2p_record
+from rigwright.fleet import actions
+from rigwright.fleet.host_job import HostJob, run_action
+from tests.engine.test_owed_test import HOST, PLAY, Machine
+
+
+class Hosts:
+    """One host; `tests`: the options of each peer-to-peer test that was run on it."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.machine = Machine(folder / "rigwright")
+        self.tests: list[NcclTestOptions] = []
+        patch.setattr(nccl_test, "test", self._test)
+
+    def _test(self, run: HostRun, options: NcclTestOptions) -> NcclTestResult:
+        self.tests.append(options)
+        document = run.store.known[nccl.tested] = self.machine.document(quick=options.quick)
+        return NcclTestResult(document)
+
+    def does(self, action: object, **given: object) -> HostJob:
+        """Runs an action on the host; returns its job."""
+        run = self.machine.run()
+        job = HostJob(PLAY, run, HostReport(HOST), lambda _event: None)
+
+        def stages(job: HostJob) -> list[StageResult]:
+            return list(action(job, **given))  # type: ignore[operator]
+
+        job.report = run_action(job, stages)
+        assert job.report.error is None, job.report.error
+        return job
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the host has a record of a passed test."""
+        return (self.machine.folder / p2p_record.PASSED).exists()
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    """Returns a host whose GPUs pass the test."""
+    return Hosts(tmp_path, monkeypatch)
+
+
+def test_provision_tests_only_what_is_owed(host: Hosts) -> None:
+    assert host.does(actions.provision_host, wheels="").report.owed == ()
+    assert host.tests == []
+    host.machine.owes()
+    job = host.does(actions.provision_host, wheels="none")
+    assert (host.tests, len(job.report.owed), job.report.findings[0].verdict) == ([], 1, "warn")
+    job = host.does(actions.provision_host, wheels="")
+    assert (len(host.tests), host.tests[0].quick, job.report.owed, host.recorded) == (1, False, (), True)
+    host.does(actions.provision_host, wheels="")
+    assert len(host.tests) == 1
+
+
+def test_verify_records_a_full_test_only_where_it_is_owed(host: Hosts) -> None:
+    full = NcclTestOptions(wheels="none")
+    assert host.does(actions.verify_host, test=full).report.owed == ()
+    assert not host.machine.folder.exists()
+    host.machine.owes()
+    assert len(host.does(actions.verify_host).report.owed) == 1
+    assert len(host.does(actions.verify_host, test=NcclTestOptions(quick=True, wheels="none")).report.owed) == 1
+    job = host.does(actions.verify_host, test=full)
+    assert (job.report.owed, host.recorded) == ((), True)
+    assert [options.quick for options in host.tests] == [False, True, False]
+
+
+def test_a_plan_says_what_is_owed_and_changes_nothing(host: Hosts) -> None:
+    host.machine.owes()
+    report = host.does(actions.plan_or_fail).report
+    assert (report.status, len(report.owed), report.findings) == ("ok", 1, ())
+    assert not host.recorded
