@@ -33,7 +33,7 @@ def of(match: Match, name: str, identity: MachineIdentity) -> Iterator[Finding]:
         past = "its past begins with this run"
     before = f"; {name} was {old.identity}" if old else ""
     now = f", which is now {old.name}" if old and old.name != name else ""
-    fix = "nothing if that is so on purpose; else correct ansible_host in the inventory"
+    fix = "correct ansible_host in the inventory, unless that is so on purpose"
     yield Finding("identity", "warn", seen, "", f"{identity}{before}{now}; {past}", fix, "past", check=CHECK)
 
 

@@ -23,7 +23,6 @@ SHOWN = 8
 """The number of findings shown for each kind and host; plan, verify and --json have all."""
 
 _KINDS = {
-    "history.machine": ("identity", "about its identity", "invoke verify --host {host}"),
     "plan": ("playbook", "from its playbook", "invoke plan --host {host}"),
     "fleet.past": ("past", "from its past", "invoke history.diff {host}"),
     "fleet.gpus": ("GPUs", "of its GPUs", "invoke fleet.check --host {host} --json -"),
