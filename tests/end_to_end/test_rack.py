@@ -55,7 +55,10 @@ def test_who_differs_is_named_and_nobody_else(rack: list[str], ssh: Ssh, chromiu
     sound = document("fleet.check", *words, deadline=LONG_S)
     assert (sound["exit_code"], told(sound)) == (0, {})
 
-    other = inventory(tmp_path / "other", **{OTHER: {**WANTED, "driver": {"branch": "535", "version": "535.183.01"}}})
+    other = inventory(
+        tmp_path / "other",
+        **{OTHER: {**WANTED, "driver": {"branch": "535", "version": "535.183.01", "modules": "dkms"}}},
+    )
     assert document("provision", "--inventory", other, "--yes", deadline=LONG_S)["exit_code"] == 0
     board = switch.get(SWAPPED).hw / "board.conf"
     old = ssh(SWAPPED, "nvidia-smi --query-gpu=uuid --format=csv,noheader").stdout.split()[0]

@@ -285,7 +285,7 @@ def test_a_quick_test_does_not_wait_for_every_pair_that_hangs(
     servbadge: Bare, program: Path, module: Callable[[str], Any]
 ) -> None:
     servbadge.put(**{f"fault.pair.{a}-{b}": "hang" for a in range(4) for b in range(a + 1, 4)})
-    found = run(servbadge, program, "--quick", "--step-timeout-s", "1", code=1)
+    found = run(servbadge, program, "--quick", "--step-timeout-s", "3", code=1)
     for tier in ("bytes", "collective"):
         outcomes = [pair[tier]["outcome"] for pair in found["pairs"]]
         assert (outcomes.count("hang"), outcomes.count("not run")) == (2, 10)
