@@ -151,14 +151,17 @@ def _unknown(name: str) -> UsageError:
     alike = [entry for entry in names if re.findall(r"\d+", entry) == digits]
     hint = f"; is it one of {', '.join(family)}?" if family else did_you_mean(name.lower(), alike)
     near = "; ".join(f"'{entry.texts[0].splitlines()[0][:70]}' ({entry.key})" for entry in catalogue.nearest(name))
+    fix = "a log's line as the program printed it, in quotes"
+    if near and len(name.split()) > 2:
+        fix = f"the nearest texts: {near}"
+    elif family:
+        fix = f"invoke explain {family[0]}, or another one of them"
     return UsageError(
         "explain",
         f"nothing is known of '{' '.join(name.split())[:100]}'{hint}",
         "a GPU (rtx-3090), a rig (servbadge), a driver (535), CUDA 12.2, a PCI id (10de:1db1), a topic (iommu), 'Xid 79', "
         "or an error's own text",
-        f"the nearest texts: {near}"
-        if near and len(name.split()) > 2
-        else "a log's line as the program printed it, in quotes",
+        fix,
     )
 
 

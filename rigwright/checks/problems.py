@@ -6,8 +6,6 @@ finding with a symptom, by what its check declares (`follows`) for one without.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from functools import cache
 from rigwright import catalogue
 from rigwright.catalogue.consequences import follows
 from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
-from rigwright.core import fix_steps
+from rigwright.core import fix_steps, submodules
 from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
@@ -192,9 +190,7 @@ def _explains(cause: Finding, effect: Finding) -> bool:
 @cache
 def _declaration(check: str) -> Declaration | None:
     """What the check of a finding declares, also if the finding comes from a document and the check did not run here."""
-    module = f"rigwright.checks.{check.partition('.')[0]}"
-    if declared(check) is None and re.fullmatch(r"[a-z]\w*\.\w+", check) and importlib.util.find_spec(module):
-        importlib.import_module(module)
+    submodules.load("rigwright.checks", check.partition(".")[0])
     return declared(check)
 
 

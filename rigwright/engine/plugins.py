@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
+
+from rigwright.core import submodules
 
 Kind = Literal["operations", "checks"]
 
@@ -17,10 +19,9 @@ def find(kind: Kind, name: str) -> Callable[..., Any] | None:
     """The function that is declared as operation (or check) of this name, else None. Imports only its own module."""
     module_name, _, function_name = name.partition(".")
     package = importlib.import_module(f"rigwright.{kind}")
-    if not module_name.isidentifier() or importlib.util.find_spec(f"{package.__name__}.{module_name}") is None:
+    if not submodules.load(package.__name__, module_name) or not package.declared(name):
         return None
-    module = importlib.import_module(f"{package.__name__}.{module_name}")
-    return getattr(module, function_name) if package.declared(name) else None
+    return getattr(sys.modules[f"{package.__name__}.{module_name}"], function_name)  # type: ignore[no-any-return]
 
 
 def known(kind: Kind) -> dict[str, Callable[..., Any]]:
