@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import torch_wheel
+from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding, Verdict, check
 from rigwright.core.desired import Cuda, Driver
 from rigwright.facts import Facts, pci
 from rigwright.facts import cuda as toolkits
+
+_CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 
 
 @check()
@@ -24,10 +27,17 @@ def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
 @check()
 def wheels(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """Reports which PyTorch wheels have kernels for every GPU of the host and run on its driver. Installs nothing."""
-    models = [model for gpu in facts(pci.gpus) if (model := catalogue.model_of(gpu.device_id))]
+    gpus = facts(pci.gpus)
+    models = [model for gpu in gpus if (model := catalogue.model_of(gpu.device_id))]
+    unknown = counted_ids(gpu.device_id for gpu in gpus if catalogue.model_of(gpu.device_id) is None)
+    if unknown or not gpus:
+        seen = f"the architecture of {unknown} is not known" if unknown else "no NVIDIA GPU on the PCI bus"
+        fix = f"{_CAPABILITY} shows it; torch.cuda.get_arch_list() of a wheel must contain it" if unknown else ""
+        yield Finding("PyTorch", "info", f"no wheels are named: {seen}", "", "", fix)
+        return
     choice = torch_wheel(models, driver)
     day = catalogue.torch_wheels().as_of
-    kinds = ", ".join(dict.fromkeys(model.architecture for model in models)) or "no known GPU"
+    kinds = ", ".join(dict.fromkeys(model.architecture for model in models))
     if choice is None:
         seen = f"no line of wheels is known for {kinds} on driver {driver.branch} (as of {day})"
         yield Finding("PyTorch", "info", seen, "", "", "build it, or use a container of that time")

@@ -41,6 +41,7 @@ def provision(options: ProvisionOptions) -> int:
             options.disrupt,
             rolling.state.reboots if rolling else int(options.reboots or 1),
             rollout=rolling,
+            exit_code=exit_code,
         )
 
     return runner.run(options, prepare)
@@ -221,6 +222,11 @@ def _waves(members: list[HostJob]) -> list[list[HostJob]]:
 
 def _reboots(planned: PlannedStep) -> bool:
     return any(change.reboot or change.leads_to == "reboot" for change in planned.changes)
+
+
+def exit_code(report: HostReport) -> int:
+    """What a host makes the exit code: 2 also when it still owes a test, because it is not proved then."""
+    return report.exit_code or (2 if report.owed else 0)
 
 
 def closing(report: HostReport) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,8 @@ class HostCommand:
     """How a command uses the hosts. `options` are those that count: of the rollout when one is resumed.
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
-    `checks_only` says of which hosts the steps of the playbook are left out.
+    `checks_only` says of which hosts the steps of the playbook are left out. `exit_code`: what the report of a host makes the
+    exit code of the command.
     """
 
     options: HostsOptions
@@ -52,6 +54,7 @@ class HostCommand:
     watch: bool = False
     checks_only: Callable[[Any], bool] = lambda _host: False
     rollout: Rolling | None = None
+    exit_code: Callable[[HostReport], int] = attrgetter("exit_code")
 
 
 def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Files | None = None) -> int:
@@ -109,9 +112,11 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
     for kind, names in kinds.items():
         if names:
             text.plain(f"  {kind}: {host_ranges.folded(names)}")
-    resumable = rollout is not None and rollout.state.batches
-    again = "run the same command again; it continues from there"
-    text.line(f"  fix: {program_name() + ' provision --resume' if resumable else again}")
+    resume = f"{program_name()} provision --resume" if rollout is not None and rollout.state.batches else ""
+    if owing := [job.host.name for job in jobs if job.report.owes]:
+        runs_it = resume or "the same command"
+        text.plain(f"  owed: the peer-to-peer test is still owed by {host_ranges.folded(owing)}; {runs_it} runs it")
+    text.line(f"  fix: {resume or 'run the same command again; it continues from there'}")
 
 
 def _workers(address: str) -> AbstractContextManager[Executor | None]:
@@ -171,7 +176,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
     failed = [job for job in jobs if job.report.error is not None]
     output.text.errors([(job.host.name, with_hint(job.report.error, job.host, inventory.path, lab)) for job in failed])
-    codes = {job.report.exit_code for job in jobs}
+    codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
 

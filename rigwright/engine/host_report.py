@@ -10,7 +10,7 @@ from rigwright.checks import Finding, Verdict, problems
 from rigwright.checks.problems import Judgement, Problem
 from rigwright.core.change import Change
 from rigwright.core.errors import RigwrightError
-from rigwright.engine.events import Event
+from rigwright.engine.events import Event, StepStarted
 from rigwright.engine.plan import PlannedStep
 from rigwright.facts.machine import Past
 from rigwright.inventory.model import Host
@@ -200,7 +200,17 @@ class HostReport:
     def verdict(self) -> Judgement | None:
         """Whether the machine can be used, in one sentence; None if no check ran."""
         error = self.error.found if self.error else ""
-        return problems.judge(self.problems, self.findings, error, self.status != "unreachable")
+        return problems.judge(self.problems, self.findings, error, self.status != "unreachable", len(self.owed))
+
+    @property
+    def owes(self) -> bool:
+        """Whether the host owes a test, as far as this run knows: it owed one before, or a step that makes one owed has begun."""
+        if self.findings:  # they were read after the changes
+            return bool(self.owed)
+        begun = {event.step for _, event in self.events if isinstance(event, StepStarted)}
+        return bool(self.owed) or any(
+            planned.step.declared.affects_p2p and planned.step.name in begun for planned in self.planned
+        )
 
     @property
     def failed(self) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from rigwright.checks import VERDICTS
+from rigwright.checks.problems import owed_in_words
 from rigwright.core.control_characters import visible
 from rigwright.core.numbers import count
 
@@ -52,8 +53,7 @@ def checks_in_words(report: HostReport) -> str:
     words = [holds]
     words += [f"{report.failed} failed"] if report.failed else []
     words += [f"{report.unanswered} could not be answered"] if report.unanswered else []
-    owed = len(report.owed)
-    words += [f"{count(owed, 'test')} {'is' if owed == 1 else 'are'} owed"] if owed else []
+    words += [owed_in_words(len(report.owed))] if report.owed else []
     return ", ".join(words)
 
 

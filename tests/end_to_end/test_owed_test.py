@@ -6,52 +6,96 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lab.cli import commands
 from lab.hardware.rigfile import describe
+from lab.host import login
+from lab.power import switch
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import argv, document, inventory, invoke
 from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
-NAME = "t-owed"
+NAME, RIG = "t-owed", "rig-3090"
 RECORD = "cat /var/lib/rigwright/p2p-test.owed 2>/dev/null; :"
 
 
-@pytest.fixture(scope="module")
-def given(snapshots: Path, ssh: Ssh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
-    """Yields --host and --inventory of a servbadge with an older release of its driver, without CUDA."""
-    server = Server("servbadge", ssh)
-    server.host, server.described = NAME, describe("servbadge", NAME)
+def boot_begins() -> None:
+    """Waits until the host has begun its second boot."""
+    boots, until = switch.get(NAME).boots, time.monotonic() + 60
+    while len(boots.read_text().splitlines()) < 2:
+        assert time.monotonic() < until, "it did not reboot within 60 s"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the first run is interrupted: at the line of its output that contains `at`, by a signal, after `wait`.
+
+    `code`: its exit code. `without`: runs after it that cannot pay, by --wheels, and what each says.
+    """
+
+    at: str
+    by: signal.Signals
+    code: int
+    wait: Callable[[], object] = int
+    without: tuple[tuple[str, str], ...] = ()
+
+
+PLACES = {
+    "while it waits for the boot": Place("rebooting: ", signal.SIGKILL, -signal.SIGKILL, boot_begins),
+    "before the last change": Place(
+        "• Limits at every boot", signal.SIGINT, 130,
+        without=(("none", "hold, 1 test is owed"), ("fetch", "hold, 1 could not be answered, 1 test is owed")),
+    ),
+    "during the test": Place(" pair 0-1: ", signal.SIGINT, 130),
+}  # fmt: skip
+
+
+@pytest.fixture
+def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Yields --host and --inventory of a host with an older release of its driver, without CUDA."""
+    server = Server(RIG, ssh)
+    server.host, server.described = NAME, describe(RIG, NAME)
     server.boots(snapshots)
-    yield "--host", NAME, "--inventory", inventory(tmp_path_factory.mktemp("owed"), **{NAME: {"cuda": None}})
+    yield "--host", NAME, "--inventory", inventory(tmp_path / "owed", **{NAME: {"cuda": None}})
     commands.down(name=NAME, say=print)
 
 
-def test_interrupted_after_the_driver(given: tuple[str, ...], ssh: Ssh) -> None:
+def interrupted(place: Place, given: tuple[str, ...]) -> str:
+    """Provisions the host, interrupts that, and returns its output."""
     with subprocess.Popen(
         argv("provision", *given, "--yes"), cwd=ROOT, env={**os.environ, "COLUMNS": "160"}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, text=True,
-    ) as first:  # fmt: skip
-        assert first.stdout
-        text = ""
-        for line in first.stdout:
+    ) as run:  # fmt: skip
+        assert run.stdout
+        text, sent = "", False
+        for line in run.stdout:
             text += line
-            if "Limits at every boot" in line and "•" in line:
-                first.send_signal(signal.SIGINT)
-    assert first.returncode == 130, text
+            if place.at in line and not sent:
+                place.wait()
+                run.send_signal(place.by)
+                sent = True
+    assert run.returncode == place.code, text
     assert "proved by" not in text
+    return text
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_interrupted_after_the_driver(place: Place, given: tuple[str, ...], ssh: Ssh, tmp_path: Path) -> None:
+    text = interrupted(place, given)
+    login.wait(switch.get(NAME))
     written = ssh(NAME, RECORD).stdout
     assert "driver 535." in written, text
     assert '"reboot"' in written
 
-
-def test_the_next_plan_and_verify_say_so(given: tuple[str, ...], ssh: Ssh) -> None:
     plan = invoke("plan", *given)
     assert "peer-to-peer test: owed since 20" in plan.stdout, plan.stdout
     for command, words in (("verify", ("--quick",)), ("fleet.check", ())):
@@ -60,29 +104,19 @@ def test_the_next_plan_and_verify_say_so(given: tuple[str, ...], ssh: Ssh) -> No
         assert [(finding["verdict"], finding["check"]) for finding in owed] == [("warn", "p2p.ran")], command
         assert ", driver 535." in owed[0]["seen"]
         assert owed[0]["seen"].endswith(", reboot")
-    assert ssh(NAME, RECORD).stdout, "these commands pay nothing"
+    assert ssh(NAME, RECORD).stdout == written, "these commands pay nothing"
 
+    for wheels, words in place.without:
+        done = invoke("provision", *given, "--yes", "--wheels", wheels)
+        assert done.returncode == 2, done.stdout
+        assert "proved by" not in done.stdout
+        assert words in done.stdout
+        assert ssh(NAME, RECORD).stdout
 
-@pytest.mark.parametrize(
-    ("wheels", "code", "words"),
-    [("none", 0, "hold, 1 test is owed"), ("fetch", 2, "hold, 1 could not be answered, 1 test is owed")],
-)
-def test_without_libraries_nothing_is_proved(
-    given: tuple[str, ...], ssh: Ssh, wheels: str, code: int, words: str
-) -> None:
-    done = invoke("provision", *given, "--yes", "--wheels", wheels)
-    assert done.returncode == code, done.stdout
-    assert "proved by" not in done.stdout
-    assert words in done.stdout
-    assert ssh(NAME, RECORD).stdout
-
-
-def test_the_next_run_tests_and_then_says_proved(given: tuple[str, ...], ssh: Ssh, tmp_path: Path) -> None:
     done = invoke("provision", *given, "--yes", "--json", str(tmp_path / "run.json"))
     assert "proved by" in done.stdout, done.stdout
     host = json.loads((tmp_path / "run.json").read_text())["hosts"][NAME]
-    assert (host["status"], host["changes"], host["owed"]) == ("ok", [], [])
-    assert (host["p2p"]["outcome"], host["p2p"]["quick"]) == ("ok", False)
+    assert (host["p2p"]["outcome"], host["p2p"]["quick"], host["owed"]) == ("ok", False, [])
     assert not [finding for finding in host["findings"] if finding["seen"].startswith("owed")]
     assert ssh(NAME, RECORD).stdout == ""
     again = document("provision", *given, "--yes")["hosts"][NAME]

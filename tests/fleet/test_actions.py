@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.cli.provision import exit_code
 from rigwright.engine import nccl_test
 from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
 from rigwright.engine.host_run import HostRun
@@ -59,8 +60,10 @@ def test_provision_tests_only_what_is_owed(host: Hosts) -> None:
     host.machine.owes()
     job = host.does(actions.provision_host, wheels="none")
     assert (host.tests, len(job.report.owed), job.report.findings[0].verdict) == ([], 1, "warn")
+    assert (exit_code(job.report), job.report.exit_code) == (2, 0), "provision proved nothing; verify only tells"
     job = host.does(actions.provision_host, wheels="")
     assert (len(host.tests), host.tests[0].quick, job.report.owed, host.recorded) == (1, False, (), True)
+    assert exit_code(job.report) == 0
     host.does(actions.provision_host, wheels="")
     assert len(host.tests) == 1
 

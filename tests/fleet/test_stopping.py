@@ -6,12 +6,15 @@ import json
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rigwright import operations
 from rigwright.core.errors import Unreachable
+from rigwright.engine import plugins
 from rigwright.fleet import pool
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
@@ -106,6 +109,24 @@ def test_nothing_more_is_begun_on_a_host(gpus: Fleet, capsys: pytest.CaptureFixt
     }
     assert "error gpu1: stopped after some steps; the step that was running is complete\n" in text
     assert "  not done: gpu1\n" in text
+
+
+def test_it_names_the_test_that_is_owed_then(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins.known("operations")
+    declared = replace(operations.declared("file.directory") or operations.operation, affects_p2p=True)
+    monkeypatch.setitem(operations._DECLARATIONS, "file.directory", declared)
+
+    def before(name: str) -> None:
+        if name == "gpu1":
+            ctrl_c()
+            time.sleep(0.2)
+
+    gpus.before = before
+    code, text, _ = run(gpus, capsys, host="gpu1")
+    assert code == 130
+    assert "  owed: the peer-to-peer test is still owed by gpu1; the same command runs it\n" in text
 
 
 def test_a_second_one_leaves_it_to_the_host_and_says_what(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

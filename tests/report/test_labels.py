@@ -51,7 +51,16 @@ def test_three_counts_have_three_words(verdicts: tuple[Verdict, ...], owed: bool
     ],
 )
 def test_proved_is_said_only_if_every_check_passed(verdicts: tuple[Verdict, ...], owed: bool, proved: bool) -> None:
-    assert ("proved" in closing(report(*verdicts, owed=owed))) == proved
+    made = report(*verdicts, owed=owed)
+    assert ("proved" in closing(made)) == proved
+    assert (made.verdict is not None and made.verdict.sentence.startswith("Fit")) == proved
+
+
+def test_the_verdict_counts_an_owed_test_apart_from_the_warnings() -> None:
+    sentences = [
+        made.verdict and made.verdict.sentence for made in (report("pass", owed=True), report("warn", owed=True))
+    ]
+    assert sentences == ["Not proved: 1 test is owed", "Not proved: 1 test is owed, 1 warning"]
 
 
 def test_a_plan_names_what_is_owed_once_for_all_hosts_of_it() -> None:

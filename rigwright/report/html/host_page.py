@@ -31,7 +31,7 @@ FOLDER = shipped_files.folder("templates") / "report"
 
 _HOST: dict[str, Any] = {
     "status": "", "error": None, "steps": [], "changes": [], "findings": [], "gpus": [], "events": [], "p2p": None,
-    "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
+    "owed": [], "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
 }  # fmt: skip
 _FINDING = {"check": "", "subject": "", "seen": "", "expected": "", "cause": "", "fix": "", "source": "", "symptom": ""}
 _MACHINE: dict[str, Any] = {
@@ -123,7 +123,7 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     made = [_finding(finding) for finding in findings]
     found = problems(made)
     error = (data["error"] or {}).get("found", "")
-    judgement = judge(found, made, error, data["status"] != "unreachable")
+    judgement = judge(found, made, error, data["status"] != "unreachable", len(data["owed"]))
     limits = {row["bus_id"]: row for row in data["gpus"]}
     positions = {gpu["bus_id"]: gpu["position"] for gpu in machine["gpus"]}
 
