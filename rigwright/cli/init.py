@@ -32,7 +32,7 @@ from rigwright.core.yaml_source import misspelt
 from rigwright.engine.host_run import HostRun, Options
 from rigwright.engine.host_variables import HostVariables, of_host
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Unavailable, Unreadable, gpu, pci, system
+from rigwright.facts import Unavailable, Unreadable, display, gpu, pci, system
 from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
@@ -52,7 +52,7 @@ class Seen:
     """The hardware of the machine: GPU models by bus id, the number of NVSwitches, the board and the processors.
 
     `unlisted`: PCI ids of GPUs that the catalogue knows nothing of, by bus id. `loaded`: the version of a loaded driver
-    that drives all of those, else "".
+    that drives all of those, else "". `screen_gpu`: the bus id of the GPU that has the screen, "" for none.
     """
 
     gpus: Mapping[str, Model]
@@ -61,6 +61,8 @@ class Seen:
     nvswitches: int
     board: Board
     cpu: str
+    graphical: display.Graphical = display.NOT_GRAPHICAL
+    screen_gpu: str = ""
 
 
 @answered
@@ -319,7 +321,8 @@ def _without_rig(
         f"[yellow]NVIDIA's list of driver {version} does not have {', '.join(ids)}; it gets branch {branch}, which {why}.[/]"
     )
     console.print("[yellow]Nothing is known of it: no rig is drafted, and nothing is checked for it.[/]")
-    text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today)
+    shows = _display(seen, console)
+    text = init_draft.unlisted_text([*seen.gpus, *seen.unlisted], branch, toolkit, flavour, ids, today, shows)
     return {path: text}
 
 
@@ -350,10 +353,8 @@ def _described(
     slots = init_draft.slots(rig, seen.gpus)
     variables = inventory.host_variables(folder, options.host)
     if not variables:
-        return {
-            **files,
-            folder / "host_vars" / f"{options.host}.yml": init_draft.host_text(rig, slots, today, options.driver),
-        }
+        text = init_draft.host_text(rig, slots, today, options.driver, _display(seen, console))
+        return {**files, folder / "host_vars" / f"{options.host}.yml": text}
     if variables.get("rig") != rig.key:
         found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
         raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
@@ -361,6 +362,24 @@ def _described(
     if "slots" not in variables:
         console.print(f"It names no positions; these would be slots: {escape(str(slots))}", soft_wrap=True)
     return files
+
+
+def _display(seen: Seen, console: Console) -> bool | None:
+    """The value of `display` of the driver: true for a machine with graphical sessions; asked for where only the screen is on a GPU.
+
+    None for any other machine, and where nobody can be asked; `plan` then names the choice.
+    """
+    if seen.graphical.manager or seen.graphical.sessions:
+        what = seen.graphical.manager or ", ".join(seen.graphical.sessions)
+        text = f"It has a graphical session ({what}): display: true, the driver with the libraries for X and Wayland."
+        console.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+        return True
+    if not seen.screen_gpu or not prompt.on_terminal():
+        return None
+    question = (
+        f"Its screen is on the GPU {seen.screen_gpu}. Install the driver's libraries for X and Wayland too? [y/N] "
+    )
+    return prompt.answer(question).lower() in ("y", "yes")
 
 
 def _variables(options: InitOptions) -> dict[str, Any]:
@@ -406,10 +425,11 @@ def _look(host: Host, console: Console) -> Seen:
     facts = (pci.gpus, pci.nvswitches, system.board, system.cpu, system.os_release)
     try:
         job.run.transport.connect()
-        job.run.read(facts)
+        job.run.read((*facts, display.graphical, display.adapters))
         gpus, switches, board, cpu, release = (job.run.value(fact) for fact in facts)
         strange = [device.bus_id for device in gpus if catalogue.model_of(device.device_id) is None]
         loaded = _driving(job.run, strange) if strange else ""
+        desk, adapters = (job.run.store.known[fact] for fact in (display.graphical, display.adapters))
     finally:
         host_job.close([job])
     if not gpus:
@@ -423,7 +443,9 @@ def _look(host: Host, console: Console) -> Seen:
     known = {bus_id: model for bus_id, model in models.items() if model}
     for drafted in {model.key: model for model in known.values() if not model.described}.values():
         console.print(f"[yellow]{escape(not_described(drafted))}.[/]", soft_wrap=True)
-    return Seen(known, unlisted, loaded, len(switches), board, cpu)
+    screen = display.screen_gpu(adapters) if isinstance(adapters, tuple) else ""
+    shows = desk if isinstance(desk, display.Graphical) else display.NOT_GRAPHICAL
+    return Seen(known, unlisted, loaded, len(switches), board, cpu, shows, screen)
 
 
 def _driving(job: HostRun, bus_ids: Iterable[str]) -> str:

@@ -133,7 +133,13 @@ def socket(model: Model) -> str:
 
 
 def unlisted_text(
-    bus_ids: Sequence[str], branch: str, toolkit: str, flavour: str, unlisted: Sequence[str], today: datetime.date
+    bus_ids: Sequence[str],
+    branch: str,
+    toolkit: str,
+    flavour: str,
+    unlisted: Sequence[str],
+    today: datetime.date,
+    display: bool | None = None,
 ) -> str:
     """The text of host_vars/NAME.yml for a host with GPUs that neither gpus/ nor NVIDIA's list has, `unlisted` 10de:ID.
 
@@ -145,7 +151,7 @@ def unlisted_text(
     )
     values: dict[str, object] = {
         "slots": {bus_id: f"PCIE-{number}" for number, bus_id in enumerate(sorted(bus_ids), 1)},
-        "driver": {"branch": branch, "source": "auto", "flavour": flavour},
+        "driver": {"branch": branch, "source": "auto", "flavour": flavour, **_given(display)},
         **({"cuda": {"toolkit": toolkit}} if toolkit else {}),
         "kernel_cmdline": ["iommu=pt"],
         "limits": {"persistence": True},
@@ -153,8 +159,14 @@ def unlisted_text(
     return head + _dump(values)
 
 
-def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date, branch: str = "") -> str:
-    """The text of host_vars/NAME.yml for a host of that rig; `branch` is the owner's choice of the driver."""
+def _given(display: bool | None) -> dict[str, bool]:
+    return {} if display is None else {"display": display}
+
+
+def host_text(
+    rig: Rig, positions: Mapping[str, str], today: datetime.date, branch: str = "", display: bool | None = None
+) -> str:
+    """The text of host_vars/NAME.yml for a host of that rig; `branch` and `display` are the owner's choice of the driver."""
     limits: dict[str, object] = {"persistence": bool(rig.limits.persistence) if rig.limits else True}
     if rig.limits and rig.limits.power_limit_w is not None:
         limits["power_limit_w"] = rig.limits.power_limit_w
@@ -164,7 +176,7 @@ def host_text(rig: Rig, positions: Mapping[str, str], today: datetime.date, bran
     of_slots = "# Which position a bus id is, in bus order; swap two names where the machine differs.\n"
     rest = {
         "slots": dict(positions),
-        "driver": {"branch": branch or rig.driver, "source": "auto"},
+        "driver": {"branch": branch or rig.driver, "source": "auto", **_given(display)},
         "cuda": {"toolkit": rig.cuda},
         "kernel_cmdline": ["iommu=pt"],
         "limits": limits,

@@ -24,6 +24,8 @@ class Driver:
     `flavour` of the kernel module: auto (the flavour that the GPUs need), proprietary, or open.
     `modules`: with dkms the host builds the module; with prebuilt the module is Ubuntu's signed package, and the kernel
     is held at its version; auto selects prebuilt with Secure Boot on, otherwise dkms.
+    `display`: True for the full set of packages, with the libraries for X, Wayland, OpenGL and video; False for the compute
+    set; None for the compute set, or the set that is pinned already.
     """
 
     branch: str
@@ -31,6 +33,7 @@ class Driver:
     source: str = "auto"
     flavour: Literal["auto", "proprietary", "open"] = "auto"
     modules: Literal["auto", "dkms", "prebuilt"] = "auto"
+    display: bool | None = None
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES and not re.fullmatch(r"/[^\s'\"]+", self.source):

@@ -84,6 +84,9 @@ HOST_FILES: dict[str, HostFile] = {
     "modprobe/blocked.conf.j2": HostFile(
         "/etc/modprobe.d/rigwright-blocked.conf", {"modules": ["nouveau", "nova_core"]}, ("modules",)
     ),
+    "modprobe/display.conf.j2": HostFile(
+        "/etc/modprobe.d/rigwright-display.conf", {}, ("options nvidia-drm modeset=1",)
+    ),
     "systemd/gpu-limits.service.j2": HostFile(
         f"{_UNITS}/gpu-limits.service", _PROGRAM, ("{program} apply", "{config}")
     ),

@@ -1,4 +1,4 @@
-"""Names of a server driver's packages in the archives of Ubuntu, Debian and NVIDIA, and names that a pin blocks."""
+"""Names of a driver's packages in the archives of Ubuntu, Debian and NVIDIA, and names that a pin blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rigwright.core.desired import Driver
 from rigwright.facts.system import OsRelease
 
 FABRIC_MANAGER = "nvidia-fabricmanager"
-BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced")
+BESIDE = ("nvidia-settings", "nvidia-modprobe", "nvidia-persistenced", "nvidia-egl-common", "nvidia-vulkan-common")
 """Packages that have the version of a driver, but work with every driver."""
 MODULES = "linux-modules-nvidia-"
 """The prefix of packages with a module that Ubuntu built and signed; the rest is BRANCH[-server][-open]-KERNEL."""
@@ -51,23 +51,28 @@ def families(
     flavour: str = "proprietary",
     fabric_manager: bool = False,
     server_only: bool = False,
+    display: bool = False,
 ) -> tuple[tuple[str, ...], ...]:
-    """The sets of packages of a server driver with a dkms module, the preferred set first.
+    """The sets of packages of a driver with a dkms module, the preferred set first.
 
+    Without `display` they are compute sets, with it they have the libraries for X, Wayland, OpenGL and video too. The order of
+    the archives is the same for both, so that one follows the other at the same release.
     With `fabric_manager` each set contains the fabric manager, which has the version of the driver. With `server_only` there
     is only Ubuntu's -server set.
     """
     if os_release.id == "debian":
-        return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ())
+        return _debian(branch, flavour, (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else (), display)
     end = "-open" if flavour == "open" else ""
+    main = "nvidia-driver" if display else "nvidia-headless"
     sets: list[tuple[str, ...]] = [
-        (f"nvidia-headless-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
-        (f"nvidia-headless-{branch}{end}", f"nvidia-utils-{branch}"),
+        (f"{main}-{branch}-server{end}", f"nvidia-utils-{branch}-server"),
+        (f"{main}-{branch}{end}", f"nvidia-utils-{branch}"),
     ]
     sets = sets[:1] if server_only else sets
     if int(branch) >= UNBRANCHED_FROM and not server_only:
         libraries = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-compute-utils", "nvidia-utils")
-        sets += [(f"nvidia-headless{end}", "nvidia-utils"), (f"nvidia-dkms{end}", *libraries)]
+        sets += [(f"{main}{end}", "nvidia-utils")]
+        sets += [] if display else [(f"nvidia-dkms{end}", *libraries)]
     if not fabric_manager:
         return tuple(sets)
     managers = (f"{FABRIC_MANAGER}-{branch}", *([FABRIC_MANAGER] if int(branch) >= UNBRANCHED_FROM else []))
@@ -78,31 +83,59 @@ DEBIAN_CUDA_FROM = 560
 """The first branch whose libraries and nvidia-smi are one package, nvidia-driver-cuda, in NVIDIA's repository for Debian."""
 
 
-def _debian(branch: str, flavour: str, also: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+def _debian(branch: str, flavour: str, also: tuple[str, ...], display: bool) -> tuple[tuple[str, ...], ...]:
     module = "nvidia-open-kernel-dkms" if flavour == "open" else "nvidia-kernel-dkms"
     tesla = f"nvidia-tesla-{branch}"  # a second branch for servers, next to the default branch of the release
     libraries = (f"lib{tesla}-cuda1", f"lib{tesla}-cfg1")
-    sets: list[tuple[str, ...]] = [(module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *also)]
+    main, main_tesla = (("nvidia-driver",), (f"{tesla}-driver",)) if display else ((), ())
+    sets: list[tuple[str, ...]] = [(module, "nvidia-smi", "nvidia-persistenced", "libcuda1", *main, *also)]
     if flavour != "open":
-        sets.append((f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *also))
+        sets.append((f"{tesla}-kernel-dkms", f"{tesla}-smi", "nvidia-persistenced", *libraries, *main_tesla, *also))
     if int(branch) >= DEBIAN_CUDA_FROM:
         theirs = "nvidia-kernel-open-dkms" if flavour == "open" else "nvidia-kernel-dkms"
         managers = dict.fromkeys((also, *([(FABRIC_MANAGER,)] if also and int(branch) >= UNBRANCHED_FROM else [])))
-        sets += [(theirs, "nvidia-driver-cuda", *manager) for manager in managers]
+        sets += [(theirs, "nvidia-driver-cuda", *main, *manager) for manager in managers]
     return tuple(sets)
 
 
+FULL_SET = re.compile(r"nvidia-(tesla-\d{3}-)?driver(-\d{3})?(-server)?(-open)?")
+"""The metapackages with the libraries for X, Wayland, OpenGL and video. Each full set has one of them, no compute set has."""
+HEADLESS = re.compile(r"nvidia-headless(-no-dkms)?(-\d{3})?(-server)?(-open)?")
+"""Ubuntu's metapackages of the compute set."""
+_FULL_ONLY = re.compile(
+    "cuda-drivers|nvidia-driver(-libs|-bin)?|nvidia-(vdpau-driver|egl-icd|vulkan-icd)|xserver-xorg-video-nvidia|"
+    "libnvidia-(common|decode|encode1?|extra|fbc1|gl|(e?gl|rt)core|glvkspirv|allocator1|ngx1|opticalflow1)|"
+    "lib(gl1|glx|egl|gles)-nvidia-?(glvnd-glx|[012])"
+)
+
+
+def of_other_set(names: Iterable[str], display: bool) -> list[str]:
+    """The packages among `names` that only the other set has: with `display` the compute set, without it the full set."""
+    if display:
+        return [name for name in names if HEADLESS.fullmatch(name)]
+    return [
+        name
+        for name in names
+        if _FULL_ONLY.fullmatch(re.sub(r"-tesla-\d{3}|-\d{3}(-server)?(-open)?$|-open$", "", name))
+    ]
+
+
 def prebuilt(
-    branch: str, flavour: str = "proprietary", fabric_manager: bool = False, server_only: bool = False
+    branch: str,
+    flavour: str = "proprietary",
+    fabric_manager: bool = False,
+    server_only: bool = False,
+    display: bool = False,
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The sets with a module that Ubuntu built and signed: the module package's prefix, and the other packages.
 
-    With `server_only` there is only the -server set.
+    With `server_only` there is only the -server set; `display` is that of `families`.
     """
     also = (f"{FABRIC_MANAGER}-{branch}",) if fabric_manager else ()
     end = "-open" if flavour == "open" else ""
+    main = "nvidia-driver" if display else "nvidia-headless-no-dkms"
     return tuple(
-        (f"{MODULES}{name}{end}-", (f"nvidia-headless-no-dkms-{name}{end}", f"nvidia-utils-{name}", *also))
+        (f"{MODULES}{name}{end}-", (f"{main}-{name}{end}", f"nvidia-utils-{name}", *also))
         for name in (f"{branch}-server", *(() if server_only else (branch,)))
     )
 

@@ -26,6 +26,7 @@ from rigwright.driver.holds import held_back
 from rigwright.driver.package_sets import (
     BESIDE,
     BLOCK,
+    FULL_SET,
     KERNELS,
     UNBRANCHED,
     branch_of,
@@ -73,6 +74,11 @@ class Resolution:
     def flavour(self) -> str:
         """The kernel module of the packages: open or proprietary."""
         return "open" if any(re.search("-(kernel-)?open(-|$)", name) for name in self.closure) else "proprietary"
+
+    @property
+    def display(self) -> bool:
+        """Whether the packages are the full set, with the libraries for X, Wayland, OpenGL and video."""
+        return any(FULL_SET.fullmatch(name) for name in self.closure)
 
     @property
     def beside(self) -> dict[str, list[str]]:
@@ -166,9 +172,10 @@ def resolved(facts: Facts, driver: Driver, given: CudaSource | None) -> Resoluti
     if server_only:
         _not_transitional(facts, driver, os_release, flavour)
     if signed:
-        chosen = _signed(facts, driver, os_release, prebuilt(driver.branch, flavour, fabric, server_only), secured)
+        modules = prebuilt(driver.branch, flavour, fabric, server_only, bool(driver.display))
+        chosen = _signed(facts, driver, os_release, modules, secured)
     else:
-        wanted = families(driver.branch, os_release, flavour, fabric, server_only)
+        wanted = families(driver.branch, os_release, flavour, fabric, server_only, bool(driver.display))
         chosen = _sourced(facts, driver, wanted, repository(os_release, given))
     return _complete(facts, chosen, driver, os_release)
 
@@ -195,8 +202,8 @@ def _not_transitional(facts: Facts, driver: Driver, os_release: OsRelease, flavo
 
 
 def _stands(facts: Facts, kept: Resolution, driver: Driver, signed: bool) -> bool:
-    """Whether a pin has the wanted kind of module, and a prebuilt module is for the kernel that boots next."""
-    if driver.flavour not in ("auto", kept.flavour):
+    """Whether a pin has the wanted kind of module and set, and a prebuilt module is for the kernel that boots next."""
+    if driver.flavour not in ("auto", kept.flavour) or driver.display not in (None, kept.display):
         return False
     if not kept.kernel:
         return not signed
@@ -260,8 +267,18 @@ def _signed(
     choice = built_already(offered, driver, wanted, kernel, flavours)
     if choice is None:
         raise without_module(driver, kernel, offered, secured)
-    if driver.source == "ubuntu-server":
-        choice = with_metapackage(choice, offered)
+    if (
+        driver.source == "ubuntu-server" or driver.display
+    ):  # the full set depends on nvidia-dkms, which that one provides
+        following = with_metapackage(choice, offered)
+        if driver.display and following == choice:
+            raise HostError(
+                "driver.display",
+                f"the full set needs the package that follows the kernel's flavour, and none brings the module for {choice.kernel}",
+                "the newest kernel of its flavour, for which Ubuntu has that package",
+                "sudo apt-get install linux-generic, reboot; or display: false, or modules: dkms",
+            )
+        choice = following
     reason = f"its module is built and signed for {choice.kernel}"
     if choice.kernel != kernel:
         parts = tuple(f"linux-{part}-{choice.kernel}" for part in ("image", "modules-extra", "headers"))

@@ -112,6 +112,29 @@ def newer(path: str, than: str) -> Fact[bool]:
     )
 
 
+_MODESET = "PATH=$PATH:/usr/sbin:/sbin; modprobe --showconfig 2>/dev/null | grep '^options nvidia[a-z0-9_]*_drm '; :"
+_SWITCH = {"1": True, "y": True, "0": False, "n": False}
+
+
+def _drm_modeset(result: Result) -> bool | None:
+    given = re.findall(r"\bmodeset=(\S+)", result.text)
+    return _SWITCH[given[-1].lower()] if given else None
+
+
+drm_modeset = Fact("kernel.drm_modeset", script(_MODESET, reads=True), _drm_modeset)
+"""The option `modeset` of nvidia-drm in the files of modprobe.d and on the kernel command line; None where nothing gives it."""
+
+_DRM_MODESET_LOADED = "cat /sys/module/nvidia_drm/parameters/modeset 2>/dev/null; :"
+
+
+def _drm_modeset_loaded(result: Result) -> bool | None:
+    word = result.text.strip().lower()
+    return _SWITCH[word] if word else None
+
+
+drm_modeset_loaded = Fact("kernel.drm_modeset_loaded", script(_DRM_MODESET_LOADED, reads=True), _drm_modeset_loaded)
+"""Whether nvidia-drm is loaded with modeset; None when it is not loaded."""
+
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod", reads=True), _loaded)
 command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline", reads=True), said, kept=whole)
 

@@ -25,7 +25,7 @@ from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import AbsolutePath, BusId
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
 from rigwright.driver.module_build import build_problem, depends_on_release
-from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, upstream
+from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, of_other_set, upstream
 from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, moves_it, pinned, repository, resolved
 from rigwright.facts import Facts, Unavailable, apt_archive, apt_history, dpkg, files, gpu, pci, system
 from rigwright.facts import driver as state
@@ -257,30 +257,43 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
     """Every package of the driver is installed at the resolved version; a reboot loads it.
 
     The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that is
-    built already takes the place of dkms' one, and the other way round.
+    built already takes the place of dkms' one, and the other way round. Where the inventory names `display`, the packages that only
+    the other set has are removed. Packages that are added to a driver of the same release lead to no reboot.
     """
     resolution = resolved(facts, driver, cuda_repository)
     now, there = facts.all(dpkg.packages(*resolution.closure), dpkg.matching("*nvidia*", "cuda-drivers*"))
     wrong = [name for name in resolution.closure if not _right(name, now.get(name), resolution)]
-    if wrong:
-        others = _others(there, resolution)
-        before = sorted({now[name].version for name in wrong if name in now} | set(others.values()))
+    of_set = _of_other_set(there, resolution, driver)
+    if wrong or of_set:
+        conflicting = _others(there, resolution)
+        others = {**of_set, **conflicting}
+        before = sorted({now[name].version for name in wrong if name in now} | set(conflicting.values()))
         freed = _freed(facts, others, resolution.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
         exact = [name for name in resolution.closure if resolution.source or not resolution.of_release(name)]
         words = [f"{name}={resolution.closure[name]}" if name in exact else name for name in resolution.closure]
         yield Change(
-            "change" if before else "add",
-            f"driver {resolution.version} ({len(wrong)} packages)",
+            "change" if before else "add" if wrong else "remove",
+            f"driver {resolution.version} ({len(wrong)} packages)"
+            if wrong
+            else f"packages beside driver {resolution.version}",
             ", ".join(before),
-            resolution.version,
+            resolution.version if wrong else "",
             (
                 *([command("apt-mark", "unhold", *others, *freed)] if others else []),
                 apt.install([*words, *(f"{name}-" for name in others)]),
             ),
-            leads_to="reboot",
+            leads_to="reboot" if before or any(re.search("kernel|dkms|linux-", name) for name in wrong) else "",
         )
+
+
+def _of_other_set(there: dict[str, dpkg.Package], resolution: Resolution, driver: Driver) -> dict[str, str]:
+    """The installed packages that only the set has which `display` does not name; {} where the inventory leaves it open."""
+    if driver.display is None:
+        return {}
+    beside = [name for name, package in there.items() if package.version and name not in resolution.closure]
+    return {name: there[name].version for name in of_other_set(beside, driver.display)}
 
 
 def _others(there: dict[str, dpkg.Package], resolution: Resolution) -> dict[str, str]:

@@ -20,6 +20,7 @@ from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads
+from rigwright.facts import display
 from rigwright.facts.system import Board
 from tests.paths import ROOT
 
@@ -289,6 +290,39 @@ def test_a_card_newer_than_the_list_is_taken_with_the_owners_branch(tmp_path: Pa
     assert _without_rig(tmp_path, _seen(), options)["driver"]["branch"] == "580"
     with_v100 = _without_rig(tmp_path, _seen(["v100-pcie-16gb"]), options)
     assert (with_v100["driver"]["flavour"], with_v100["cuda"]["toolkit"]) == ("auto", "12.9")
+
+
+GDM = display.Graphical("gdm.service", ())
+
+
+@pytest.mark.parametrize(
+    ("graphical", "screen_gpu", "answer", "drafted"),
+    [
+        (GDM, "", None, True),
+        (GDM, "0000:08:00.0", "n", True),
+        (display.NOT_GRAPHICAL, "0000:08:00.0", "y", True),
+        (display.NOT_GRAPHICAL, "0000:08:00.0", "", False),
+        (display.NOT_GRAPHICAL, "0000:08:00.0", None, None),
+        (display.NOT_GRAPHICAL, "", "y", None),
+    ],
+)
+def test_a_machine_with_a_screen_gets_the_full_set(
+    graphical: display.Graphical,
+    screen_gpu: str,
+    answer: str | None,
+    drafted: bool | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`answer` None: nobody is at the terminal; `drafted` None: the key is left out, and the plan names the choice."""
+    monkeypatch.setattr(prompt, "on_terminal", lambda: answer is not None)
+    monkeypatch.setattr(prompt, "answer", lambda question: answer if "X and Wayland" in question else "")
+    for unlisted in (UNLISTED, {}):
+        seen = _seen(["rtx-3090"], loaded="580.95.05", unlisted=unlisted)
+        seen = dataclasses.replace(seen, graphical=graphical, screen_gpu=screen_gpu)
+        files = init._described(BOX, tmp_path, seen, Console(quiet=True), TODAY)
+        found = loads(files[tmp_path / "host_vars" / "box.yml"], "box.yml")
+        assert found["driver"].get("display") is drafted
 
 
 def test_a_card_that_nothing_is_known_of_is_refused_with_what_to_type(tmp_path: Path) -> None:
