@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Literal, TypeVar, cast
 
-from rigwright import catalogue
 from rigwright.core.plugin_name import plugin_name
 from rigwright.facts import Fact
 
@@ -116,6 +115,8 @@ def of_symptom(
 
     `names` replaces words in capitals in the fix: {"INDEX": "2"}. `fix` replaces the symptom's fix.
     """
+    from rigwright import catalogue
+
     known = catalogue.symptoms()[key]
     several = f"; invoke explain {key} lists {len(known.causes)} possible causes" if known.causes else ""
     fix = fix or f"{known.fix}{several}"
@@ -134,6 +135,8 @@ def of_text(
     fix: str = "invoke explain 'ITS TEXT'",
 ) -> Finding:
     """A finding with cause and fix of the first symptom in the text of an error; with `fix` if there is none."""
+    from rigwright import catalogue
+
     for symptom in catalogue.symptoms_in(text):
         return of_symptom(symptom.key, subject, seen, expected, verdict=verdict)
     return Finding(subject, verdict, seen, expected, fix=fix)

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rigwright import catalogue
-from rigwright.catalogue.consequences import follows
 from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
 from rigwright.core import fix_steps, submodules
 from rigwright.core.fix_steps import Step
@@ -67,6 +65,8 @@ class Problem:
     @property
     def hardware(self) -> bool:
         """Whether GPUs have a fault for which they must not be used."""
+        from rigwright import catalogue
+
         known = catalogue.symptoms().get(self.symptom)
         return bool(self.gpus) and known is not None and known.kind in ("hardware", "power")
 
@@ -176,6 +176,8 @@ def _overlap(cause: frozenset[str], effect: frozenset[str]) -> bool:
 
 def _explains(cause: Finding, effect: Finding) -> bool:
     """Whether one finding may follow from another one, on the same GPU."""
+    from rigwright.catalogue.consequences import follows
+
     if effect.check == cause.check:
         return False
     declaration = _declaration(effect.check)
@@ -214,6 +216,8 @@ def _key(finding: Finding) -> tuple[str, ...]:
 
 def _by_gpu(same: Sequence[int], symptom: str, about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
     gpus = _in_order({gpu for number in same for gpu in about[number]})
+    from rigwright import catalogue
+
     known = catalogue.symptoms().get(symptom)
     if known is None or known.kind in _BETWEEN_GPUS or len(gpus) < 2 or len(gpus) > MANY:
         return [tuple(same)]
@@ -253,6 +257,8 @@ def _problem(findings: Sequence[Finding], roots: Sequence[int], about: Sequence[
 
 def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
     root = roots[0]
+    from rigwright import catalogue
+
     symptom = catalogue.symptoms().get(root.symptom)
     if symptom:
         what = symptom.short or symptom.title[0].lower() + symptom.title[1:]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rigwright.checks import Finding, declared, p2p
+from rigwright.checks import Finding, declared
 from rigwright.core.change import Change
 from rigwright.core.command import Command, script
 from rigwright.core.control_characters import one_line
@@ -20,7 +20,7 @@ from rigwright.core.schema import bus_id
 from rigwright.engine.host_report import FAILS
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, nccl, p2p_record, system
+from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, p2p_record, system
 from rigwright.facts.p2p_record import FOLDER, LOCK, MOST_CHARACTERS, MOST_LINES, OWED, PASSED, Owing, Passed, Record
 
 FACTS: tuple[Fact[Any], ...] = (p2p_record.record, system.firmware, gpu.gpus, driver.loaded_version)
@@ -85,6 +85,8 @@ def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Findin
     """The warning that the test is owed; () when it is not owed, or when the play does not concern it. `cause`: as `settle` returns it."""
     if not concerns(play) or not (after := reasons(run)):
         return ()
+    from rigwright.checks import p2p
+
     record = _known(run, p2p_record.record)
     since = ""
     if isinstance(record, Record) and record.owed:
@@ -105,6 +107,8 @@ def settle(run: HostRun, judged: Sequence[Finding]) -> str:
 
     A change that another run made after this run read the record stays owed. Returns why the host could not write it, else "".
     """
+    from rigwright.facts import nccl
+
     document = _known(run, nccl.tested)
     record = _known(run, p2p_record.record)
     if document is None or document.quick or document.outcome == "could not run" or not _passed(judged):

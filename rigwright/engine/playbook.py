@@ -110,7 +110,7 @@ def bind(
     beside = path.parent.parent / "templates"
     shipped = shipped_files.folder("templates")
     folders = (inventory.templates, beside if beside.is_dir() else shipped)
-    owners = host_templates.owners(tuple(folder for folder in folders if folder != shipped))
+    owners = host_templates.owners(tuple(folder for folder in folders if folder.resolve() != shipped.resolve()))
     binder = _Binder(tags, folders, {"templates": owners} if owners.own else {})
     steps: list[Step] = []
     checks: list[Check] = []

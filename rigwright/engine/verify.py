@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rigwright.checks import Finding, machine, unknown
-from rigwright.checks.health import loaded_c as loaded
+from rigwright.checks import Finding, unknown
 from rigwright.core.errors import HostError
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.parameters import inject
@@ -75,6 +74,9 @@ def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past
 
     A machine that has lost something becomes the baseline only with `accept`, so that every verify reports the loss.
     """
+    from rigwright.checks import machine
+    from rigwright.checks.health import loaded_c as loaded
+
     if any(finding.source == "past" and finding.verdict == "fail" for finding in findings) and not accept:
         return None
     if run.match.undecided:

@@ -175,10 +175,12 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
 def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
     """Runs the peer-to-peer test if the host owes it, because of this run or an earlier one, unless no libraries are to be
     copied (`none`)."""
-    from rigwright.engine import nccl_test, owed_test
+    from rigwright.engine import owed_test
 
     if not owed_test.findings(job.run, job.bound):
         return NcclTestResult()
+    from rigwright.engine import nccl_test
+
     wheels = wheels or nccl_test.AS_THE_INVENTORY_SAYS
     if _wheels(job, wheels) == "none":
         return NcclTestResult()
