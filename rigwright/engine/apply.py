@@ -15,7 +15,7 @@ from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
-from rigwright.facts import Unreadable, system
+from rigwright.facts import system
 
 
 def apply(run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -> ApplyResult:
@@ -45,14 +45,14 @@ class _Application:
     def run_all(self) -> ApplyResult:
         failure: RigwrightError | None = None
         try:
-            lease.take(self.run.transport, self.run.host.name, self.run.options.run_id)
+            self.lease = lease.take(self.run.transport, self.run.host.name, self.run.options.run_id)
             try:
                 self._await_leftover_jobs()
                 self.run.store.forget()  # another run may have changed the host between the preview and the lease
                 self._walk()
             finally:
                 with contextlib.suppress(RigwrightError):  # the first error is the one to report
-                    lease.release(self.run.transport, self.run.options.run_id)
+                    self.lease.release()
         except RigwrightError as error:
             failure = error
         keys = {step.step.key for step in self.ended}
@@ -62,7 +62,7 @@ class _Application:
     def _await_leftover_jobs(self) -> None:
         for folder in self.run.value(jobs.leftovers):
             self._note(f"a job of an earlier run is still at work ({folder}); waiting for it")
-            jobs.watch(self.run.transport, folder, 3600, folder, lambda _line: None)
+            jobs.watch(self.run.transport, folder, 3600, folder, lambda _line: None, owner=self.lease.owner)
             self.run.store.forget()
 
     def _walk(self) -> None:
@@ -137,15 +137,18 @@ class _Application:
                 continue
             self._run_batch(step, batch)
             batch = []
-            run_id, on_line = self.run.options.run_id, self.run.output_sink(step)
-            result = jobs.run(self.run.transport, run_id, step, number * 10 + part, cmd, on_line)
+            owner, on_line = self.lease.owner, self.run.output_sink(step)
+            result = jobs.run(self.run.transport, owner, step, number * 10 + part, cmd, on_line)
             _require_success(step, cmd, result)
         self._run_batch(step, batch)
 
-    def _run_batch(self, step: str, batch: list[Command]) -> None:
+    def _run_batch(self, step: str, batch: list[Command], then_s: float = 0) -> None:
+        """Runs commands while this run holds the lease, which lasts longer than all of them can take, and `then_s` seconds more."""
         if batch:
-            with_lease = [lease.renewal(self.run.options.run_id), *batch]
-            for cmd, result in zip(with_lease, self.run.transport.run(with_lease), strict=False):
+            limit_s = sum(cmd.timeout_s + 6 for cmd in batch) + then_s
+            renewed, *results = self.run.transport.run([self.lease.renewal(limit_s), *batch])
+            self.lease.require(renewed)
+            for cmd, result in zip(batch, results, strict=False):
                 _require_success(step, cmd, result)
 
     def _note(self, text: str) -> None:
@@ -172,7 +175,7 @@ class _Application:
             delay = ("--on-active=1s", "--timer-property=AccuracySec=100ms")
             reboot = Command(("systemd-run", "--quiet", "--collect", *delay, "systemctl", "reboot"))
             with self.run.critical_section(step.name):
-                self._run_batch(step.name, [*first, command("sync"), reboot])
+                self._run_batch(step.name, [*first, command("sync"), reboot], change.reboot_timeout_s)
             self.run.rebooting = True
             self._await_boot(before, change.reboot_timeout_s)
             self.run.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
@@ -194,7 +197,7 @@ class _Application:
             self.run.raise_if_stopped()
             if time.monotonic() - renewed > 60:
                 renewed = time.monotonic()
-                self.run.transport.run([lease.renewal(self.run.options.run_id)])
+                self.lease.renew()
 
     def _becomes_ok(self, step: Step) -> bool:
         """Whether a step is ok within two minutes of a boot: a driver may load after systemd reports that the boot is complete."""
@@ -206,20 +209,29 @@ class _Application:
             if time.monotonic() > deadline:
                 return False
             time.sleep(5)
+            self.lease.renew()
+
+    def _is_back(self, before: str, limit_s: int) -> bool:
+        """Whether the host answers with another boot id than `before`; renews the lease. Raises HostError when the lease is lost."""
+        try:
+            self.run.transport.connect(10)
+            renewed = self.run.transport.run([self.lease.renewal(limit_s)])[0]
+            self.run.store.forget()
+            back = bool(self.run.value(system.boot_id) != before)
+        except (Unreachable, HostError):
+            return False  # it is going down, or not up yet
+        if back:
+            self.lease.require(renewed)
+        return back
 
     def _await_boot(self, before: str, limit_s: int) -> None:
         """Waits until the host answers with another boot id than `before`. Raises Unreachable after `limit_s` seconds."""
         started = noted = time.monotonic()
         while time.monotonic() - started < limit_s:
             time.sleep(1)
-            try:
-                self.run.transport.connect(10)
-                self.run.store.forget()
-                if self.run.value(system.boot_id) != before:
-                    self._note(f"back after {time.monotonic() - started:.0f} s")
-                    return
-            except (Unreachable, Unreadable, HostError):
-                pass
+            if self._is_back(before, limit_s):
+                self._note(f"back after {time.monotonic() - started:.0f} s")
+                return
             if time.monotonic() - noted > 30:
                 noted = time.monotonic()
                 self._note(f"waiting for it to come back, {noted - started:.0f} s so far")

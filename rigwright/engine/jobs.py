@@ -8,20 +8,31 @@ has booted again, so that the error tells of the boot.
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable
 
 from rigwright.core.command import Command, Result, script, with_stdin
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.engine import lease
 from rigwright.facts import Fact
 from rigwright.ssh.transport import Transport
 
 FOLDER = "/var/lib/rigwright"
+LOG_BYTES = 1 << 20
+"""The end of a job's output that is kept for its result."""
+LINES, LINE_BYTES = 20_000, 4 << 20
+"""At most so many lines, and bytes of them, are passed on while a job runs."""
+RECONNECT_S = 600
 _AGAIN = "run the same command again; it continues from there"
-_START = """
+_START = f"""{lease.SHELL}
+dir=$1 unit=$2 mine=$3 length=$4 token=$5
+alone && clock || exit 1
+held; [ "$owner" = "$mine" ] || lost
+[ "$(cat "$dir/token" 2>/dev/null)" != "$token" ] || exit 0
+keep "$mine" "$length" || exit 1
 set -e
-dir=$1 unit=$2
-mkdir -p -m 755 /var/lib/rigwright /var/lib/rigwright/runs && mkdir -p -m 700 "$dir"
+mkdir -p -m 755 /var/lib/rigwright/runs && mkdir -p -m 700 "$dir"
 cat >"$dir/script"; chmod 700 "$dir/script"
 cat >"$dir/job" <<'END'
 dir=$1; sh "$dir/script" >"$dir/log" 2>&1 </dev/null; code=$?
@@ -30,45 +41,80 @@ echo "$code $boot" >"$dir/result.new" && sync "$dir/result.new" && mv "$dir/resu
 END
 rm -f "$dir/result"; : >"$dir/log"; cat /proc/sys/kernel/random/boot_id >"$dir/boot"; sync "$dir/script" "$dir/job" "$dir"
 state=$(systemctl show -p SubState --value -- "$unit")
-case $state in running|start*) echo "the unit $unit is running already" >&2; exit 75;; esac
+case $state in running|start*|stop*|final*) echo "the unit $unit is running already" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
-echo "$dir" >"/run/rigwright.$unit"
+echo "$dir" >"/run/rigwright.$unit"; echo "$token" >"$dir/token"
 systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
-  --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir"
+  --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir" 9>&-
 """
-_WATCH = """
-dir=$1 from=$2 n=0
+"""Starts a job while this run holds the lease. Repeated with the same token it does not start the job a second time."""
+_WATCH = f"""{lease.SHELL}
+dir=$1 from=$2 mine=$3 length=$4 n=0
 while [ $n -lt 40 ]; do
   [ -s "$dir/result" ] && break
   [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && [ $n -gt 1 ] && break
   n=$((n+1)); sleep 0.1
 done
-touch -c /var/lib/rigwright/lease 2>/dev/null || :
-if [ -s "$dir/result" ]; then read code boot <"$dir/result"; else
+keep_on() {{
+  alone && clock || exit
+  held; [ "$owner" = "$mine" ] || {{ echo lost; exit; }}
+  [ "$at_boot" = "$boot" ] && [ "$at" -le "$up" ] && [ $((up - at)) -lt 30 ] || keep "$mine" "$length"
+}}
+lease=$([ -z "$mine" ] || keep_on 2>/dev/null)
+code= ended=; [ -s "$dir/result" ] && {{ ended=1; read code boot <"$dir/result"; }}
+case $code in ''|*[!0-9]*|????*)
   read boot </proc/sys/kernel/random/boot_id; code=running
-  case $(systemctl show -p SubState --value -- "${dir##*/}") in running|start*) ;; *) [ -s "$dir/result" ] || code=lost;; esac
-  [ $code = lost ] && [ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && code=running
-fi
-echo "$code $boot $(cat "$dir/boot" 2>/dev/null || echo -) $(date -d "@$(awk '/^btime/{print $2}' /proc/stat)" '+%F %T %Z')"; tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
+  case $(systemctl show -p SubState --value -- "${{dir##*/}}" || echo running) in
+    running|start*|stop*|final*) ;; *) [ -z "$ended" ] && [ -s "$dir/result" ] || code=lost;;
+  esac
+  [ $code = lost ] && [ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && code=running;;
+esac
+echo "$code $boot $(cat "$dir/boot" 2>/dev/null || echo -) ${{lease:-kept}} $(date -d "@$(awk '/^btime/{{print $2}}' /proc/stat)" '+%F %T %Z')"
+tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 """
 
 
+_UNCLEAR = (-1, 124, 137)
+"""Exit codes of a script that was ended by its time limit, so that nothing says how far it came."""
+_POLL = re.compile(
+    rb"(?P<code>running|lost|\d{1,3}) (?P<boot>[\w-]{1,64}) (?P<first>[\w-]{1,64}) (?P<lease>kept|lost) (?P<booted>[\w :+-]{1,64})"
+)
+
+
 def run(
-    transport: Transport, run_id: str, step: str, number: int, cmd: Command, on_line: Callable[[str], None]
+    transport: Transport, owner: str, step: str, number: int, cmd: Command, on_line: Callable[[str], None]
 ) -> Result:
     """Runs a command as a job that survives the connection; returns its result. `on_line` gets each line of output.
 
-    Raises HostError when the job cannot be started or a reboot ended it, Unreachable when the host does not come back.
+    `owner` is that of the lease; the host starts the job only while the lease has it. Raises HostError when the job cannot be started,
+    when a reboot ended it or another run has taken the host, Unreachable when the host does not come back.
     """
+    run_id = owner.partition(" ")[0]
     slug = re.sub(r"[^a-z0-9]+", "-", step.lower()).strip("-")[:48]
     unit = f"rigwright-job-{slug or 'step'}-{number}"
     folder = f"{FOLDER}/runs/{run_id}/{unit}"
     text = f"export RIGWRIGHT_RUN={run_id}\n{with_stdin(cmd)}\n"
-    started = transport.run([script(_START, folder, unit, stdin=text.encode(), timeout_s=60)])[0]
+    words = (folder, unit, owner, str(lease.EXPIRES_S), secrets.token_hex(8))
+    started = _start(transport, script(_START, *words, stdin=text.encode(), timeout_s=60))
+    if started.code == lease.LOST:
+        raise lease.lost(step, started)
     if started.code != 0:
-        found = f"the job could not be started: {started.error_text}"
-        raise HostError(step, found, "systemd-run to work", "run the same command again")
-    return watch(transport, folder, cmd.timeout_s, step, on_line)
+        reason = started.error_text or f"no answer (exit {started.code})"
+        raise HostError(step, f"the job could not be started: {reason}", "systemd-run to work", _AGAIN)
+    return watch(transport, folder, cmd.timeout_s, step, on_line, owner=owner)
+
+
+def _start(transport: Transport, start: Command) -> Result:
+    """The result of the script that starts a job; repeated when nothing says whether it did. Raises HostError, Unreachable."""
+    for _ in range(2):
+        try:
+            answer = transport.run([start])[0]
+        except Unreachable:
+            _reconnect(transport, time.monotonic() + RECONNECT_S)
+            continue
+        if answer.code not in _UNCLEAR:
+            return answer
+    return transport.run([start])[0]
 
 
 def watch(
@@ -78,39 +124,80 @@ def watch(
     step: str,
     on_line: Callable[[str], None],
     raise_if_stopped: Callable[[], object] = int,
+    owner: str = "",
 ) -> Result:
     """Follows a job to its end and returns its result; reconnects after a lost connection.
 
-    `raise_if_stopped` is called every few seconds; an exception from it ends the watching. Raises HostError, Unreachable.
+    An answer that cannot be read or comes too late means that the job still runs. `raise_if_stopped` is called every few seconds; an
+    exception from it ends the watching. `owner`: that of the lease, which is renewed. Raises HostError, also when another run has
+    taken the host, and Unreachable.
     """
     deadline = time.monotonic() + limit_s
-    log, shown, boot = b"", 0, ""
+    log, boot, unread = _Log(on_line, folder), "", 0
     while time.monotonic() < deadline:
         raise_if_stopped()
+        words = (folder, str(log.size), owner, str(lease.EXPIRES_S))
         try:
-            answer = transport.run([script(_WATCH, folder, str(len(log)), timeout_s=30)])[0]
+            answer = transport.run([script(_WATCH, *words, timeout_s=min(120, 30 * (1 + unread)))])[0]
         except Unreachable:
-            _reconnect(transport, min(deadline, time.monotonic() + 600))
+            _reconnect(transport, min(deadline, time.monotonic() + RECONNECT_S))
             continue
+        except HostError as error:
+            answer = Result(-1, b"", str(error).encode())
         head, _, more = answer.stdout.partition(b"\n")
-        code, seen_boot, first_boot, booted = head.decode().split(maxsplit=3)
+        poll = _POLL.fullmatch(head) if answer.code == 0 else None
+        if poll is None:
+            unread += 1
+            if unread == 3:
+                on_line("the host does not say whether the job runs; it counts as running, and the host is asked again")
+            time.sleep(min(0.1 * 2**unread, 5, max(0.0, deadline - time.monotonic())))
+            continue
+        unread = 0
+        code, seen_boot, first_boot = (poll[name].decode() for name in ("code", "boot", "first"))
         boot = boot or ("" if first_boot == "-" else first_boot)
-        log += more
-        lines = log[shown:].split(b"\n")
-        for line in lines[:-1]:
-            on_line(line.decode("utf-8", "replace").rstrip("\r"))
-        shown = len(log) - len(lines[-1])
+        log.add(more)
         if code in ("running", "lost") and boot and seen_boot != boot:
-            found = f"the machine went down in the middle of it, and booted again at {booted}"
+            found = f"the machine went down in the middle of it, and booted again at {poll['booted'].decode()}"
             raise HostError(step, found, "the job to end", _AGAIN)
+        if poll["lease"] == b"lost":
+            found = "another run has taken this host, or the lease was removed; the job goes on there"
+            raise HostError(step, found, "the lease of this run", f"wait until no other run changes it; then {_AGAIN}")
         if code == "lost":
             fix = f"df -h /var; journalctl -u {folder.rsplit('/', 1)[-1]}, on the host; then {_AGAIN}"
             raise HostError(step, "the job ended without a result", "a result", fix)
         if code != "running" and not more:
-            return Result(int(code), log)
+            return Result(int(code), bytes(log.end), cut=log.size > len(log.end))
         boot = seen_boot
     fix = f"look at {folder}/log on the host; the job goes on"
-    raise HostError(step, f"not done within {limit_s:g} s", "an end", fix)
+    silent = ", and the host no longer says whether it runs" if unread else ""
+    raise HostError(step, f"not done within {limit_s:g} s{silent}", "an end", fix)
+
+
+class _Log:
+    """The output of a job as it arrives: its size, its end, and the lines that were passed on. All three are bounded."""
+
+    def __init__(self, on_line: Callable[[str], None], folder: str) -> None:
+        self.size = 0
+        self.end = bytearray()
+        self._on_line, self._folder = on_line, folder
+        self._rest = b""
+        self._lines_left, self._bytes_left = LINES, LINE_BYTES
+
+    def add(self, more: bytes) -> None:
+        """Adds output, and passes its complete lines on. The rest of a line that is longer than LOG_BYTES is a line of its own."""
+        self.size += len(more)
+        self.end += more
+        del self.end[:-LOG_BYTES]
+        *lines, self._rest = (self._rest + more).split(b"\n")
+        if len(self._rest) > LOG_BYTES:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
+            if self._lines_left <= 0 or self._bytes_left <= 0:
+                return
+            self._lines_left, self._bytes_left = self._lines_left - 1, self._bytes_left - len(line)
+            self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
+            if self._lines_left <= 0 or self._bytes_left <= 0:
+                self._on_line(f"the output is long; all of it is in {self._folder}/log on the host")
 
 
 def _reconnect(transport: Transport, deadline: float) -> None:
@@ -118,18 +205,32 @@ def _reconnect(transport: Transport, deadline: float) -> None:
         try:
             transport.connect(15)
             return
-        except Unreachable:
+        except Unreachable as error:
             if time.monotonic() > deadline:
-                raise
+                found = f"{error.found}; a job that runs there goes on"
+                raise Unreachable(error.where, found, error.expected, error.fix) from None
             time.sleep(3)
+
+
+def _running(result: Result) -> tuple[str, ...]:
+    if result.code != 0:
+        raise ValueError(f"systemd does not list the jobs that run: {result.error_text[:200]}")
+    folders = []
+    for line in result.text.splitlines():
+        unit, _, folder = line.strip().partition(" ")
+        if not re.fullmatch(rf"{FOLDER}/runs/[\w.-]+/{re.escape(unit)}", folder):
+            raise ValueError(f"the job {unit} runs, and nothing says in which folder")
+        folders.append(folder)
+    return tuple(folders)
 
 
 leftovers: Fact[tuple[str, ...]] = Fact(
     "jobs.leftovers",
     script(
-        "for unit in $(systemctl list-units --plain --no-legend --state=running 'rigwright-job-*.service' | cut -d' ' -f1); do "
-        'cat "/run/rigwright.${unit%.service}" 2>/dev/null; done; :'
+        f"units=$({lease.JOBS_AT_WORK}) || exit 1\n"
+        'for unit in $(echo "$units" | cut -d" " -f1); do '
+        'unit=${unit%.service}; echo "$unit $(cat "/run/rigwright.$unit" 2>/dev/null)"; done; :'
     ),
-    lambda result: tuple(line.strip() for line in result.text.splitlines() if line.strip()),
+    _running,
 )
-"""The folders of jobs that are still running; a controller that ended early left them."""
+"""The folders of jobs that are still running; a controller that ended early left them. Unreadable when systemd does not say."""

@@ -1,72 +1,183 @@
-"""The lease of a host: only one run changes a host at a time."""
+"""The lease of a host: only one run changes a host at a time.
+
+The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, and when that started. Its
+second line says until when: the boot id and the uptime at the last renewal, and the length in seconds. The host's wall clock and the
+controller's do not count. A lease of an earlier boot counts from the start of this boot, so that its run, which may be waiting for
+the boot, continues first.
+
+All scripts that change the lease or start a job hold the lock `lease.lock`, and compare the owner while they hold it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
-from rigwright.core.command import Command, script
+from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.ssh.transport import Transport
 
 EXPIRES_S = 600
 """A lease that was not renewed for so long has expired, unless one of its jobs still runs."""
 
-_TAKE = """
-mkdir -p -m 755 /var/lib/rigwright && exec 9>/var/lib/rigwright/lease.lock && flock -w 10 9 || exit 1
-file=/var/lib/rigwright/lease mine=$1 dead=$2
-if [ -s "$file" ] && [ "$(cut -d' ' -f1 "$file")" != "${mine%% *}" ]; then
-  age=$(( $(date +%s) - $(stat -c %Y "$file") ))
-  running=$(systemctl list-units --plain --no-legend --state=running 'rigwright-job-*.service' | wc -l)
-  if { [ $age -lt "$3" ] || [ "$running" != 0 ]; } && [ "$(cat "$file")" != "$dead" ]; then echo "$age $(cat "$file")"; exit 75; fi
+FILE = "/var/lib/rigwright/lease"
+LOST = 77
+"""The exit code of a script that found another owner."""
+_HELD, _DAMAGED = 75, 78
+
+JOBS_AT_WORK = (
+    "[ ! -d /run/systemd/system ] || systemctl list-units --plain --no-legend"
+    " --state=running,activating,deactivating,reloading 'rigwright-job-*.service'"
+)
+"""Shell text that lists the jobs that run, none where systemd is not the init. A job that a shutdown ends is `deactivating`."""
+
+SHELL = f"""
+set -f
+file={FILE}
+alone() {{
+  mkdir -p -m 755 /var/lib/rigwright && exec 9>>/var/lib/rigwright/lease.lock || return 1
+  flock -w 10 9 || {{ echo "another command has held /var/lib/rigwright/lease.lock for 10 s" >&2; return 1; }}
+}}
+clock() {{
+  read -r boot </proc/sys/kernel/random/boot_id && read -r up _ </proc/uptime && read -r init </proc/1/stat && up=${{up%%.*}}
+}}
+held() {{
+  owner= at_boot= at= length=
+  [ -e "$file" ] || return 1
+  {{ read -r owner && read -r at_boot at length; }} <"$file" 2>/dev/null
+  case $at:$length in *[!0-9:]*|:*|*:|*:*:*|????????????????????*) return 1;; esac
+}}
+keep() {{ printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync "$file.new" && mv -f "$file.new" "$file"; }}
+lost() {{ echo "${{owner:+another run has taken this host: }}${{owner:-the lease of this run is gone}}" >&2; exit {LOST}; }}
+jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
+"""
+"""Shell functions. `alone` takes the lock; `clock` sets `boot` and `up`; `held` reads the lease, and fails if there is none or it cannot
+be read; `keep OWNER LENGTH` writes it. A systemd that does not answer counts as one that runs a job."""
+
+_TAKE = f"""{SHELL}
+since_boot() {{ set -- ${{init##*)}}; age=$((up - ${{20}} / 100)); [ $age -ge 0 ] || age=$up; }}
+alone && clock || exit 1
+if [ -e "$file" ]; then
+  held || {{ head -c 200 "$file"; exit {_DAMAGED}; }}
+  if [ "$owner" != "$1" ] && [ "$owner" != "$2" ]; then
+    since_boot; [ "$at_boot" = "$boot" ] && [ "$at" -le "$up" ] && age=$((up - at))
+    busy=$(jobs_at_work)
+    if [ "$age" -lt "$length" ] || [ -n "$busy" ]; then echo "$age $length ${{busy:+busy}} $owner"; exit {_HELD}; fi
+  fi
 fi
-echo "$mine" >"$file.new" && mv "$file.new" "$file"
+keep "$1" "$3"
 """
-_RENEW = """
-file=/var/lib/rigwright/lease
-[ "$(cut -d' ' -f1 "$file" 2>/dev/null)" = "$1" ] && exec touch "$file"
-echo "another run has taken this host: $(cat "$file" 2>/dev/null)" >&2; exit 75
+_RENEW = f'{SHELL}\nalone && clock || exit 1; held; [ "$owner" = "$1" ] || lost; keep "$1" "$2"\n'
+_RELEASE = f"""{SHELL}
+alone || exit 1
+held; [ "$owner" = "$1" ] && [ -z "$(jobs_at_work)" ] && rm -f "$file"; :
 """
-_RELEASE = 'f=/var/lib/rigwright/lease; [ "$(cut -d" " -f1 "$f" 2>/dev/null)" = "$1" ] && rm -f "$f"; :'
+
+_HOLDER = re.compile(
+    r"(?P<age>\d{1,9}) (?P<length>\d{1,9}) (?P<busy>busy)? (?P<owner>(\S+) (\S+@\S+) (\d{1,10}) (\S+))\s*"
+)
 
 
-def renewal(run_id: str) -> Command:
-    """A command that renews the lease, and fails when another run holds it."""
-    return script(_RENEW, run_id, timeout_s=30)
+@dataclass(frozen=True)
+class Lease:
+    """The lease of a host, as long as the host has `owner` in its file."""
+
+    transport: Transport
+    host: str
+    owner: str
+
+    def renewal(self, limit_s: float = 0) -> Command:
+        """A command that renews the lease, and fails when this run does not hold it.
+
+        The lease then lasts for EXPIRES_S, or for `limit_s` seconds and a minute if that is longer.
+        """
+        return script(_RENEW, self.owner, str(max(EXPIRES_S, int(limit_s) + 60)), timeout_s=30)
+
+    def require(self, renewed: Result) -> None:
+        """Raises HostError unless this is the result of a renewal that succeeded."""
+        if renewed.code == LOST:
+            raise lost(self.host, renewed)
+        if renewed.code != 0:
+            raise _not_written(self.host, "renewed", renewed)
+
+    def renew(self, limit_s: float = 0) -> None:
+        """Renews the lease. Raises HostError when this run does not hold it, Unreachable."""
+        self.require(self.transport.run([self.renewal(limit_s)])[0])
+
+    def release(self) -> None:
+        """Releases the lease if this run holds it. While a job runs it stays, and ends with the job or later."""
+        self.transport.run([script(_RELEASE, self.owner, timeout_s=30)])
 
 
-def take(transport: Transport, host: str, run_id: str) -> None:
+def take(transport: Transport, host: str, run_id: str) -> Lease:
     """Takes the host's lease for this run. Raises HostError with the run and the user who hold it.
 
-    A lease has expired when it was not renewed for EXPIRES_S and no job is running, or when its holder was a process of this
-    machine that has ended.
+    A lease has expired when it was not renewed for its length and no job is running, or when its holder was a process of this
+    machine that has ended. One that cannot be read has not.
     """
-    import getpass
-    import uuid
-
-    machine = f"{socket.gethostname()}-{uuid.getnode():x}"
-    mine = f"{run_id} {getpass.getuser()}@{machine} {os.getpid()} {_started(os.getpid())}"
+    machine = _machine()
+    mine = f"{run_id} {_word(_user())}@{machine} {os.getpid()} {_started(os.getpid()) or '?'}"
     dead = ""
     for _ in range(2):
         answer = transport.run([script(_TAKE, mine, dead, str(EXPIRES_S), timeout_s=30)])[0]
-        if answer.code != 75:
+        if answer.code == 0:
+            return Lease(transport, host, mine)
+        match = _HOLDER.fullmatch(answer.text) if answer.code == _HELD else None
+        if match is None:
             break
-        age, holder = answer.text.strip().split(" ", 1)
-        words = holder.split()
-        ours = len(words) == 4 and words[1].endswith(f"@{machine}")
-        if not ours or words[3] == "?" or _started(int(words[2])) == words[3]:
-            found = f"run {words[0]} by {words[1]} is changing it (its lease was renewed {age} s ago)"
-            raise HostError(host, found, "one run at a time", "wait until it is done, then run the same command")
-        dead = holder
-    if answer.code != 0:
-        found = f"the lease cannot be taken: {answer.error_text or answer.text.strip()}"
-        raise HostError(host, found, "a writable /var/lib", "df -h /var")
+        run, user, pid, started = match["owner"].split()
+        if not user.endswith(f"@{machine}") or started == "?" or _started(int(pid)) == started:
+            left = max(0, int(match["length"]) - int(match["age"]))
+            why = "one of its jobs runs" if match["busy"] else f"its lease was renewed {match['age']} s ago"
+            until = "its job ends" if match["busy"] else f"its lease expires, in {left} s unless it renews it"
+            shown = re.sub(r"-[0-9a-f]+\.\d+$", "", user)
+            found = f"run {run} by {shown} is changing it ({why})"
+            fix = f"wait until it is done, or until {until}; then run the same command"
+            raise HostError(host, found, "one run at a time", fix)
+        dead = match["owner"]
+    if answer.code == _DAMAGED:
+        found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
+        raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
+    raise _not_written(host, "taken", answer)
 
 
-def release(transport: Transport, run_id: str) -> None:
-    """Releases the lease if this run holds it."""
-    transport.run([script(_RELEASE, run_id, timeout_s=30)])
+def lost(host: str, answer: Result) -> HostError:
+    """The error for a script that ended with LOST: another run holds the lease."""
+    fix = "wait until no other run changes it, then run the same command"
+    return HostError(host, answer.error_text or "another run has taken this host", "the lease of this run", fix)
+
+
+def _not_written(host: str, what: str, answer: Result) -> HostError:
+    reason = answer.error_text or answer.text.strip()[:200] or f"no answer (exit {answer.code})"
+    return HostError(host, f"the lease cannot be {what}: {reason}", "a writable /var/lib", "df -h /var")
+
+
+def _user() -> str:
+    """The name of the user; the number of one who has no name."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _machine() -> str:
+    """This machine: its name, its MAC address and the namespace of its process numbers."""
+    import uuid
+
+    try:
+        namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+    except OSError:
+        namespace = "0"
+    return f"{_word(socket.gethostname())}-{uuid.getnode():x}.{namespace}"
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^\w.+-]", "_", text) or "_"
 
 
 def _started(pid: int) -> str:
