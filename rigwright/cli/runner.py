@@ -252,7 +252,7 @@ def show_result(report: HostReport, text: Any, findings: bool, only_bad: bool = 
     if report.p2p is not None:
         from rigwright.report.tables import nccl
 
-        for line in nccl.lines(report.p2p):
+        for line in nccl.lines(report.p2p, text.console.width):
             text.line(line)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import textwrap
 import threading
 import time
 from collections import Counter
@@ -85,13 +84,8 @@ class Text:
         """Hides the progress lines while the terminal asks a question."""
         return self._region.paused() if self._region else contextlib.nullcontext()
 
-    def line(self, text: str = "") -> None:
-        """One line, with markup."""
-        with self._lock:
-            self.console.print(text)
-
-    def hanging(self, text: str, indent: int) -> None:
-        """One line with markup; on a terminal what follows its first line is indented."""
+    def line(self, text: str = "", indent: int | None = None) -> None:
+        """One line, with markup; on a terminal what does not fit into it follows indented, by `indent` columns in all."""
         with self._lock:
             hanging(self.console, text, indent)
 
@@ -122,7 +116,10 @@ class Text:
             now = time.monotonic()
             if event.line.strip() and (now - self._last_output > 0.5 or "error" in event.line.lower()):
                 self._last_output = now
-                self.line(f"{prefix}    [dim]{as_is(event.line.strip()[: self.console.width - 6])}[/]")
+                begin = len(event.host) + 1 if self.many else 0
+                line, room = one_line(event.line.strip()), max(self.console.width - begin - 4, 16)
+                cut = line if len(line) <= room else f"{line[: room - 1]}…"
+                self.line(f"{prefix}    [dim]{as_is(cut)}[/]")
         elif isinstance(event, events.StepDone):
             changed = event.status == "changed"
             mark, proved = ("[green]✓[/]", "proved, ") if changed else ("[bold red]✗[/]", "")
@@ -163,12 +160,12 @@ class Text:
             if planned.notes or planned.status == "pending":
                 self.line(name)
             for note in planned.notes:
-                self.hanging(f"    {'[yellow]![/]' if note.warn else '[dim]·[/]'} {as_is(as_typed(note.text))}", 6)
+                self.line(f"    {'[yellow]![/]' if note.warn else '[dim]·[/]'} {as_is(as_typed(note.text))}", 6)
             if planned.status == "pending":
                 for change in planned.changes:
-                    self.hanging(_change(change), 8)
+                    self.line(_change(change), 8)
             elif planned.status == "unknown":
-                self.line(f"{name}\n    [magenta]?[/] known later [dim]({as_is(planned.reason)})[/]")
+                self.line(f"{name}\n    [magenta]?[/] known later [dim]({as_is(planned.reason)})[/]", 6)
 
     def findings(self, report: HostReport, only_bad: bool = False) -> None:
         """Every finding; for one that is not a pass also the expected value, the cause and the fix.
@@ -183,13 +180,14 @@ class Text:
             same = replace(finding, check="", subject="") if finding.verdict == "unknown" else finding
             subjects.setdefault(same, []).append(finding.subject)
         for finding, names in subjects.items():
-            self.line(f"  {VERDICT[finding.verdict]}  {as_is(', '.join(dict.fromkeys(names)))}: {as_is(finding.seen)}")
+            subject = as_is(", ".join(dict.fromkeys(names)))
+            self.line(f"  {VERDICT[finding.verdict]}  {subject}: {as_is(finding.seen)}", 8)
             if finding.verdict != "pass":
                 by = f" ({SOURCES[finding.source]})" if finding.source else ""
                 expected = finding.expected and finding.expected + by
                 for label, text in (("expected", expected), ("cause", finding.cause), ("fix", as_typed(finding.fix))):
                     if text:
-                        self._hanging(f"{label + ':':10}", text, copied=label == "fix")
+                        self._hanging(f"{label + ':':10}", text)
 
     def verdict(self, report: HostReport) -> None:
         """The host's name and whether it can be used, in one sentence."""
@@ -201,7 +199,7 @@ class Text:
         """Every problem: what is seen, the cause, and the steps of the fix with each command on a line of its own."""
         for problem in report.problems:
             root = problem.findings[0]
-            self.line(f"\n  {VERDICT[problem.verdict]}  [bold]{as_is(problem.title)}[/]")
+            self.line(f"\n  {VERDICT[problem.verdict]}  [bold]{as_is(problem.title)}[/]", 8)
             seen = root.seen if problem.gpus and len(problem.gpus) == 1 else f"{root.subject}: {root.seen}"
             by = f" ({SOURCES[root.source]})" if root.source else ""
             rows = (("seen", seen), ("expected", root.expected and root.expected + by), ("cause", problem.cause))
@@ -222,13 +220,14 @@ class Text:
                 self._hanging(" " * 10, f"{count(others, 'more finding')} of the same cause; --findings shows all")
 
     def _hanging(self, label: str, text: str, copied: bool = False) -> None:
-        """A dim label and its text. On a terminal the text is wrapped beside the label, except one that a reader copies."""
-        room = self.console.width - 8 - len(label)
-        wrap = self.console.is_terminal and room > 20 and not copied
+        """A dim label and its text. On a terminal the text is wrapped beside the label, except a command that a reader copies."""
+        begin = " " * 8
+        line = f"{begin}[dim]{label}[/]{as_is(text)}"
         with self._lock:
-            for number, line in enumerate(textwrap.wrap(text, room) if wrap else [text]):
-                shown = label if number == 0 else " " * len(label)
-                self.console.print(f"        [dim]{shown}[/]{as_is(line)}", soft_wrap=True)
+            if copied:
+                self.console.print(line, soft_wrap=True)
+            else:
+                hanging(self.console, line, len(begin + label))
 
     def limits(self, report: HostReport) -> None:
         """The table of limits."""
@@ -260,7 +259,7 @@ class Text:
     def _error(self, message: str) -> None:
         for number, line in enumerate(message.splitlines()):
             begin = "[bold red]error[/] " if number == 0 else ""
-            self.hanging(begin + as_is(line), 12 if number else 6)
+            self.line(begin + as_is(line), 12 if number else 6)
 
 
 def simulated_mark(text: str) -> str:

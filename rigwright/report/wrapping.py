@@ -18,17 +18,27 @@ _NARROWEST = 16
 """Columns beside an indentation; with fewer the text is not wrapped."""
 
 
-def hanging(console: Console, line: str, indent: int) -> None:
-    """Prints a line of rich markup; on a terminal the lines after its first begin `indent` columns further right.
+_STEP = 4
+"""Columns by which the rest of a line is further right than its beginning, unless the caller says more."""
+
+
+def hanging(console: Console, text: str, indent: int | None = None) -> None:
+    """Prints lines of rich markup; on a terminal what does not fit beside its beginning follows `indent` columns from the left.
 
     It breaks between words only. A word that is longer than the line stays whole, so that it can be copied.
     """
-    text = Text.from_markup(line)
+    for line in Text.from_markup(text, emoji=False).split("\n", allow_blank=True):
+        _hanging(console, line, indent)
+
+
+def _hanging(console: Console, line: Text, indent: int | None) -> None:
+    if indent is None:
+        indent = len(line.plain) - len(line.plain.lstrip()) + _STEP
     room = console.width - indent
-    if not console.is_terminal or room < _NARROWEST or text.cell_len <= console.width:
-        console.print(text, soft_wrap=True)
+    if not console.is_terminal or room < _NARROWEST or line.cell_len <= console.width:
+        console.print(line, soft_wrap=True)
         return
-    for number, part in enumerate(text.divide(_breaks(text.plain, indent, room))):
+    for number, part in enumerate(line.divide(_breaks(line.plain, indent, room))):
         part.rstrip()
         console.print(part if number == 0 else Text(" " * indent) + part, soft_wrap=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -40,17 +40,22 @@ def write(console: Console, table: Table) -> None:
 
 def _needed(texts: Iterable[object], no_wrap: bool) -> int:
     """The columns for the longest text (rich markup), or for the longest word where a column may take several lines."""
-    plain = [Text.from_markup(str(text)).plain for text in texts]
+    plain = [Text.from_markup(str(text), emoji=False).plain for text in texts]
     return max(cell_len(word) for text in plain for word in ([text] if no_wrap else text.split() or [""]))
 
 
-def with_labels(rows: Iterable[tuple[str, str]], indent: str = "") -> Table:
-    """A table of labels and their texts (rich markup); a label that repeats the one above is left out."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+def _cells(markup: str) -> int:
+    return Text.from_markup(markup, emoji=False).cell_len
+
+
+def write_labels(console: Console, rows: Sequence[tuple[str, str]], indent: str = "") -> None:
+    """Writes labels and their texts (rich markup), the texts one below the other; a label that repeats the one above is left out."""
+    width = max((_cells(label) for label, _ in rows), default=0)
+    hang = len(indent) + width + 2
+    if console.is_terminal and hang > console.width // 2:
+        hang = len(indent) + 4
     above = ""
     for label, text in rows:
-        table.add_row(indent + (label if label != above else ""), text)
+        shown = label if label != above else ""
+        hanging(console, f"{indent}[dim]{shown}{' ' * (width - _cells(shown))}[/]  {text}", hang)
         above = label
-    return table

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from rigwright.engine.host_report import HostReport
 from rigwright.report import json_document
 from rigwright.report.html import gpu_cards
 from rigwright.report.labels import SIGNS, WEIGHTS, as_is
-from rigwright.report.tables import with_columns, with_labels, write
+from rigwright.report.tables import with_columns, write, write_labels
+from rigwright.report.wrapping import hanging
 
 _STYLE = {"warn": "yellow", "fail": "bold red"}
 _COLUMNS = ("Bus id", "UUID", "Serial")
@@ -29,9 +29,9 @@ def show(console: Console, reports: list[HostReport]) -> None:
                 cells = (gpu["position"], gpu["bus_id"].removeprefix("0000:"), gpu["serial"], gpu["uuid"])
                 table.add_row(*(as_is(cell or "-") for cell in cells))
             write(console, table)
-            console.print(_properties(machine["gpus"], report), highlight=False)
+            write_labels(console, _properties(machine["gpus"], report))
         for name, why in machine.get("unknown", {}).items():
-            console.print(f"[yellow]?[/] {as_is(name)}: {as_is(why)}", highlight=False)
+            hanging(console, f"[yellow]?[/] {as_is(name)}: {as_is(why)}")
         if report.error is None:
             _flaws(console, report)
 
@@ -39,14 +39,14 @@ def show(console: Console, reports: list[HostReport]) -> None:
 def _flaws(console: Console, report: HostReport) -> None:
     """The flaws of the machine with their weight, or that there is none."""
     if not report.problems:
-        console.print(f"[bold]{as_is(report.host.name)}[/]: [bold green]no flaw found[/]", highlight=False)
+        hanging(console, f"[bold]{as_is(report.host.name)}[/]: [bold green]no flaw found[/]")
     for problem in report.problems:
         style = _STYLE.get(problem.verdict, "yellow")
-        console.print(f"[{style}]{WEIGHTS[problem.verdict]}[/]  {as_is(problem.title)}", highlight=False)
+        hanging(console, f"[{style}]{WEIGHTS[problem.verdict]}[/]  {as_is(problem.title)}")
 
 
-def _properties(gpus: list[dict[str, Any]], report: HostReport) -> Table:
-    """A line for each property; those that not all cards share name the cards that have it."""
+def _properties(gpus: list[dict[str, Any]], report: HostReport) -> list[tuple[str, str]]:
+    """A label and a text for each property; those that not all cards that answer share name the cards that have it."""
     places: dict[gpu_cards.Row, list[str]] = {}
     p2p: dict[str, Any] = json_document.p2p(report) or {}
     for gpu in gpus:
@@ -56,10 +56,11 @@ def _properties(gpus: list[dict[str, Any]], report: HostReport) -> Table:
         for row in (card, *(row for group in groups for row in group.rows if row.label not in _COLUMNS)):
             places.setdefault(row, []).append(gpu["position"] or gpu["bus_id"])
     order = list(dict.fromkeys(row.label for row in places))
-    return with_labels(
-        (row.label, _text(row) + ("" if len(names) == len(gpus) else f" [dim]({as_is(', '.join(names))})[/]"))
+    answering = {gpu["position"] or gpu["bus_id"] for gpu in gpus if gpu["answers"]}
+    return [
+        (row.label, _text(row) + ("" if set(names) >= answering > set() else f" [dim]({as_is(', '.join(names))})[/]"))
         for row, names in sorted(places.items(), key=lambda item: order.index(item[0].label))
-    )
+    ]
 
 
 def _text(row: gpu_cards.Row) -> str:

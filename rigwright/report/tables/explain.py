@@ -9,7 +9,8 @@ from rich.console import Console
 from rigwright.catalogue.explain import Explanation
 from rigwright.core.program_name import as_typed
 from rigwright.report.labels import as_is
-from rigwright.report.tables import with_labels
+from rigwright.report.tables import write_labels
+from rigwright.report.wrapping import hanging
 
 
 def show(console: Console, explanations: Sequence[Explanation]) -> None:
@@ -17,7 +18,7 @@ def show(console: Console, explanations: Sequence[Explanation]) -> None:
     for number, explanation in enumerate(explanations):
         if number:
             console.print()
-        console.print(f"[bold]{as_is(explanation.title)}[/]", highlight=False)
+        hanging(console, f"[bold]{as_is(explanation.title)}[/]")
         if console.is_terminal:
             rows = [
                 (
@@ -26,7 +27,7 @@ def show(console: Console, explanations: Sequence[Explanation]) -> None:
                 )
                 for line in explanation.lines
             ]
-            console.print(with_labels(rows, "  "), highlight=False)
+            write_labels(console, rows, "  ")
             continue
         labels = [as_typed(line.label) for line in explanation.lines]
         width = max(10 if any(labels) else 0, *map(len, labels))

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.text import Text
 
 from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
@@ -18,6 +17,7 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD, HostReport
 from rigwright.report.labels import as_is, local_time
+from rigwright.report.wrapping import hanging
 
 SHOWN = 8
 """The number of findings shown for each kind and host; plan, verify and --json have all."""
@@ -31,22 +31,25 @@ _KINDS = {
 }
 """By check: a title, a phrase for the count, and the command that shows all."""
 
+_HANG = 17
+"""Columns before the text of a difference."""
+
 _OF_THE_PAST = ("fleet.past", "fleet.gpus")
 
 
 def check(console: Console, reports: Sequence[HostReport]) -> None:
     """Writes a line for each host: its hardware, or the number of differences and each of them; then a line that counts the hosts."""
-    wide = max((len(report.host.name) for report in reports), default=0)
+    wide = min(max((len(report.host.name) for report in reports), default=0), console.width // 3)
     for report in reports:
         _host(console, report, wide)
     states = Counter(_state(report) for report in reports)
     words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
-    console.print(f"\n[bold]{numbers.count(len(reports), 'host')}[/]: {', '.join(words)}")
+    hanging(console, f"\n[bold]{numbers.count(len(reports), 'host')}[/]: {', '.join(words)}")
     changed = [report.host.name for report in reports if any(each.check in _OF_THE_PAST for each in report.findings)]
     if changed:
         hosts = as_is(shlex.quote(folded(changed).replace(", ", ",")))
         hint = f"to accept these differences as the new state: invoke verify --host {hosts}"
-        console.print(as_typed(hint), soft_wrap=True)
+        hanging(console, as_typed(hint))
 
 
 _STATES = {
@@ -75,17 +78,17 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
     else:
         text = _summary(report)
     line = f"[{colour}]{mark}[/]  [bold]{as_is(report.host.name):{wide}}[/]  {as_is(text)}"
-    console.print(line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), no_wrap=True, overflow="ellipsis")
+    hanging(console, line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), 7)
     for kind, (title, _, command) in _KINDS.items():
         if kind == "checks":
             lines = [_problem(title, problem) for problem in problems]
         else:
             lines = [_finding(title, finding) for finding in bad if _kind(finding) == kind]
         for shown in lines[:SHOWN]:
-            console.print(shown, soft_wrap=True)
+            hanging(console, shown, _HANG)
         if len(lines) > SHOWN:
             more = as_typed(command.format(host=report.host.name))
-            console.print(f"       [dim]{title:8}  and {len(lines) - SHOWN} more: {as_is(more)}[/]", soft_wrap=True)
+            hanging(console, f"       [dim]{title:8}  and {len(lines) - SHOWN} more: {as_is(more)}[/]", _HANG)
 
 
 def _kind(finding: Finding) -> str:
@@ -99,7 +102,7 @@ def over_time(console: Console, reports: Sequence[HostReport]) -> None:
         became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))
         oldest = min(datetime.datetime.fromisoformat(host["since"]) for host in known)
         words = f"{numbers.count(became, 'change')}, {numbers.count(new, 'new finding')}, {gone} gone"
-        console.print(f"since the report of {local_time(oldest)}: {words}", soft_wrap=True)
+        hanging(console, f"since the report of {local_time(oldest)}: {words}")
     hosts: dict[tuple[str, str, str, str], list[str]] = {}
     for report in reports:
         for end in (report.fleet or {}).get("ends", ()):
@@ -109,20 +112,20 @@ def over_time(console: Console, reports: Sequence[HostReport]) -> None:
     for (date, name, state, words), names in sorted(hosts.items()):
         mark = "[yellow]ended[/] on" if state == "ended" else "[yellow]ends[/] on"
         on = f"{len(names)} hosts" if len(names) > 1 else names[0]
-        console.print(f"{as_is(name)} {mark} {date} ({as_is(on)}): {as_is(words)}", soft_wrap=True)
+        hanging(console, f"{as_is(name)} {mark} {date} ({as_is(on)}): {as_is(words)}")
 
 
-def _finding(title: str, finding: Finding) -> Text:
+def _finding(title: str, finding: Finding) -> str:
     compared = finding.expected and finding.check in ("plan", "fleet.peers", "fleet.past")
     expected = f", not {_short(finding.expected)}" if compared else ""
     cause = f"  [dim]({as_is(finding.cause)})[/]" if finding.cause else ""
     seen = f"{as_is(finding.subject)}: {_short(finding.seen)}"
-    return Text.from_markup(f"       [dim]{title:8}[/]  {seen}{expected}{cause}")
+    return f"       [dim]{title:8}[/]  {seen}{expected}{cause}"
 
 
-def _problem(title: str, problem: Problem) -> Text:
+def _problem(title: str, problem: Problem) -> str:
     cause = f"  [dim]({as_is(problem.cause)})[/]" if problem.cause else ""
-    return Text.from_markup(f"       [dim]{title:8}[/]  {as_is(problem.title)}{cause}")
+    return f"       [dim]{title:8}[/]  {as_is(problem.title)}{cause}"
 
 
 def _summary(report: HostReport) -> str:

@@ -46,9 +46,9 @@ def run(console: Console, document: dict[str, Any]) -> None:
     """Writes one run: its time and files, and for each host the failed steps, changes and findings; passed checks are counted."""
     began, ended = (datetime.datetime.fromisoformat(document[key]) for key in ("started", "ended"))
     times = f"{local_time(began)}, {(ended - began).total_seconds():.1f} s"
-    console.print(f"[bold]{as_is(document['run'])}[/]  {document['command']}  {times}, exit {document['exit_code']}")
+    hanging(console, f"[bold]{as_is(document['run'])}[/]  {document['command']}  {times}, exit {document['exit_code']}")
     files = [f"{word} {as_is(document[word])}" for word in ("playbook", "inventory") if document[word]]
-    console.print(f"[dim]{', '.join(files)}[/]")
+    hanging(console, f"[dim]{', '.join(files)}[/]")
     for name, host in document["hosts"].items():
         _host(console, name, host)
 
@@ -56,12 +56,12 @@ def run(console: Console, document: dict[str, Any]) -> None:
 def _host(console: Console, name: str, host: dict[str, Any]) -> None:
     colour = "bold red" if host["status"] in _BAD else "green"
     mark = simulated_mark(host["simulated"])
-    console.print(f"\n[bold]{as_is(name)}[/]  {as_is(host['address'])}  [{colour}]{host['status']}[/]{mark}")
+    hanging(console, f"\n[bold]{as_is(name)}[/]  {as_is(host['address'])}  [{colour}]{host['status']}[/]{mark}")
     if host["error"]:
-        console.print(f"  [bold red]error[/] {as_is(host['error']['where'])}: {as_is(host['error']['found'])}")
+        hanging(console, f"  [bold red]error[/] {as_is(host['error']['where'])}: {as_is(host['error']['found'])}")
     for step in host["steps"]:
         if step["status"] in ("failed", "unknown"):
-            console.print(f"  [bold red]{step['status']}[/]  {as_is(step['name'])}  [dim]{as_is(step['reason'])}[/]")
+            hanging(console, f"  [bold red]{step['status']}[/]  {as_is(step['name'])}  [dim]{as_is(step['reason'])}[/]")
     for change in host["changes"]:
         sign, arrow = SIGN[change["action"]], before_after(change["before"], change["after"])
         not_done = "" if change["done"] else "  [yellow]not done[/]"
@@ -73,13 +73,15 @@ def _host(console: Console, name: str, host: dict[str, Any]) -> None:
             hanging(console, f"  {verdict}  {subject}: {seen}{expected}", 8)
     passed = sum(finding["verdict"] == "pass" for finding in host["findings"])
     steps = count(host["steps_planned"], "step")
-    console.print(f"  [dim]{steps}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]")
+    hanging(console, f"  [dim]{steps}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]")
 
 
 def diff(console: Console, host: str, since: datetime.datetime, changes: Sequence[Changed]) -> None:
     """Writes a line for each change, under the run that saw it on the host or made it."""
     if not changes:
-        console.print(f"[bold]{as_is(host)}[/]: nothing that the history keeps has changed since {local_time(since)}")
+        hanging(
+            console, f"[bold]{as_is(host)}[/]: nothing that the history keeps has changed since {local_time(since)}"
+        )
         return
     for (run, kind), group in itertools.groupby(changes, key=lambda change: (change.run, change.kind)):
         same = list(group)

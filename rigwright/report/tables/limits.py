@@ -11,6 +11,7 @@ from rich.console import Console
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write
+from rigwright.report.wrapping import hanging
 
 Row = dict[str, Any]
 
@@ -44,8 +45,8 @@ def show(console: Console, rows: Sequence[Row]) -> None:
     for row in rows:
         place = (row["position"] or "-", row["bus_id"].removeprefix("0000:"), row["uuid"][:SHORT_UUID] or "-")
         name = row["name"] and re.sub("^(NVIDIA|Tesla) (GeForce )?", "", row["name"])
-        cells = [_cell(row[name]) for name in used] if not row["lost"] else [f"[bold red]{as_is(row['lost'])}[/]"]
-        table.add_row(*map(as_is, place), as_is(name), *cells)
+        cells = [_cell(row[name]) for name in used] if not row["lost"] else []
+        table.add_row(*map(as_is, place), f"[bold red]{as_is(row['lost'])}[/]" if row["lost"] else as_is(name), *cells)
     write(console, table)
     for name in ("power", "application_clocks"):
         _grouped(console, rows, name, lambda limit: limit["supported"], name.replace("_", " "))
@@ -53,7 +54,7 @@ def show(console: Console, rows: Sequence[Row]) -> None:
         _grouped(console, rows, name, _set_by, f"{_COLUMNS[name]} set by")
     for name in ("locked_graphics", "locked_memory"):
         if name in used:
-            console.print(f"[dim]{_COLUMNS[name]}: cannot be read back; from the record of this boot[/]")
+            hanging(console, f"[dim]{_COLUMNS[name]}: cannot be read back; from the record of this boot[/]")
 
 
 def _grouped(console: Console, rows: Sequence[Row], name: str, describe: Callable[[Row], str], title: str) -> None:
@@ -64,4 +65,4 @@ def _grouped(console: Console, rows: Sequence[Row], name: str, describe: Callabl
     for text, places in groups.items():
         if text:
             only = "" if len(groups) == 1 else f" ({', '.join(places)})"
-            console.print(f"[dim]{title}: {text}{only}[/]")
+            hanging(console, f"[dim]{title}: {as_is(text)}{as_is(only)}[/]")

@@ -13,8 +13,12 @@ _NARROW = 12
 """With more GPUs than this a cell has four columns, so that 16 GPUs fit into 80 columns."""
 
 
-def lines(document: Document) -> Iterator[str]:
-    """The lines as rich markup, at most 80 columns wide for 16 GPUs."""
+_SCALING_COLUMNS = 68
+"""Columns of the whole table of scaling."""
+
+
+def lines(document: Document, columns: int = 80) -> Iterator[str]:
+    """The lines as rich markup for a terminal of that many columns, at most 80 columns wide for 16 GPUs."""
     if document.pairs:
         yield ""
         yield "[bold]Copies[/], GB/s one way, from row to column [dim](h: through the host, no peer access)[/]"
@@ -22,7 +26,7 @@ def lines(document: Document) -> Iterator[str]:
     if any(pair.collective for pair in document.pairs):
         yield from _nccl(document)
     if document.scaling:
-        yield from _scaling(document)
+        yield from _scaling(document, columns >= _SCALING_COLUMNS)
 
 
 def _matrix(document: Document, cell: Callable[[Pair], str]) -> Iterator[str]:
@@ -90,15 +94,14 @@ def _nccl(document: Document) -> Iterator[str]:
     yield from _matrix(document, _sent_cell)
 
 
-def _scaling(document: Document) -> Iterator[str]:
+def _scaling(document: Document, whole: bool) -> Iterator[str]:
+    """The table of scaling; the parts of a step only where the table is `whole`."""
     yield "[bold]Scaling[/] [dim](synthetic: a matrix product, then the all-reduce of 300 million numbers, no overlap)[/]"
-    yield "  [dim]GPUs   step ms   product   all-reduce   speed-up   efficiency[/]"
+    parts = "   product   all-reduce" if whole else ""
+    yield f"  [dim]GPUs   step ms{parts}   speed-up   efficiency[/]"
     for row in document.scaling:
         if row.step_ms is None or row.speed_up is None or row.efficiency is None:
             yield f"  {row.gpus:>4}   [bold red]{escape(row.error or 'not run')}[/]"
             continue
-        product, total = row.product_ms or 0.0, row.all_reduce_ms or 0.0
-        yield (
-            f"  {row.gpus:>4}{row.step_ms:>10.1f}{product:>10.1f}{total:>13.1f}{row.speed_up:>11.2f}"
-            f"{row.efficiency * 100:>11.0f} %"
-        )
+        parts = f"{row.product_ms or 0.0:>10.1f}{row.all_reduce_ms or 0.0:>13.1f}" if whole else ""
+        yield f"  {row.gpus:>4}{row.step_ms:>10.1f}{parts}{row.speed_up:>11.2f}{row.efficiency * 100:>11.0f} %"

@@ -16,7 +16,10 @@ from rigwright.catalogue.power.budget import Joint
 from rigwright.catalogue.summary import counted_of
 
 BAR = 40
-"""Columns of a bar; a line has at most 80."""
+"""Columns of a bar; a line with its label and numbers has at most 80. On a narrower terminal the bar has a line of its own."""
+
+_WIDE = 80
+"""Columns of a line with a label, a bar and its numbers."""
 
 _STYLE = {"fits": "green", "tight": "yellow", "does not fit": "bold red"}
 _MARKS = {
@@ -53,12 +56,15 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
                 fed = [*load.circuit.positions, *(["the rest of the machine"] if load.circuit.base else [])]
                 about = f"{load.circuit.name}, feeds {', '.join(fed)}"
                 line(f"  supply {number}: {about}: {load.verdict}", _STYLE[load.verdict])
-            for label, bar, tail in picture(load, fancy):
-                row = Text(f"  {label:<12} ")
-                row.append(f"{bar:<{BAR}}", style=_COLOUR[label])
-                row.append(f" {tail}")
-                row.rstrip()
-                console.print(row, highlight=False, soft_wrap=True)
+            for label, bar, tail in picture(load, fancy, min(BAR, width - 4)):
+                drawn = Text(f"{bar:<{BAR}}", style=_COLOUR[label])
+                if width < _WIDE:
+                    rows = [Text(f"  {label:<12} {tail}"), Text("  ") + drawn]
+                else:
+                    rows = [Text(f"  {label:<12} ") + drawn + Text(f" {tail}")]
+                for row in rows:
+                    row.rstrip()
+                    console.print(row, highlight=False, soft_wrap=True)
             for text in margins(load):
                 line(f"  {text}")
             for reason in load.reasons:
@@ -82,9 +88,10 @@ def show(console: Console, plan: Plan, file: str = "") -> None:
             console.print(Text(f"    {text}"), highlight=False, soft_wrap=True)
 
 
-def picture(load: Load, fancy: bool = False) -> Iterator[tuple[str, str, str]]:
-    """Rows of a label, a bar and a number: the supply, and below it its loads, each bar beginning where the last one ends."""
-    scale = BAR / max(load.circuit.rating_w, load.peak_w, 1.0)
+def picture(load: Load, fancy: bool = False, columns: int = BAR) -> Iterator[tuple[str, str, str]]:
+    """Rows of a label, a bar of at most `columns` and a number: the supply, and below it its loads, each bar beginning where the
+    last one ends."""
+    scale = columns / max(load.circuit.rating_w, load.peak_w, 1.0)
 
     def bar(label: str, start_w: float, watts: float) -> str:
         begin, end = round(start_w * scale), round((start_w + watts) * scale)
