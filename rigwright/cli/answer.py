@@ -42,7 +42,9 @@ def answer(
     """
     target = getattr(options, "json", "")
     try:
-        console = Console(emoji=False, soft_wrap=not sys.stdout.isatty())
+        from rigwright.report.console import console_on
+
+        console = console_on(emoji=False, soft_wrap=not sys.stdout.isatty())
         result = find(console) or Answer()
         if target:
             _write(options.command, result, None, target)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from rigwright import history
 from rigwright.cli import options as cli
@@ -18,6 +17,7 @@ from rigwright.cli.answer import Answer, Options, answered
 from rigwright.core import numbers
 from rigwright.core.errors import UsageError
 from rigwright.history import History
+from rigwright.report.labels import as_is
 from rigwright.report.tables import history as table
 
 
@@ -61,7 +61,7 @@ def diff(options: cli.HistoryDiffOptions, past: History) -> Answer:
 @answered
 def set_aside(_options: cli.HistorySetAsideOptions, console: Console) -> None:
     """Renames the history file, so that the next run creates a new one."""
-    new = escape(str(history.set_aside(history.file())))
+    new = as_is(str(history.set_aside(history.file())))
     console.print(f"It is now {new}; the next run creates a new one.", highlight=False)
 
 

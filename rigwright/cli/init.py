@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from rigwright import catalogue, inventory
 from rigwright.catalogue import Model, Rig
@@ -37,6 +36,7 @@ from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
 from rigwright.inventory.model import Host, Inventory
+from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns
 
 _IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
@@ -98,11 +98,11 @@ def init(options: InitOptions, console: Console) -> None:
         fresh = init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
         atomic_files.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
     for path, written in files.items():
-        console.print(f"\n[bold]{escape(str(path))}[/]\n[dim]{escape(written.rstrip())}[/]", soft_wrap=True)
+        console.print(f"\n[bold]{as_is(str(path))}[/]\n[dim]{as_is(written.rstrip())}[/]", soft_wrap=True)
     result = f"{options.host} at {options.address}. Nothing on the machine was changed."
-    console.print(f"\n[bold]{escape(str(hosts_file))}[/] has {escape(result)}")
+    console.print(f"\n[bold]{as_is(str(hosts_file))}[/] has {as_is(result)}")
     flag = f" --inventory {folder}" if options.inventory else ""
-    console.print(f"Next: {program_name()} plan --host {escape(options.host + flag)}")
+    console.print(f"Next: {program_name()} plan --host {as_is(options.host + flag)}")
 
 
 def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
@@ -180,31 +180,31 @@ def _updated(options: InitOptions, folder: Path, known: Inventory | None, consol
     slots = {str(bus_id): position for bus_id, position in (described.desired.slots or {}).items()}
     comparison = init_update.compared(described.rig, slots, seen.gpus)
     if not comparison.lines:
-        console.print(f"The GPUs of [bold]{escape(host.name)}[/] are those of the inventory.")
+        console.print(f"The GPUs of [bold]{as_is(host.name)}[/] are those of the inventory.")
         return
-    console.print(f"[bold]{escape(host.name)}[/] and the inventory differ:")
+    console.print(f"[bold]{as_is(host.name)}[/] and the inventory differ:")
     for line in comparison.lines:
-        console.print(f"  {escape(line)}")
+        console.print(f"  {as_is(line)}")
     _warn_of_branch(described.desired, seen, console)
     given = host.variables.get("expected_gpus")
     if given is not None and given != len(seen.gpus):
         console.print(
-            f"[yellow]{escape(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]"
+            f"[yellow]{as_is(host.origin('expected_gpus'))} expects {given} GPUs; here are {len(seen.gpus)}[/]"
         )
     if len({card.key for card in seen.gpus.values()}) > 1:
-        console.print(f"[yellow]{escape(init_draft.MIXED)}[/]", soft_wrap=True)
+        console.print(f"[yellow]{as_is(init_draft.MIXED)}[/]", soft_wrap=True)
     flag = f" --inventory {folder}" if options.inventory else ""
     if not options.update and not _agreed():
         todo = f"{program_name()} init --host {host.name} --update{flag}"
-        console.print(f"Nothing was written. To write it: {escape(todo)}", soft_wrap=True)
+        console.print(f"Nothing was written. To write it: {as_is(todo)}", soft_wrap=True)
         return
     with atomic_files.alone(folder):
         watts = _supply_w(options) if options.supply_w else 0
         files = _changed_files(folder, host, described, comparison, seen, watts)
         atomic_files.change(files, lambda: of_host(inventory.read(folder).hosts[host.name], known.rigs))
     for path in files:
-        console.print(f"wrote [bold]{escape(str(path))}[/]")
-    console.print(f"Next: {program_name()} plan --host {escape(host.name + flag)}")
+        console.print(f"wrote [bold]{as_is(str(path))}[/]")
+    console.print(f"Next: {program_name()} plan --host {as_is(host.name + flag)}")
 
 
 def _agreed() -> bool:
@@ -218,7 +218,7 @@ def _warn_of_branch(desired: Desired, seen: Seen, console: Console) -> None:
     try:
         check_branch(dict(seen.gpus), desired.driver.branch)
     except HostError as error:
-        console.print(f"[yellow]{escape(error.found)}: {escape(error.fix)}[/]")
+        console.print(f"[yellow]{as_is(error.found)}: {as_is(error.fix)}[/]")
 
 
 def _changed_files(
@@ -347,9 +347,9 @@ def _described(
         with tempfile.TemporaryDirectory() as drafts:
             (Path(drafts) / path.name).write_text(files[path], encoding="utf-8")
             rig = catalogue.rig(path.stem, "init", Path(drafts))
-        console.print(f"A rig of its own is drafted: [bold]{escape(str(path))}[/]")
+        console.print(f"A rig of its own is drafted: [bold]{as_is(str(path))}[/]")
         for note in rig.notes:
-            console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
+            console.print(f"[yellow]{as_is(note)}[/]", soft_wrap=True)
     slots = init_draft.slots(rig, seen.gpus)
     variables = inventory.host_variables(folder, options.host)
     if not variables:
@@ -358,9 +358,9 @@ def _described(
     if variables.get("rig") != rig.key:
         found = f"{folder}/host_vars has {options.host} already, and it is not about {rig.key}"
         raise UsageError("init", found, "a name that is free", "move that away, or choose another --host")
-    console.print(escape(f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"))
+    console.print(as_is(f"{folder}/host_vars has {options.host} already, with rig: {rig.key}; it stays as it is"))
     if "slots" not in variables:
-        console.print(f"It names no positions; these would be slots: {escape(str(slots))}", soft_wrap=True)
+        console.print(f"It names no positions; these would be slots: {as_is(str(slots))}", soft_wrap=True)
     return files
 
 
@@ -372,7 +372,7 @@ def _display(seen: Seen, console: Console) -> bool | None:
     if seen.graphical.manager or seen.graphical.sessions:
         what = seen.graphical.manager or ", ".join(seen.graphical.sessions)
         text = f"It has a graphical session ({what}): display: true, the driver with the libraries for X and Wayland."
-        console.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+        console.print(f"[yellow]{as_is(text)}[/]", soft_wrap=True)
         return True
     if not seen.screen_gpu or not prompt.on_terminal():
         return None
@@ -437,12 +437,12 @@ def _look(host: Host, console: Console) -> Seen:
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in gpus}
     unlisted = {device.bus_id: device.device_id for device in gpus if models[device.bus_id] is None}
     names = [text for text in (str(board), cpu, release.pretty_name) if text]
-    console.print(f"[bold]{escape(host.name)}[/]: {escape(', '.join(names))}")
+    console.print(f"[bold]{as_is(host.name)}[/]: {as_is(', '.join(names))}")
     for bus_id, model in models.items():
-        console.print(f"  {bus_id}  {escape(model.label) if model else f'unknown, 10de:{unlisted[bus_id]}'}")
+        console.print(f"  {bus_id}  {as_is(model.label) if model else f'unknown, 10de:{unlisted[bus_id]}'}")
     known = {bus_id: model for bus_id, model in models.items() if model}
     for drafted in {model.key: model for model in known.values() if not model.described}.values():
-        console.print(f"[yellow]{escape(not_described(drafted))}.[/]", soft_wrap=True)
+        console.print(f"[yellow]{as_is(not_described(drafted))}.[/]", soft_wrap=True)
     screen = display.screen_gpu(adapters) if isinstance(adapters, tuple) else ""
     shows = desk if isinstance(desk, display.Graphical) else display.NOT_GRAPHICAL
     return Seen(known, unlisted, loaded, len(switches), board, cpu, shows, screen)
@@ -467,16 +467,16 @@ def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Ri
         chosen = catalogue.rig(options.rig, "--rig", folder / "rigs")
         if Counter(model.key for model in here) != Counter(chosen.models):
             init_draft.slots(chosen, seen.gpus)
-            console.print(f"[yellow]{chosen.key} has {escape(counted_of(chosen))}; here are {escape(counted(here))}[/]")
+            console.print(f"[yellow]{chosen.key} has {as_is(counted_of(chosen))}; here are {as_is(counted(here))}[/]")
         return chosen
     every = _every_rig(folder)
     rigs = init_draft.matching(every, here, seen.board)
     if len(rigs) == 1:
-        console.print(f"It is the rig [bold]{rigs[0].key}[/]: {escape(rigs[0].title)}")
+        console.print(f"It is the rig [bold]{rigs[0].key}[/]: {as_is(rigs[0].title)}")
         return rigs[0]
     if not rigs and (rigs := init_draft.lacking(every, here, seen.board)):
         text = f"its board is of {rigs[0].key}, which has {counted_of(rigs[0])}; here are {counted(here)}"
-        console.print(f"[yellow]{escape(text)}[/]")
+        console.print(f"[yellow]{as_is(text)}[/]")
     if not rigs:
         console.print("No rig that is known is like it.")
         return None
@@ -490,7 +490,7 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
         raise UsageError("init", f"it may be {' or '.join(keys)}", "which one it is", f"--rig {keys[0]}")
     table = with_columns("", "rig", "machine", wrap=("machine",))
     for number, rig in enumerate(rigs, 1):
-        table.add_row(str(number), rig.key, escape(rig.title))
+        table.add_row(str(number), rig.key, as_is(rig.title))
     console.print(table)
     while True:
         answer = prompt.answer(f"Which rig is it? 1 to {len(rigs)}, or its name (Enter: none of them) ").casefold()
@@ -499,7 +499,7 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
         for number, rig in enumerate(rigs, 1):
             if answer in (str(number), rig.key.casefold()):
                 return rig
-        console.print(f"{escape(visible(answer[:80]))} is none of 1 to {len(rigs)}; {', '.join(keys)}")
+        console.print(f"{as_is(visible(answer[:80]))} is none of 1 to {len(rigs)}; {', '.join(keys)}")
 
 
 def _supply_w(options: InitOptions) -> int:

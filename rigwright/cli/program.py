@@ -15,6 +15,7 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
+from rigwright.core import terminal_stream
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
@@ -55,6 +56,7 @@ def start(namespace: Collection, core: ParserContext | None = None) -> None:
 
     `core`: the flags of the program itself (default: those of Invoke).
     """
+    terminal_stream.guard()
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
     gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
     if usage_hint.is_informational(sys.argv[1:]):

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
 from rigwright.core import host_ranges
@@ -21,7 +19,7 @@ from rigwright.engine.plan import PlannedStep
 from rigwright.fleet import actions, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.rollout import Rolling, Rollout
-from rigwright.report.labels import checks_in_words
+from rigwright.report.labels import as_is, checks_in_words
 
 MANY = 4
 """With more hosts than this, findings that pass are counted and not shown one by one."""
@@ -172,9 +170,9 @@ def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], tex
     if rolling.stopped:
         rolling.stopped = f"{bad}, {rolling.stopped}"
         rest = f"; not attempted: {host_ranges.folded(left)}" if left else ""
-        text.line(f"\n[bold red]Stopped[/]: {escape(rolling.stopped + rest)}")
+        text.line(f"\n[bold red]Stopped[/]: {as_is(rolling.stopped + rest)}")
     else:
-        text.line(f"\n[bold]Rollout[/]: {escape(bad)}, the others are done")
+        text.line(f"\n[bold]Rollout[/]: {as_is(bad)}, the others are done")
     text.line(f"  fix:      correct the cause, then {program_name()} provision --resume")
 
 
@@ -205,7 +203,7 @@ def _batch(
             runner.show_result(job.report, text, findings, only_bad=short)
             text.line(closing(job.report))
         elif job.report.error is not None and len(members) > 1:
-            text.line(f"[bold]{escape(job.host.name)}[/]: [bold red]failed[/], {escape(job.report.error.found)}")
+            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
 
 
 def _waves(members: list[HostJob]) -> list[list[HostJob]]:
@@ -238,4 +236,4 @@ def closing(report: HostReport) -> str:
         mark = f"[bold green]proved by {count(report.passed, 'check')}[/]"
     else:
         mark = "[bold]no check was made[/]"
-    return f"[bold]{escape(report.host.name)}[/]: {count(report.changes, 'change')}, {mark}, {report.seconds:.1f} s"
+    return f"[bold]{as_is(report.host.name)}[/]: {count(report.changes, 'change')}, {mark}, {report.seconds:.1f} s"

@@ -51,9 +51,10 @@ def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Colle
     found, expected = _mistake(error, words, name, first, namespace)
     refused = UsageError(name or "command line", found, expected, fix)
     if "--json=-" in words or ("--json", "-") in itertools.pairwise(words):
+        from rigwright.core import terminal_stream
         from rigwright.report import json_document
 
-        print(json_document.dumps(json_document.document(name or first, "", 1, refused, [])))
+        terminal_stream.write_document(json_document.dumps(json_document.document(name or first, "", 1, refused, [])))
     raise Exit(message(f"error {refused}", sys.stderr), 1) from None
 
 

@@ -36,4 +36,5 @@ def password(host: str) -> str:
     """Asks for the sudo password of a host without echo, and returns it."""
     import getpass
 
-    return getpass.getpass(f"sudo password on {host}: ")
+    # getpass writes its question to /dev/tty itself, beside the filter of stdout and stderr, unless it gets a stream.
+    return getpass.getpass(f"sudo password on {host}: ", stream=sys.stderr)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
 from rigwright.checks import VERDICTS
 from rigwright.checks.problems import owed_in_words
-from rigwright.core.control_characters import visible
+from rigwright.core.control_characters import harmless
 from rigwright.core.numbers import count
 
 if TYPE_CHECKING:
@@ -37,8 +36,28 @@ SIGNS = {"fail": "✗", "unknown": "?", "warn": "!", "info": "i", "pass": "✓"}
 
 
 def as_is(text: str) -> str:
-    """Text of a host or a file for rich's markup: its brackets are escaped, its control characters replaced."""
-    return escape(visible(text))
+    """Text of a host or a file for rich's markup: its brackets are escaped, its control characters replaced, its long lines cut."""
+    shown = [""]
+    for at, part in enumerate(_MANY_BACKSLASHES.sub(_counted, harmless(text)).split("[")):
+        if at and part[:1] in _TAG and "]" in part:  # rich would take it for a tag: a backslash more makes it text
+            shown.append(_backslashes(shown[-1]) + "\\[")
+        elif at:
+            shown.append("\\[" if shown[-1].endswith("\\") else "[")
+        shown.append(part)
+    return "".join(shown) + _backslashes(shown[-1])
+
+
+_TAG = frozenset("abcdefghijklmnopqrstuvwxyz#/@")
+_MANY_BACKSLASHES = re.compile(r"\\{64,}")
+
+
+def _backslashes(text: str) -> str:
+    """The backslashes at the end of a text once more: rich shows half of those before a tag."""
+    return "\\" * (len(text) - len(text.rstrip("\\")))
+
+
+def _counted(match: re.Match[str]) -> str:
+    return f"({len(match[0])} backslashes)"
 
 
 def count_bad(counts: Mapping[str, int]) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rigwright.core import atomic_files, numbers
+from rigwright.core import atomic_files, numbers, terminal_stream
 from rigwright.core.errors import RigwrightError, UsageError
 from rigwright.report import json_document
 from rigwright.report.lazy_terminal import Output
@@ -123,7 +123,7 @@ def _write_metrics(document: dict[str, Any], file: str) -> None:
 def write_json(document: dict[str, Any], target: str) -> None:
     """Writes the document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
     if target == "-":
-        print(json_document.dumps(document))
+        terminal_stream.write_document(json_document.dumps(document))
     else:
         _write("--json", json_document.dumps(document) + "\n", target)
 

@@ -12,9 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-
 from rigwright.checks import Finding
 from rigwright.core import host_ranges
 from rigwright.core.change import Change
@@ -24,6 +21,7 @@ from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine import events
 from rigwright.engine.host_report import HostReport
+from rigwright.report.console import console_on
 from rigwright.report.labels import FOLDED, SOURCES, as_is
 from rigwright.report.wrapping import hanging, shortened
 
@@ -54,7 +52,8 @@ class Text:
 
     def __init__(self, stream: IO[str], inventory: str, many: bool) -> None:
         wide = None if stream.isatty() or "COLUMNS" in os.environ else 160  # a file or a pipe: no need to wrap tables
-        self.console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), emoji=False, width=wide)
+        soft_wrap = not stream.isatty()
+        self.console = console_on(stream, highlight=False, soft_wrap=soft_wrap, emoji=False, width=wide)
         self.inventory = inventory
         self.many = many
         self._lock = threading.Lock()
@@ -286,7 +285,7 @@ def _change(change: Change) -> str:
 
 def before_after(before: str, after: str) -> str:
     """`before -> after` on one line, long lists shortened; rich markup."""
-    old, new = (escape(shortened(one_line(text))) for text in (before, after))
+    old, new = (as_is(shortened(one_line(text))) for text in (before, after))
     return f"{old} [dim]->[/] {new}" if old and new else old or new
 
 

@@ -33,4 +33,4 @@ def show(console: Console, explanations: Sequence[Explanation]) -> None:
         width = max(10 if any(labels) else 0, *map(len, labels))
         for label, line in zip(labels, explanation.lines, strict=True):
             source = f"  ({line.source})" if line.source else ""
-            print(f"  {label:{width}} {as_typed(line.text)}{source}", file=console.file)
+            console.print(as_is(f"  {label:{width}} {as_typed(line.text)}{source}"), highlight=False, soft_wrap=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rich.markup import escape
-
 from rigwright.facts.nccl import CopyResult, Document, Pair, SendRecvResult
+from rigwright.report.labels import as_is
 
 _WRONG = {"wrong data": "BAD", "hang": "HANG", "error": "ERR", "not run": "?"}
 _NARROW = 12
@@ -40,7 +39,7 @@ def _matrix(document: Document, cell: Callable[[Pair], str]) -> Iterator[str]:
 
 
 def _coloured(text: str, wide: int) -> str:
-    shown = escape(text.rjust(wide))
+    shown = as_is(text.rjust(wide))
     if text in _WRONG.values():
         return f"[bold red]{shown}[/]"
     if text.endswith(("h", "s", "n", "-", "m")):
@@ -88,7 +87,7 @@ def _nccl(document: Document) -> Iterator[str]:
         off = [result.gb_s for result in without if result.gb_s is not None]
         rest = f"; {min(off):.3g} with P2P off" if off and sent[0].kind == "P2P" else ""
         speed = f", {min(speeds):.3g} GB/s or more" if speeds else ""
-        yield f"[bold]{version}[/]: {escape(sent[0].transport or '?')} for all {len(sent)} pairs{speed}{rest}"
+        yield f"[bold]{version}[/]: {as_is(sent[0].transport or '?')} for all {len(sent)} pairs{speed}{rest}"
         return
     yield f"[bold]{version}[/], GB/s one way [dim](s: shared memory, n: network, m: mixed; else P2P)[/]"
     yield from _matrix(document, _sent_cell)
@@ -101,7 +100,7 @@ def _scaling(document: Document, whole: bool) -> Iterator[str]:
     yield f"  [dim]GPUs   step ms{parts}   speed-up   efficiency[/]"
     for row in document.scaling:
         if row.step_ms is None or row.speed_up is None or row.efficiency is None:
-            yield f"  {row.gpus:>4}   [bold red]{escape(row.error or 'not run')}[/]"
+            yield f"  {row.gpus:>4}   [bold red]{as_is(row.error or 'not run')}[/]"
             continue
         parts = f"{row.product_ms or 0.0:>10.1f}{row.all_reduce_ms or 0.0:>13.1f}" if whole else ""
         yield f"  {row.gpus:>4}{row.step_ms:>10.1f}{parts}{row.speed_up:>11.2f}{row.efficiency * 100:>11.0f} %"
