@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check, environment, of_symptom, of_text
+from rigwright.checks._common_gpu import faults
 from rigwright.checks._expected_links import Expected, Machine, machine, on_the_box, per_link, place_of
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, nccl, pci
@@ -173,11 +174,18 @@ def _past_p2p(pair: Pair, expected: Expected, result: SendRecvResult) -> Finding
 
 
 def grouped(judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str) -> Iterator[Finding]:
-    """One finding for each different verdict, with its pairs and the range of their bandwidths; `other` names the second."""
-    groups: dict[tuple[str, ...], list[tuple[Pair, Judged]]] = {}
+    """One finding for each different verdict and fault, with its pairs and the range of their bandwidths; `other` names the second.
+
+    Pairs of one GPU that has the fault with all others are one fault, and so are pairs that are connected with each other.
+    """
+    groups: dict[tuple[object, ...], list[tuple[Pair, Judged]]] = {}
+    bad = {_ends(pair) for pair, verdict in judged if verdict.finding.verdict in ("fail", "warn")}
+    run = {_ends(pair) for pair, verdict in judged if verdict.finding.verdict != "unknown"}
+    fault = faults(sorted(bad, key=sorted), sorted(run, key=sorted))
     for pair, verdict in judged:
         finding = verdict.finding
-        key = (finding.verdict, finding.seen, finding.expected, finding.cause, finding.fix)
+        number = fault[_ends(pair)] if finding.verdict in ("fail", "warn") else None
+        key = (finding.verdict, finding.seen, finding.expected, finding.cause, finding.fix, number)
         groups.setdefault(key, []).append((pair, verdict))
     for same in groups.values():
         finding = same[0][1].finding
@@ -186,6 +194,10 @@ def grouped(judged: Sequence[tuple[Pair, Judged]], known: Machine, other: str) -
         seen = [finding.seen, *([speed] if speed else []), *([f"{other_speed} {other}"] if other_speed else [])]
         subject = _pairs([pair for pair, _ in same], len(judged), known)
         yield replace(finding, subject=subject, seen="; ".join(seen))
+
+
+def _ends(pair: Pair) -> frozenset[int]:
+    return frozenset((pair.start, pair.end))
 
 
 def _range(values: Sequence[float | None]) -> str:

@@ -16,6 +16,7 @@ from rigwright.core import fix_steps, submodules
 from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
+from rigwright.core.shortening import cut
 
 BAD: tuple[Verdict, ...] = ("fail", "unknown", "warn")
 """Verdicts of which problems are made."""
@@ -28,11 +29,13 @@ DRIFT = ("plan", "fleet.past", "fleet.peers", "fleet.gpus")
 
 _BUS_ID = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _NAMED = re.compile(rf"(\S+) ({_BUS_ID.pattern})", re.IGNORECASE)
+_NO_POSITION = ("and", "bridge", "nvswitch")
+"""Words before a bus id that are not the position of a GPU."""
 _INDEX = re.compile(r"\bGPU \d+\b")
 _NUMBERED = "GPU"
 _BETWEEN_GPUS = ("fabric", "p2p")
-"""Kinds of symptoms that concern a link, so that several GPUs have one problem."""
-_LONGEST = 90
+"""Kinds of symptoms that concern links between GPUs."""
+_LONGEST = 100
 """Characters of a value seen in a title."""
 
 
@@ -140,18 +143,18 @@ class _Gpus:
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         named = [match for finding in findings for match in _NAMED.findall(finding.subject)]
-        self._position = {bus_id.lower(): name for name, bus_id in named if name.lower() not in ("bridge", "nvswitch")}
+        self._position = {bus_id.lower(): name for name, bus_id in named if name.lower() not in _NO_POSITION}
         self._names = {*self._position.values()}
 
     def of(self, finding: Finding) -> frozenset[str]:
-        """The positions, or bus ids of GPUs without one; of several pairs the GPU that all of them have. Empty: no single GPU.
+        """The positions, or bus ids of GPUs without one; of several pairs the GPU that all of them have. Empty: nobody knows.
 
         A GPU that the driver only numbers (`GPU 2`), because it lost it, is _NUMBERED."""
         pairs = [self._in(part) for part in finding.subject.split(", ")]
         known = [pair for pair in pairs if pair]
         if not known:
             return frozenset()
-        return frozenset.intersection(*known) if len(known) > 1 else known[0]
+        return frozenset.union(*known) if all(len(gpus) == 1 for gpus in known) else frozenset.intersection(*known)
 
     def _in(self, text: str) -> frozenset[str]:
         ids = {self._position.get(bus_id.lower(), bus_id.lower()) for bus_id in _BUS_ID.findall(text)}
@@ -160,14 +163,14 @@ class _Gpus:
 
 
 def _causes(number: int, bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[int]:
-    """The findings from which a finding follows; those on its own GPU before those of the machine."""
+    """The findings from which a finding follows; those with its symptom first, then those on its own GPUs, then those of the machine."""
     effect = bad[number]
     causes = [
         at
         for at, cause in enumerate(bad)
         if at != number and _overlap(about[at], about[number]) and _explains(cause, effect)
     ]
-    return sorted(causes, key=lambda at: not about[at] & about[number])
+    return sorted(causes, key=lambda at: (bad[at].symptom != effect.symptom, -len(about[at] & about[number])))
 
 
 def _overlap(cause: frozenset[str], effect: frozenset[str]) -> bool:
@@ -181,10 +184,9 @@ def _explains(cause: Finding, effect: Finding) -> bool:
     if effect.check == cause.check:
         return False
     declaration = _declaration(effect.check)
-    past = declaration is not None and declaration.past
     if effect.symptom and follows(effect.symptom, cause.symptom):
         return True
-    if declaration is None or (effect.symptom and not past):
+    if declaration is None or (effect.symptom and not _of_the_past(effect)):
         return False
     return declaration.explained_by(cause.check, cause.symptom)
 
@@ -201,7 +203,7 @@ def _merged(roots: Sequence[int], bad: Sequence[Finding], about: Sequence[frozen
     groups: dict[tuple[str, ...], list[int]] = {}
     for number in roots:
         groups.setdefault(_key(bad[number]), []).append(number)
-    return [group for same in groups.values() for group in _by_gpu(same, bad[same[0]].symptom, about)]
+    return [group for same in groups.values() for group in _apart(same, bad, about)]
 
 
 def _key(finding: Finding) -> tuple[str, ...]:
@@ -214,17 +216,28 @@ def _key(finding: Finding) -> tuple[str, ...]:
     return (finding.verdict, finding.check, finding.cause, _BUS_ID.sub("", finding.fix))
 
 
-def _by_gpu(same: Sequence[int], symptom: str, about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
-    gpus = _in_order({gpu for number in same for gpu in about[number]})
+def _apart(same: Sequence[int], bad: Sequence[Finding], about: Sequence[frozenset[str]]) -> list[tuple[int, ...]]:
+    """Roots that say the same, by the GPU that they are about, or by the pair of GPUs; of more than MANY, all are one."""
     from rigwright import catalogue
 
-    known = catalogue.symptoms().get(symptom)
-    if known is None or known.kind in _BETWEEN_GPUS or len(gpus) < 2 or len(gpus) > MANY:
+    known = catalogue.symptoms().get(bad[same[0]].symptom)
+    # The log has an error of a link at one end or at both, without the GPU at the other end.
+    if known is None or (known.kind in _BETWEEN_GPUS and _of_the_past(bad[same[0]])):
         return [tuple(same)]
-    of_machine = [number for number in same if not about[number]]
-    groups = [[number for number in same if gpu == min(about[number], default="")] for gpu in gpus]
-    groups[0] += of_machine
-    return [tuple(group) for group in groups if group]
+    places = {about[number] for number in same if about[number]}
+    least = [gpus for gpus in places if not any(other < gpus for other in places)]
+    if len(least) < 2 or len(least) > MANY:
+        return [tuple(same)]
+    groups: dict[frozenset[str], list[int]] = {gpus: [] for gpus in sorted(least, key=_in_order)}
+    first = next(iter(groups))
+    for number in same:
+        groups[next((gpus for gpus in groups if gpus <= about[number]), first)].append(number)
+    return [tuple(group) for group in groups.values()]
+
+
+def _of_the_past(finding: Finding) -> bool:
+    declaration = _declaration(finding.check)
+    return declaration is not None and declaration.past
 
 
 def _owner(
@@ -272,7 +285,7 @@ def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return cut(text, _LONGEST)
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.errors import RigwrightError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
+from rigwright.core.shortening import shortened
 from rigwright.engine import events
 from rigwright.engine.host_report import HostReport
 from rigwright.report.console import console_on
 from rigwright.report.labels import FOLDED, SOURCES, as_is
-from rigwright.report.wrapping import hanging, shortened
+from rigwright.report.wrapping import hanging
 
 if TYPE_CHECKING:
     from rigwright.report.live import Region

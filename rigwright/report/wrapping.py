@@ -1,4 +1,4 @@
-"""Text for a terminal of any width: lines that hang under their beginning, and long lists that are cut at an item."""
+"""Text for a terminal of any width: lines that hang under their beginning, of which no word is cut."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from typing import IO
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
-
-LONGEST = 160
-"""The length to which the two values of a change are shortened, characters."""
 
 _NARROWEST = 16
 """Columns beside an indentation; with fewer the text is not wrapped."""
@@ -77,23 +74,3 @@ def wrapped(line: str, columns: int, indent: int) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     ) or [""]
-
-
-def shortened(text: str, most: int = LONGEST) -> str:
-    """The text, at most about `most` characters long: cut after an item, with the number of those that are left out.
-
-    Items are separated by commas, or by spaces in a text without commas.
-    """
-    if len(text) <= most:
-        return text
-    separator = ", " if ", " in text else " "
-    items = text.split(separator)
-    kept, length = 0, 0
-    for item in items:
-        length += len(item) + len(separator)
-        if length > most:
-            break
-        kept += 1
-    if not kept:
-        return f"{text[:most]}..."
-    return f"{separator.join(items[:kept])} and {len(items) - kept} more"

@@ -144,6 +144,15 @@ def test_peers_tell_a_slow_pair_where_no_rig_does(tested: Callable[..., Document
     assert (found.verdict, found.subject, found.source) == ("fail", "SXM2-1 SXM2-2", "peers")
 
 
+def test_two_gpus_without_peers_are_two_findings(tested: Callable[..., Document]) -> None:
+    keys = {f"p2p.{pair}": 1 for pair in ("0-1", "1-2", "1-3", "0-3", "2-3")}
+    found = judged("servbadge", tested("servbadge", keys, "--quick", "--no-collective"))
+    assert [finding.subject for finding in found if finding.verdict == "fail"] == [
+        "SXM2-1 SXM2-2, SXM2-2 SXM2-3, SXM2-2 SXM2-4",
+        "SXM2-1 SXM2-4, SXM2-3 SXM2-4",
+    ]
+
+
 def test_sixteen_gpus_in_eighty_columns() -> None:
     case = json.loads((CASES / "p2p/pair.json").read_text())
     gpu, pair = case["gpus"][0], case["pairs"][0]

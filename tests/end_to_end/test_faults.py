@@ -174,7 +174,7 @@ def test_between_gpus() -> None:
     assert "GPU3\tNV1\tNV2\tNV2\t X" in does("nvidia-smi topo -m")
     assert "Xid (PCI:0000:0b:00): 74" in does("sudo dmesg")
     down = [finding.subject for finding in findings(NAME) if finding.symptom == "nvlink.inactive"]
-    assert (first()[:2], down) == (("fail", "nvlink.inactive"), ["SXM2-1 0000:06:00.0", "SXM2-4 0000:0b:00.0"])
+    assert (first()[:2], down) == (("fail", "nvlink.inactive"), ["SXM2-1 0000:06:00.0 and SXM2-4 0000:0b:00.0"])
     for name in ("slow-link", "nccl-irq-hang"):
         put(name)
     state = hw_state.values(switch.get(NAME).hw)

@@ -1,4 +1,4 @@
-"""Lines for terminals of 40, 80 and 120 columns: hanging indentation, whole words, and lists cut at an item."""
+"""Lines for terminals of 40, 80 and 120 columns: hanging indentation, whole words."""
 
 from __future__ import annotations
 
@@ -61,18 +61,6 @@ def test_an_error_on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -
     assert words == text.split()
     assert "\n".join(lines).count("\n" + " " * 12) >= (columns < 120)
     assert wrapping.message(text, io.StringIO()) == text
-
-
-@pytest.mark.parametrize("separator", [", ", " "])
-def test_a_list_is_cut_after_an_item(separator: str) -> None:
-    text = separator.join(PACKAGES)
-    short = wrapping.shortened(text)
-    shown, _, rest = short.rpartition(" and ")
-    assert len(shown) <= wrapping.LONGEST
-    assert shown.split(separator) == PACKAGES[: len(shown.split(separator))]
-    assert rest == f"{len(PACKAGES) - len(shown.split(separator))} more"
-    assert wrapping.shortened("a, b") == "a, b"
-    assert wrapping.shortened("x" * 200) == "x" * 160 + "..."
 
 
 def test_the_holds_of_a_plan_are_whole_names() -> None:

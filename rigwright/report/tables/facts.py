@@ -10,8 +10,9 @@ from typing import Any
 from rich.console import Console
 
 from rigwright.core.control_characters import one_line
+from rigwright.core.shortening import shortened
 from rigwright.report.labels import as_is
-from rigwright.report.wrapping import hanging, shortened
+from rigwright.report.wrapping import hanging
 
 
 def show(console: Console, facts: Mapping[str, Any]) -> None:

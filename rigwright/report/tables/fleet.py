@@ -15,6 +15,7 @@ from rigwright.checks.problems import Problem
 from rigwright.core import numbers
 from rigwright.core.host_ranges import folded
 from rigwright.core.program_name import as_typed
+from rigwright.core.shortening import cut
 from rigwright.engine.host_report import BAD, HostReport
 from rigwright.report.labels import as_is, local_time
 from rigwright.report.wrapping import hanging
@@ -135,4 +136,4 @@ def _summary(report: HostReport) -> str:
 
 
 def _short(text: str) -> str:
-    return as_is(" ".join(text.split())[:100])
+    return as_is(cut(text, 100))
