@@ -43,6 +43,8 @@ NOT_QUICK = {
     "tests/engine/test_nccl_programs.py": "runs nccl-tests over the lab's simulators",
     "tests/driver/test_apt_pin.py": "runs the real apt",
     "tests/driver/test_debian_archive.py": "runs the real apt",
+    "tests/security/test_attack_01_second_key.py": "makes keys and runs the real apt",
+    "tests/security/test_attack_13_apt_sources_by_grep.py": "runs the real apt",
     "tests/inventory/test_ansible.py": "starts Ansible for each inventory",
     "tests/fleet/test_dask_executor.py": "starts a Dask cluster",
 }

@@ -492,7 +492,7 @@ class TwoSources:
         """Returns the host's output for a fact."""
         name, remote = fact.name, NVIDIA in fact.command.argv
         self.asked.append(f"{name.partition('(')[0]}{' of NVIDIA' if remote else ''}")
-        if name.startswith(("dpkg.sources_naming", "dpkg.cuda_sources")):
+        if name == "apt_sources.sources":
             return Result(0, b"")
         if name in ("pci.gpus", "pci.nvswitches"):
             return Result(0, b"0000:06:00.0 0x030200 1db1\n")
@@ -646,8 +646,8 @@ def test_the_answers_of_two_sources_have_two_names() -> None:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (f"BADSIG {NVIDIA}", f"{NVIDIA} has no valid signature by the key at {NVIDIA}/key"),
-        ("BADKEY AA BB", f"{NVIDIA} is signed by AA and BB, not by the expected key FF"),
+        (f"BADSIG {NVIDIA}", f"{NVIDIA} has no valid signature by the key FF of {NVIDIA}/key"),
+        ("BADKEY AA BB", f"the key file {NVIDIA}/key holds AA and BB, not the expected key FF"),
         ("W: x\nE: The repository is not signed.", "apt cannot read its sources: E: The repository is not signed."),
         ("", "apt cannot read its sources: no message"),
     ],

@@ -2,18 +2,20 @@
 
 The private lists are read again after ten minutes, and when the host's own lists or sources have changed since.
 
-NVIDIA's repository may be added to the private sources. Its key is fetched and accepted only if the repository's InRelease
-has a valid signature by the expected fingerprint (gpgv).
+NVIDIA's repository may be added to the private sources. Of the fetched key file only the key with the expected fingerprint is kept,
+and it is accepted only if the repository's InRelease has a valid signature by it (gpgv). Other keys of the file are trusted nowhere.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
 
 from rigwright.core.command import Result, script
 from rigwright.core.command_failures import failure_in
 from rigwright.facts import Fact, Unreadable
+from rigwright.facts.apt_sources import KEYS
 from rigwright.facts.dpkg import HOLDS, Move, moves
 
 
@@ -51,7 +53,9 @@ class Archive:
     key: str
 
 
-_PRIVATE = """
+_PRIVATE = (
+    KEYS
+    + """
 url=$1 key_url=$2 fingerprint=$3 preferences=$4; shift 4
 d=/run/rigwright/apt-$(printf %s "$url" | sha256sum | cut -c1-8)
 mkdir -p "$d" && exec 9>"$d/lock" && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
@@ -71,14 +75,20 @@ file:*)
   if ! [ -s "$d/key.asc" ] || [ "$(cat "$d/key.url" 2>/dev/null)" != "$key_url" ]; then
     get "$key_url" "$d/key.asc"; get "$url/InRelease" "$d/InRelease"
   fi
-  dearmor='/^-----BEGIN/{h=1;next} h&&/^[ \\t\\r]*$/{h=0;b=1;next} /^=/||/^-----END/{b=0} b'
-  awk "$dearmor" "$d/key.asc" | base64 -d >"$d/key.gpg"
-  signed=$(gpgv --keyring "$d/key.gpg" --status-fd 1 "$d/InRelease" 2>/dev/null | awk '/VALIDSIG/{print $3, $NF}')
+  binary "$d/key.asc" >"$d/whole.gpg"; primary_keys "$d/whole.gpg" >"$d/keys"
+  block=$(awk -v pinned="$fingerprint" '$3==pinned{print $1+1, $2; exit}' "$d/keys")
+  [ -n "$block" ] || { rm -f "$d/key.asc"; echo "BADKEY $(cut -d' ' -f3 "$d/keys" | head -9 | paste -sd' ')" >&2; exit 1; }
+  tail -c +"${block% *}" "$d/whole.gpg" | head -c "${block#* }" >"$d/key.gpg"
+  { printf -- '-----BEGIN PGP PUBLIC KEY BLOCK-----\\n\\n'; base64 -w 64 "$d/key.gpg"; printf -- '-----END PGP PUBLIC KEY BLOCK-----\\n'; } >"$d/key.asc"
+  signed=$(gpgv --keyring "$d/key.gpg" --status-fd 1 "$d/InRelease" 2>/dev/null | grep VALIDSIG)
   [ -n "$signed" ] || { rm -f "$d/key.asc"; echo "BADSIG $url" >&2; exit 1; }
-  case " $signed " in *" $fingerprint "*) ;; *) rm -f "$d/key.asc"; echo "BADKEY $signed" >&2; exit 1;; esac
   echo "$key_url" >"$d/key.url"
-  for file in $(grep -lF "${url%/}" "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null); do
-    case $file in *.sources) rm -f "$file";; *) grep -vF "${url%/}" "$file" >"$d/kept"; cat "$d/kept" >"$file";; esac
+  for file in "$d"/etc/sources.list "$d"/etc/sources.list.d/*.list; do
+    [ -f "$file" ] && awk -v url="${url%/}" '{for(i=1;i<=NF;i++)if($i==url||$i==url"/")next} 1' "$file" >"$d/kept" && cat "$d/kept" >"$file"
+  done
+  for file in "$d"/etc/sources.list.d/*.sources; do
+    [ -f "$file" ] && awk -v url="${url%/}" 'BEGIN{RS="";ORS="\\n\\n"} {n=split($0,w,/[ \\t\\n]+/);for(i=1;i<=n;i++)if(w[i]==url||w[i]==url"/")next} 1' "$file" >"$d/kept" &&
+      cat "$d/kept" >"$file"
   done
   echo "deb [signed-by=$d/key.asc] $url /" >"$d/etc/sources.list.d/rigwright-private.list";;
 esac
@@ -99,6 +109,7 @@ if [ -n "$url" ] && ! apt-cache $private policy | grep -qF "${url%/}"; then
   echo "the packages of $url could not be read: $(grep -E '^(E|W|Err)' "$d/update.log" | head -1)" >&2; exit 1
 fi
 """
+)
 _OFFERED = (
     _PRIVATE
     + """
@@ -132,7 +143,7 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
         if not complete:
             raise Unreadable(f"apt's answer is no answer: {result.text.strip()[:120]}")
         madison, _, show = rest.partition("--show\n")
-        return Archive(_versions(madison, show), key)
+        return Archive(_versions(madison, show), _with_checksum(key))
 
     asked = tuple(sorted(set(names)))
     return Fact(
@@ -140,6 +151,20 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
         script(_OFFERED, *_arguments(repository), "", *asked, timeout_s=300),
         parse,
     )
+
+
+def _with_checksum(armored: str) -> str:
+    """An armored key with its CRC-24 (RFC 4880, 6.1), without which gpg cannot read every key; apt needs none."""
+    match = re.fullmatch(r"(-----BEGIN [A-Z ]+-----\n\n)([A-Za-z0-9+/=\n]+\n)(-----END [A-Z ]+-----\n)", armored)
+    if match is None:
+        return armored
+    crc = 0xB704CE
+    for byte in base64.b64decode(match[2]):
+        crc ^= byte << 16
+        for _ in range(8):
+            crc = (crc << 1) ^ (0x1864CFB if crc & 0x800000 else 0)
+    checksum = base64.b64encode((crc & 0xFFFFFF).to_bytes(3, "big")).decode()
+    return f"{match[1]}{match[2]}={checksum}\n{match[3]}"
 
 
 def _from(repository: Repository | None) -> str:
@@ -167,9 +192,10 @@ def _why(error: str, repository: Repository | None) -> str:
         return f"{folder} has no file Packages: cd {folder} && dpkg-scanpackages . > Packages (dpkg-dev has it)"
     if repository and "BADKEY" in error:
         signed = dict.fromkeys(error.split("BADKEY", 1)[1].split())
-        return f"{repository.url} is signed by {' and '.join(signed)}, not by the expected key {repository.fingerprint}"
+        holds = " and ".join(signed) or "no key"
+        return f"the key file {repository.key_url} holds {holds}, not the expected key {repository.fingerprint}"
     if repository and "BADSIG" in error:
-        return f"{repository.url} has no valid signature by the key at {repository.key_url}"
+        return f"{repository.url} has no valid signature by the key {repository.fingerprint} of {repository.key_url}"
     message = error.splitlines()[-1] if error else "no message"
     if repository and ("Download Failed" in error or "Failed" in error or "Could not" in error):
         return f"{repository.url} cannot be reached: {message}"

@@ -67,37 +67,6 @@ class Proof:
     proved: str
 
 
-def sources_naming(url: str) -> Fact[tuple[str, ...]]:
-    """The files of apt's sources that name a URL, other than rigwright's own."""
-    text = 'grep -lF -- "$1" /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -v /rigwright-; :'
-    return Fact(f"dpkg.sources_naming({url})", script(text, url), lambda result: tuple(result.text.split()))
-
-
-@dataclass(frozen=True)
-class CudaSource:
-    """A file of apt's sources that names NVIDIA's repository of a distribution (ubuntu2204)."""
-
-    path: str
-    distribution: str
-
-
-_CUDA_SOURCES = (
-    "grep -oHE '^[^#]*/compute/cuda/repos/[a-z0-9]+' /etc/apt/sources.list /etc/apt/sources.list.d/*.list "
-    "/etc/apt/sources.list.d/*.sources 2>/dev/null | grep -v /rigwright- | sort -u; :"
-)
-
-
-def _cuda_sources(result: Result) -> tuple[CudaSource, ...]:
-    rows = [re.fullmatch(r"(/etc/apt/[^:]+):.*/repos/([a-z0-9]+)", line) for line in result.text.splitlines()]
-    if not all(rows):
-        raise ValueError("no line of a file of sources")
-    return tuple(dict.fromkeys(CudaSource(row[1], row[2]) for row in rows if row))
-
-
-cuda_sources = Fact("dpkg.cuda_sources", script(_CUDA_SOURCES, reads=True), _cuda_sources)
-"""The files of apt's sources that name NVIDIA's repository, other than rigwright's own."""
-
-
 _PROOF_NOW = (
     "stat -c '%n %Y %s' /var/lib/dpkg/status /var/lib/apt/lists /etc/apt/preferences.d /etc/apt/preferences.d/* "
     "/etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/sources.list.d/* 2>/dev/null | sha256sum | cut -d' ' -f1"

@@ -27,7 +27,7 @@ from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, rea
 from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, of_other_set, upstream
 from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, moves_it, pinned, repository, resolved
-from rigwright.facts import Facts, Unavailable, apt_archive, apt_history, dpkg, files, gpu, pci, system
+from rigwright.facts import Facts, Unavailable, apt_archive, apt_history, apt_sources, dpkg, files, gpu, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.operations import apt, operation
@@ -130,27 +130,62 @@ def repository_present(
     if driver.source.startswith("/"):
         yield from apt.directory(facts, path=AbsolutePath(driver.source), templates=templates)
     listed, keyring = apt.source_paths("cuda")
-    asked = (system.os_release, files.file(listed), files.file(keyring), dpkg.cuda_sources, files.file(pin_path(PIN)))
-    os_release, now, key_now, others, *_ = facts.all(*asked, pci.gpus, pci.nvswitches, state.secure_boot)
-    yield from _of_other_releases(others, cuda_distribution(os_release))
+    of_key = apt_sources.keyring(keyring)
+    asked = (system.os_release, files.file(listed), of_key, apt_sources.sources, files.file(pin_path(PIN)))
+    os_release, now, keys, every, *_ = facts.all(
+        *asked, files.file(keyring), pci.gpus, pci.nvswitches, state.secure_boot
+    )
+    yield from _of_other_releases(every, cuda_distribution(os_release))
     remote = repository(os_release, cuda_repository)
-    if now is not None and key_now is not None and f" {remote.url} " in now.text:
+    same = [source for source in every if source.is_of(remote.url)]
+    own = [source for source in same if source.ours and source.signed_by == (keyring,) and not source.trusted]
+    if own and keys == (remote.fingerprint,):
         return
     if cuda is None and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
         return
-    offered, elsewhere = facts.all(apt_archive.offered(("cuda-keyring",), remote), dpkg.sources_naming(remote.url))
-    if not elsewhere:
-        yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key, templates=templates)
+    elsewhere = [source for source in same if not source.ours]
+    if elsewhere:
+        yield from _judged(facts, elsewhere, remote.fingerprint)
+        return
+    offered = facts(apt_archive.offered(("cuda-keyring",), remote))
+    yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key, templates=templates)
 
 
-def _of_other_releases(sources: Iterable[dpkg.CudaSource], own: str) -> Iterator[Note]:
+def _judged(facts: Facts, sources: list[apt_sources.Source], fingerprint: str) -> Iterator[Note]:
+    """Warnings about sources of NVIDIA's repository that somebody else wrote. A second source of the same URL would stop apt.
+
+    Raises HostError for a source whose packages need no signature, and for one whose keyring lacks NVIDIA's key.
+    """
+    keyrings = sorted({path for source in sources for path in source.signed_by if path.startswith("/")})
+    known = dict(zip(keyrings, facts.all(*map(apt_sources.keyring, keyrings)), strict=True)) if keyrings else {}
+    for source in sources:
+        take_out = (
+            f"delete the source there, then run the same command again: it adds one with the key {fingerprint} only"
+        )
+        if source.trusted:
+            found = "the source of NVIDIA's repository has trusted=yes: apt installs its packages without a signature"
+            raise HostError(source.where, found, f"a source that is signed by {fingerprint}", take_out)
+        if not source.signed_by:
+            yield Note(f"{source.where}: every key that apt trusts may sign these packages; {take_out}", warn=True)
+        for path in source.signed_by:
+            keys = known.get(path, (path,))
+            if fingerprint not in (keys or ()) and path in known:
+                found = f"{path} has {'no key' if not keys else ', '.join(keys)}"
+                raise HostError(source.where, found, f"NVIDIA's key {fingerprint}", take_out)
+            if others := [key for key in keys or () if key != fingerprint and path in known]:
+                yield Note(f"{source.where}: {path} also trusts the key {', '.join(others)}; {take_out}", warn=True)
+
+
+def _of_other_releases(sources: Iterable[apt_sources.Source], own: str) -> Iterator[Note]:
     """A note for each source of NVIDIA's repository for another release than `own`."""
     known = catalogue.cuda_table().repository
     for source in sources:
-        if source.distribution == own:
+        match = re.search(r"/compute/cuda/repos/([a-z0-9]+)(?:/|$)", source.url)
+        if match is None or match[1] == own or source.ours:
             continue
-        key, right = known.key_of(source.distribution), known.key_of(own)
-        text = f"{source.path} names NVIDIA's repository for {source.distribution}, and this host is {own}"
+        distribution = match[1]
+        key, right = known.key_of(distribution), known.key_of(own)
+        text = f"{source.path} names NVIDIA's repository for {distribution}, and this host is {own}"
         if key != right:
             text += f": its key is {key.file}, that of {own} is {right.file} ({right.fingerprint})"
         if key == known.key and key != right:
