@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rigwright.core import secrets
+from rigwright.inventory import secrets as sources
 from tests.report.chromium import Chromium
 
 
@@ -18,6 +20,14 @@ def own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.delenv("RIGWRIGHT_HISTORY_DAYS", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_known_secrets() -> Iterator[None]:
+    """Forgets the secrets of a test, whose texts would be replaced in the output of the next."""
+    yield
+    secrets.forget()
+    sources.forget()
 
 
 @pytest.fixture(scope="session")

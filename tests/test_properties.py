@@ -29,11 +29,12 @@ from rigwright import inventory
 from rigwright.core import command as core_command
 from rigwright.core import host_ranges
 from rigwright.core.change import Change
-from rigwright.core.command import Command, Result, Secret, command, script
+from rigwright.core.command import Command, Result, command, script
 from rigwright.core.desired import Clocks, CudaSource, Driver, Limits
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.host_templates import SHIPPED
 from rigwright.core.numbers import numbers
+from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import loads
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.resolve import PIN, pinned, resolved, upstream

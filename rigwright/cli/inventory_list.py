@@ -15,7 +15,7 @@ from rigwright.report.tables import inventory as table
 @answered
 def inventory_list(options: InventoryListOptions, _console: Console) -> Answer:
     """The hosts that --host names as a table, a tree, or `ansible-inventory`'s JSON."""
-    inventory = read_inventory(options.inventory)
+    inventory = read_inventory(options.inventory, options.vault_password_file)
     names = inventory.names(options.host or "all") if inventory.hosts else []
 
     def show(console: Console) -> None:

@@ -62,6 +62,9 @@ class InventoryOptions(CommandOptions):
     """For commands that read the inventory."""
 
     inventory: str = option("the inventory (default: $RIGWRIGHT_INVENTORY, then ./inventory)")
+    vault_password_file: str = option(
+        "a file with the password of ansible-vault, or a program that prints it (default: $ANSIBLE_VAULT_PASSWORD_FILE)"
+    )
 
 
 class JsonOptions(CommandOptions):

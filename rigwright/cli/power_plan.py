@@ -152,7 +152,7 @@ def _of_rig(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, st
 
 def _of_host(options: PowerPlanOptions) -> tuple[catalogue.Rig, Limits | None, str, str]:
     """The rig of --host, its limits in the inventory, the place where these stand, and the file of the host's variables."""
-    inventory = read_inventory(options.inventory)
+    inventory = read_inventory(options.inventory, options.vault_password_file)
     names = inventory.names(options.host)
     if len(names) != 1:
         raise UsageError(f"--host {options.host}", f"{len(names)} hosts", "one host", f"--host {names[0]}")

@@ -135,10 +135,10 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     from rigwright.fleet import actions, host_job, pool, shared_identity
 
     host = command.options.host
-    inventory = read_inventory(command.options.inventory)
+    inventory = read_inventory(command.options.inventory, command.options.vault_password_file)
     if host and "@" in host:
         host = _name_of_address(host, command.options.inventory)
-        inventory = read_inventory(command.options.inventory)
+        inventory = read_inventory(command.options.inventory, command.options.vault_password_file)
     if command.rollout:
         command.rollout.insist(inventory.hosts)
     hosts = [inventory.only()] if host is None else inventory.select(host)
@@ -270,11 +270,11 @@ def given_inventory(given: str) -> Any | None:
     return read_inventory(given) if exists else None
 
 
-def read_inventory(given: str) -> Any:
+def read_inventory(given: str, vault_password_file: str = "") -> Any:
     """The inventory of --inventory, RIGWRIGHT_INVENTORY or ./inventory. Raises InputError."""
     from rigwright import inventory
 
-    return inventory.read(inventory_path(given))
+    return inventory.read(inventory_path(given), vault_password_file)
 
 
 def playbook(given: str, default: str) -> Path:

@@ -1,4 +1,4 @@
-"""Commands, their results and secrets. Only this module quotes text for a shell."""
+"""Commands and their results. Only this module quotes text for a shell."""
 
 from __future__ import annotations
 
@@ -7,32 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-
-class Secret:
-    """A text that is printed, formatted and written to JSON as `(secret)`, and that cannot be pickled."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """The plain text; send it only to a program's stdin."""
-        return self._text
-
-    def __reduce__(self) -> str:
-        raise TypeError("a secret is not sent anywhere")
-
-    def __repr__(self) -> str:
-        return "(secret)"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
+from rigwright.core.secrets import redacted
 
 
 @dataclass(frozen=True)
@@ -52,7 +27,7 @@ class Command:
     reads: bool = False
 
     def __str__(self) -> str:
-        return quote(self.argv)
+        return redacted(quote(self.argv))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 Such text must not control the terminal, browser or monitoring system that shows it, and must show all that it contains.
 Text output, HTML, metrics and error messages replace each control character with U+FFFD (`visible`). JSON keeps each one as
 its \\u escape (`escaped`). What is written to a terminal is cut as well (`harmless`).
+`visible` also replaces known secrets, because all that is shown passes it.
 """
 
 from __future__ import annotations
 
 import re
+
+from rigwright.core import secrets
 
 LONGEST_LINE = 4000
 """Characters of the longest line that a terminal shows."""
@@ -30,7 +33,8 @@ _CONTROL = re.compile(
 
 
 def visible(text: str) -> str:
-    """Replaces each control character in the text with U+FFFD; keeps tabs and newlines."""
+    """Replaces each known secret in the text with `(secret)`, and each control character with U+FFFD; keeps tabs and newlines."""
+    text = secrets.redacted(text)
     return text if text.isascii() and text.isprintable() else _CONTROL.sub("\ufffd", text)
 
 

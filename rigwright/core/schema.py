@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 from rigwright.core.errors import InputError
+from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import misspelt, only_keys
@@ -37,7 +38,7 @@ Branch = NewType("Branch", str)
 Release = NewType("Release", str)
 """A version with dots, in quotes. Without quotes YAML reads 12.10 as 12.1."""
 
-FILE_MODE, DIRECTORY_MODE = OctalMode("0644"), OctalMode("0755")
+FILE_MODE, SECRET_FILE_MODE, DIRECTORY_MODE = OctalMode("0644"), OctalMode("0600"), OctalMode("0755")
 
 _FORMS: dict[object, tuple[str, str, str]] = {
     AbsolutePath: (r"/[^\0\n]*", "no path from the root", "a path that begins with /"),
@@ -62,10 +63,18 @@ def bus_id(text: str) -> BusId:
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
+    A secret is taken only where the type says `| Secret`.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
     value that the type rejects.
     """
     origin = get_origin(wanted)
+    if isinstance(value, Secret):
+        if Secret in get_args(wanted):
+            return value
+        found = f"'{name}' holds a secret, and its value is shown in plans and in the list of processes of the host"
+        raise InputError(
+            where, found, "a value that is no secret", "write the secret into a file: file.present, file.template"
+        )
     if isinstance(wanted, typing.NewType):
         text = convert(value, wanted.__supertype__, where, name)
         pattern, wrong, meant = _FORMS.get(wanted, (r"(?s).*", "", ""))
@@ -73,7 +82,7 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
             raise InputError(where, f"'{name}': {text!r} is {wrong}", meant)
         return text
     if origin in (types.UnionType, typing.Union):
-        (choice,) = (choice for choice in get_args(wanted) if choice is not type(None))
+        (choice,) = (choice for choice in get_args(wanted) if choice not in (type(None), Secret))
         return None if value is None else convert(value, choice, where, name)
     if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
         return _dataclass(value, wanted, where, name)

@@ -1,19 +1,25 @@
-"""Renders Jinja2 templates in a sandbox. An undefined variable is an error with file and line."""
+"""Renders Jinja2 templates in a sandbox. An undefined variable is an error with file and line.
+
+What a template makes of a secret is a secret, and is made when it is needed. A template sees the plain text.
+"""
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NewType
 
 import jinja2
+import jinja2.meta
+import jinja2.runtime
 import jinja2.sandbox
 
-from rigwright.core import yaml_source
+from rigwright.core import secrets, yaml_source
 from rigwright.core.errors import InputError
+from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Mapping as YamlMapping
 
 Template = NewType("Template", str)
@@ -27,14 +33,65 @@ _FAILURES = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     """A sandboxed, strict Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
-    return jinja2.sandbox.SandboxedEnvironment(
+    environment = jinja2.sandbox.SandboxedEnvironment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
     )
+    environment.context_class = _Context
+    return environment
 
 
-def render_file(path: Path, values: Mapping[str, Any]) -> str:
-    """Renders a template file with the values. Raises InputError with the line in the template."""
-    return render_text(yaml_source.text(path, str(path)), values, str(path), lines=True)
+class _Context(jinja2.runtime.Context):
+    """The variables of a template, which sees secrets as plain texts."""
+
+    def resolve_or_missing(self, key: str) -> Any:
+        return _plain(super().resolve_or_missing(key))
+
+
+class _PlainMapping(Mapping[str, Any]):
+    """A mapping whose secrets are found when they are looked up."""
+
+    def __init__(self, inner: Mapping[str, Any]) -> None:
+        self._inner = inner
+
+    def __getitem__(self, key: str) -> Any:
+        return _plain(self._inner[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inner)
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Secret):
+        return value.value
+    if not secrets.holds(value):
+        return value
+    return _PlainMapping(value) if isinstance(value, Mapping) else [_plain(item) for item in value]
+
+
+def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
+    """Whether the template reads a variable that is or contains a secret."""
+    return any(secrets.holds(values[name]) for name in _names(text) if name in values)
+
+
+@lru_cache(maxsize=4096)
+def _names(text: str) -> frozenset[str]:
+    """The variables that a template reads; none of one with a syntax error, which fails when it is rendered."""
+    try:
+        return frozenset(jinja2.meta.find_undeclared_variables(environment().parse(text))) - {*environment().globals}
+    except jinja2.TemplateError:
+        return frozenset()
+
+
+def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
+    """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the template."""
+    text = yaml_source.text(path, str(path))
+    if closed and (unknown := _names(text) - {*values}):
+        return Secret(partial(_unknown, path.name, unknown, str(path), closed))
+    render = partial(render_text, text, values, str(path), lines=True)
+    return Secret(render) if needs_secret(text, values) else render()
 
 
 def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
@@ -90,25 +147,34 @@ def _line(error: BaseException) -> int:
 _WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
 
 
-def settled(variables: dict[str, Any], where: str, origins: Mapping[str, str] | None = None) -> dict[str, Any]:
+def settled(
+    variables: dict[str, Any], where: str, origins: Mapping[str, str] | None = None, closed: str = ""
+) -> dict[str, Any]:
     """Renders every template in the variables with the values of the other variables.
 
-    `origins` has the FILE:LINE of each variable, for errors. Raises InputError for an invalid template, an undefined
-    variable, or a variable that refers to itself.
+    `origins` has the FILE:LINE of each variable, for errors. `closed` is what to type when variables are in files that are not
+    open: then a template with an undefined variable is an error only when its value is needed.
+    Raises InputError for an invalid template, an undefined variable, or a variable that refers to itself.
     """
     at = origins or {}
+    done: dict[str, Any] = {}
     for _ in range(5):
         templated = [name for name, value in variables.items() if has_template(value)]
         if not templated:
-            return variables
-        filled = {name: fill(variables[name], variables, at.get(name, f"{where}: {name}")) for name in templated}
+            done.update(variables)  # secrets are rendered later, with these
+            return done
+        filled = {
+            name: fill(variables[name], variables, at.get(name, f"{where}: {name}"), closed, done) for name in templated
+        }
         variables = {**variables, **filled}
     name = templated[0]
     raise InputError(at.get(name, where), f"the variable '{name}' refers to itself", "variables without a cycle")
 
 
 def has_template(value: Any) -> bool:
-    """Whether a value contains a template at any depth."""
+    """Whether a value contains a template at any depth; a secret does if its text is known and is one."""
+    if isinstance(value, Secret):
+        return value.known and has_template(value.value)
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
@@ -116,15 +182,43 @@ def has_template(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(map(has_template, value))
 
 
-def fill(value: Any, variables: Mapping[str, Any], where: str) -> Any:
-    """Renders all templates in a value. A text that is a single `{{ }}` becomes a value of the expression's type."""
-    if isinstance(value, str) and has_template(value):
-        whole = _WHOLE.fullmatch(value)
-        return evaluate(whole[1].strip(), variables, where) if whole else render_text(value, variables, where)
-    if isinstance(value, YamlMapping) and has_template(value):
-        filled = YamlMapping({key: fill(item, variables, value.where(key)) for key, item in value.items()})
+def fill(
+    value: Any,
+    variables: Mapping[str, Any],
+    where: str,
+    closed: str = "",
+    later: Mapping[str, Any] | None = None,
+) -> Any:
+    """Renders all templates in a value. A text that is a single `{{ }}` becomes a value of the expression's type.
+
+    A text that reads a secret becomes one, and a secret text stays one; both are rendered with the variables `later` (default:
+    `variables`) when they are needed. `closed`: as for `settled`.
+    """
+    if not has_template(value):
+        return value
+    if isinstance(value, YamlMapping):
+        filled = YamlMapping(
+            {key: fill(item, variables, value.where(key), closed, later) for key, item in value.items()}
+        )
         filled.path, filled.line, filled.lines = value.path, value.line, value.lines
         return filled
-    if isinstance(value, (list, tuple)) and has_template(value):
-        return [fill(item, variables, where) for item in value]
-    return value
+    if isinstance(value, Mapping):
+        return {key: fill(item, variables, where, closed, later) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [fill(item, variables, where, closed, later) for item in value]
+    text: str = value.value if isinstance(value, Secret) else value
+    if closed and (unknown := _names(text) - {*variables}):
+        return Secret(partial(_unknown, text, unknown, where, closed))
+    if isinstance(value, Secret) or needs_secret(text, variables):
+        return Secret(partial(_filled, text, variables if later is None else later, where))
+    return _filled(text, variables, where)
+
+
+def _filled(text: str, variables: Mapping[str, Any], where: str) -> Any:
+    whole = _WHOLE.fullmatch(text)
+    return evaluate(whole[1].strip(), variables, where) if whole else render_text(text, variables, where)
+
+
+def _unknown(what: str, names: Iterable[str], where: str, closed: str) -> str:
+    found = f"'{what}' needs {', '.join(sorted(names))}, which no file that is open sets"
+    raise InputError(where, found, "a variable of the host", closed)

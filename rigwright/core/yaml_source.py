@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Mapping as AnyMapping
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,18 @@ class Sequence(list[Any]):
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+Tags = AnyMapping[str, Callable[[Any, str], Any]]
+"""Functions by tag (`!secret`); each gets the value that has the tag and its FILE:LINE, and returns what it stands for."""
 
-def load(path: Path, shown: str | None = None) -> Any:
+
+def load(path: Path, shown: str | None = None, tags: Tags | None = None) -> Any:
     """The document of a YAML file; None when the file is empty. Messages call the file `shown`.
 
     Raises InputError for a file that is unreadable or not UTF-8, a tab in the indentation, a syntax error, a duplicate
-    key, a key that is not a text, or a tag.
+    key, a key that is not a text, or a tag that is not in `tags`.
     """
     name = shown or str(path)
-    return loads(text(path, name), name)
+    return loads(text(path, name), name, tags)
 
 
 def text(path: Path, shown: str, encoding: str = "utf-8") -> str:
@@ -58,14 +62,14 @@ def text(path: Path, shown: str, encoding: str = "utf-8") -> str:
         raise InputError(shown, f"cannot be read: {error}", "a readable UTF-8 file") from None
 
 
-def loads(text: str, name: str) -> Any:
+def loads(text: str, name: str, tags: Tags | None = None) -> Any:
     """Like `load`, but parses a text. Messages call it `name`."""
     _shallow(text, name)
     try:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
-            return None if node is None else _build(loader, node, name)
+            return None if node is None else _build(loader, node, name, tags or {})
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -95,17 +99,17 @@ def _shallow(text: str, name: str) -> None:
             raise InputError(f"{name}:{number}", "lists and mappings nested too deep", f"{_DEEPEST} levels at most")
 
 
-def _build(loader: Any, node: yaml.Node, name: str, above: tuple[int, ...] = ()) -> Any:
+def _build(loader: Any, node: yaml.Node, name: str, tags: Tags, above: tuple[int, ...] = ()) -> Any:
     line = node.start_mark.line + 1
     if id(node) in above:
         raise InputError(f"{name}:{line}", "an anchor that holds itself", "values without a cycle")
     above = (*above, id(node))
+    if node.tag in tags:
+        return tags[node.tag](_build(loader, _untagged(node), name, tags, above), f"{name}:{line}")
     if node.tag.startswith("!") or node.tag.rsplit(":", 1)[0] != "tag:yaml.org,2002":
         todo = ""
-        if node.tag == "!vault":
-            todo = (
-                "keep the secret out of the inventory: type it when asked, or put it in a file that only you can read"
-            )
+        if node.tag in ("!vault", "!secret"):
+            todo = "put the secret into a variable of the inventory, and use that one here"
         raise InputError(
             f"{name}:{line}",
             f"the tag {node.tag.replace('tag:yaml.org,2002:', '!!')}, which rigwright cannot read",
@@ -134,15 +138,21 @@ def _build(loader: Any, node: yaml.Node, name: str, above: tuple[int, ...] = ())
                     f"the key '{key}' a second time (first in line {mapping.lines[key]})",
                     "each key once",
                 )
-            mapping[key] = _build(loader, value_node, name, above)
+            mapping[key] = _build(loader, value_node, name, tags, above)
             mapping.lines[key] = key_line
         return mapping
     if isinstance(node, yaml.SequenceNode):
-        sequence = Sequence(_build(loader, item, name, above) for item in node.value)
+        sequence = Sequence(_build(loader, item, name, tags, above) for item in node.value)
         sequence.path, sequence.line = name, line
         sequence.lines = [item.start_mark.line + 1 for item in node.value]
         return sequence
     return _scalar(loader, node, name)
+
+
+def _untagged(node: yaml.Node) -> yaml.Node:
+    """The node as it would be without its tag; a scalar as a text."""
+    kinds: dict[type[yaml.Node], str] = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}
+    return type(node)(f"tag:yaml.org,2002:{kinds.get(type(node), 'str')}", node.value, node.start_mark, node.end_mark)
 
 
 def _scalar(loader: Any, node: yaml.Node, name: str) -> Any:

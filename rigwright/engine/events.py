@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from rigwright.core import secrets
 from rigwright.core.change import Change
 
 
@@ -18,6 +19,13 @@ class Event:
     def kind(self) -> str:
         """connected, step_started, output_line, step_done or note."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+
+def redacted(event: Event) -> Event:
+    """The event with `(secret)` in place of every known secret in its texts."""
+    texts = {key: text for key, text in vars(event).items() if key != "host" and isinstance(text, str)}
+    hidden = {key: secrets.redacted(text) for key, text in texts.items()}
+    return event if hidden == texts else replace(event, **hidden)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ class HostRun:
         self._critical = threading.Lock()
 
     def emit(self, event: events.Event) -> None:
-        """Records an event and passes it to the event sink."""
+        """Records an event, without known secrets, and passes it to the event sink."""
+        event = events.redacted(event)
         self.events.append((time.monotonic() - self.since, event))
         self._sink(event)
 

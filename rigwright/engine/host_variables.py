@@ -45,7 +45,7 @@ class HostVariables:
         """These, with the `vars` of a play or task over them; they count as those of the inventory. Raises InputError."""
         if not given:
             return self
-        variables = settled({**self.variables, **given}, where, self.host.origins)
+        variables = settled({**self.variables, **given}, where, self.host.origins, self.host.closed)
         ours = {name: variables[name] for name in given if name in VARIABLES}
         if not ours:
             return replace(self, variables=variables)
@@ -58,7 +58,7 @@ class HostVariables:
 
 def of_host(host: Host, rigs: Path) -> HostVariables:
     """The variables of a host, its templates filled in. Raises InputError for a value of rigwright's own that does not fit."""
-    variables = settled(dict(host.variables), host.where, host.origins)
+    variables = settled(dict(host.variables), host.where, host.origins, host.closed)
     rig = None
     if "rig" in variables:
         from rigwright import catalogue

@@ -32,7 +32,7 @@ held; [ "$owner" = "$mine" ] || lost
 [ "$(cat "$dir/token" 2>/dev/null)" != "$token" ] || exit 0
 keep "$mine" "$length" || exit 1
 set -e
-mkdir -p -m 755 /var/lib/rigwright/runs && mkdir -p -m 700 "$dir"
+mkdir -p -m 700 /var/lib/rigwright/runs && chmod 700 /var/lib/rigwright/runs && mkdir -p -m 700 "$dir"
 cat >"$dir/script"; chmod 700 "$dir/script"
 cat >"$dir/job" <<'END'
 dir=$1; sh "$dir/script" >"$dir/log" 2>&1 </dev/null; code=$?

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 from rigwright.core.desired import VARIABLES
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
+from rigwright.core.secrets import Secret
 from rigwright.core.templating import Template, fill, render_file
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import did_you_mean, only_keys
@@ -72,8 +73,13 @@ def bind(
     for parameter, value in (given or {}).items():
         at = given.where(parameter) if isinstance(given, YamlMapping) else where
         hint = types(function)[parameter]
-        filled = converted(fill(value, variables, at), hint, at, parameter, host.rigs)
-        values[parameter] = _rendered(filled, variables, folders, at) if hint is Template else filled
+        is_template = Template in (hint, *get_args(hint))
+        kind = Template if is_template else hint
+        closed = host.host.closed
+        filled = converted(fill(value, variables, at, closed), kind, at, parameter, host.rigs)
+        if is_template:
+            filled = convert(_rendered(filled, variables, folders, at, closed), hint, at, parameter)
+        values[parameter] = filled
     values = inject(function, values, {**host.parameters, **others})
     missing = next((parameter for parameter in _required(function) if parameter not in values), "")
     if missing in VARIABLES:
@@ -101,7 +107,9 @@ def converted(value: Any, hint: Any, where: str, name: str, rigs: Path | None = 
     return convert(value, hint, where, name)
 
 
-def _rendered(name: str, variables: Mapping[str, Any], folders: Sequence[Path], where: str) -> Template:
+def _rendered(
+    name: str, variables: Mapping[str, Any], folders: Sequence[Path], where: str, closed: str
+) -> str | Secret:
     """The text of the template file in the first folder that has it. Raises InputError: a name outside the folders, no such file, a mistake in it."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise InputError(where, f"the template '{name}' is outside templates/", "the name of a file in templates/")
@@ -112,4 +120,4 @@ def _rendered(name: str, variables: Mapping[str, Any], folders: Sequence[Path], 
         found = f"no such template '{name}'{did_you_mean(name, known)}"
         expected = f"one of {', '.join(known)}" if known else f"one of the files in {' or '.join(map(str, folders))}"
         raise InputError(where, found, expected)
-    return Template(render_file(path, variables))
+    return render_file(path, variables, closed)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rigwright import checks, operations
 from rigwright.checks import Finding
-from rigwright.core import host_templates, shipped_files
+from rigwright.core import host_templates, secrets, shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.desired import Desired
 from rigwright.core.errors import InputError, RigwrightError, UsageError
@@ -263,6 +263,8 @@ def _repetitions(task: YamlMapping, variables: Mapping[str, Any]) -> Iterator[Ma
         yield variables
         return
     items = fill(task["loop"], variables, task.where("loop"))
+    if isinstance(items, secrets.Secret):
+        items = secrets.sealed(items.value)
     if not isinstance(items, (list, tuple)):
         raise InputError(task.where("loop"), f"'loop' is {items!r}", "a list")
     for item in items:

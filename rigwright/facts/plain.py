@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from typing import Any
 
-from rigwright.core.command import Secret
+from rigwright.core.secrets import Secret
 from rigwright.facts import Unavailable, Unreadable
 
 

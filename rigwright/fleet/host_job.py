@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rigwright.core.command import Secret
 from rigwright.core.errors import HostError, Interrupted, RigwrightError
+from rigwright.core.secrets import Secret
 from rigwright.engine.events import ActivityStarted, Event
 from rigwright.engine.host_report import HostReport, StageResult
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState

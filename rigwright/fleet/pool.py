@@ -46,10 +46,20 @@ def run_hosts(
         return
     with able[0].stage([job.host.name for job in able]):
         if workers is not None:
-            HostPool(able, lambda job: workers.submit(run_remote, remote_job(job, action)), enough).run(meanwhile)
+            HostPool(able, lambda job: _sent(workers, job, action), enough).run(meanwhile)
             return
         with ThreadPoolExecutor(max_workers=min(WORKERS, len(able))) as threads:
             HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough).run(meanwhile)
+
+
+def _sent(workers: Executor, job: HostJob, action: HostAction) -> Future[HostReport]:
+    """The report that a worker will make of the host, or the error when the work cannot be sent."""
+    try:
+        return workers.submit(run_remote, remote_job(job, action))
+    except RigwrightError as error:
+        refused: Future[HostReport] = Future()
+        refused.set_result(with_error(job.report, error))
+        return refused
 
 
 def refuse(jobs: Sequence[HostJob], errors: Mapping[str, RigwrightError]) -> None:

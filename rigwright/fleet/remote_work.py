@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rigwright.core.command import Secret
-from rigwright.core.errors import HostError
+from rigwright.core import secrets
+from rigwright.core.errors import HostError, InputError
 from rigwright.engine.events import Connected
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import Options, RunState
@@ -19,6 +19,8 @@ from rigwright.engine.playbook import BoundPlaybook
 from rigwright.fleet.host_job import HostAction, HostJob, new_run, no_events, run_action
 from rigwright.fleet.merge import with_error
 from rigwright.history.machines import RecordedMachines
+from rigwright.inventory.model import CONNECTION
+from rigwright.inventory.secrets import read_private
 
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""
@@ -37,16 +39,26 @@ class RemoteJob:
 
 
 def remote_job(job: HostJob, action: HostAction) -> RemoteJob:
-    """What is sent to a worker: of the host's variables only those that it needs, and no password."""
-    needed = {
-        name: value
-        for name, value in job.host.variables.items()
-        if name.startswith(("ansible_", "ssh_")) and not isinstance(value, Secret)
-    }
-    host = replace(job.host, variables=needed, origins={})
+    """What is sent to a worker: of the host's variables those that a connection needs, and no secret.
+
+    Raises HostError when the worker could not do the work without a secret.
+    """
+    _require_no_secret(job)
+    needed = {name: value for name, value in job.host.variables.items() if name in CONNECTION}
+    host = replace(job.host, variables=needed, origins={}, closed="", opened=None)
     at_s = time.monotonic() - job.run.since
     bound, report = replace(job.bound, host=host), replace(job.report, host=host)
     return RemoteJob(bound, job.run.options, action, report, at_s, job.run.recorded)
+
+
+def _require_no_secret(job: HostJob) -> None:
+    """Raises HostError when a step or the connection needs a secret of the inventory."""
+    steps = [f"the step '{step.name}'" for step in job.bound.steps if secrets.holds(step.parameters)]
+    connection = [name for name in CONNECTION if name in job.host.secret]
+    for what in (*steps, *connection):
+        found = f"{what} needs a secret of the inventory, which is not sent to workers"
+        fix = "run this host without --executor, or with --tags that leave the step out"
+        raise HostError(job.host.name, found, "work without secrets", fix)
 
 
 def run_remote(remote: RemoteJob) -> HostReport:
@@ -69,11 +81,10 @@ def _own_password() -> Callable[[str], str] | None:
 
     def read(host: str) -> str:
         try:
-            return Path(file).expanduser().read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            found = f"{PASSWORD_FILE}: {file} cannot be read ({error})"
-            fix = f"on the worker, set {PASSWORD_FILE} to a file that it can read"
-            raise HostError(host, found, "a file on the worker", fix) from None
+            return read_private(str(Path(file).expanduser()), PASSWORD_FILE).rstrip("\n")
+        except InputError as error:
+            fix = f"on the worker: {error.fix or f'set {PASSWORD_FILE} to a file that it can read'}"
+            raise HostError(host, f"{PASSWORD_FILE}: {error.found}", error.expected, fix) from None
 
     return read
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from rigwright.core.errors import InputError
-from rigwright.core.yaml_source import Mapping, load, loads, text
+from rigwright.core.secrets import sealed
+from rigwright.core.yaml_source import Mapping, Tags, loads, text
 from rigwright.inventory import ini, yaml
 from rigwright.inventory.groups import Declared, Given
+from rigwright.inventory.secrets import VAULT, Sources
 
 YAML = (".yml", ".yaml", ".json")
-_LEFT_OUT = ("host_vars", "group_vars", "vars_plugins", "rigs", "templates")
+_LEFT_OUT = ("host_vars", "group_vars", "vars_plugins", "rigs", "templates", "secrets")
 _NOT_READ = ("~", *".pyc .pyo .swp .bak .rpm .md .txt .rst .orig .ini .cfg .retry".split())
 """The file name endings that Ansible ignores in a directory. An .ini file is read only when the path names the file."""
 
@@ -27,12 +31,19 @@ def sources(path: Path) -> Iterator[Path]:
                 yield from sources(entry)
 
 
-def declare(file: Path, declared: Declared) -> None:
-    """Adds the content of a file to `declared`. Raises InputError when the file is not a valid inventory."""
-    if file.suffix in YAML:
-        yaml.declare(load(file), str(file), declared)
+def declare(file: Path, declared: Declared, tags: Tags) -> None:
+    """Adds the content of a file to `declared`. Raises InputError when the file is not a valid inventory.
+
+    `tags`: the YAML tags that it may have.
+    """
+    is_yaml = file.suffix in YAML
+    content = text(file, str(file), "utf-8" if is_yaml else "utf-8-sig")
+    if content.startswith(VAULT):
+        found, fix = "a list of hosts that ansible-vault encrypted", f"ansible-vault decrypt {file}"
+        raise InputError(str(file), found, "hosts in plain text; secrets encrypted, in group_vars/", fix)
+    if is_yaml:
+        yaml.declare(loads(content, str(file), tags), str(file), declared)
         return
-    content = text(file, str(file), "utf-8-sig")
     if content.startswith("#!"):
         todo = f"{file} --list > hosts.json, converted by ansible-inventory --list --yaml --export"
         raise InputError(
@@ -46,7 +57,7 @@ def declare(file: Path, declared: Declared) -> None:
             f"ansible-inventory -i {file} --list --yaml --export",
         )
     if not file.suffix and _is_yaml(content):
-        yaml.declare(loads(content, str(file)), str(file), declared)
+        yaml.declare(loads(content, str(file), tags), str(file), declared)
     else:
         ini.declare(content, str(file), declared)
 
@@ -58,26 +69,48 @@ def _is_yaml(content: str) -> bool:
     return bool(re.match(r"---|\{|[^\[\s][^\s=]*:(\s|$)", first))
 
 
-def variables(folder: Path, name: str) -> Given:
+@dataclass(frozen=True)
+class VaultFile:
+    """A file of variables that ansible-vault encrypted as a whole."""
+
+    path: str
+    content: str
+    sources: Sources
+
+    def open(self) -> Given:
+        """Its variables; every text and number of them is a secret. Raises InputError."""
+        document = loads(self.sources.opened(self.content, self.path), self.path, self.sources.tags)
+        return {name: (sealed(value), where) for name, (value, where) in _given(document, self.path).items()}
+
+
+Layer: TypeAlias = "Given | VaultFile"
+"""The variables of one file. Of the same variable in two layers the later counts."""
+
+
+def variables(folder: Path, name: str, sources: Sources) -> list[Layer]:
     """The variables in the first of `NAME`, `NAME.yml`, `NAME.yaml` and `NAME.json` that exists in a folder.
 
     If that is a directory, all its files are read. Raises InputError when a file is not a mapping of variables.
     """
-    variables: Given = {}
     if "/" in name or name in (".", ".."):
-        return variables
+        return []
+    layers: list[Layer] = []
     first = next((path for ending in ("", *YAML) if (path := folder / f"{name}{ending}").exists()), None)
     for file in _files(first) if first else ():
-        document = load(file)
-        if document is None:
-            continue
-        if isinstance(document, str) and document.startswith("$ANSIBLE_VAULT"):
-            todo = "keep secrets out of the inventory"
-            raise InputError(str(file), "a file encrypted by ansible-vault", "plain YAML", todo)
-        if not isinstance(document, Mapping):
-            raise InputError(str(file), "no mapping of variables", "NAME: VALUE, one per line")
-        variables.update(yaml.given(document))
-    return variables
+        content = text(file, str(file))
+        if content.startswith(VAULT):
+            layers.append(VaultFile(str(file), content, sources))
+        else:
+            layers.append(_given(loads(content, str(file), sources.tags), str(file)))
+    return layers
+
+
+def _given(document: Any, file: str) -> Given:
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        raise InputError(file, "no mapping of variables", "NAME: VALUE, one per line")
+    return yaml.given(document)
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rigwright.core.command import Secret
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.numbers import number
-from rigwright.core.templating import settled
+from rigwright.core.secrets import SHORTEST, Secret, is_name
+from rigwright.core.templating import has_template, settled
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean
 
 NO_MATCH = "matches no host"
@@ -30,7 +32,9 @@ _NAMES = {
 class Host:
     """One machine: its name, its groups (highest precedence last), its variables, and where it was named (FILE:LINE).
 
-    `origins` maps each variable to the place where it was set (FILE:LINE).
+    `origins` maps each variable to the place where it was set (FILE:LINE). `closed` is what to type when variables are in
+    encrypted files without a password. `opened` returns the host with the variables of its encrypted files; None: it has them.
+    `secret`: the connection variables whose values are secrets.
     """
 
     name: str
@@ -38,6 +42,9 @@ class Host:
     variables: Mapping[str, Any] = field(compare=False, repr=False)
     where: str = ""
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    closed: str = field(default="", compare=False, repr=False)
+    opened: Callable[[], Host] | None = field(default=None, compare=False, repr=False)
+    secret: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def origin(self, variable: str) -> str:
         """The place where a variable was set (FILE:LINE)."""
@@ -196,21 +203,37 @@ _REFUSED = (
 )
 
 
+CONNECTION = (
+    *(name for names in _NAMES.values() for name in names),
+    "ansible_connection",
+    "ssh_known_hosts",
+)
+"""The variables that a connection needs."""
+
+_PASSWORDS = ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass")
+
+
 def _ready(host: Host) -> Host:
-    """The host with rendered templates and a secret sudo password. Raises InputError for an unsupported variable."""
-    variables = settled(dict(host.variables), host.where, host.origins)
-    host = replace(host, variables=variables)
+    """The host with rendered templates and its secrets marked, none of them read but those that a connection begins with.
+
+    Raises InputError for an unsupported variable, and when a vault file cannot be opened.
+    """
+    host = host.opened() if host.opened else host
+    given = {name: _marked(value, name) for name, value in host.variables.items()}
+    rendered = settled(given, host.where, host.origins, host.closed)
+    variables = {name: _marked(value, name) for name, value in rendered.items()}
+    secret = frozenset(name for name in CONNECTION if isinstance(variables.get(name), Secret))
+    variables.update({name: variables[name].value for name in secret})
+    host = replace(host, variables=variables, secret=secret)
     for name in _REFUSED:
         if name in variables:
             problem = f"{name}, which rigwright does not use"
             raise InputError(
                 host.origin(name), problem, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out"
             )
-    for name in ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"):
+    for name in _PASSWORDS:
         if name in variables:
-            if not isinstance(variables[name], str) or re.search(r"[\r\n\0]", variables[name]):
-                raise InputError(host.origin(name), f"{name} is no text of one line", "the password, in quotes")
-            variables["ansible_become_password"] = variables[name] = Secret(variables[name])
+            variables["ansible_become_password"] = variables[name] = _password(variables[name], name, host.origin(name))
     key = host.connection("ansible_ssh_private_key_file")
     if key is not None and not Path(str(key)).expanduser().is_file():
         problem = f"the ssh key {key} is not there"
@@ -223,3 +246,35 @@ def _ready(host: Host) -> Host:
             host.origin("ansible_port"), f"{host.called('ansible_port')} is {port!r}", "a number from 1 to 65535"
         )
     return host
+
+
+def _password(value: Any, name: str, where: str) -> Secret:
+    """The sudo password as a secret of one line; one from another source is checked when it is read. Raises InputError."""
+
+    def checked() -> str:
+        text = value.value if isinstance(value, Secret) else value
+        if not isinstance(text, str) or re.search(r"[\r\n\0]", text):
+            raise InputError(where, f"{name} is no text of one line", "the password, in quotes")
+        if len(text) < SHORTEST:
+            found = f"{name} has {len(text)} characters"
+            expected = f"{SHORTEST} or more: a shorter one cannot be hidden in what is printed"
+            raise InputError(where, found, expected, f"take {name} out, and type the password when asked")
+        return text
+
+    return Secret(checked) if isinstance(value, Secret) and not value.known else Secret(checked())
+
+
+def _marked(value: Any, name: str) -> Any:
+    """The value with each text as a secret whose name says that it is one (`token`, `db_password`), at any depth."""
+    if isinstance(value, YamlMapping):
+        marked = YamlMapping({key: _marked(item, key) for key, item in value.items()})
+        marked.path, marked.line, marked.lines = value.path, value.line, value.lines
+        return marked
+    if isinstance(value, YamlSequence):
+        items = YamlSequence(_marked(item, name) for item in value)
+        items.path, items.line, items.lines = value.path, value.line, value.lines
+        return items
+    if isinstance(value, list):
+        return [_marked(item, name) for item in value]
+    is_text = isinstance(value, str) and len(value) >= SHORTEST and not has_template(value)
+    return Secret(value) if is_text and is_name(name) else value

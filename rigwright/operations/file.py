@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from rigwright.core.change import Change
 from rigwright.core.command import Command, command, script
 from rigwright.core.errors import HostError
-from rigwright.core.schema import DIRECTORY_MODE, FILE_MODE, AbsolutePath, OctalMode
+from rigwright.core.schema import DIRECTORY_MODE, FILE_MODE, SECRET_FILE_MODE, AbsolutePath, OctalMode
+from rigwright.core.secrets import SHOWN, Secret
 from rigwright.core.templating import Template
 from rigwright.facts import Facts
 from rigwright.facts.files import file
@@ -19,8 +20,9 @@ _WRITE = """
 path=$1 mode=$2 owner=$3 group=$4
 mkdir -p -m 755 -- "${path%/*}/"
 if [ -e "$path" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
-  keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
-  mkdir -p -- "$keep" && cp -an -- "$path" "$keep/"
+  runs=/var/lib/rigwright/runs keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
+  mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" && (umask 077; mkdir -p -- "$keep") &&
+    cp -an -- "$path" "$keep/"
 fi
 new=$(mktemp -- "$path.XXXXXX") || exit 1
 cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && sync -- "$new" && mv -fT -- "$new" "$path" || { rm -f -- "$new"; exit 1; }
@@ -28,7 +30,10 @@ cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && syn
 
 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
-    """A command that replaces a file atomically and synced, and keeps the previous one under the run's id."""
+    """A command that replaces a file atomically and synced.
+
+    The previous one is kept with its mode under the run's id, in a folder that only root can read.
+    """
     return script(_WRITE, path, mode, owner, group, stdin=content)
 
 
@@ -37,14 +42,17 @@ def present(
     facts: Facts,
     *,
     path: AbsolutePath,
-    content: str,
-    mode: OctalMode = FILE_MODE,
+    content: str | Secret,
+    mode: OctalMode | None = None,
     owner: str = "root",
     group: str = "root",
     leads_to: str = "",
 ) -> Iterator[Change]:
-    """The file at `path` holds exactly `content`, with this mode (octal, in quotes) and owner."""
-    yield from differing(facts, path, content.encode(), mode, owner, group, leads_to)
+    """The file at `path` holds exactly `content`, with this mode (octal, in quotes) and owner.
+
+    The mode is 0644 if none is given, 0600 for a content with a secret, which the plan shows as `(secret)`.
+    """
+    yield from _written(facts, path, content, mode, owner, group, leads_to)
 
 
 @operation()
@@ -52,13 +60,26 @@ def template(
     facts: Facts,
     *,
     path: AbsolutePath,
-    template: Template,
-    mode: OctalMode = FILE_MODE,
+    template: Template | Secret,
+    mode: OctalMode | None = None,
     owner: str = "root",
     group: str = "root",
 ) -> Iterator[Change]:
-    """The file at `path` is what the template makes of the host's variables."""
-    yield from differing(facts, path, template.encode(), mode, owner, group)
+    """The file at `path` is what the template makes of the host's variables.
+
+    The mode is 0644 if none is given, 0600 for a content with a secret, which the plan shows as `(secret)`.
+    """
+    yield from _written(facts, path, template, mode, owner, group)
+
+
+def _written(
+    facts: Facts, path: str, content: str | Secret, mode: str | None, owner: str, group: str, leads_to: str = ""
+) -> Iterator[Change]:
+    secret = isinstance(content, Secret)
+    facts(file(path))  # requested before a source of secrets is asked
+    text = content.reveal() if isinstance(content, Secret) else content
+    mode = mode or (SECRET_FILE_MODE if secret else FILE_MODE)
+    yield from differing(facts, path, text.encode(), mode, owner, group, leads_to, secret=secret)
 
 
 def differing(
@@ -69,17 +90,23 @@ def differing(
     owner: str = "root",
     group: str = "root",
     leads_to: str = "",
+    *,
+    secret: bool = False,
 ) -> Iterator[Change]:
-    """The change that gives a file this content, mode and owner, if it differs. Other operations use it too."""
+    """The change that gives a file this content, mode and owner, if it differs. Other operations use it too.
+
+    Of a `secret` content, and of the content that it replaces, the change has no text and no size.
+    """
     now = facts(file(path))
     if now is not None and now.kind not in ("file", "link"):
         raise HostError("file", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
     put = write(path, content, mode, owner, group)
     if now is None:
-        yield Change("add", path, "", f"{len(content)} bytes, mode {mode}", (put,), leads_to=leads_to)
+        size = SHOWN if secret else f"{len(content)} bytes"
+        yield Change("add", path, "", f"{size}, mode {mode}", (put,), leads_to=leads_to)
     elif now.sha256 != hashlib.sha256(content).hexdigest():
         private = any(not int(octal, 8) & 0o004 for octal in (now.mode, mode))
-        before, after = (_shown(text, private) for text in (now.content, content))
+        before, after = (SHOWN if secret else _shown(text, private) for text in (now.content, content))
         yield Change("change", path, before, after, (put,), leads_to=leads_to)
     elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
         before = f"mode {now.mode}, {now.owner}:{now.group}"

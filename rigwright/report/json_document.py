@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rigwright.checks import Finding, declared, problems
+from rigwright.core import secrets
 from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
 from rigwright.core.errors import RigwrightError
@@ -39,9 +40,9 @@ def document(
     reports: Sequence[HostReport],
     metadata: RunMetadata | None = None,
 ) -> dict[str, Any]:
-    """The document of a run that ends now; docs/json.md describes its keys."""
+    """The document of a run that ends now, without known secrets; docs/json.md describes its keys."""
     metadata = metadata or RunMetadata()
-    return {
+    whole = {
         "schema": SCHEMA,
         "command": command,
         "run": run_id,
@@ -53,6 +54,7 @@ def document(
         "error": _error(error),
         "hosts": {report.host.name: _host(report) for report in reports},
     }
+    return redacted(whole)
 
 
 def _error(error: RigwrightError | None) -> dict[str, str] | None:
@@ -134,6 +136,12 @@ def _event(at_s: float, event: Event) -> dict[str, Any]:
 def _change(step: str, change: Change, done: bool) -> dict[str, Any]:
     keys = ("action", "subject", "before", "after", "disruptive", "leads_to")
     return {"step": step, **{key: getattr(change, key) for key in keys}, "done": done}
+
+
+def redacted(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with `(secret)` in place of every known secret."""
+    result: dict[str, Any] = secrets.redacted_document(document)
+    return result
 
 
 def dumps(document: dict[str, Any]) -> str:

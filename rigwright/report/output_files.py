@@ -122,10 +122,11 @@ def _write_metrics(document: dict[str, Any], file: str) -> None:
 
 def write_json(document: dict[str, Any], target: str) -> None:
     """Writes the document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
+    text = json_document.dumps(json_document.redacted(document))
     if target == "-":
-        terminal_stream.write_document(json_document.dumps(document))
+        terminal_stream.write_document(text)
     else:
-        _write("--json", json_document.dumps(document) + "\n", target)
+        _write("--json", text + "\n", target)
 
 
 def _write(option: str, text: str, file: str) -> None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rigwright.core.command import Secret
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import channel_io
 
@@ -51,20 +51,24 @@ def start_root_shell(
     if password is None:
         if ask_password is None:
             user = host.connection("ansible_user") or "USER"
+            fix = (
+                "run it in a terminal; or set ansible_become_password with !secret (docs/inventory.md#secrets); "
+                f"or on the host: echo '{user} ALL=(ALL) NOPASSWD: ALL' | sudo tee /etc/sudoers.d/rigwright"
+            )
             raise HostError(
                 host.name,
                 "sudo asks for a password, and none was given",
                 "sudo without a password, or a terminal to type it at",
-                f"run it in a terminal, or on the host: echo '{user} ALL=(ALL) NOPASSWD: ALL' "
-                "| sudo tee /etc/sudoers.d/rigwright",
+                f"{host.closed}; or {fix}" if host.closed else fix,
             )
         password = Secret(ask_password(host.name))
+    plain = password.reveal().encode() + b"\n"  # before the program starts: a source may take a minute
     marker = f"rigwright-{nonce}-password"
     channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
     _, errors = channel_io.until(channel, marker.encode(), deadline, host, errors=True)
     if marker.encode() not in errors:
         raise refused(host, errors, "that this user may use sudo")
-    channel.sendall(password.reveal().encode() + b"\n")
+    channel.sendall(plain)
     ready, errors = channel_io.until(
         channel, f"{nonce} ready\n".encode(), deadline, host, errors=False, give_up=marker.encode()
     )

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rigwright.core.command import Command, Result, Secret
+from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, Interrupted, Unreachable
+from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script, channel_io, sudo
 

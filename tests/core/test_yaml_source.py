@@ -119,7 +119,7 @@ def test_a_vault_says_what_to_do_instead() -> None:
     error = refused("a: 1\nsecret: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\n")
     assert error.where == "x.yml:2"
     assert "!vault" in error.found
-    assert "keep the secret out of the inventory" in error.fix
+    assert "into a variable of the inventory" in error.fix
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from rigwright import inventory
-from rigwright.core.command import Command, Result, Secret
+from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.core.machine_identity import MachineIdentity
+from rigwright.core.secrets import Secret
 from rigwright.engine import playbook
 from rigwright.engine.events import Connected, Event, Note
 from rigwright.engine.host_report import CheckResult, ConnectResult, FactsResult, StageResult

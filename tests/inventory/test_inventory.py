@@ -344,14 +344,6 @@ def test_variables_that_are_no_mapping(tmp_path: Path) -> None:
     assert error.found == "no mapping of variables"
 
 
-def test_a_file_that_ansible_encrypted(tmp_path: Path) -> None:
-    """The whole file is a vault: the message says so and gives the fix."""
-    vault = "$ANSIBLE_VAULT;1.1;AES256\n6230653230\n3961\n"
-    error = refused(written(tmp_path, hosts="gpu: {hosts: {x: }}\n", group_vars__all=vault))
-    assert error.where.startswith(f"{tmp_path}/group_vars/all.yml")
-    assert "vault" in str(error).lower()
-
-
 # --- INI, and other kinds of files
 
 

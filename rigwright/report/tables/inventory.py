@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from rigwright.core.secrets import SHOWN, Secret, is_name
 from rigwright.inventory.model import Host, Inventory
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write
 
 _MADE = ("inventory_hostname", "inventory_hostname_short", "group_names")
-_SECRET = re.compile(r"(^|_)(pass|password|passwd|passphrase|secret|token)$", re.IGNORECASE)
 
 
 def listing(inventory: Inventory, names: Collection[str]) -> dict[str, Any]:
     """Each group with its own hosts and its children, and under `_meta` the variables of each host; only hosts in `names`.
 
-    The value of a variable whose name ends in password, secret or token is `(secret)`.
+    A secret is `(secret)`, and so is what has the name of one (`password`, `api_token`, `key`), at any depth.
     """
     groups: dict[str, Any] = {}
     for group, children in inventory.children.items():
@@ -35,7 +34,15 @@ def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
 
 def _variables(host: Host) -> dict[str, Any]:
     given = {name: value for name, value in host.variables.items() if name not in _MADE}
-    return {name: "(secret)" if _SECRET.search(name) else value for name, value in given.items()}
+    return {name: _shown(name, value) for name, value in given.items()}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, Secret) or is_name(name) or (name == "key" and "://" not in str(value)):
+        return SHOWN
+    if isinstance(value, Mapping):
+        return {key: _shown(key, item) for key, item in value.items()}
+    return [_shown(name, item) for item in value] if isinstance(value, list) else value
 
 
 def graph(inventory: Inventory, names: Collection[str], group: str = "all", depth: int = 0) -> Iterator[str]:

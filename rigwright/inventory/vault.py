@@ -1,0 +1,92 @@
+"""Opens what ansible-vault encrypted, with Ansible's own library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import InputError
+from rigwright.core.secrets import Secret
+from rigwright.inventory.secrets import PASSWORD_FIX, Source, asked, output, read_private
+
+INSTALL = ".venv/bin/pip install 'rigwright[vault]', or ansible-core"
+_importing = threading.Lock()
+
+
+def decrypted(text: str, password_file: str, where: str) -> str:
+    """The plain text. Raises InputError without a password, for a wrong one, and when Ansible's library is not installed."""
+    if not password_file:
+        raise InputError(
+            where, "a value that ansible-vault encrypted, and no password", "its password", PASSWORD_FIX.format("it")
+        )
+    lines = [line.strip() for line in text.strip().splitlines()]
+    if not _FORM.fullmatch("\n".join(lines)):
+        raise InputError(where, "what ansible-vault encrypted is damaged", "the text that ansible-vault wrote")
+    library = _library(where)
+    password = Secret(asked(Password(str(Path(password_file).expanduser()))))
+    try:
+        opened = library.VaultLib([("default", library.VaultSecret(password.reveal().encode()))])
+        plain: bytes = opened.decrypt("\n".join(lines).encode())
+        return plain.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(where, "ansible-vault encrypted no UTF-8", "a text") from None
+    except library.AnsibleError as error:
+        found = f"ansible-vault cannot open it ({one_line(str(error))})"
+        fix = f"the password of {password_file} is another one; ansible-vault view tells"
+        raise InputError(where, found, "the password that it was encrypted with", fix) from None
+
+
+_FORM = re.compile(r"\$ANSIBLE_VAULT;1\.[12];[A-Z0-9]+(;[^\n]*)?(\n[0-9a-f]+)+\n*")
+
+
+@dataclass(frozen=True)
+class Password(Source):
+    """The password of ansible-vault: in a private file, or printed by a program, as Ansible reads it."""
+
+    file: str
+    where = "--vault-password-file"
+    shortest = 1
+
+    def read(self) -> str:
+        """The password. Raises InputError."""
+        is_program = os.path.isfile(self.file) and os.access(self.file, os.X_OK)
+        text = output((os.path.abspath(self.file),), self.where) if is_program else read_private(self.file, self.where)
+        return text.strip()
+
+
+def _library(where: str) -> Any:
+    """The vault of ansible-core. Raises InputError."""
+    try:
+        with _importing, _quiet_import():
+            from ansible.parsing import vault
+    except Exception as error:  # its import also reads configuration files, which may be wrong
+        found = f"a value that ansible-vault encrypted, and no library to open it ({type(error).__name__}: {error})"
+        raise InputError(where, found, "ansible-core", INSTALL) from None
+    return vault
+
+
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Ansible's configuration makes folders and reads ansible.cfg of the current folder as soon as it is imported; here it does not."""
+    with tempfile.TemporaryDirectory(prefix="rigwright-vault.") as folder:
+        config = Path(folder) / "ansible.cfg"
+        config.touch()
+        given = {"ANSIBLE_CONFIG": str(config), "ANSIBLE_LOCAL_TEMP": folder, "ANSIBLE_HOME": folder}
+        before = {name: os.environ.get(name) for name in given}
+        os.environ.update(given)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
