@@ -37,7 +37,12 @@ MISTAKES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "undefined variable": ({TASKS: PLAY + 'apt.packages: {names: "{{ nothere }}"}\n'}, {}),
     "template error": ({TASKS: PLAY + 'apt.packages: {names: "{{ rig |"}\n'}, {}),
     "tab": ({VARS: "driver:\n\tbranch: '535'\n"}, {}),
-    "`!vault`": ({VARS: "ansible_become_password: !vault x\n"}, {}),
+    "`!vault` without encrypted text": ({VARS: "ansible_become_password: !vault x\n"}, {}),
+    "misspelt source of a secret": ({VARS: VARIABLES + "hf_token: !secret {enw: HF_TOKEN}\n"}, {}),
+    "secret as an argument of a command": (
+        {VARS: VARIABLES + "hf_token: canary-7\n", TASKS: PLAY + 'apt.packages: {names: ["{{ hf_token }}"]}\n'},
+        {},
+    ),
     "invalid kernel parameter": ({VARS: VARIABLES + "kernel_cmdline: ['iommu=pt; reboot']\n"}, {}),
     "missing ssh key": (
         {LIST: HOSTS.replace("192.0.2.10", "192.0.2.10, ansible_ssh_private_key_file: ~/.ssh/gpu")},

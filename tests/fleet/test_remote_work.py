@@ -155,13 +155,14 @@ def test_a_worker_has_its_own_password(tmp_path: Path, monkeypatch: pytest.Monke
     (order,) = [remote_work.remote_job(one, password) for one in prepared(tmp_path)[:1]]
     assert remote_work.run_remote(order).facts == {"password": "none"}
     (tmp_path / "sudo").write_text("opensesame\n")
+    (tmp_path / "sudo").chmod(0o600)
     monkeypatch.setenv(remote_work.PASSWORD_FILE, str(tmp_path / "sudo"))
     assert remote_work.run_remote(order).facts == {"password": "opensesame"}
     monkeypatch.setenv(remote_work.PASSWORD_FILE, str(tmp_path / "nowhere"))
     error = remote_work.run_remote(order).error
     assert error is not None
-    assert "nowhere cannot be read" in error.found
-    assert error.fix == f"on the worker, set {remote_work.PASSWORD_FILE} to a file that it can read"
+    assert "nowhere, from which a secret comes, cannot be read" in error.found
+    assert error.fix == f"on the worker: set {remote_work.PASSWORD_FILE} to a file that it can read"
 
 
 def password(job: HostJob) -> Iterator[StageResult]:
