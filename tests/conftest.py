@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rigwright.core import secrets
-from rigwright.inventory import secrets as sources
+from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium
 
 
@@ -27,7 +27,7 @@ def no_known_secrets() -> Iterator[None]:
     """Forgets the secrets of a test, whose texts would be replaced in the output of the next."""
     yield
     secrets.forget()
-    sources.forget()
+    secret_sources.forget()
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from rigwright.fleet.host_job import HostAction, HostJob, new_run, no_events, ru
 from rigwright.fleet.merge import with_error
 from rigwright.history.machines import RecordedMachines
 from rigwright.inventory.model import CONNECTION
-from rigwright.inventory.secrets import read_private
+from rigwright.inventory.secret_sources import read_private
 
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""

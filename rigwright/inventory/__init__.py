@@ -13,7 +13,8 @@ from rigwright.core.errors import InputError
 from rigwright.inventory import files
 from rigwright.inventory.groups import Declared, Given
 from rigwright.inventory.model import Host, Inventory
-from rigwright.inventory.secrets import PASSWORD_FIX, PASSWORD_VARIABLE, Sources
+from rigwright.inventory.secret_sources import PASSWORD_FIX, PASSWORD_VARIABLE
+from rigwright.inventory.secrets import Sources
 
 __all__ = ["Inventory", "host_variables", "read"]
 

@@ -1,26 +1,21 @@
-"""Where the secrets of an inventory come from: the environment, a private file, a command, ansible-vault.
-
-A source is asked when its secret is needed, once per process; threads that need other secrets do not wait for it.
-"""
+"""The secrets of an inventory: `!secret` with its sources, and what ansible-vault encrypted."""
 
 from __future__ import annotations
 
-import os
-import stat
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
-from rigwright.core.secrets import SHORTEST, Secret
+from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Tags, misspelt
+from rigwright.inventory.secret_sources import Environment, FirstLine, PrivateFile, Source, asked
 
-COMMAND_S = 60.0
-LARGEST_BYTES = 1 << 16
 _FORMS = "{env: NAME}, {file: PATH} or {command: [PROGRAM, ARGUMENT, ...]}"
+
+VAULT = "$ANSIBLE_VAULT;"
+"""The beginning of a text that ansible-vault encrypted."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +67,6 @@ class Sources:
         return self.folder / Path(path).expanduser()
 
 
-VAULT = "$ANSIBLE_VAULT;"
-"""The beginning of a text that ansible-vault encrypted."""
-
-PASSWORD_VARIABLE = "ANSIBLE_VAULT_PASSWORD_FILE"
-PASSWORD_FIX = f"--vault-password-file FILE, or {PASSWORD_VARIABLE}, opens {{}}"
-"""What to type when something is encrypted and no password is given."""
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and "\0" not in value
 
@@ -90,60 +77,6 @@ def _is_name(value: Any) -> bool:
 
 def _is_argv(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_is_text, value))
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a secret comes from. `where`: FILE:LINE of the inventory, for messages; not part of what it is."""
-
-    shortest: ClassVar[int] = SHORTEST
-    """The number of characters that it must have."""
-
-    def read(self) -> str:
-        """Returns the text. Raises InputError."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Environment(Source):
-    """A variable of the environment. It is taken out of it, so that no program that rigwright starts inherits it."""
-
-    name: str
-    where: str = field(compare=False)
-
-    def take(self) -> None:
-        """Moves the variable from the environment into this process."""
-        if self.name in os.environ:
-            _environment[self.name] = os.environ.pop(self.name)
-
-    def read(self) -> str:
-        self.take()
-        if not _environment.get(self.name):
-            found = f"the environment variable {self.name}, from which a secret comes, is not set"
-            raise InputError(self.where, found, "a value", f"export {self.name}=..., in the shell that starts this")
-        return _environment[self.name]
-
-
-@dataclass(frozen=True)
-class PrivateFile(Source):
-    """A file that only its owner can read; its content without the last newline."""
-
-    path: str
-    where: str = field(compare=False)
-
-    def read(self) -> str:
-        return read_private(self.path, self.where).rstrip("\n")
-
-
-@dataclass(frozen=True)
-class FirstLine(Source):
-    """The first line that a command prints. No shell runs it."""
-
-    argv: tuple[str, ...]
-    where: str = field(compare=False)
-
-    def read(self) -> str:
-        return output(self.argv, self.where).split("\n", 1)[0].rstrip("\r")
 
 
 @dataclass(frozen=True)
@@ -160,77 +93,6 @@ class Encrypted(Source):
         return vault.decrypted(self.text, self.password_file, self.where)
 
 
-def read_private(path: str, where: str) -> str:
-    """The text of a file that only its owner can read. Raises InputError for any other file, and above 64 KiB."""
-    try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            status = os.fstat(file.fileno())
-            if stat.S_ISFIFO(status.st_mode):
-                os.set_blocking(file.fileno(), True)  # such as <(pass show vault) of a shell
-            elif not stat.S_ISREG(status.st_mode):
-                raise InputError(where, f"{path}, from which a secret comes, is no file", "a file")
-            if status.st_mode & 0o077:
-                found = f"{path} has the mode {status.st_mode & 0o7777:04o}: others can read the secret in it"
-                raise InputError(where, found, "a file that only its owner can read", f"chmod 600 {path}")
-            content = file.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
-            raise InputError(where, f"{path} is larger than {LARGEST_BYTES} bytes", "a secret")
-        return content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        found = f"{path}, from which a secret comes, cannot be read ({reason})"
-        raise InputError(where, found, "a readable text file") from None
-
-
-def output(argv: tuple[str, ...], where: str) -> str:
-    """What a command prints, its first 64 KiB. It gets an empty stdin. Raises InputError when it fails or takes over a minute."""
-    import subprocess
-
-    name = argv[0]
-    try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=True
-        )
-    except OSError as error:
-        found = f"the command {name}, from which a secret comes, cannot be started ({error.strerror})"
-        raise InputError(where, found, "a program", f"install {name}, or name its whole path") from None
-    printed, errors = bytearray(), bytearray()
-    readers = [
-        threading.Thread(target=_drain, args=pair, daemon=True)
-        for pair in ((process.stdout, printed), (process.stderr, errors))
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        code = process.wait(COMMAND_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        found = f"the command {name}, from which a secret comes, did not end within {COMMAND_S:g} s"
-        raise InputError(where, f"{found}{_last(errors)}", "its output", "run it in a terminal and look") from None
-    for reader in readers:
-        reader.join(1)  # a process that it left in the background may hold its stdout
-    if code != 0:
-        found = f"the command {name}, from which a secret comes, failed (exit {code}){_last(errors)}"
-        raise InputError(where, found, "an exit of 0", "run it in a terminal and look")
-    try:
-        return bytes(printed).decode("utf-8")
-    except UnicodeDecodeError:
-        found = f"the command {name}, from which a secret comes, printed no UTF-8"
-        raise InputError(where, found, "a text") from None
-
-
-def _drain(stream: Any, kept: bytearray) -> None:
-    while block := stream.read1(1 << 16):
-        kept += block[: LARGEST_BYTES - len(kept)]
-
-
-def _last(errors: bytearray) -> str:
-    """`: TEXT` with the end of the stderr; "" without any."""
-    text = one_line(bytes(errors).decode("utf-8", "replace"))
-    return f": {text[-300:]}" if text else ""
-
-
 @dataclass(frozen=True)
 class _Once:
     """A source that is asked once per process; its error counts as its answer."""
@@ -239,47 +101,3 @@ class _Once:
 
     def __call__(self) -> str:
         return asked(self.source)
-
-
-@dataclass
-class _Answer:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    text: str | None = None
-    error: InputError | None = None
-
-
-_answers: dict[Source, _Answer] = {}
-_environment: dict[str, str] = {}
-_lock = threading.Lock()
-
-
-def forget() -> None:
-    """Forgets all answers; for tests, which share a process."""
-    with _lock:
-        _answers.clear()
-        _environment.clear()
-
-
-def asked(source: Source) -> str:
-    """The text of a source, which is read once per process. Raises InputError, each time the same."""
-    with _lock:
-        answer = _answers.setdefault(source, _Answer())
-    with answer.lock:
-        if answer.text is None and answer.error is None:
-            try:
-                answer.text = _long_enough(source.read(), source)
-            except InputError as error:
-                answer.error = error
-    if answer.text is None:
-        assert answer.error is not None
-        raise InputError(answer.error.where, answer.error.found, answer.error.expected, answer.error.fix)
-    return answer.text
-
-
-def _long_enough(text: str, source: Any) -> str:
-    """The text. Raises InputError for an empty or short one."""
-    if len(text) >= source.shortest:
-        return text
-    found = f"the secret has {len(text)} characters" if text else "the secret is empty"
-    expected = f"{source.shortest} or more: a shorter one cannot be hidden in what is printed"
-    raise InputError(source.where, found, expected, "choose a longer one, or correct its source")

@@ -15,7 +15,7 @@ from typing import Any
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
-from rigwright.inventory.secrets import PASSWORD_FIX, Source, asked, output, read_private
+from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, asked, output, read_private
 
 INSTALL = ".venv/bin/pip install 'rigwright[vault]', or ansible-core"
 _importing = threading.Lock()

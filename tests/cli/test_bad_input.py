@@ -538,7 +538,10 @@ def test_a_list_whose_reader_ends_is_no_error() -> None:
             "error fleet.report: --html has no value\n  expected: a value after it: write the page",
         ),
         (["nonsense"], "error command line: 'nonsense' is no command\n"),
-        (["verify", "--hots", "a"], "error verify: '--hots' is no flag\n  expected: --json, --inventory, --host, "),
+        (
+            ["verify", "--hots", "a"],
+            "error verify: '--hots' is no flag\n  expected: --json, --inventory, --vault-password-file, --host, ",
+        ),
         (["verify", "servbadge"], "error verify: 'servbadge' is one word too many\n"),
         (
             ["history.diff"],
