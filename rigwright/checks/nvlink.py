@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -28,6 +29,11 @@ class _Gpu:
     at: str
     links: Sequence[NvLink]
     most: int | None
+
+    @property
+    def name(self) -> str:
+        """Its position, else its bus id."""
+        return self.position or self.bus_id
 
     @property
     def up(self) -> int:
@@ -76,7 +82,8 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
         own = [link for link in links if link.uuid == card.uuid and link.peer not in lost]
         most = _wanted(rig, position, card.device_id, positions.values())
         gpus.append(_Gpu(card.bus_id, position, place(card.bus_id, slots), own, most))
-    wrong = tuple(_of_pairs(gpus, rig) if rig and _peers_known(gpus, rig) else _of_gpus(gpus, rig, whole=not lost))
+    pairs = _wanted_pairs(gpus, rig, whole=not lost)
+    wrong = tuple(_of_gpus(gpus, rig, not lost) if pairs is None else _of_pairs(gpus, pairs, told=rig is not None))
     yield from wrong
     if gpus and not wrong:
         fine = Counter(gpu.up for gpu in gpus)
@@ -86,30 +93,49 @@ def up(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None =
         yield Finding("NVLinks", "pass", "none")
 
 
-def _peers_known(gpus: Sequence[_Gpu], rig: Rig) -> bool:
-    """Whether the driver says where every active link ends, and the rig where it should."""
-    ends = all(link.peer for gpu in gpus for link in gpu.links if link.gb_s is not None)
-    return ends and not rig.nvswitches and all(gpu.position in rig.gpus for gpu in gpus)
+def _wanted_pairs(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Mapping[frozenset[str], int] | None:
+    """How many links each pair of bus ids must have; None if nobody knows which GPUs a link that is down connects.
+
+    Without a rig all connected pairs must have as many as the best one, if that makes as many missing ends on each GPU as are down.
+    """
+    if not all(link.peer for gpu in gpus for link in gpu.links if link.gb_s is not None):
+        return None
+    if rig:
+        at = {gpu.position: gpu.bus_id for gpu in gpus}
+        if rig.nvswitches or not {*at} <= {*rig.gpus}:
+            return None
+        return {frozenset((at[a], at[b])): links for a, b, links in rig.pairs if {a, b} <= {*at}}
+    pairs = {frozenset((a.bus_id, b.bus_id)): _active(a, b) for a, b in combinations(gpus, 2)}
+    wanted = dict.fromkeys([pair for pair, links in pairs.items() if links], max(pairs.values(), default=0))
+    missing = {gpu.bus_id: sum(wanted[pair] - pairs[pair] for pair in wanted if gpu.bus_id in pair) for gpu in gpus}
+    ends_meet = all(missing[gpu.bus_id] == len(gpu.links) - gpu.up for gpu in gpus)
+    return wanted if whole and ends_meet else None
 
 
-def _of_pairs(gpus: Sequence[_Gpu], rig: Rig) -> Iterator[Finding]:
+def _active(a: _Gpu, b: _Gpu) -> int:
+    return min(a.up_to(b), b.up_to(a))
+
+
+def _of_pairs(gpus: Sequence[_Gpu], wanted: Mapping[frozenset[str], int], told: bool) -> Iterator[Finding]:
     """A finding for each pair with too few links; one for a GPU with too few to all others, and one if all pairs have too few."""
-    known = {gpu.position: gpu for gpu in gpus}
-    wanted = {frozenset((a, b)): (known[a], known[b], links) for a, b, links in rig.pairs if {a, b} <= {*known}}
-    active = {pair: min(a.up_to(b), b.up_to(a)) for pair, (a, b, _) in wanted.items()}
-    few = [pair for pair, (_, _, links) in wanted.items() if active[pair] < links]
+    ends = {pair: [gpu for gpu in gpus if gpu.bus_id in pair] for pair in wanted}
+    active = {pair: _active(a, b) for pair, (a, b) in ends.items()}
+    few = [pair for pair, links in wanted.items() if active[pair] < links]
     if len(few) == len(wanted) > 1:
-        every = sum(links for _, _, links in wanted.values())
-        yield _too_few("NVLinks", f"{sum(active.values())} of {every} links up", f"{every} links")
+        every = sum(wanted.values())
+        yield _too_few("NVLinks", f"{sum(active.values())} of {every} links up", f"{every} links", told)
         return
     common = common_gpus(few, wanted)
-    for gpu in (known[position] for position in common):
-        yield _too_few(gpu.at, gpu.seen, f"{gpu.most} links")
+    for gpu in gpus:
+        if gpu.bus_id in common:
+            links = sum(number for pair, number in wanted.items() if gpu.bus_id in pair)
+            yield _too_few(gpu.at, gpu.seen, f"{links} links", told)
     for pair in few:
-        a, b, links = wanted[pair]
         if pair.isdisjoint(common):
-            down = " and ".join(f"{gpu.down} of {gpu.position}" for gpu in (a, b) if gpu.down)
-            yield _too_few(f"{a.at} and {b.at}", f"{active[pair]} of {links} links up; down: {down}", f"{links} links")
+            down = " and ".join(f"{gpu.down} of {gpu.name}" for gpu in ends[pair] if gpu.down)
+            subject = " and ".join(gpu.at for gpu in ends[pair])
+            seen = f"{active[pair]} of {wanted[pair]} links up; down: {down}"
+            yield _too_few(subject, seen, f"{wanted[pair]} links", told)
 
 
 def _of_gpus(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Iterator[Finding]:
@@ -118,17 +144,13 @@ def _of_gpus(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Iterator[Fin
     each = [[entry] for entry in few] if rig and rig.nvswitches else [few] if few else []
     for same in each:
         subject = ", ".join(gpu.at for gpu, _ in same)
-        seen = (
-            same[0][0].seen
-            if len(same) == 1
-            else "; ".join(f"{gpu.seen} of {gpu.position or gpu.bus_id}" for gpu, _ in same)
-        )
+        seen = same[0][0].seen if len(same) == 1 else "; ".join(f"{gpu.seen} of {gpu.name}" for gpu, _ in same)
         expected = " or ".join(str(least) for least in dict.fromkeys(least for _, least in same))
         told = all(gpu.most is not None for gpu, _ in same)
         yield _too_few(subject, seen, f"{expected} links", told)
 
 
-def _too_few(subject: str, seen: str, expected: str, told: bool = True) -> Finding:
+def _too_few(subject: str, seen: str, expected: str, told: bool) -> Finding:
     """The finding of links that are down; `told`: the rig says how many there are."""
     if told:
         return of_symptom("nvlink.inactive", subject, seen, expected, "rig", verdict="fail")
