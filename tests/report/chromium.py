@@ -58,6 +58,23 @@ CONTRAST = """
 """
 """JavaScript: the texts whose contrast with their background is less than 4.5 to 1."""
 
+HOLES = """
+['.cards', '.without-answer', '.tiles', '.racks'].flatMap(name => [...document.querySelectorAll(name)]).filter(one => {
+  const end = Math.max(...[...one.children].slice(-1).map(last => last.getBoundingClientRect().right));
+  return one.getClientRects().length && one.getBoundingClientRect().right - end > 2;
+}).map(one => one.className + ' of ' + one.children.length)
+"""
+"""JavaScript: the grids whose last row is not filled."""
+
+SMALL = """
+[...document.querySelectorAll('body *')].filter(one => [...one.childNodes].some(n => n.nodeType === 3 && n.data.trim())
+  && one.getClientRects().length && !one.closest('.hidden')).map(one => {
+  const svg = one.ownerSVGElement, scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+  return [parseFloat(getComputedStyle(one).fontSize) * scale, one.textContent.trim().slice(0, 30)];
+}).filter(([size]) => size < 10).map(([size, text]) => size.toFixed(1) + ' ' + text)
+"""
+"""JavaScript: the texts that are smaller than ten pixels, also in scaled drawings."""
+
 _OPEN_ALL = "document.querySelectorAll('details').forEach(one => one.open = true)"
 _WIDER = """
 [...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > innerWidth + 1
@@ -140,7 +157,8 @@ class Chromium:
     def hard_to_read(self, page: Path, width: int, scheme: str) -> list[Any]:
         """Returns the faults of a page with all its details open.
 
-        Faults are a page wider than the screen, too little contrast, network requests, and errors of the browser.
+        Faults are a page wider than the screen, a grid with a hole at its end, small text, too little contrast, network requests,
+        and errors of the browser.
         """
         self.visit(page, width, scheme)
         self.value(_OPEN_ALL)
@@ -149,6 +167,8 @@ class Chromium:
         return [
             *([f"{widths} pixels wide, not {width}"] if widths != [width, width] else []),
             *self.value(_WIDER),
+            *(f"hole: {grid}" for grid in self.value(HOLES)),
+            *(f"small: {text}" for text in self.value(SMALL)),
             *self.value(CONTRAST),
             *(url for url in asked if not url.startswith("data:") and url != page.as_uri()),
             *self.told("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"),

@@ -141,6 +141,29 @@ def _ecc(host: dict[str, Any]) -> None:
 _WRONG = {3: _limit, 5: away, 6: _hot, 14: _kernel, 21: _lost, 23: _kernel, 31: away, 33: _ecc}
 
 
+def twelve() -> dict[str, Any]:
+    """Returns twelve machines: unreachable, lost, failed, drifting, never provisioned, hot, and one without an earlier report.
+
+    Their names have 60 characters and differ in the last two.
+    """
+    hosts = [a_node(number) for number in range(1, 13)]
+    for number, change in ((1, away), (2, _lost), (4, away), (5, _hot), (7, _kernel), (8, _bare), (9, _bare)):
+        change(hosts[number])
+    fault = finding("fail", f"PCIE-1 {bus_id(0)}", check="health.xids", seen="Xid 63", cause="a page is being retired")
+    hosts[6] |= {"status": "failed", "findings": [fault]}
+    hosts[10]["fleet"] |= {"since": None, "answered": None}
+    return a_document(3, **{f"{made.LONG_NAME[:-2]}{number:02d}": host for number, host in enumerate(hosts)})
+
+
+def _bare(host: dict[str, Any]) -> None:
+    """Makes the machine one that was never provisioned."""
+    host |= {"status": "failed", "findings": [finding("fail", f"step {number}", check="plan") for number in range(9)]}
+    host["machine"]["driver"] = ""
+    for gpu in host["machine"]["gpus"]:
+        values = ("temperature_c", "power_w", "utilization_percent", "memory_used_mib")
+        gpu |= {"answers": False, **dict.fromkeys(values)}
+
+
 def hostile(value: Any, poison: str, key: str = "") -> Any:
     """Returns the same document with every text that comes from a host replaced with `poison`."""
     kept = ("verdict", "kind", "state", "date", "since", "answered", "started", "ended", "status", "was", "source", "bus_id", "command")  # fmt: skip
@@ -151,4 +174,4 @@ def hostile(value: Any, poison: str, key: str = "") -> Any:
     return poison if isinstance(value, str) and key not in kept else value
 
 
-__all__ = ["ENDED", "a_document", "a_fleet", "a_node", "away", "hostile", "made", "uuid"]
+__all__ = ["ENDED", "a_document", "a_fleet", "a_node", "away", "hostile", "made", "twelve", "uuid"]

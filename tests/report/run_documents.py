@@ -187,3 +187,44 @@ def unreachable() -> dict[str, Any]:
     """Returns a host that did not answer."""
     error = {"where": "gone", "found": "connection refused", "expected": "an answer", "fix": "ssh gone"}
     return a_host(status="unreachable", error=error, findings=[])
+
+
+def all_lost() -> dict[str, Any]:
+    """Returns a machine whose sixteen GPUs are all lost."""
+    cards = tuple(Card(bus_id(number), "", "", lost="GPU is lost") for number in range(16))
+    machine = a_machine(known(cards, ()), "dgx-2")
+    symptom = {
+        "check": "gpu.answering",
+        "symptom": "gpu.off_bus",
+        "seen": "GPU is lost",
+        "fix": "sudo poweroff; reseat it",
+    }
+    findings = [finding("fail", f"{gpu['position']} {gpu['bus_id']}", **symptom) for gpu in machine["gpus"]]
+    return a_host(status="failed", machine=machine, findings=findings)
+
+
+def one_lost() -> dict[str, Any]:
+    """Returns a machine with four GPUs, one of them lost, and memory errors of another."""
+    lost = Card(bus_id(2), "", "", lost="GPU is lost")
+    worn = a_card(1, ecc_ever=Errors(117, 2), retirement_pending=True)
+    host = {**healthy(status="failed"), "machine": a_machine(known((a_card(0), worn, lost, a_card(3))))}
+    cause = "the GPU fell off the PCIe bus: power, heat, or its contacts"
+    host["findings"] = [
+        finding("fail", f"SXM2-3 {bus_id(2)}", check="gpu.answering", symptom="gpu.off_bus", seen="GPU is lost", cause=cause,
+                fix="sudo poweroff; reseat SXM2-3"),
+        finding("fail", f"SXM2-2 {bus_id(1)}", check="health.memory", seen="2 uncorrected errors", cause="a memory cell failed"),
+        finding("pass"),
+    ]  # fmt: skip
+    return host
+
+
+LONG_NAME = "a-very-long-host-name-in-rack-17-of-the-second-machine-room1"
+LONG_TITLE = "a rig whose owner has written everything into its title: the board, the supplies, " * 2 + "R" * 40
+"""60 and 200 characters."""
+
+
+def long_names() -> dict[str, Any]:
+    """Returns the machine with a lost GPU, whose rig has a title of 200 characters."""
+    host = one_lost()
+    host["machine"]["rig"]["title"] = LONG_TITLE
+    return host

@@ -147,6 +147,7 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
     for finding in bad:
         if finding["check"] in DRIFT and not (folds and finding["check"] == "plan"):
             title, place = split(finding["subject"], positions(host))
+            title = f"GPU {finding['seen']}" if title == "GPU" else title
             texts = (finding[key] for key in ("seen", "expected", "source", "cause", "fix"))
             yield Problem(finding["verdict"], DRIFT[finding["check"]], title, *texts), place
     for problem in host.problems:

@@ -20,6 +20,9 @@ from rigwright.report.labels import SIGNS, SOURCES, WORDS, count_bad, local_time
 FIRST = 12
 """The number of problems that are shown; the rest is behind a click."""
 
+LONG = 6
+"""With more problems than this, the changes are beside them instead of below them."""
+
 LABELS = (
     "as expected",
     "unreachable",
@@ -60,7 +63,8 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     return environment().get_template("fleet.html.j2").render(
         machines=[machine for machine in machines if machine.label != fleet_attention.NEVER],
         number=len(machines), never=[machine for machine in machines if machine.label == fleet_attention.NEVER], tiles=tiles(machines, problems, changes, endings, (begin, end)),
-        problems=problems, changes=changes, endings=endings, first=FIRST, summary=summary(machines),
+        problems=problems, changes=changes, endings=endings, first=FIRST, summary=summary(machines), level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
+        is_long=len(problems) > LONG,
         since=local_time(min(since)) if since else "",
         ended=local_time(ended), past=span(end - begin), run=document["run"], error=document["error"],
         inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s, shows=fleet_tiles.SHOWN,

@@ -5,21 +5,25 @@ The page fetches nothing and runs no script. Text of a host is escaped, and its 
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import jinja2
 import jinja2.sandbox
+from markupsafe import Markup, escape
 
 from rigwright.checks import VERDICTS, Finding
 from rigwright.checks.problems import Judgement, Problem, judge, problems
 from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
+from rigwright.core.fix_steps import Step
 from rigwright.core.program_name import as_typed
+from rigwright.engine.host_report import BAD
 from rigwright.report.html import gpu_cards
 from rigwright.report.html.p2p_matrix import Matrix, gb_s, matrices
 from rigwright.report.html.scaling_plot import Plot, plotted
@@ -27,10 +31,16 @@ from rigwright.report.html.topology import Drawing, drawn
 from rigwright.report.json_document import over_time
 from rigwright.report.labels import SIGNS, SOURCES, WEIGHTS, WORDS
 
+WORD = 28
+"""The length up to which a word with a hyphen is not broken; so many characters fit on a phone."""
+
+MANY = 8
+"""The number of GPUs up to which all cards are open."""
+
 FOLDER = shipped_files.folder("templates") / "report"
 
 _HOST: dict[str, Any] = {
-    "status": "", "error": None, "steps": [], "changes": [], "findings": [], "gpus": [], "events": [], "p2p": None,
+    "status": "", "error": None, "steps": [], "changes": [], "findings": [], "problems": [], "gpus": [], "events": [], "p2p": None,
     "owed": [], "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
 }  # fmt: skip
 _FINDING = {"check": "", "subject": "", "seen": "", "expected": "", "cause": "", "fix": "", "source": "", "symptom": ""}
@@ -42,11 +52,12 @@ _MACHINE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Card:
-    """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings."""
+    """The card of a GPU. `worst`: the worst verdict of the findings about it, "" without findings; `answers`: to the driver."""
 
     title: str
     worst: str
     groups: list[gpu_cards.Group]
+    answers: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,16 @@ class HostView:
         """Whether the machine can be used; what the run found where no check ran."""
         return self.judgement.sentence if self.judgement else self.label
 
+    @property
+    def folds(self) -> bool:
+        """Whether the cards of GPUs without a problem are behind a click: those of many GPUs, unless somebody signs for them."""
+        return len(self.cards) > MANY and self.data["command"] != "accept"
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its problems fill the column beside a drawing, so that the machine is described below the drawing."""
+        return sum(len(text) for one in self.problems for text in (one.title, one.cause, *map(str, one.steps))) > 600
+
 
 def page(documents: Sequence[Mapping[str, Any]]) -> str:
     """The page of one or more documents as `--json` writes them; for several hosts it begins with an index."""
@@ -97,7 +118,7 @@ def page(documents: Sequence[Mapping[str, Any]]) -> str:
     return environment().get_template("page.html.j2").render(
         hosts=hosts, command=first["command"], run=first["run"], begun=begun(first["run"]),
         exit_code=first["exit_code"], errors=[document["error"] for document in documents if document.get("error")],
-        verdicts=VERDICTS, words=WORDS, signs=SIGNS, sources=SOURCES, weights=WEIGHTS,
+        verdicts=VERDICTS, words=WORDS, signs=SIGNS, sources=SOURCES, weights=WEIGHTS, bad=BAD,
     )  # fmt: skip
 
 
@@ -121,7 +142,7 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     findings += [finding for finding in judged if (finding["subject"], finding["seen"]) not in known]
     findings.sort(key=lambda finding: VERDICTS.index(finding["verdict"]))
     made = [_finding(finding) for finding in findings]
-    found = problems(made)
+    found = tuple(_as_saved(problem, data["problems"]) for problem in problems(made))
     error = (data["error"] or {}).get("found", "")
     judgement = judge(found, made, error, data["status"] != "unreachable", len(data["owed"]))
     limits = {row["bus_id"]: row for row in data["gpus"]}
@@ -130,13 +151,21 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     def card(gpu: dict[str, Any]) -> Card:
         groups = gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}))
         title = f"{gpu['position']} {gpu['name'] or gpu['expected'] or 'GPU'}".strip()
-        return Card(title, _worst(gpu, findings), groups)
+        return Card(title, _worst(gpu, findings), groups, bool(gpu["answers"]))
 
     cards = [card(gpu) for gpu in machine["gpus"]]
     return HostView(
         name, anchor, data, findings, Counter(finding["verdict"] for finding in findings), found, judgement, cards, matrices(p2p, positions),
         drawn(machine), plotted(p2p.get("scaling") or [], (machine["rig"] or {}).get("scaling")),
     )  # fmt: skip
+
+
+def _as_saved(problem: Problem, saved: Sequence[Mapping[str, Any]]) -> Problem:
+    """The problem with the steps of the document, whose commands are as its reader types them."""
+    for one in saved:
+        if one["title"] == problem.title:
+            return replace(problem, steps=tuple(Step(step["text"], step["command"]) for step in one["steps"]))
+    return problem
 
 
 def _finding(finding: Mapping[str, Any]) -> Finding:
@@ -160,6 +189,16 @@ def shown(value: Any) -> Any:
     return value
 
 
+def whole(text: str) -> Markup:
+    """The text as HTML whose words with a hyphen stay on one line: `SXM2-1`, `apt-get`, `--host`; words of more than WORD
+    characters may break."""
+    words = (escape(part) for part in re.split(r"(\s+)", visible(text)))
+    return Markup("").join(
+        Markup('<span class="word">{}</span>').format(word) if "-" in word and len(word) <= WORD else word
+        for word in words
+    )
+
+
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     """The environment of the templates in templates/report/; it escapes every value."""
@@ -167,7 +206,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, autoescape=True, finalize=shown,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"seconds": _duration, "gb_s": gb_s, "as_typed": as_typed}
+    environment.filters |= {"seconds": _duration, "gb_s": gb_s, "as_typed": as_typed, "whole": whole}
     return environment
 
 

@@ -13,7 +13,11 @@ BOX = 88
 ROW = 66
 HEIGHT = 40
 MARGIN = 8
-LANES = 16
+LANES = 26
+SPACE = 44
+"""Units above and below the NVSwitches, or between two rows of GPUs."""
+MOST = 10
+"""The number of GPUs up to which they are in one row; a screen of 1280 pixels shows so many."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +71,63 @@ class _Node:
 
 
 def drawn(machine: dict[str, Any]) -> Drawing | None:
-    """The drawing of the `machine` of a document; None where no GPU is known."""
+    """The drawing of the `machine` of a document; None where no GPU is known.
+
+    The GPUs are in one row below their processors. More than MOST are in two rows, the processors of the second one below it, and
+    NVSwitches between the rows.
+    """
     gpus = {gpu["bus_id"]: gpu for gpu in machine.get("gpus", [])}
     if not gpus:
         return None
-    trees = _trees(machine.get("bus", []), gpus)
-    order = [leaf for tree in trees for leaf in _leaves(tree)]
-    column = {bus_id: number for number, bus_id in enumerate(order)}
-    depth = max(map(_depth, trees))
+    upper, lower = _halves(_trees(machine.get("bus", []), gpus))
+    columns = [
+        {bus_id: number for number, bus_id in enumerate(leaf for tree in half for leaf in _leaves(tree))}
+        for half in (upper, lower)
+    ]
+    links = [link for link in machine.get("nvlinks", []) if link["from"] in gpus]
+    pairs = [link for link in links if link["to"] in gpus]
     boxes: list[Box] = []
     lines: list[Line] = []
-    for tree in trees:
-        _place(tree, 0, depth, column, gpus, boxes, lines)
+    y = MARGIN + max(map(_depth, upper)) * ROW
+    first = _Row(columns[0], y, -1)
+    for tree in upper:
+        _place(tree, 0, first, gpus, boxes, lines)
+    low = y + HEIGHT + _reach(pairs, columns[0])
+    names = {link["to"] for link in links} - gpus.keys() - {""}
+    bar_y = low + SPACE
+    low = bar_y + HEIGHT if names else low
+    rows = [first]
+    if lower:
+        second = _Row(columns[1], low + SPACE + _reach(pairs, columns[1]), 1)
+        rows.append(second)
+        for tree in lower:
+            _place(tree, 0, second, gpus, boxes, lines)
+        low = second.y + max(map(_depth, lower)) * ROW + HEIGHT
     known = {box.bus_id: box for box in boxes if box.bus_id}
-    bottom = MARGIN + depth * ROW + HEIGHT
-    links, low = _links(machine.get("nvlinks", []), known, column, bottom)
-    switches, drops, low = _switches(machine.get("nvlinks", []), known, low)
-    width = len(order) * STEP - (STEP - BOX) + 2 * MARGIN + LANES
-    return Drawing(width, low + MARGIN, (*boxes, *switches), (*lines, *links, *drops), tuple(_sentences(machine, gpus)))
+    for row in rows:
+        lines += _arcs(pairs, known, row)
+    lines += _across(pairs, known, columns[0])
+    switches, drops = _switches(links, names, known, bar_y)
+    width = max(map(len, columns)) * STEP - (STEP - BOX) + 2 * MARGIN + LANES
+    return Drawing(width, low + MARGIN, (*boxes, *switches), (*lines, *drops), tuple(_sentences(machine, gpus)))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of GPUs: their columns, their y, and the side of their processors: -1 above, 1 below."""
+
+    column: dict[str, int]
+    y: float
+    side: int
+
+
+def _halves(trees: list[_Node]) -> tuple[list[_Node], list[_Node]]:
+    """The trees of the first and of the second row, with about as many GPUs in each; few GPUs, or one tree, have one row."""
+    sizes = [len(list(_leaves(tree))) for tree in trees]
+    if sum(sizes) <= MOST or len(trees) == 1:
+        return trees, []
+    cut = min(range(1, len(trees)), key=lambda number: abs(sum(sizes[:number]) - sum(sizes[number:])))
+    return trees[:cut], trees[cut:]
 
 
 def _trees(bus: Sequence[dict[str, Any]], gpus: dict[str, Any]) -> list[_Node]:
@@ -132,24 +175,27 @@ def _depth(node: _Node) -> int:
 
 
 def _place(
-    node: _Node, row: int, depth: int, column: dict[str, int], gpus: dict[str, Any], boxes: list[Box], lines: list[Line]
+    node: _Node, level: int, row: _Row, gpus: dict[str, Any], boxes: list[Box], lines: list[Line], depth: int = 0
 ) -> Box:
-    """Appends the boxes and lines of a tree to the lists; all GPUs are in the last row. Returns the box of the node."""
+    """Appends the boxes and lines of a tree to the lists; all GPUs are in the row. Returns the box of the node."""
+    depth = depth or _depth(node)
     if node.gpu:
-        x, y = MARGIN + column[node.name] * STEP, MARGIN + depth * ROW
+        x = MARGIN + row.column[node.name] * STEP
         kind = "gpu" if node.gpu["answers"] else "gpu lost" if node.gpu["lost"] else "silent"
-        box = Box(x, y, BOX, str(node.gpu["position"] or "GPU"), _short_bus(node.name), kind, node.name)
+        box = Box(x, row.y, BOX, str(node.gpu["position"] or "GPU"), _short_bus(node.name), kind, node.name)
     else:
-        columns = [column[leaf] for leaf in _leaves(node)]
-        x, y = MARGIN + min(columns) * STEP, MARGIN + row * ROW
-        kind = "cpu" if row == 0 else "bridge"
-        title = node.name if row == 0 else "host bridge" if node.name.startswith("pci") else "PCIe switch"
-        text = "" if row == 0 else _short_bus(node.name.removeprefix("pci"))
+        columns = [row.column[leaf] for leaf in _leaves(node)]
+        x, y = MARGIN + min(columns) * STEP, row.y + row.side * (depth - level) * ROW
+        kind = "cpu" if level == 0 else "bridge"
+        title = node.name if level == 0 else "host bridge" if node.name.startswith("pci") else "PCIe switch"
+        text = "" if level == 0 else _short_bus(node.name.removeprefix("pci"))
         box = Box(x, y, (max(columns) - min(columns)) * STEP + BOX, title, text, kind)
         for child in node.below.values():
-            child_box = _place(child, row + 1, depth, column, gpus, boxes, lines)
-            path = f"M{child_box.middle:g} {y + HEIGHT:g}V{child_box.y:g}"
-            lines.append(Line(path, "pcie", 1.5, _lanes(child.gpu), child_box.middle + 5, child_box.y - 8))
+            child_box = _place(child, level + 1, row, gpus, boxes, lines, depth)
+            upper, below = sorted((box, child_box), key=lambda one: one.y)
+            path = f"M{child_box.middle:g} {upper.y + HEIGHT:g}V{below.y:g}"
+            label_y = child_box.y - 8 if row.side < 0 else child_box.y + HEIGHT + 15
+            lines.append(Line(path, "pcie", 1.5, _lanes(child.gpu), child_box.middle + 5, label_y))
     boxes.append(box)
     return box
 
@@ -166,54 +212,69 @@ def _lanes(gpu: dict[str, Any] | None) -> str:
     return f"x{gpu['width']}" + (f" Gen{min(most)}" if most else "")
 
 
-def _links(
-    links: Sequence[dict[str, Any]], boxes: dict[str, Box], column: dict[str, int], bottom: float
-) -> tuple[list[Line], float]:
-    """Arcs under the GPUs, deeper between distant GPUs; and y of the lowest point."""
-    pairs = [link for link in links if link["from"] in boxes and link["to"] in boxes]
-    arcs, low = [], bottom
-    for link in sorted(pairs, key=lambda link: abs(column[link["from"]] - column[link["to"]])):
+def _drop(link: dict[str, Any], column: dict[str, int]) -> float:
+    """How far an arc is drawn out, in units; deeper between distant GPUs."""
+    return 16 + 22 * abs(column[link["from"]] - column[link["to"]])
+
+
+def _reach(pairs: Sequence[dict[str, Any]], column: dict[str, int]) -> float:
+    """The units that the arcs of a row need beside it."""
+    inside = [link for link in pairs if link["from"] in column and link["to"] in column]
+    return max((_drop(link, column) * 0.75 + 10 for link in inside), default=0.0)
+
+
+def _arcs(pairs: Sequence[dict[str, Any]], boxes: dict[str, Box], row: _Row) -> Iterator[Line]:
+    """Arcs between the GPUs of a row, on the side away from their processors."""
+    inside = [link for link in pairs if link["from"] in row.column and link["to"] in row.column]
+    edge = row.y + HEIGHT if row.side < 0 else row.y
+    for link in sorted(inside, key=lambda link: _drop(link, row.column)):
         a, b = sorted((boxes[link["from"]], boxes[link["to"]]), key=lambda box: box.x)
-        span = column[b.bus_id] - column[a.bus_id]
-        inset = min(span, 7) * 4.5
+        inset = min(abs(row.column[a.bus_id] - row.column[b.bus_id]), 7) * 4.5
         start, end = a.middle + inset, b.middle - inset
-        drop = 16 + 22 * span
-        deepest = bottom + drop * 0.75
-        expected = link["up"] + link["down"] if link["expected"] is None else link["expected"]
-        kind = "nvlink" if link["up"] >= expected else "down"
-        label = str(link["up"]) if kind == "nvlink" else f"{link['up']} of {expected}"
-        path = f"M{start:g} {bottom:g}C{start:g} {bottom + drop:g} {end:g} {bottom + drop:g} {end:g} {bottom:g}"
-        arcs.append(Line(path, kind, 1.2 + link["up"] * 0.8, label, (start + end) / 2, deepest + 4))
-        low = max(low, deepest + 10)
-    return arcs, low
+        drop = -row.side * _drop(link, row.column)
+        path = f"M{start:g} {edge:g}C{start:g} {edge + drop:g} {end:g} {edge + drop:g} {end:g} {edge:g}"
+        yield _link(link, path, (start + end) / 2, edge + drop * 0.75 + 4)
+
+
+def _across(pairs: Sequence[dict[str, Any]], boxes: dict[str, Box], column: dict[str, int]) -> Iterator[Line]:
+    """Straight lines between the GPUs of two rows."""
+    for link in pairs:
+        if (link["from"] in column) != (link["to"] in column):
+            a, b = sorted((boxes[link["from"]], boxes[link["to"]]), key=lambda box: box.y)
+            path = f"M{a.middle:g} {a.y + HEIGHT:g}L{b.middle:g} {b.y:g}"
+            yield _link(link, path, (a.middle + b.middle) / 2, (a.y + HEIGHT + b.y) / 2 + 4)
+
+
+def _link(link: dict[str, Any], path: str, x: float, y: float) -> Line:
+    expected = link["up"] + link["down"] if link["expected"] is None else link["expected"]
+    kind = "nvlink" if link["up"] >= expected else "down"
+    label = str(link["up"]) if kind == "nvlink" else f"{link['up']} of {expected}"
+    return Line(path, kind, 1.2 + link["up"] * 0.8, label, x, y)
 
 
 def _switches(
-    links: Sequence[dict[str, Any]], boxes: dict[str, Box], low: float
-) -> tuple[list[Box], list[Line], float]:
-    """One bar for all NVSwitches, and a line from each GPU with the number of its links."""
+    links: Sequence[dict[str, Any]], names: set[str], boxes: dict[str, Box], y: float
+) -> tuple[list[Box], list[Line]]:
+    """One bar at y for all NVSwitches of these names, and a line from each GPU with the number of its links."""
     up, down = Counter[str](), Counter[str]()
-    names = set()
-    for link in links:
-        if link["from"] in boxes and link["to"] not in boxes:
+    for link in links if names else ():
+        if link["to"] not in boxes:
             up[link["from"]] += link["up"]
             down[link["from"]] += link["down"]
-            names |= {link["to"]} - {""}
-    if not names:
-        return [], [], low
+    if not up:
+        return [], []
     used = [boxes[bus_id] for bus_id in up]
-    y = low + 44
     left, right = min(box.x for box in used), max(box.x + box.width for box in used)
-    title = "NVSwitch" if len(names) == 1 else f"{len(names)} NVSwitches"
-    bar = Box(left, y, right - left, title, "", "switch")
-    lines = [
-        Line(f"M{box.middle:g} {box.y + HEIGHT:g}V{y:g}", "down" if down[box.bus_id] else "nvlink",
-             1.2 + min(up[box.bus_id], 4) * 0.8,
-             f"{up[box.bus_id]} of {up[box.bus_id] + down[box.bus_id]}" if down[box.bus_id] else str(up[box.bus_id]),
-             box.middle, (box.y + HEIGHT + y) / 2 + 4)
-        for box in used
-    ]  # fmt: skip
-    return [bar], lines, y + HEIGHT
+    bar = Box(left, y, right - left, f"{len(names)} NVSwitches" if len(names) > 1 else "NVSwitch", "", "switch")
+    lines = []
+    for box in used:
+        begin, end = (box.y + HEIGHT, y) if box.y < y else (y + HEIGHT, box.y)
+        lost = down[box.bus_id]
+        lines.append(
+            Line(f"M{box.middle:g} {begin:g}V{end:g}", "down" if lost else "nvlink", 1.2 + min(up[box.bus_id], 4) * 0.8,
+                 f"{up[box.bus_id]} of {up[box.bus_id] + lost}" if lost else str(up[box.bus_id]), box.middle, (begin + end) / 2 + 4)
+        )  # fmt: skip
+    return [bar], lines
 
 
 def _sentences(machine: dict[str, Any], gpus: dict[str, Any]) -> Iterator[str]:

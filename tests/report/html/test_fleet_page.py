@@ -61,7 +61,7 @@ def test_equal_findings_stand_once_with_all_their_hosts() -> None:
         ("its peers", "kernel", ["node-14", "node-23"]),
         ("its peers", "power limit, W", ["node-03"]),
         ("playbook", "power", ["node-03"]),
-        ("GPUs", "GPU", ["node-21"]),
+        ("GPUs", "GPU missing", ["node-21"]),
         ("warning", "86 C under load, hotter than its peers, expected about 71 C", ["node-06"]),
     ]
     assert entries[3].hosts[0].places == "SXM2-2 0000:07:00.0"

@@ -28,7 +28,7 @@ def _worst() -> dict[str, Any]:
     return {**fleet, "hosts": {**fleet["hosts"], LONG: made.a_node(2), "poisoned": host}}
 
 
-PAGES = {"two": made.a_fleet(2, 0), "worst": _worst(), "forty": made.a_fleet(40, 3)}
+PAGES = {"two": made.a_fleet(2, 0), "worst": _worst(), "forty": made.a_fleet(40, 3), "twelve": made.twelve()}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,9 @@ def file(request: pytest.FixtureRequest, folder: Path) -> Path:
     return folder / f"{request.param}.html"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (1440, "light"), (1920, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(360, "light"), (400, "dark"), (1280, "light"), (1600, "dark"), (1920, "light")]
+)
 def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
     assert chromium.hard_to_read(file, width, scheme) == []
 
@@ -90,6 +92,23 @@ def test_a_tile_leads_to_its_part(chromium: Chromium, folder: Path) -> None:
         assert chromium.value(f"document.querySelector('.tile a[href=\"#{part}\"]') !== null"), part
         assert chromium.value(f"document.getElementById('{part}') !== null"), part
     assert chromium.value("document.getElementById('map').getBoundingClientRect().bottom") < 1080
+
+
+def test_the_cards_of_machines_leave_little_room_between_them(chromium: Chromium, folder: Path) -> None:
+    area = "(one => { const r = one.getBoundingClientRect(); return r.width * r.height; })"
+    for width in (1280, 1600):
+        chromium.visit(folder / "twelve.html", width, "light")
+        cards = chromium.value(f"[...document.querySelectorAll('.machine-card')].map({area}).reduce((a, b) => a + b)")
+        assert cards / chromium.value(f"{area}(document.querySelector('.machines'))") > 0.8
+
+
+def test_machines_with_long_names_can_be_told_apart(chromium: Chromium, folder: Path) -> None:
+    """The end of a name is shown in the map, where there is no room for all of it."""
+    chromium.visit(folder / "twelve.html", 360, "light")
+    ends = chromium.value(
+        "[...document.querySelectorAll('.rack .tail')].filter(one => one.scrollWidth <= one.clientWidth + 1).map(one => one.textContent)"
+    )
+    assert len(set(ends)) == 10
 
 
 def test_paper_is_black_on_white(chromium: Chromium, folder: Path) -> None:

@@ -298,6 +298,32 @@ def test_nvswitches_are_one_bar() -> None:
     assert [line.label for line in found.lines if line.kind == "nvlink"] == ["6"] * 16
 
 
+def test_sixteen_gpus_are_two_rows_with_their_switches_between() -> None:
+    found = topology.drawn(made.switched()["machine"])
+    assert found
+    assert found.width < 900
+    boxes = _boxes(found)
+    rows = sorted({boxes[made.bus_id(number)].y for number in range(16)})
+    assert len(rows) == 2
+    assert boxes["CPU 0"].y < rows[0] < boxes["6 NVSwitches"].y < rows[1] < boxes["CPU 1"].y
+    for a, b in itertools.combinations(found.boxes, 2):
+        apart = (a.x + a.width <= b.x, b.x + b.width <= a.x, a.y + topology.HEIGHT <= b.y, b.y + topology.HEIGHT <= a.y)
+        assert any(apart), (a, b)
+
+
+def test_links_within_and_between_two_rows() -> None:
+    """Arcs are on the side away from the processors; a link from one row to the other is a straight line."""
+    facts = known(tuple(map(made.a_card, range(12))), made.links(12, 1))
+    found = topology.drawn(a_machine(facts, None))
+    assert found
+    boxes = _boxes(found)
+    upper, lower = (boxes[made.bus_id(number)].y for number in (0, 11))
+    links = [line for line in found.lines if line.kind == "nvlink"]
+    assert len(links) == 66
+    assert sum("L" in line.path for line in links) == 36
+    assert all(upper + topology.HEIGHT < line.y < lower for line in links)
+
+
 def test_gpus_that_no_bus_shows_are_drawn_beside() -> None:
     facts = known((made.a_card(0), made.a_card(1)))
     facts[made.topology.places] = facts[made.topology.places][:1]
@@ -400,20 +426,27 @@ def test_no_template_lies_about_unused() -> None:
 
 
 def test_sixteen_lost_gpus_are_one_problem() -> None:
-    cards = tuple(Card(made.bus_id(number), "", "", lost="GPU is lost") for number in range(16))
-    machine = a_machine(known(cards, ()), "dgx-2")
-    symptom = {
-        "check": "gpu.answering",
-        "symptom": "gpu.off_bus",
-        "seen": "GPU is lost",
-        "fix": "sudo poweroff; reseat it",
-    }
-    findings = [finding("fail", f"{gpu['position']} {gpu['bus_id']}", **symptom) for gpu in machine["gpus"]]
-    found = parsed(a_document(code=2, dgx=a_host(status="failed", machine=machine, findings=findings)))
+    found = parsed(a_document(code=2, dgx=made.all_lost()))
     sentence = "Do not use SXM3-0, SXM3-1, SXM3-2 and 13 more: lost"
     assert f"verify dgx: {sentence} – rigwright" in found.text
     assert found.text.count("reseat it") == 1
     assert "Evidence: 16 findings" in found.text
+
+
+def test_the_cards_of_many_gpus_without_a_problem_are_folded_except_on_a_sheet() -> None:
+    assert "16 GPUs without a problem" in parsed(a_document(x=made.switched())).text
+    assert "GPUs without a problem" not in parsed(a_document("accept", x=made.switched())).text
+    assert "GPUs without a problem" not in parsed(a_document(x=made.healthy())).text
+
+
+def test_commands_of_a_document_are_marked_as_such() -> None:
+    """The document has them as its reader types them, which no rule for commands knows."""
+    host = made.one_lost()
+    host["problems"] = [
+        {"title": "SXM2-3: lost", "steps": [{"command": ".venv/bin/invoke explain x", "text": "lists causes"}]}
+    ]
+    text = page([a_document(code=2, servbadge=host)])
+    assert "<code>.venv/bin/invoke explain x</code> lists causes" in text
 
 
 def test_an_acceptance_sheet_has_the_weight_of_each_flaw() -> None:

@@ -13,6 +13,8 @@ from tests.report.chromium import CONTRAST, Chromium
 PAGES = {
     "broken": [made.a_document(code=2, servbadge=made.broken())],
     "sixteen": [made.a_document("accept", **{"dgx-2": made.switched()})],
+    "lost": [made.a_document(code=2, **{"dgx-2": made.all_lost()})],
+    "long": [made.a_document("accept", code=2, **{made.LONG_NAME: made.long_names(), "h" * 60: made.healthy()})],
     "fleet": [
         made.a_document(code=3, a=made.healthy(), b=made.broken(), c=made.switched(), d=made.unreachable()),
         made.a_document("provision", **{"a-host-with-quite-a-long-name.rack-7.example": made.healthy()}),
@@ -28,11 +30,27 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("width", [360, 1280, 1600])
 def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
     assert chromium.hard_to_read(file, width, scheme) == []
     ground = chromium.value("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(244, 245, 247)") == (scheme == "light")
+
+
+def test_no_position_of_a_gpu_is_broken(chromium: Chromium, file: Path) -> None:
+    chromium.visit(file, 360, "light")
+    lines = chromium.value("[...document.querySelectorAll('.word')].map(one => one.getClientRects().length)")
+    assert len(lines) > 4
+    assert max(lines) == 1
+
+
+def test_the_first_screen_has_the_drawing_and_the_first_problem(chromium: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "one.html"
+    path.write_text(page([made.a_document(code=2, servbadge=made.one_lost())]), encoding="utf-8")
+    for width in (1280, 1600):
+        chromium.visit(path, width, "light")
+        bottoms = "['.topology', '.finding'].map(name => document.querySelector(name).getBoundingClientRect().bottom)"
+        assert max(chromium.value(bottoms)) < 600
 
 
 def test_tables_and_pictures_have_names(chromium: Chromium, file: Path) -> None:
@@ -59,9 +77,17 @@ def test_what_is_hard_to_read_is_seen(chromium: Chromium, tmp_path: Path) -> Non
     bad = tmp_path / "bad.html"
     bad.write_text(
         "<body style='background: white'><p class='wide' style='width: 2000px'>x</p><p class='pale' style='color: #eee'>y</p>"
-        "<img src='gone.png'><script>console.log('z')</script>"
+        "<p style='font-size: 5px'>s</p><div class='cards'><p style='width: 9px'>c</p></div><img src='gone.png'><script>console.log('z')</script>"
     )
     found = chromium.hard_to_read(bad, 1200, "light")
     assert len(found) >= 5
-    for words in ("pixels wide, not 1200", "P.wide", "P.pale: y", "gone.png", "'value': 'z'"):
+    for words in (
+        "small: 5.0 s",
+        "hole: cards of 1",
+        "pixels wide, not 1200",
+        "P.wide",
+        "P.pale: y",
+        "gone.png",
+        "'value': 'z'",
+    ):
         assert words in str(found), words
