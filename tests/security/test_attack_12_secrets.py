@@ -1,0 +1,110 @@
+"""Attack 12: secrets of the inventory in orders to workers, in plans, in the history, in listings; and no other place for them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rigwright import inventory
+from rigwright.core.errors import HostError, InputError
+from rigwright.core.secrets import Secret
+from rigwright.engine import playbook
+from rigwright.engine.host_run import Options
+from rigwright.fleet import actions, host_job, pool, remote_work
+from rigwright.fleet.host_job import HostJob
+from rigwright.report.tables.inventory import listing
+from tests.cli.run_command import run_command
+from tests.fleet.fake_fleet import fleet
+
+CANARY = "canary-5f2c"
+NAMES = ("ansible_ssh_passphrase", "ansible_ssh_private_key_passphrase", "ansible_vault_password", "ssh_agent_token")
+"""Variables with the beginnings that a connection's variables have."""
+CONTENT = "- name: P\n  hosts: all\n  tasks:\n    - name: Token\n      file.present: {path: /srv/token, content: %s}\n"
+
+
+def jobs(folder: Path, variables: dict[str, str], play: str) -> list[HostJob]:
+    """Returns the job of one host with these variables."""
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"one": variables}}}))
+    (folder / "play.yml").write_text(play)
+    found = inventory.read(folder / "hosts.yml")
+    return host_job.prepare(
+        [playbook.bind(folder / "play.yml", found, found.select("one")[0])], Options("run-1"), print
+    )
+
+
+def test_an_order_has_only_what_a_connection_needs(tmp_path: Path) -> None:
+    room = "- name: P\n  hosts: all\n  tasks:\n    - file.directory: {path: /srv/room}\n"
+    variables = {**dict.fromkeys(NAMES, CANARY), "nested": {"password": CANARY}, "ansible_user": "ada"}  # type: ignore[dict-item]
+    (job,) = jobs(tmp_path, variables, room)
+    order = remote_work.remote_job(job, actions.plan_or_fail)
+    assert CANARY.encode() not in pickle.dumps(order)
+    assert order.bound.host.variables == {"ansible_user": "ada"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "play", "what"),
+    [
+        ({"hf_token": CANARY}, CONTENT % '"{{ hf_token }}"', "the step 'Token'"),
+        ({"api_token": CANARY, "ansible_host": "{{ api_token }}"}, CONTENT % "x", "ansible_host"),
+    ],
+)
+def test_work_that_needs_a_secret_is_not_sent(
+    variables: dict[str, str], play: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = jobs(tmp_path, variables, play)
+    monkeypatch.setattr(remote_work.RemoteJob, "__init__", lambda *_, **__: pytest.fail("an order was made"))
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as workers:
+        pool.run_hosts(work, actions.plan_or_fail, workers)
+    error = work[0].report.error
+    assert isinstance(error, HostError)
+    assert error.found == f"{what} needs a secret of the inventory, which is not sent to workers"
+    assert CANARY not in str(error)
+
+
+def test_a_templated_sudo_password_stays_a_secret(tmp_path: Path) -> None:
+    (job,) = jobs(tmp_path, {"word": CANARY, "ansible_become_password": "{{ word }}-x"}, CONTENT % "x")
+    assert job.host.variables["ansible_become_password"] == Secret(f"{CANARY}-x")
+
+
+def test_a_token_in_a_file_is_in_no_plan_and_no_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(tmp_path / "history.sqlite"))
+    hosts = fleet(tmp_path, monkeypatch, "one")
+    (tmp_path / "hosts.yml").write_text(f"all:\n  hosts: {{one: }}\n  vars: {{hf_token: {CANARY}}}\n")
+    (tmp_path / "play.yml").write_text(CONTENT % '"token: {{ hf_token }}"')
+    code = run_command(
+        "plan", inventory=hosts.inventory, playbook=hosts.playbook, host="one", json=str(tmp_path / "plan.json")
+    )
+    shown = capsys.readouterr()
+    (change,) = json.loads((tmp_path / "plan.json").read_text())["hosts"]["one"]["changes"]
+    assert (code, change["after"]) == (2, "(secret), mode 0600")
+    assert "(secret), mode 0600" in shown.out
+    for text in (shown.out, shown.err, (tmp_path / "plan.json").read_text()):
+        assert CANARY not in text
+    assert CANARY.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("history.sqlite*"))
+
+
+def test_a_listing_has_no_secret_at_any_depth(tmp_path: Path) -> None:
+    variables = {"app": {"password": CANARY, "keys": [{"key": CANARY}]}, "db": [{"token": CANARY}], "site": "cellar"}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"one": variables}}}))
+    shown = listing(inventory.read(tmp_path), ["one"])
+    assert CANARY not in json.dumps(shown)
+    assert shown["_meta"]["hostvars"]["one"]["site"] == "cellar"
+
+
+def test_a_vault_refuses_only_what_needs_it(tmp_path: Path) -> None:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "all.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6230653230\n3961\n")
+    value = "!vault |\n        $ANSIBLE_VAULT;1.1;AES256\n        6230653230"
+    (tmp_path / "hosts.yml").write_text(f"all:\n  hosts: {{one: }}\n  vars:\n    ansible_become_password: {value}\n")
+    (host,) = inventory.read(tmp_path).select("one")
+    with pytest.raises(InputError) as caught:
+        host.variables["ansible_become_password"].reveal()
+    assert "--vault-password-file FILE" in caught.value.fix
