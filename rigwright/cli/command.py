@@ -13,6 +13,7 @@ from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
 from rigwright.cli.options import CommandOptions
+from rigwright.core import interruption, standard_streams
 from rigwright.core.errors import RigwrightError, UsageError
 from rigwright.core.program_name import as_typed, program_name
 
@@ -55,7 +56,10 @@ class Command(Task[Any]):
         return arguments
 
     def __call__(self, *_context: Any, **given: Any) -> int:
-        """Runs the command with the flags that were typed. Raises Exit with its code when that is not 0."""
+        """Runs the command with the flags that were typed. Raises Exit with its code when that is not 0.
+
+        SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error.
+        """
         self.times_called += 1
         try:
             for field in dataclasses.fields(self.options):
@@ -65,11 +69,18 @@ class Command(Task[Any]):
                     flag, command = f"--{field.name.replace('_', '-')}", self.options.command
                     fix = f"{program_name()} {command} --help"
                     raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
-            code: int = self.body(**given)
+            with interruption.raised():
+                code: int = self.body(**given)
         except RigwrightError as error:
             from rigwright.report.wrapping import message
 
             raise Exit(message(f"error {error}", sys.stderr), error.exit_code) from None
+        except KeyboardInterrupt:
+            raise Exit("interrupted", 130) from None
+        if problem := standard_streams.full(sys.stdout):
+            print(f"error stdout: cannot be written: {problem}", file=sys.stderr)
+            code = code or 1
+        interruption.end_now_if_left_behind(code)
         if code:
             raise Exit(code=code)
         return code

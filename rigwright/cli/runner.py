@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, prompt, shipped_files
-from rigwright.core.errors import RigwrightError, Unreachable, UsageError
+from rigwright.core import host_ranges, interruption, prompt, shipped_files
+from rigwright.core.errors import RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.program_name import program_name
 from rigwright.report.lazy_terminal import Output
 
@@ -58,7 +58,7 @@ class HostCommand:
 
 
 def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Files | None = None) -> int:
-    """Runs a command on the hosts that --host names; returns the exit code.
+    """Runs a command on the hosts that --host names; returns the exit code. However it ends, its end is recorded.
 
     `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError.
     """
@@ -71,6 +71,7 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None
+    interrupted = False
     output = Output(sys.stderr if files.json == "-" else sys.stdout)
     try:
         command = prepare(run_id)
@@ -81,17 +82,22 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
             code = _run(command, run_id, jobs, output, executor)
     except RigwrightError as stopped:
         error, code = stopped, stopped.exit_code
-        output.text.error(stopped)
     except KeyboardInterrupt:
-        code = 130
-        _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
-    reports = [job.report for job in jobs]
-    document = json_document.document(options.command, run_id, code, error, reports, metadata)
-    if command and command.rollout:
-        document["rollout"] = command.rollout.as_json()
-    if reports:
-        output_files.record(document, output)
-    failed = output_files.write(document, files, output)
+        interrupted, code = True, 130
+    except BaseException as other:  # also SystemExit of a library, and no memory
+        error, code = unexpected(options.command, other), 1
+    with interruption.held():
+        if error:
+            output.text.error(error)
+        elif interrupted:
+            _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
+        reports = [job.report for job in jobs]
+        document = json_document.document(options.command, run_id, code, error, reports, metadata)
+        if command and command.rollout:
+            document["rollout"] = command.rollout.as_json()
+        if reports:
+            output_files.record(document, output)
+        failed = output_files.write(document, files, output)
     return code or failed
 
 

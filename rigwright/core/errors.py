@@ -6,13 +6,16 @@
       HistoryError            the history of runs cannot be used; runs continue without it (exit 1)
       HostError               the host was reached, but its state or answer stops the run (exit 1)
       ConsentError            a change needs a consent that was not given (exit 2)
-      Interrupted             Ctrl-C (exit 130)
+      Interrupted             Ctrl-C, SIGTERM, SIGHUP (exit 130)
       Unreachable             connection refused or timed out, host key not verified, authentication failed (exit 3)
 
 Every other exception that is not caught is a bug in rigwright and keeps its traceback.
 """
 
 from __future__ import annotations
+
+import contextlib
+import traceback
 
 from rigwright.core.control_characters import visible
 from rigwright.core.program_name import as_typed
@@ -66,7 +69,7 @@ class ConsentError(RigwrightError):
 
 
 class Interrupted(RigwrightError):
-    """Ctrl-C stopped the run; jobs that were started on a host continue there."""
+    """Ctrl-C, SIGTERM or SIGHUP stopped the run; jobs that were started on a host continue there."""
 
     exit_code = 130
 
@@ -75,3 +78,14 @@ class Unreachable(RigwrightError):
     """A verified, authenticated session with the host could not be opened."""
 
     exit_code = 3
+
+
+def unexpected(where: str, error: BaseException) -> HostError:
+    """The error for an exception that nothing else handles: no memory, or a bug, whose traceback is printed."""
+    if isinstance(error, MemoryError):
+        fix = "end other programs here; then run the same command again, which continues from there"
+        return HostError(where, "this machine has no memory left", "some memory", fix)
+    with contextlib.suppress(Exception):
+        traceback.print_exception(error)
+    found = f"a bug in rigwright ({type(error).__name__}: {error})"
+    return HostError(where, found, "a run without one", "report it with the traceback")

@@ -11,13 +11,25 @@ import pwd
 from pathlib import Path
 
 from rigwright.core import atomic_files
+from rigwright.core.errors import UsageError
 
 
 def place(*parts: str) -> Path:
-    """A path in the state directory, which is in XDG_STATE_HOME, or in ~/.local/state of the user who called sudo."""
+    """A path in the state directory, which is in XDG_STATE_HOME, or in ~/.local/state of the user who called sudo.
+
+    Raises UsageError for a user without a home directory when XDG_STATE_HOME is not set.
+    """
+    if given := os.environ.get("XDG_STATE_HOME"):
+        return Path(given).joinpath("rigwright", *parts)
     owner = _caller()
-    home = Path(owner.pw_dir) if owner else Path.home()
-    return Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state").joinpath("rigwright", *parts)
+    try:
+        home = Path(owner.pw_dir) if owner else Path.home()
+    except RuntimeError:
+        found = f"the user {os.getuid()} has no home directory"
+        raise UsageError(
+            "HOME", found, "a folder for the history and rollouts", "set HOME, or XDG_STATE_HOME"
+        ) from None
+    return home.joinpath(".local", "state", "rigwright", *parts)
 
 
 def _caller() -> pwd.struct_passwd | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.command_failures import failure_in
-from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable
+from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable, unexpected
 from rigwright.engine import events, jobs, lease, owed_test
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
@@ -51,10 +51,10 @@ class _Application:
                 self.run.store.forget()  # another run may have changed the host between the preview and the lease
                 self._walk()
             finally:
-                with contextlib.suppress(RigwrightError):  # the first error is the one to report
+                with contextlib.suppress(Exception):  # the first error is the one to report
                     self.lease.release()
-        except RigwrightError as error:
-            failure = error
+        except BaseException as error:  # also a bug: what was done before it must be in the result
+            failure = error if isinstance(error, RigwrightError) else unexpected(self.run.host.name, error)
         keys = {step.step.key for step in self.ended}
         steps = (*self.ended, *(step for step in self.preview if step.step.key not in keys))
         return ApplyResult(steps, self.done, failure, self.rebooted)
@@ -76,17 +76,18 @@ class _Application:
             for planned in self.run.planned(pending[:reach]):
                 taken += 1
                 if planned.status == "pending":
-                    self.ended.append(self._apply_step(planned))
+                    self._apply_step(planned)
                     break
                 self.ended.append(planned)
                 if planned.status in ("failed", "unknown"):
                     raise planned.error or HostError(planned.step.name, planned.reason)
             pending = pending[taken:]
 
-    def _apply_step(self, planned: PlannedStep) -> PlannedStep:
-        """Makes the changes of a step, and proves them with a second plan. A step that fails is recorded before the error is raised."""
+    def _apply_step(self, planned: PlannedStep) -> None:
+        """Makes the changes of a step, and proves them with a second plan. How it ended is recorded before anything else happens;
+        a step that was stopped before its first change stays as it was in the preview."""
         step, started = planned.step, time.monotonic()
-        host = self.run.host.name
+        host, begun = self.run.host.name, False
         self.run.emit(events.StepStarted(host, step.name, planned.changes))
         try:
             self._require_consent(planned)
@@ -95,9 +96,9 @@ class _Application:
             for number, change in enumerate(planned.changes):
                 if change.reboot:
                     self._reboot(step, change, first)
-                    self.rebooted = True
                 else:
                     with self.run.critical_section(step.name):
+                        begun = True
                         self._run_commands(step.name, number, (*first, *change.commands))
                 first = ()
                 self.done[step.key] = (*self.done.get(step.key, ()), change)
@@ -108,13 +109,15 @@ class _Application:
                 found = f"ran, and the host still wants: {'; '.join(left) or again.reason}"
                 fix = "look at what the host says, then run it again"
                 raise again.error or HostError(step.name, found, "nothing left to do", fix)
-        except RigwrightError as error:
+        except BaseException as error:
             self.run.store.forget()
-            self.ended.append(PlannedStep(step, "failed", planned.changes, error.found))
+            reason = error.found if isinstance(error, RigwrightError) else f"{type(error).__name__}: {error}"
+            if begun or not self.run.state.stopping.is_set():
+                self.ended.append(PlannedStep(step, "failed", planned.changes, reason))
             self.run.emit(events.StepDone(host, step.name, "failed", str(error), time.monotonic() - started))
             raise
+        self.ended.append(PlannedStep(step, "changed", planned.changes))
         self.run.emit(events.StepDone(host, step.name, "changed", "", time.monotonic() - started))
-        return PlannedStep(step, "changed", planned.changes)
 
     def _require_consent(self, planned: PlannedStep) -> None:
         """Raises ConsentError for a disruptive change that the preview did not show, or while processes use the GPUs."""
@@ -176,7 +179,7 @@ class _Application:
             reboot = Command(("systemd-run", "--quiet", "--collect", *delay, "systemctl", "reboot"))
             with self.run.critical_section(step.name):
                 self._run_batch(step.name, [*first, command("sync"), reboot], change.reboot_timeout_s)
-            self.run.rebooting = True
+            self.run.rebooting = self.rebooted = True
             self._await_boot(before, change.reboot_timeout_s)
             self.run.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
             back = self._becomes_ok(step)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from rigwright.catalogue.nccl_wheels import Wheel
+from rigwright.core import child_processes
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.ssh.transport import Transport
@@ -112,9 +113,7 @@ def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
         requirements.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
         argv = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", work, "-r", str(requirements)]
         try:
-            done = subprocess.run(
-                argv, capture_output=True, text=True, timeout=FETCH_S, stdin=subprocess.DEVNULL, check=False
-            )
+            done = child_processes.run(argv, FETCH_S)
         except subprocess.TimeoutExpired:
             raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", todo) from None
         fetched_path = next(Path(work).glob("*.whl"), None)

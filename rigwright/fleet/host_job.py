@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rigwright.core.errors import HostError, Interrupted, RigwrightError
+from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
 from rigwright.core.secrets import Secret
 from rigwright.engine.events import ActivityStarted, Event
 from rigwright.engine.host_report import HostReport, StageResult
@@ -24,6 +23,9 @@ from rigwright.ssh.transport import open_transport
 
 Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""
+
+
+_AGAIN = "run the same command again; it continues from there"
 
 
 def no_events(_event: Event) -> None:
@@ -85,13 +87,29 @@ def prepare(
                 passwords[name] = Secret(ask_password(name))
         return passwords[name].reveal()
 
-    asker = ask if ask_password else None
+    emit, asker = _tolerant(emit), ask if ask_password else None
     since = time.monotonic()
     runs = [new_run(playbook.host, options, emit, state, asker, since) for playbook in bound]
     return [
         HostJob(playbook, run, HostReport(playbook.host), emit, executor, stage)
         for playbook, run in zip(bound, runs, strict=True)
     ]
+
+
+def _tolerant(show: EventSink) -> EventSink:
+    """Shows events until that fails once. A display must not end the work on a host, or falsify its report."""
+    failed = threading.Event()
+
+    def tell(event: Event) -> None:
+        if failed.is_set():
+            return
+        try:
+            show(event)
+        except (Exception, SystemExit) as error:
+            failed.set()
+            unexpected(event.host, error)
+
+    return tell
 
 
 def load_recorded(jobs: Sequence[HostJob]) -> None:
@@ -131,11 +149,10 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
             report = merge(report, result)
     except RigwrightError as error:
         if report.error is None:
-            report = _stopped(job, report) if run.state.stopping.is_set() else with_error(report, error)
-    except Exception as error:  # a bug in rigwright must not end the work on other hosts
-        traceback.print_exc()
-        found = f"a bug in rigwright ({type(error).__name__}: {error})"
-        bug = HostError(job.host.name, found, "a run without one", "report it with the lines above")
+            ended = run.state.stopping.is_set() and isinstance(error, (Interrupted, Unreachable))
+            report = _stopped(job, report) if ended else with_error(report, error)
+    except BaseException as error:  # also SystemExit of a library: whatever it is, it must not hide what was done
+        bug = unexpected(job.host.name, error)
         report = with_error(report, bug) if report.error is None else report
     return replace(
         report,
@@ -149,16 +166,27 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
 
 def _stopped(job: HostJob, report: HostReport) -> HostReport:
     """The report of a host whose action Ctrl-C ended: how far it came. Not attempted where nothing was changed."""
-    name, fix = job.host.name, "run the same command again; it continues from there"
+    steps = report.applied.steps if report.applied is not None else ()
+    broken = next((planned.step.name for planned in steps if planned.status == "failed"), "")
     if job.left_in:
         found = f"left in the middle of '{job.left_in}', which continues on the host"
     elif job.run.rebooting:
         found = "left during its reboot"
+    elif broken:
+        found = f"stopped in the middle of '{broken}'"
     elif report.applied is not None and report.applied.done:
         found = "stopped after some steps; the step that was running is complete"
     else:
         return not_attempted(report)
-    return with_error(report, Interrupted(name, found, "", fix))
+    return with_error(report, Interrupted(job.host.name, found, "", _AGAIN))
+
+
+def left_behind(job: HostJob) -> HostReport:
+    """The report of a host whose action has not ended, and for which nobody waits any more."""
+    found = "left before it was done; how far it came is not known here"
+    if job.left_in:
+        found = f"left in the middle of '{job.left_in}', which continues on the host"
+    return with_error(job.report, Interrupted(job.host.name, found, "", _AGAIN))
 
 
 def _kept(store: FactStore) -> Mapping[str, Any]:

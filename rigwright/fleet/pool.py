@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
+from rigwright.core import child_processes, interruption
 from rigwright.core.errors import RigwrightError
 from rigwright.engine.events import HostFinished, Note
 from rigwright.engine.host_report import HostReport
-from rigwright.fleet.host_job import HostAction, HostJob, run_action
+from rigwright.fleet.host_job import HostAction, HostJob, left_behind, run_action
 from rigwright.fleet.merge import not_attempted, with_error
 from rigwright.fleet.remote_work import merge_report, remote_job, run_remote
 
 WORKERS = 32
+GRACE_S = 3.0
+"""How long hosts that are abandoned may take to end."""
 
 
 def run_hosts(
@@ -36,8 +38,8 @@ def run_hosts(
     runs in this thread while the first hosts answer. `enough` is called after each host, one call at a time; once it returns true
     no further host begins, and the remaining hosts are not attempted.
 
-    The first Ctrl-C begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second one abandons the
-    hosts that are still running.
+    The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second
+    one abandons the hosts that are still running, and waits for them no longer than GRACE_S.
     """
     able = [job for job in jobs if job.report.error is None]
     workers = executor or next((job.executor for job in able), None)
@@ -48,8 +50,12 @@ def run_hosts(
         if workers is not None:
             HostPool(able, lambda job: _sent(workers, job, action), enough).run(meanwhile)
             return
-        with ThreadPoolExecutor(max_workers=min(WORKERS, len(able))) as threads:
-            HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough).run(meanwhile)
+        threads = ThreadPoolExecutor(min(WORKERS, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
+        hosts = HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough)
+        try:
+            hosts.run(meanwhile)
+        finally:
+            threads.shutdown(wait=not hosts.over, cancel_futures=True)
 
 
 def _sent(workers: Executor, job: HostJob, action: HostAction) -> Future[HostReport]:
@@ -87,11 +93,13 @@ class HostPool:
     no_more: bool = False
     merging: threading.RLock = field(default_factory=threading.RLock)
     ended: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    """The name of each host that has ended, and _CTRL_C. A signal handler may touch nothing else."""
+    """The name of each host that has ended, and _INTERRUPTED. A signal handler may touch nothing else."""
+    over: bool = False
+    """Whether hosts were left behind; what they do later no longer counts."""
 
     def run(self, meanwhile: Callable[[], object]) -> None:
-        """Submits all hosts and waits for them. Raises KeyboardInterrupt after a Ctrl-C."""
-        with _on_ctrl_c(lambda: self.ended.put(_CTRL_C)):
+        """Submits all hosts and waits for them. Raises KeyboardInterrupt after an interruption."""
+        with interruption.handled(lambda _signal: self.ended.put(_INTERRUPTED)):
             for job in self.jobs:
                 if self.no_more:
                     self._leave_out(job)
@@ -107,10 +115,10 @@ class HostPool:
         while self.running or not self.ended.empty():
             name = self.ended.get()
             self.running.discard(name)
-            interrupts += name == _CTRL_C
-            if name == _CTRL_C and interrupts == 1:
+            interrupts += name == _INTERRUPTED
+            if name == _INTERRUPTED and interrupts == 1:
                 self._stop()
-            elif name == _CTRL_C:
+            elif name == _INTERRUPTED:
                 self._abandon()
                 break
         if interrupts:
@@ -123,6 +131,8 @@ class HostPool:
                 self._leave_out(job)
                 return
             with self.merging:
+                if self.over:
+                    return
                 merge_report(job, future)
                 job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))
                 if not self.no_more and self.enough(job):
@@ -143,6 +153,7 @@ class HostPool:
         """Begins no further host, ends reading and waiting, and says which critical sections it waits for."""
         self._begin_no_more()
         self.jobs[0].run.state.stopping.set()
+        child_processes.end_all()
         for job in self.jobs:
             if job.host.name not in self.running or job.run.stop():
                 continue
@@ -151,23 +162,27 @@ class HostPool:
             job.tell(Note(job.host.name, f"finishing {work}; press Ctrl-C again to stop waiting for it"))
 
     def _abandon(self) -> None:
-        """Abandons the hosts that are still running: closes their connections and waits no longer."""
+        """Abandons the hosts that are still running: closes their connections, and leaves behind what has not ended then."""
         for job in self.jobs:
             job.left_in = job.run.current_section if job.host.name in self.running else ""
             job.run.transport.abandon()
+        until = time.monotonic() + GRACE_S
+        while self.running:
+            try:
+                name = self.ended.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                break
+            if name == _INTERRUPTED:
+                break
+            self.running.discard(name)
+        if self.running:
+            merging = self.merging.acquire(timeout=1)
+            self.over = True
+            for job in self.jobs:
+                if job.host.name in self.running:
+                    job.report = left_behind(job)
+            if merging:
+                self.merging.release()
 
 
-_CTRL_C = "\x03"
-
-
-@contextmanager
-def _on_ctrl_c(act: Callable[[], None]) -> Iterator[None]:
-    """Calls `act` at Ctrl-C, in place of KeyboardInterrupt. Does nothing outside the main thread, which alone gets signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: act())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+_INTERRUPTED = "\x03"

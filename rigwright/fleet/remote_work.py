@@ -97,7 +97,7 @@ def merge_report(job: HostJob, answer: Future[HostReport]) -> None:
     before = job.report
     try:
         report = answer.result(timeout=0)
-    except Exception as error:
+    except BaseException as error:
         found = f"the worker that had it gave no answer ({type(error).__name__}: {error})"
         fix = "look at the worker's log; then run the same command again, which goes on from where the host is"
         job.report = with_error(before, HostError(job.host.name, found, "a report", fix))

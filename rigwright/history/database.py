@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rigwright.core import state_dir
-from rigwright.core.errors import HistoryError
+from rigwright.core.errors import HistoryError, UsageError
 from rigwright.history import machines, samples
 
 BUSY_S = 10.0
@@ -51,10 +51,13 @@ the checks of the next run compare a host with.
 
 
 def file() -> Path:
-    """The path of the history: RIGWRIGHT_HISTORY, or history.sqlite in the state directory."""
+    """The path of the history: RIGWRIGHT_HISTORY, or history.sqlite in the state directory. Raises HistoryError when there is no home."""
     if given := os.environ.get("RIGWRIGHT_HISTORY"):
-        return Path(given).expanduser()
-    return state_dir.place("history.sqlite")
+        return Path(os.path.expanduser(given))
+    try:
+        return state_dir.place("history.sqlite")
+    except UsageError as error:
+        raise HistoryError(error.where, error.found, error.expected, error.fix) from None
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.core import atomic_files, numbers, terminal_stream
-from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.core.errors import RigwrightError, UsageError, unexpected
 from rigwright.report import json_document
 from rigwright.report.lazy_terminal import Output
 
@@ -73,8 +73,9 @@ def record(document: dict[str, Any], output: Output) -> None:
     try:
         with History.open() as history:
             history.record(document)
-    except RigwrightError as error:
-        output.text.warn(f"the history has not recorded this run: {error}")
+    except Exception as error:
+        problem = error if isinstance(error, RigwrightError) else unexpected("history", error)
+        output.text.warn(f"the history has not recorded this run: {problem}")
 
 
 def write(document: dict[str, Any], files: Files, output: Output) -> int:
@@ -93,8 +94,8 @@ def write(document: dict[str, Any], files: Files, output: Output) -> int:
         try:
             if file:
                 write_file(document, file)
-        except UsageError as error:
-            output.text.error(error)
+        except Exception as error:
+            output.text.error(error if isinstance(error, UsageError) else unexpected(file, error))
             failed = 1
     written = [file for file in (files.html, files.prometheus, files.json) if file not in ("", "-")]
     if is_fleet_report and not failed and not keep_last and written:

@@ -1,0 +1,79 @@
+"""stdin, stdout and stderr that a command can use whatever they are: closed, a full disk, a pipe without a reader, a lost terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from typing import TextIO, cast
+
+_NO_READER = (errno.EPIPE, errno.EIO, errno.EBADF)
+"""Errors of an output that nobody reads any more: `| head -1`, a closed terminal, `>&-`."""
+
+
+class SafeStream:
+    """A text stream whose writes never fail. What follows the first failure goes to /dev/null; `lost` is that failure."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.lost: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Writes the text, or nothing after a failure."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._lose(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Writes what is in the buffer, or nothing after a failure."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        self.lost = self.lost or error
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._stream.fileno())  # also for what is in the buffer: the interpreter writes it at its end
+            os.close(null)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def secure() -> None:
+    """Makes all three usable. Closed ones become /dev/null, so that no file that is opened later takes their number."""
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, mode)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        if not hasattr(stream, "lost"):
+            setattr(sys, name, cast(TextIO, SafeStream(stream)))
+
+
+def full(stream: TextIO) -> str:
+    """Why a stream that was secured could not be written, such as a full disk; "" if it could be, or if its reader ended."""
+    stream.flush()
+    error: OSError | None = getattr(stream, "lost", None)
+    return "" if error is None or error.errno in _NO_READER else str(error.strerror)
+
+
+def exit_if_full() -> None:
+    """Ends the process with exit code 1 and a message if stdout could not be written, such as to a full disk."""
+    if problem := full(sys.stdout):
+        print(f"error stdout: cannot be written: {problem}", file=sys.stderr, flush=True)
+        os._exit(1)
