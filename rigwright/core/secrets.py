@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rigwright.core.work_limits import spend
+
 SHOWN = "(secret)"
 SHORTEST = 4
 """Characters. A shorter text is not replaced, because it is part of many words."""
@@ -81,6 +83,7 @@ def is_name(name: str) -> bool:
 
 def holds(value: Any) -> bool:
     """Whether a value is a secret or contains one at any depth."""
+    spend()
     if isinstance(value, Secret):
         return True
     if isinstance(value, Mapping):

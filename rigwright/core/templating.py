@@ -15,9 +15,8 @@ from typing import Any, NewType
 import jinja2
 import jinja2.meta
 import jinja2.runtime
-import jinja2.sandbox
 
-from rigwright.core import secrets, yaml_source
+from rigwright.core import secrets, template_limits, work_limits, yaml_source
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -26,14 +25,17 @@ Template = NewType("Template", str)
 """The type of a parameter whose value is the name of a file in templates/; the operation gets the rendered text."""
 
 
-_FAILURES = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError)
-"""The exceptions that template code can raise besides Jinja2's own errors."""
+_FAILURES = (
+    TypeError, ValueError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError,
+)  # fmt: skip
+"""The exceptions that template code can raise besides Jinja2's own errors. SyntaxError: Python does not compile what
+Jinja2 made of a template with too many blocks or brackets inside each other."""
 
 
 @lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
-    """A sandboxed, strict Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
-    environment = jinja2.sandbox.SandboxedEnvironment(
+    """A sandboxed, strict and limited Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
+    environment = template_limits.Environment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
     )
     environment.context_class = _Context
@@ -81,7 +83,7 @@ def _names(text: str) -> frozenset[str]:
     """The variables that a template reads; none of one with a syntax error, which fails when it is rendered."""
     try:
         return frozenset(jinja2.meta.find_undeclared_variables(environment().parse(text))) - {*environment().globals}
-    except jinja2.TemplateError:
+    except (jinja2.TemplateError, *_FAILURES):
         return frozenset()
 
 
@@ -96,15 +98,36 @@ def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str 
 
 def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
     """The value of an expression (of `when:`, or a single `{{ }}`) with its type. Raises InputError if it fails."""
+    shown = _short(expression)
     try:
-        value = _expression(expression)(dict(values))
+        with work_limits.counted():
+            work_limits.spend(_STEPS)
+            value = _expression(_bounded(expression))(dict(values))
         if isinstance(value, jinja2.Undefined):
             value._fail_with_undefined_error()
+    except work_limits.LimitExceeded as error:
+        raise InputError(where, f"'{shown}': {error}", _SMALLER) from None
     except jinja2.TemplateError as error:
-        raise InputError(where, f"'{expression}': {error.message}", "an expression of defined variables") from None
+        raise InputError(where, f"'{shown}': {error.message}", "an expression of defined variables") from None
     except _FAILURES as error:
-        raise InputError(where, f"'{expression}': {_text(error)}", "an expression that has a value") from None
+        raise InputError(where, f"'{shown}': {_text(error)}", "an expression that has a value") from None
     return value
+
+
+_STEPS = 10
+"""The steps that one template counts besides its own: beginning an evaluation takes as long as ten turns of a loop."""
+_SMALLER = "a template that needs less"
+
+
+def _bounded(text: str) -> str:
+    """The text of a template. Raises LimitExceeded for one that is too long to compile."""
+    if len(text) > template_limits.MOST_TEXT:
+        raise work_limits.LimitExceeded(f"more than {template_limits.MOST_TEXT >> 10} KiB of template")
+    return text
+
+
+def _short(expression: str) -> str:
+    return expression if len(expression) <= 200 else f"{expression[:200]}..."
 
 
 @lru_cache(maxsize=4096)
@@ -122,9 +145,14 @@ def _template(text: str) -> jinja2.Template:
 def render_text(text: str, values: Mapping[str, Any], where: str, *, lines: bool = False) -> str:
     """Renders a text. Raises InputError with `where`, and with the line in the text if `lines` is true."""
     try:
-        return _template(text).render(dict(values))
+        with work_limits.counted():
+            work_limits.spend(_STEPS)
+            return _template(_bounded(text)).render(dict(values))
     except jinja2.TemplateSyntaxError as error:
         raise InputError(f"{where}:{error.lineno}", f"template error: {error.message}", "valid Jinja2") from None
+    except work_limits.LimitExceeded as error:
+        at = f"{where}:{_line(error)}" if lines else where
+        raise InputError(at, f"template error: {error}", _SMALLER) from None
     except jinja2.TemplateError as error:
         at = f"{where}:{_line(error)}" if lines else where
         raise InputError(at, f"template error: {error.message}", "defined variables") from None
@@ -135,7 +163,9 @@ def render_text(text: str, values: Mapping[str, Any], where: str, *, lines: bool
 
 def _text(error: BaseException) -> str:
     """The message of an error. A MemoryError has no message of its own and gets one here."""
-    return str(error) or "the text is too large for the memory"
+    if isinstance(error, (RecursionError, SyntaxError)):
+        return "too many blocks, brackets or calls inside each other"
+    return _short(str(error)) or "the text is too large for the memory"
 
 
 def _line(error: BaseException) -> int:
@@ -158,28 +188,47 @@ def settled(
     """
     at = origins or {}
     done: dict[str, Any] = {}
-    for _ in range(5):
-        templated = [name for name, value in variables.items() if has_template(value)]
-        if not templated:
-            done.update(variables)  # secrets are rendered later, with these
-            return done
-        filled = {
-            name: fill(variables[name], variables, at.get(name, f"{where}: {name}"), closed, done) for name in templated
-        }
-        variables = {**variables, **filled}
+    with work_limits.counted():
+        for _ in range(5):
+            templated = [name for name, value in variables.items() if has_template(value, at.get(name, where))]
+            if not templated:
+                done.update(variables)  # secrets are rendered later, with these
+                return done
+            filled = {
+                name: fill(variables[name], variables, at.get(name, f"{where}: {name}"), closed, done)
+                for name in templated
+            }
+            variables = {**variables, **filled}
     name = templated[0]
     raise InputError(at.get(name, where), f"the variable '{name}' refers to itself", "variables without a cycle")
 
 
-def has_template(value: Any) -> bool:
-    """Whether a value contains a template at any depth; a secret does if its text is known and is one."""
+def has_template(value: Any, where: str = "") -> bool:
+    """Whether a value contains a template at any depth; a secret does if its text is known and is one.
+
+    Raises InputError with `where` for a value that has too many parts.
+    """
+    try:
+        with work_limits.counted():
+            return _has_template(value)
+    except (work_limits.LimitExceeded, RecursionError) as error:
+        raise _too_large(where, error) from None
+
+
+def _too_large(where: str, error: Exception) -> InputError:
+    found = str(error) if isinstance(error, work_limits.LimitExceeded) else _text(error)
+    return InputError(where, f"templates in templates: {found}", "a smaller value")
+
+
+def _has_template(value: Any) -> bool:
+    work_limits.spend()
     if isinstance(value, Secret):
-        return value.known and has_template(value.value)
+        return value.known and _has_template(value.value)
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
-        return any(map(has_template, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(has_template, value))
+        return any(map(_has_template, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_template, value))
 
 
 def fill(
@@ -192,25 +241,39 @@ def fill(
     """Renders all templates in a value. A text that is a single `{{ }}` becomes a value of the expression's type.
 
     A text that reads a secret becomes one, and a secret text stays one; both are rendered with the variables `later` (default:
-    `variables`) when they are needed. `closed`: as for `settled`.
+    `variables`) when they are needed. `closed`: as for `settled`. A value without a template is returned itself.
     """
-    if not has_template(value):
-        return value
-    if isinstance(value, YamlMapping):
-        filled = YamlMapping(
-            {key: fill(item, variables, value.where(key), closed, later) for key, item in value.items()}
-        )
+    if later is None:
+        later = variables
+    try:
+        with work_limits.counted():
+            return _filled_value(value, variables, where, closed, later)
+    except (work_limits.LimitExceeded, RecursionError) as error:
+        raise _too_large(where, error) from None
+
+
+def _filled_value(value: Any, variables: Mapping[str, Any], where: str, closed: str, later: Mapping[str, Any]) -> Any:
+    work_limits.spend()
+    if isinstance(value, Mapping):
+        places = value.where if isinstance(value, YamlMapping) else lambda _key: where
+        items = {key: _filled_value(item, variables, places(key), closed, later) for key, item in value.items()}
+        if all(items[key] is value[key] for key in items):
+            return value
+        if not isinstance(value, YamlMapping):
+            return items
+        filled = YamlMapping(items)
         filled.path, filled.line, filled.lines = value.path, value.line, value.lines
         return filled
-    if isinstance(value, Mapping):
-        return {key: fill(item, variables, where, closed, later) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [fill(item, variables, where, closed, later) for item in value]
-    text: str = value.value if isinstance(value, Secret) else value
+        changed = [_filled_value(item, variables, where, closed, later) for item in value]
+        return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
+    if not _has_template(value):
+        return value
+    text: str = _bounded(value.value if isinstance(value, Secret) else value)
     if closed and (unknown := _names(text) - {*variables}):
         return Secret(partial(_unknown, text, unknown, where, closed))
     if isinstance(value, Secret) or needs_secret(text, variables):
-        return Secret(partial(_filled, text, variables if later is None else later, where))
+        return Secret(partial(_filled, text, later, where))
     return _filled(text, variables, where)
 
 

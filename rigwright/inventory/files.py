@@ -21,14 +21,30 @@ _NOT_READ = ("~", *".pyc .pyo .swp .bak .rpm .md .txt .rst .orig .ini .cfg .retr
 """The file name endings that Ansible ignores in a directory. An .ini file is read only when the path names the file."""
 
 
-def sources(path: Path) -> Iterator[Path]:
-    """The inventory files of a path: the file itself, or the files of a directory tree in Ansible's order."""
+_DEEPEST = 20
+"""The most directories inside each other; links that lead back to their own directory have no end."""
+
+
+def sources(path: Path, level: int = 0) -> Iterator[Path]:
+    """The inventory files of a path: the file itself, or the files of a directory tree in Ansible's order.
+
+    Raises InputError for a directory that cannot be read, and for more than 20 directories inside each other.
+    """
     if path.is_file():
         yield path
     elif path.is_dir():
-        for entry in sorted(path.iterdir()):
+        for entry in _entries(path, level):
             if not entry.name.startswith(".") and entry.name not in _LEFT_OUT and not entry.name.endswith(_NOT_READ):
-                yield from sources(entry)
+                yield from sources(entry, level + 1)
+
+
+def _entries(folder: Path, level: int) -> list[Path]:
+    if level > _DEEPEST:
+        raise InputError(str(folder), f"more than {_DEEPEST} directories inside each other", "no link that leads back")
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be read: {error.strerror}", "a directory that you may read") from None
 
 
 def declare(file: Path, declared: Declared, tags: Tags) -> None:
@@ -113,16 +129,18 @@ def _given(document: Any, file: str) -> Given:
     return yaml.given(document)
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files(path: Path, level: int = 0) -> Iterator[Path]:
     """The file itself, or all YAML files of a directory, sorted by name, also in its subdirectories.
 
     A file counts as YAML if its name has a YAML ending or no ending. Subdirectories with a dot in the name are ignored.
     """
-    if path.is_file():
+    if not path.is_dir():
+        if not path.is_file():
+            raise InputError(str(path), "is no file", "a file, or a directory of files")
         yield path
         return
-    for entry in sorted(path.iterdir()):
+    for entry in _entries(path, level):
         if entry.name.startswith(".") or entry.name.endswith("~"):
             continue
         if (entry.is_dir() and not entry.suffix) or (entry.is_file() and entry.suffix in ("", *YAML)):
-            yield from _files(entry)
+            yield from _files(entry, level + 1)

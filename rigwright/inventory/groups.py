@@ -11,6 +11,8 @@ from rigwright.core.numbers import number
 Given = dict[str, tuple[Any, str]]
 """Variables by name, each with its value and the place where it was set (FILE:LINE)."""
 
+DEEPEST = 100
+"""The most groups inside each other."""
 PRIORITY = "ansible_group_priority"
 
 
@@ -36,6 +38,11 @@ class Declared:
     groups: dict[str, Group] = field(default_factory=lambda: {name: Group(name) for name in ("all", "ungrouped")})
     hosts: dict[str, Given] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
+    _lines: list[tuple[str, str]] = field(default_factory=list, init=False, repr=False)
+    """Each group that was put into another, as (parent, child), in the order of the files."""
+    _depths: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _direct: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
+    """The groups that name each host."""
 
     def __post_init__(self) -> None:
         self.child("all", "ungrouped", "")
@@ -63,59 +70,103 @@ class Declared:
                 self.group(group).priority = priority
 
     def child(self, parent: str, child: str, where: str) -> None:
-        """Makes a group the child of another. Raises InputError for a cycle."""
+        """Makes a group the child of another."""
         above, below = self.group(parent), self.group(child)
-        way = self._way(child, parent)
-        if way:
-            cycle = " > ".join((parent, *way))
-            raise InputError(where, f"the groups {cycle} hold each other", "groups without a cycle")
         above.children.setdefault(child, where)
         if parent not in below.parents:
             below.parents.append(parent)
-
-    def _way(self, start: str, end: str) -> list[str]:
-        """The path from a group down to another group, including both; [] if there is no path."""
-        if start == end:
-            return [end]
-        ways = (self._way(child, end) for child in self.groups[start].children)
-        return next(([start, *way] for way in ways if way), [])
+            self._lines.append((parent, child))
 
     def settle(self) -> None:
-        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when a group contains `all`."""
+        """Puts all groups below `all`, other hosts into `ungrouped`. Raises InputError when groups contain each other."""
         if parents := self.groups["all"].parents:
             where = self.groups[parents[0]].children["all"]
             problem = f"the group {parents[0]} holds `all`, which holds every group"
             raise InputError(where, problem, "groups without a cycle")
+        self._require_no_cycle()
         for name, group in self.groups.items():
             if name != "all" and not group.parents:
                 self.child("all", name, "")
         rest = self.groups["ungrouped"].hosts
+        in_group = {
+            host for group in self.groups.values() if group.name not in ("all", "ungrouped") for host in group.hosts
+        }
         for name in self.hosts:
-            direct = [group.name for group in self.groups.values() if name in group.hosts and group.name != "all"]
-            if not direct:
-                rest[name] = self.where[name]
-            elif direct != ["ungrouped"]:
+            if name in in_group:
                 rest.pop(name, None)
+            else:
+                rest.setdefault(name, self.where[name])
+        self._depths = self._settled_depths()
+        for group in self.groups.values():
+            for host in group.hosts:
+                self._direct.setdefault(host, []).append(group.name)
+
+    def _require_no_cycle(self) -> None:
+        """Raises InputError for groups that contain each other, at the line that completed the cycle."""
+        left = {name: len(group.children) for name, group in self.groups.items()}
+        waiting = [name for name, number in left.items() if not number]
+        while waiting:
+            for parent in self.groups[waiting.pop()].parents:
+                left[parent] -= 1
+                if not left[parent]:
+                    waiting.append(parent)
+        way = [next((name for name, number in left.items() if number), "")]
+        while way[0]:
+            following = next(child for child in self.groups[way[-1]].children if left[child])
+            if following in way:
+                self._report_cycle(way[way.index(following) :])
+            way.append(following)
+
+    def _report_cycle(self, names: list[str]) -> None:
+        """Raises InputError for a cycle. `names`: its groups, each of which holds the next, and the last the first."""
+        pairs = list(zip(names, [*names[1:], names[0]], strict=True))
+        last = max(range(len(pairs)), key=lambda at: self._lines.index(pairs[at]))
+        parent, child = pairs[last]
+        shown = [*names[last:], *names[:last], parent]
+        cycle = " > ".join(shown if len(shown) <= 10 else [*shown[:5], "...", *shown[-4:]])
+        raise InputError(
+            self.groups[parent].children[child], f"the groups {cycle} hold each other", "groups without a cycle"
+        )
+
+    def _settled_depths(self) -> dict[str, int]:
+        """The length of the longest path from `all` down to each group. Raises InputError above 100."""
+        left = {name: len(group.parents) for name, group in self.groups.items()}
+        depths = {"all": 0}
+        waiting = ["all"]
+        while waiting:
+            name = waiting.pop()
+            for child in self.groups[name].children:
+                depths[child] = max(depths.get(child, 0), depths[name] + 1)
+                if depths[child] > DEEPEST:
+                    found = f"more than {DEEPEST} groups inside each other"
+                    raise InputError(self.groups[name].children[child], found, "groups that are nested less deep")
+                left[child] -= 1
+                if not left[child]:
+                    waiting.append(child)
+        return depths
 
     def groups_of(self, host: str) -> list[str]:
-        """The groups of a host, lowest precedence first: by depth below `all`, priority and name, like Ansible."""
+        """The groups of a host, lowest precedence first: by depth below `all`, priority and name, like Ansible.
+
+        Call it after `settle`.
+        """
         groups = {"all"}
-        waiting = [group.name for group in self.groups.values() if host in group.hosts]
+        waiting = list(self._direct.get(host, ()))
         while waiting:
             name = waiting.pop()
             if name not in groups:
                 groups.add(name)
                 waiting += self.groups[name].parents
-        return sorted(groups, key=lambda name: (self._depth(name), self.groups[name].priority, name))
-
-    def _depth(self, name: str) -> int:
-        return 0 if name == "all" else 1 + max(self._depth(parent) for parent in self.groups[name].parents)
+        return sorted(groups, key=lambda name: (self._depths[name], self.groups[name].priority, name))
 
     def members(self, group: str) -> tuple[str, ...]:
         """The hosts of a group in Ansible's order: its own hosts, then those of its child groups, level by level."""
         hosts: dict[str, None] = {}
+        reached = {group: None}
         level = [group]
         while level:
             hosts.update(dict.fromkeys(host for name in level for host in self.groups[name].hosts))
-            level = list(dict.fromkeys(child for name in level for child in self.groups[name].children))
+            below = dict.fromkeys(child for name in level for child in self.groups[name].children)
+            level = [name for name in below if name not in reached]
+            reached.update(dict.fromkeys(level))
         return tuple(hosts)

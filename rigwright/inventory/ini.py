@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from rigwright.core.errors import InputError
@@ -16,6 +17,10 @@ from rigwright.inventory.groups import Declared, Given
 _SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
 _NAME = re.compile(r"([^:\]\s]+)\s*(?:#.*)?")
 _KINDS = ("hosts", "children", "vars")
+_LONGEST = 16384
+"""The most characters of a line."""
+_LONGEST_LITERAL = 4096
+"""A longer value is a text. Python's parser needs a level of its stack for each bracket and sign."""
 
 
 def declare(text: str, file: str, declared: Declared) -> None:
@@ -26,6 +31,8 @@ def declare(text: str, file: str, declared: Declared) -> None:
     seen: dict[tuple[str, str], int] = {}
     for number, raw in enumerate(text.splitlines(), 1):
         line, where = raw.strip(), f"{file}:{number}"
+        if len(line) > _LONGEST:
+            raise InputError(where, f"a line of {len(line)} characters", f"at most {_LONGEST}")
         if not line or line[0] in "#;":
             continue
         if line.startswith("[") and (section := _section(line, where)):
@@ -44,15 +51,14 @@ def declare(text: str, file: str, declared: Declared) -> None:
             child = _child(line, where)
             wanted.append((child, where))
             declared.child(group, child, where)
+    known = {*sections, *_elsewhere(declared, dict(wanted)), "all", "ungrouped"}
     for name, where in wanted:
-        names.group(name, {*sections, *_elsewhere(declared, wanted), "all", "ungrouped"}, where)
+        names.group(name, known, where)
 
 
-def _elsewhere(declared: Declared, wanted: list[tuple[str, str]]) -> set[str]:
+def _elsewhere(declared: Declared, wanted: Mapping[str, str]) -> set[str]:
     """The groups that other files of the inventory declared."""
-    return {
-        name for name, group in declared.groups.items() if group.hosts or group.children or name not in dict(wanted)
-    }
+    return {name for name, group in declared.groups.items() if group.hosts or group.children or name not in wanted}
 
 
 def _section(line: str, where: str) -> tuple[str, str] | None:
@@ -66,7 +72,7 @@ def _section(line: str, where: str) -> tuple[str, str] | None:
                 where, f"'{kind}' is no kind of section{hint}", "[GROUP], [GROUP:children] or [GROUP:vars]"
             )
         return match[1], kind
-    if re.sub(r"\s*#.*", "", line).endswith("]"):
+    if line.partition("#")[0].rstrip().endswith("]"):
         raise InputError(where, f"'{line}' is no section", "[GROUP], [GROUP:children] or [GROUP:vars], without spaces")
     return None
 
@@ -117,6 +123,8 @@ def _child(line: str, where: str) -> str:
 def _value(text: str) -> Any:
     """Parses a Python literal (number, list, True, quoted text); returns any other text unchanged."""
     try:
+        if len(text) > _LONGEST_LITERAL:
+            return text
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
             value = ast.literal_eval(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from rigwright.core.desired import VARIABLES
 from rigwright.core.errors import InputError
@@ -13,6 +13,8 @@ from rigwright.core.yaml_source import did_you_mean
 
 _PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>(?:[^:\[\]]|\[[^\]]*\])+)):(?P<port>\d{1,5})")
 _HOST = re.compile(r"[\w.:\[\]-]+")
+_LONGEST = 255
+"""The most characters of a name, as in DNS."""
 
 
 def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
@@ -20,6 +22,8 @@ def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
 
     Returns the host names and the port, or None without a port. Raises InputError for an invalid name, port or range.
     """
+    if len(pattern) > _LONGEST:
+        raise InputError(where, f"the name of a host has {len(pattern)} characters", f"at most {_LONGEST}")
     match = _PORT.fullmatch(pattern)
     if match and match["bracketed"] and ":" not in match["bracketed"]:
         match = None  # no IPv6 address in the brackets
@@ -38,17 +42,16 @@ def hosts(pattern: str, where: str) -> tuple[list[str], int | None]:
 
 def variable(name: str, where: str) -> None:
     """Raises InputError for an invalid variable name, and for a misspelled variable of rigwright (`limts`)."""
-    if not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise InputError(where, f"'{name}' is no name of a variable", "letters, digits and _")
+    if not re.fullmatch(r"[A-Za-z_]\w*", name) or len(name) > _LONGEST:
+        raise InputError(where, f"'{name[:80]}' is no name of a variable", "letters, digits and _")
     near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82)
     if near and name not in VARIABLES:
         problem = f"unknown variable '{name}'; did you mean '{near[0]}'?"
         raise InputError(where, problem, f"one of {', '.join(VARIABLES)}, or a name less like them")
 
 
-def group(name: str, known: Iterable[str], where: str) -> None:
+def group(name: str, known: Collection[str], where: str) -> None:
     """Raises InputError for a group that is not in `known`; the message contains the most similar known group."""
-    names = list(known)
-    if name not in names:
-        hint = did_you_mean(name, names)
+    if name not in known:
+        hint = did_you_mean(name, known)
         raise InputError(where, f"no group '{name}' is declared{hint}", f"a section [{name}], or [{name}:children]")

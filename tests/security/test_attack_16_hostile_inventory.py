@@ -1,0 +1,251 @@
+"""An inventory cannot stop or fill the machine that reads it: bytes, values, nesting and time of its files and templates."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.core import templating, yaml_source
+from rigwright.core.errors import InputError
+from rigwright.inventory import read
+
+BOUND_S = 20.0
+"""The processor time in which every attack must have been refused; without limits each takes minutes or has no end."""
+
+
+def refused(attack: Any, *words: Any) -> InputError:
+    """Returns the error of an attack, which must come within the time limit and must be short."""
+    began = time.process_time()
+    with pytest.raises(InputError) as caught:
+        attack(*words)
+    assert time.process_time() - began < BOUND_S
+    assert len(str(caught.value)) < 600
+    assert caught.value.expected
+    return caught.value
+
+
+LEVELS = range(1, 12)
+YAML = {
+    "aliases of aliases": (
+        "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]\n" for n in LEVELS),
+        6,
+        "more than 500000 values",
+    ),
+    "aliases of a long text": (f"a: &a '{'x' * 1_000_000}'\nb: [{'*a, ' * 100}]\n", 2, "more than 64 million characters"),
+    "a chain of aliases": (
+        "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 3000)), 100, "nested too deep"),
+    "an alias inside its own anchor": ("a: &a {b: [*a]}\n", 1, "an anchor that holds itself"),
+    "many values": (f"\na: [{'1,' * 600_000}]", 2, "more than 500000 values"),
+    "brackets": ("a:\n  " + "[" * 500_000, 2, "nested too deep"),
+    "indented lists": ("a:\n" + "- " * 500_000 + "x", 2, "nested too deep"),
+    "an object of Python": ("\na: !!python/object/apply:os.system [id]\n", 2, "!!python/object/apply:os.system"),
+    "a set": ("a: !!set {b}\n", 1, "!!set"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_a_yaml_file_is_refused_with_its_line(name: str) -> None:
+    text, line, found = YAML[name]
+    error = refused(yaml_source.loads, text, "hosts.yml")
+    assert (error.where, found in error.found) == (f"hosts.yml:{line}", True), str(error)
+
+
+def test_a_number_without_an_end_is_a_text() -> None:
+    """YAML's numbers in base 60 took minutes: each part multiplies all before it."""
+    began = time.process_time()
+    text = "1" + ":1" * 1_000_000
+    assert yaml_source.loads(f"a: {text}", "hosts.yml") == {"a": text}
+    assert time.process_time() - began < BOUND_S
+
+
+def test_brackets_in_comments_and_texts_are_not_nesting() -> None:
+    assert yaml_source.loads("# [\n" * 200 + f"a: '{'[' * 200}'\n", "hosts.yml") == {"a": "[" * 200}
+
+
+def test_a_file_is_read_up_to_16_mib(tmp_path: Path) -> None:
+    """The file is sparse, and 100 GB long."""
+    path = tmp_path / "hosts.yml"
+    path.touch()
+    os.truncate(path, 100 << 30)
+    assert refused(yaml_source.load, path).found == "more than 16 MiB"
+    assert refused(read, tmp_path).where == str(path)
+
+
+def deep(levels: int) -> str:
+    """Returns groups that each hold the two groups of the next level: 2 ** levels ways lead to the last."""
+    lines = [f"[{side}{n}:children]\na{n + 1}\nb{n + 1}" for n in range(levels) for side in "ab"]
+    return "\n".join([*lines, f"[a{levels}]\nhost\n[b{levels}]\nhost\n"])
+
+
+INI = {
+    "a chain of groups": ("\n".join(f"[g{n}:children]\ng{n + 1}" for n in range(3000)) + "\n[g3000]\nh\n", "inside each other"),
+    "a long line": ("h a=" + "x" * 16_000_000, "a line of 16000004 characters"),
+    "a section of blanks": ("[" + " " * 16_000 + "x\n", "brackets without a range"),
+    "a host of brackets": ("[" * 16_000 + "\n", "the name of a host has 16000 characters"),
+    "ranges of ranges": ("h" + "[1:900]" * 30 + "\n", "stands for more than"),
+    "a range of a long number": ("h[1:" + "9" * 200 + "]\n", "names no host"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INI)
+def test_an_ini_file_is_refused(tmp_path: Path, name: str) -> None:
+    text, found = INI[name]
+    file = tmp_path / "hosts"
+    file.write_text(text)
+    error = refused(read, file)
+    assert found in error.found, str(error)
+    assert error.where.startswith(f"{file}:")
+
+
+def test_groups_with_many_ways_to_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(deep(60))
+    began = time.process_time()
+    assert len(read(file).hosts["host"].groups) == 123
+    assert time.process_time() - began < BOUND_S
+
+
+@pytest.mark.parametrize("value", ["(" * 3000, "-" * 3000 + "1", "[" * 4000, "{" * 3000, "9" * 4000 + "**9"])
+def test_a_value_of_an_ini_file_that_is_no_literal_is_a_text(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"h a='{value}'\n")
+    assert read(file).hosts["h"].variables["a"] == value
+
+
+@pytest.mark.parametrize("folder", ["inventory", "host_vars/h", "group_vars/all"])
+def test_a_link_to_its_own_folder(tmp_path: Path, folder: str) -> None:
+    """Two such links double the paths on each of 40 levels."""
+    inventory = tmp_path / "inventory"
+    (tmp_path / "inventory").mkdir()
+    (inventory / "hosts").write_text("h\n")
+    looped = inventory if folder == "inventory" else inventory / folder
+    looped.mkdir(parents=True, exist_ok=True)
+    for name in ("one", "two"):
+        (looped / name).symlink_to(looped)
+    assert "inside each other" in refused(read, inventory).found
+
+
+def test_a_pipe_is_no_file_of_variables(tmp_path: Path) -> None:
+    """Nothing is ever written to the pipe, so a reader would wait for ever."""
+    (tmp_path / "hosts").write_text("h\n")
+    (tmp_path / "host_vars").mkdir()
+    os.mkfifo(tmp_path / "host_vars" / "h")
+    assert refused(read, tmp_path).found == "is no file"
+
+
+EXPRESSIONS = [
+    "'a'*10**10",
+    "10**10 * 'a'",
+    "[0]*10**10",
+    "9**99999",
+    "9**(9**9)",
+    "(" * 3000 + "1" + ")" * 3000,
+    "not " * 3000 + "1",
+    "1" + "+1" * 20_000,
+    "x" + ".x" * 20_000,
+    "9" * 60_000,
+    "range(10**9)",
+    "'x'|center(10**10)",
+    "'x'.center(10**10)",
+    "'x'.zfill(10**10)",
+    "('\t'*9999).expandtabs(99999)",
+    "'%10000000000d'|format(1)",
+    "'%*d' % (10**10, 1)",
+    "'{:10000000000d}'.format(1)",
+    "'{:{w}d}'.format(1, w=10**10)",
+    "'{a:10000000000d}'.format_map({'a': 1})",
+    "('{0}'*10000).format('x'*100000)",
+    "('%s'*10000) % (('x'*100000),)",
+    "('a'*100000)|replace('a', 'b'*100000)",
+    "('a'*100000).replace('', 'b'*100000)",
+    "('a'*100000).join(range(99999)|map('string'))",
+    "range(99999)|join('a'*100000)",
+    "('\n'*99999)|indent(99999)",
+    "('a'*99999)|wordwrap(1, wrapstring='b'*99999)",
+    "1|batch(10**10, 'x')|list",
+    "[1]|slice(10**10)|list",
+    "1.5|round(10**9, 'ceil')",
+    "[1]|tojson(10**9)",
+    "([[1]*1000]*9999)|sum(start=[])",
+    "'a'.translate({97: 'b'*10**6})",
+    "range(99999)|map('center', 99999)|list",
+    "lipsum(10**6)",
+    "'a'|urlize",
+    "values.append(1)",
+    "values.__class__",
+    "'{0.__class__}'.format(values)",
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=[text[:30] for text in EXPRESSIONS])
+def test_an_expression_is_refused(expression: str) -> None:
+    values = {"values": [1], "x": {}}
+    assert refused(templating.evaluate, expression, values, "hosts.yml:7").where == "hosts.yml:7"
+    for text in ("{{ " + expression + " }}", "a{{ " + expression + " }}"):
+        assert refused(templating.fill, [text], values, "hosts.yml:7").where.startswith("hosts.yml:7")
+    assert values["values"] == [1]
+
+
+TEMPLATES = {
+    "loops in loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "blocks in blocks": "{% for a in [1] %}" * 25 + "{% endfor %}" * 25,
+    "a macro that calls itself twice": (
+        "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}"
+    ),
+    "a macro without an end": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "a loop of itself": "{% for a in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+    "a text that doubles": (
+        "{% set n = namespace(x='a') %}{% for a in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
+    ),
+    "a sum that doubles": "{% set n = namespace(x=[1]) %}{% for a in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+    "blocks that double": "{% set x0 = 'a' %}"
+    + "".join(f"{{% set x{n} %}}{{{{ x{n - 1} }}}}{{{{ x{n - 1} }}}}{{% endset %}}" for n in range(1, 60)),
+    "a long output": "{% for a in range(99999) %}" + "x" * 999 + "{% endfor %}",
+    "a long template": "x" * 70_000,
+    "lists in a loop": "{% for a in range(99999) %}{% set b = range(99999)|list|sort %}{% endfor %}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
+    refused(templating.render_text, TEMPLATES[name], {}, "hosts.yml:7")
+    file = tmp_path / "file.j2"
+    file.write_text("first line\n" + TEMPLATES[name])
+    assert refused(templating.render_file, file, {}).where.startswith(f"{file}:")
+
+
+@pytest.mark.parametrize(
+    ("value", "last"), [("{{ v%d }}" * 4, "x" * 100), (["{{ v%d }}"] * 4, "x"), ({"a": "{{ v%d }}", "b": ["{{ v%d }}"]}, "x")]
+)  # fmt: skip
+def test_variables_that_multiply_each_other(value: Any, last: str) -> None:
+    """Each variable is made of several of the next, so the first has 4 ** 60 parts."""
+
+    def numbered(part: Any, n: int) -> Any:
+        if isinstance(part, str):
+            return part.replace("%d", str(n))
+        if isinstance(part, dict):
+            return {key: numbered(inner, n) for key, inner in part.items()}
+        return [numbered(inner, n) for inner in part]
+
+    variables = {f"v{n}": numbered(value, n + 1) for n in range(60)} | {"v60": last}
+    error = refused(templating.settled, variables, "hosts.yml", {f"v{n}": f"hosts.yml:{n}" for n in range(61)})
+    assert error.where.startswith("hosts.yml:")
+
+
+def test_templates_as_people_write_them() -> None:
+    values = {"names": ["b", "a"], "port": 22, "limits": {"gpus": {"a": 1}}, "text": "a\nb"}
+    for template, wanted in {
+        "{% for n in names|sort %}{{ loop.index }}/{{ loop.length }}={{ n }}{{ ',' if not loop.last }}{% endfor %}": "1/2=a,2/2=b",
+        "{{ names|join(', ') }} {{ '%05.1f'|format(2.5) }} {{ '%s:%d' % ('a', port) }}": "b, a 002.5 a:22",
+        "{{ text|indent(4, true) }}|{{ text|replace('a', 'c') }}": "    a\n    b|c\nb",
+        "{{ limits.gpus.items()|list }} {{ limits|tojson }}": "[('a', 1)] {\"gpus\": {\"a\": 1}}",
+        "{{ '-' * 10 }}{{ [1] + [2] }}{{ 2 ** 10 }} {{ names|map('upper')|list }}": "----------[1, 2]1024 ['B', 'A']",
+        "{{ '{:>5}|{x}'.format(port, x=1) }}{{ ', '.join(names) }}{{ 'a'.center(5) }}": "   22|1b, a  a  ",
+        "{% for a in names recursive %}{{ a }}{% else %}none{% endfor %}{{ names|batch(2, 'x')|list }}": "ba[['b', 'a']]",
+        "{% for k, v in limits.gpus.items() if v %}{{ k ~ '=' ~ v }}{% endfor %}{{ [1.26]|sum|round(1) }}": "a=11.3",
+    }.items():  # fmt: skip
+        assert templating.render_text(template, values, "x") == wanted, template
