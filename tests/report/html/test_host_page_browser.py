@@ -8,7 +8,7 @@ import pytest
 
 from rigwright.report.html.host_page import page
 from tests.report import run_documents as made
-from tests.report.chromium import CONTRAST, Chromium
+from tests.report.chromium import CONTRAST, HOLES, Chromium
 
 PAGES = {
     "broken": [made.a_document(code=2, servbadge=made.broken())],
@@ -69,6 +69,7 @@ def test_paper_has_all_of_it_in_black_on_white(chromium: Chromium, file: Path) -
     hidden = "[...document.querySelectorAll('details > table, details > div')].filter(one => !one.checkVisibility({contentVisibilityAuto: true}))"
     assert chromium.value(f"{hidden}.length") == 0
     assert chromium.value(CONTRAST) == []
+    assert chromium.value(HOLES) == []
     printed = chromium.ask("Page.printToPDF")["data"]
     assert len(printed) > 20_000
 
