@@ -577,7 +577,7 @@ def test_a_version_that_was_never_a_release_names_its_neighbours() -> None:
     assert caught.value.found == "535.172.04 was never a release"
     assert (
         caught.value.expected
-        == "535.171.04 or 535.179; the sources have 535.183.01 (cuda); asked were distribution and cuda"
+        == "a release, such as 535.171.04 or 535.179; the sources have 535.183.01 (cuda); asked were distribution and cuda"
     )
 
 
@@ -609,7 +609,11 @@ def test_a_branch_that_nobody_has() -> None:
     host = TwoSources("--key\n--madison\n--show\n", "--key\n--madison\n--show\n")
     with pytest.raises(HostError) as caught:
         host.ask(resolved, Driver("499"), None)
-    assert (caught.value.found, caught.value.where) == ("no source has branch 499", "driver.branch")
+    assert str(caught.value) == (
+        "driver.branch: no source has branch 499, and the catalogue knows no branch 499\n"
+        "  expected: the sources have no real driver 499; asked were distribution and cuda\n"
+        "  fix:      another branch, such as 495 or 510: invoke explain 495 shows what it supports"
+    )
 
 
 def test_what_the_host_itself_adds_of_nvidia_is_not_taken_from_the_mirror() -> None:

@@ -181,7 +181,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
         host_job.close(jobs)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
     failed = [job for job in jobs if job.report.error is not None]
-    output.text.errors([(job.host.name, with_hint(job.report.error, job.host, inventory.path, lab)) for job in failed])
+    output.text.errors([(job.host.name, with_hint(job.report.error, job.host, lab)) for job in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
@@ -207,10 +207,10 @@ _EXAMPLES = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32
 """Address ranges for documentation: RFC 5737 and RFC 3849."""
 
 
-def with_hint(error: RigwrightError, host: Host, path: Path, lab: Path) -> RigwrightError:
-    """The error of a host; an unreachable one gets a hint when its address is an example, or when the lab has the host.
+def with_hint(error: RigwrightError, host: Host, lab: Path) -> RigwrightError:
+    """The error of a host; an unreachable one gets a hint when its address is an example, or when the lab has its name.
 
-    `path` is the inventory that was read, `lab` is where that of the lab would be.
+    `lab` is where the inventory of the lab would be.
     """
     from rigwright import inventory
 
@@ -218,7 +218,8 @@ def with_hint(error: RigwrightError, host: Host, path: Path, lab: Path) -> Rigwr
         return error
     if _is_example(host.address):
         error.fix = f"{host.address} is an address for examples ({host.where}); invoke init describes a machine of yours; delete that host if it is none"
-    if path.resolve() != lab.resolve() and (lab / "hosts.yml").is_file() and host.name in inventory.read(lab).hosts:
+    in_lab = inventory.read(lab).hosts.get(host.name) if (lab / "hosts.yml").is_file() else None
+    if in_lab is not None and in_lab.address != host.address:
         hint = f"the lab has a host of that name: add --inventory {short(lab)}"
         error.fix = f"{error.fix}; {hint}" if error.fix else hint
     return error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -46,8 +48,7 @@ def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Colle
     from rigwright.report.wrapping import message
 
     first = next((word for word in words if not word.startswith("-")), "")
-    command = f"{program_name()} {name or 'TASK'} --help"
-    fix = (command if name else f"{program_name()} --list, then {command}") + _hint(words, name, first, namespace)
+    fix = _fix(words, name, first, namespace)
     found, expected = _mistake(error, words, name, first, namespace)
     refused = UsageError(name or "command line", found, expected, fix)
     if "--json=-" in words or ("--json", "-") in itertools.pairwise(words):
@@ -102,22 +103,48 @@ def _listed(options: Iterable[str]) -> str:
     return ", ".join(flags[:6] if more else flags) + more
 
 
-def _hint(words: Sequence[str], name: str, first: str, namespace: Collection) -> str:
-    """The probable mistake, as the end of the fix; "" when it is not known. `first` is the first word that is no flag."""
-    from rigwright.core.yaml_source import did_you_mean
-
+def _fix(words: Sequence[str], name: str, first: str, namespace: Collection) -> str:
+    """The command that was probably meant, and where all are shown. `first` is the first word that is no flag."""
+    program = program_name()
     if not name:
-        return did_you_mean(first, namespace.task_names) if first else ""
+        meant = _nearest(first, namespace.task_names) if first else ""
+        shown = f"{program} --list, then {program} {meant or 'TASK'} --help"
+        return f"{program} {shlex.join(_replaced(words, first, meant))}; all commands: {shown}" if meant else shown
+    shown = f"{program} {name} --help"
+    meant = _meant(words, name, namespace)
+    return f"{meant}; all flags: {shown}" if meant else shown
+
+
+def _meant(words: Sequence[str], name: str, namespace: Collection) -> str:
+    """What was probably meant with the words after and before a known command; "" when it is not known."""
+    program = program_name()
     before, after = words[: words.index(name)], words[words.index(name) + 1 :]
     names = [flag for argument in namespace[name].get_arguments() for flag in argument.names if len(flag) > 1]
-    flags = sorted("--" + flag.replace("_", "-") for flag in names)
-    if before and before[0].partition("=")[0] in flags:
-        return f"; flags stand after the command: {program_name()} {' '.join([name, *after, *before])}"
-    unknown = next((word for word in after if word.startswith("--") and word.partition("=")[0] not in flags), "")
+    flags = {flag.replace("_", "-") for flag in names}
+    if before and before[0].partition("=")[0].removeprefix("--") in flags:
+        return f"flags stand after the command: {program} {shlex.join([name, *after, *before])}"
+    unknown = next((word for word in after if word.startswith("--") and word[2:].partition("=")[0] not in flags), "")
     if unknown:
-        return did_you_mean(unknown.partition("=")[0], flags)
+        flag = unknown.partition("=")[0]
+        meant = _nearest(flag[2:], flags)
+        if meant:
+            return f"{program} {shlex.join(_replaced(words, flag, '--' + meant))}"
+        return "power limits and clocks stand in the inventory, under limits:" if name == "limits" else ""
     if name == "explain":
         text = " ".join(after) or "Xid 79"
-        return f"; a text of several words stands in quotes: {program_name()} explain '{text}'"
+        return f"a text of several words stands in quotes: {program} explain '{text}'"
+    if after and after[-1] == "--host":
+        return f"{program} inventory.list shows the hosts"
     stray = after[0] if after and not after[0].startswith("-") else ""
-    return f"; a host is named with --host {stray}" if stray and "--host" in flags else ""
+    return f"{program} {shlex.join([name, '--host', *after])}" if stray and "host" in flags else ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """The most similar known word; "" when none is similar."""
+    return next(iter(difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)), "")
+
+
+def _replaced(words: Sequence[str], wrong: str, right: str) -> list[str]:
+    """The words with the wrong one (also the one before `=`) replaced, the first time that it stands there."""
+    at = next(number for number, word in enumerate(words) if word.partition("=")[0] == wrong)
+    return [*words[:at], right + words[at][len(wrong) :], *words[at + 1 :]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import tempfile
@@ -38,10 +39,11 @@ def alone(folder: Path) -> Iterator[None]:
 def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
     """Writes all files and calls `proof`; restores all on an exception. Raises UsageError, and what `proof` raises."""
     before = {path: path.read_bytes() if path.exists() else None for path in texts}
+    at = Path()  # the file that is written
     try:
-        for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, text.encode("utf-8"))
+        for at, text in texts.items():
+            at.parent.mkdir(parents=True, exist_ok=True)
+            replace(at, text.encode("utf-8"))
         proof()
     except BaseException as error:
         for path, content in before.items():
@@ -51,7 +53,7 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
                 elif path.read_bytes() != content:
                     replace(path, content)
         if isinstance(error, OSError):
-            raise _refused(error, Path(str(error.filename or ""))) from None
+            raise _refused(error, Path(str(error.filename)) if error.filename else at) from None
         raise
 
 
@@ -85,10 +87,13 @@ def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool 
             raise
 
 
+def remedy(error: OSError, path: Path) -> tuple[str, str]:
+    """What is expected where a file cannot be written, and the command that shows why it cannot."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free space on the disk of this machine", f"df -h {path.parent}"
+    return "a directory that you may write", f"ls -ld {path.parent}; or another directory"
+
+
 def _refused(error: OSError, path: Path) -> UsageError:
-    return UsageError(
-        str(path.parent if path.name.startswith(".") else path),
-        f"cannot be written: {error.strerror}",
-        "an inventory directory that you may write",
-        f"ls -ld {path.parent}",
-    )
+    where = path.parent if path.name.startswith(".") else path
+    return UsageError(str(where), f"cannot be written: {error.strerror}", *remedy(error, path))

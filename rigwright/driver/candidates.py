@@ -154,7 +154,7 @@ def nowhere(driver: Driver, offered_by: dict[str, Archive]) -> HostError:
         }
     )
     asked = f"; asked were {' and '.join(offered_by)}" if len(offered_by) > 1 else ""
-    sources = f"the sources have {', '.join(have)}" if have else "the sources have nothing real of this branch"
+    sources = f"the sources have {', '.join(have)}" if have else f"the sources have no real driver {driver.branch}"
     sources += asked
     where = "driver.version" if driver.version else "driver.branch"
     only = next((name for offered in offered_by.values() if (name := transitional(offered))), "")
@@ -165,8 +165,8 @@ def nowhere(driver: Driver, offered_by: dict[str, Archive]) -> HostError:
         return HostError(
             where,
             f"{driver.version} was never a release",
-            f"{' or '.join(beside)}; {sources}",
-            "name one that a source has, or only the branch",
+            f"a release, such as {' or '.join(beside)}; {sources}",
+            _instead(driver, have),
         )
     if only and not have:
         return HostError(
@@ -176,9 +176,17 @@ def nowhere(driver: Driver, offered_by: dict[str, Archive]) -> HostError:
             "source: cuda, or auto",
         )
     wanted = driver.version or f"branch {driver.branch}"
-    return HostError(
-        where,
-        f"no source has {wanted}",
-        sources,
-        "name one that a source has; source: auto looks in NVIDIA's repository too",
-    )
+    unknown = "" if branch else f", and the catalogue knows no branch {driver.branch}"
+    auto = "" if "cuda" in offered_by else "; source: auto looks in NVIDIA's repository too"
+    return HostError(where, f"no source has {wanted}{unknown}", sources, _instead(driver, have) + auto)
+
+
+def _instead(driver: Driver, have: Sequence[str]) -> str:
+    """What the inventory can have: the newest release that a source has, or else the neighbouring branches."""
+    if have:
+        newest = max((release.split()[0] for release in have), key=numbers)
+        return f"driver: {{branch: '{driver.branch}', version: '{newest}'}}, or without version: the newest"
+    known = sorted({*catalogue.branches(), driver.branch}, key=numbers)
+    at = known.index(driver.branch)
+    beside = [name for name in known[max(0, at - 1) : at + 2] if name != driver.branch]
+    return f"another branch, such as {' or '.join(beside)}: invoke explain {beside[0]} shows what it supports"

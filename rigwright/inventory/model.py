@@ -190,8 +190,10 @@ class Inventory:
 
     def _todo(self) -> str:
         names = list(self.hosts)
+        if not names:
+            return f"{self.path} declares no host; invoke init adds one"
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        return f"{self.path} has: {shown or 'no hosts'}; `all` means every one"
+        return f"{self.path} has: {shown}; `all` means every one"
 
 
 _REFUSED = (

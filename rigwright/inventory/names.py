@@ -47,7 +47,9 @@ def variable(name: str, where: str) -> None:
     near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82)
     if near and name not in VARIABLES:
         problem = f"unknown variable '{name}'; did you mean '{near[0]}'?"
-        raise InputError(where, problem, f"one of {', '.join(VARIABLES)}, or a name less like them")
+        raise InputError(
+            where, problem, f"one of {', '.join(VARIABLES)}; a variable of your own has a name unlike these"
+        )
 
 
 def group(name: str, known: Collection[str], where: str) -> None:

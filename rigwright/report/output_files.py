@@ -139,4 +139,4 @@ def _write(option: str, text: str, file: str) -> None:
             atomic_files.replace(Path(file), text.encode("utf-8"))
     except OSError as error:
         found = f"{file} cannot be written ({error.strerror})"
-        raise UsageError(option, found, "a file in an existing directory") from None
+        raise UsageError(option, found, *atomic_files.remedy(error, Path(file))) from None

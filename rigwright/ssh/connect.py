@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -78,10 +79,10 @@ def _logged_in(
             opened.close()
 
     opening(abort)
-    timed_out = threading.Event()
+    timed_out: list[Any] = []  # the hop that was waited for
 
     def too_late() -> None:
-        timed_out.set()
+        timed_out.append(_unfinished(connection))
         abort()
 
     timer = threading.Timer(timeout_s, too_late)
@@ -96,6 +97,7 @@ def _logged_in(
         session = Session(host, connection, abort)
         session.open_first(time.monotonic() + timeout_s)
     except BaseException as error:
+        hop = timed_out[0] if timed_out else _unfinished(connection)
         login = connection.client.get_transport()
         closed_early = isinstance(login, Login) and login.sent_early_exec and not ended.is_set()
         abort()
@@ -108,7 +110,7 @@ def _logged_in(
             raise _PipelinedLoginFailed from None
         if isinstance(error, Unreachable):
             raise
-        raise _unreachable(host, reason, timed_out.is_set(), timeout_s, connection) from None
+        raise _unreachable(host, reason, bool(timed_out), timeout_s, connection, hop) from None
     finally:
         timer.cancel()
     connection.client.get_transport().set_keepalive(15)
@@ -130,8 +132,19 @@ def _refused(error: Exception) -> bool:
     return isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
 
 
-def _unreachable(host: Host, error: Exception, timed_out: bool, timeout_s: float, connection: Any) -> Unreachable:
-    where = f"{host.name} ({connection.host}:{connection.port})"
+def _unfinished(connection: Any) -> Any:
+    """The first gateway of a connection without a login, or the connection when all gateways have one."""
+    gateways = _hops(connection)[:-1]
+    return next((hop for hop in gateways if not (hop.transport and hop.transport.is_authenticated())), connection)
+
+
+def _unreachable(
+    host: Host, error: Exception, timed_out: bool, timeout_s: float, connection: Any, hop: Any
+) -> Unreachable:
+    """The error of a connection; `hop` is the connection itself or the gateway on its way that failed."""
+    gateway = hop is not connection
+    where = f"{host.name}{': its gateway' if gateway else ''} ({hop.host}:{hop.port})"
+    jump = f"the ProxyJump of {host.address} in ~/.ssh/config"
     text = (error.strerror if isinstance(error, OSError) else "") or str(error)
     unknown = re.search(r"Server '(.*)' not found in known_hosts", text)
     if unknown and unknown[1] != _known_name(connection):
@@ -153,26 +166,37 @@ def _unreachable(host: Host, error: Exception, timed_out: bool, timeout_s: float
         key = host.connection("ansible_ssh_private_key_file") or "the key"
         return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
     if _refused(error):
-        found = f"the login as {connection.user} was refused ({text})"
-        fix = (
-            f"is {connection.user} the right user? If not, set ansible_user ({host.origin('ansible_user')}); "
-            f"if so: ssh-copy-id {connection.user}@{host.address}"
-        )
+        found = f"the login as {hop.user} was refused ({text})"
+        right = jump if gateway else f"ansible_user ({host.origin('ansible_user')})"
+        fix = f"is {hop.user} the right user? If not, set {right}; if so: {_ssh('ssh-copy-id', hop)}"
         return Unreachable(where, found, "a user of the host, and an ssh key that it accepts", fix)
+    if "No authentication methods available" in text:
+        fix = f"ssh-keygen -t ed25519, if you have no key; then {_ssh('ssh-copy-id', hop)}"
+        return Unreachable(where, f"no ssh key to log in with as {hop.user}", "a key in ~/.ssh or an ssh-agent", fix)
     if isinstance(error, IncompatiblePeer):
         found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
         return Unreachable(where, found, "OpenSSH 7.2 or newer on the host", "update the host's ssh server")
     if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
-        todo = "is the machine up, and is ansible_port right?"
+        right = jump if gateway else f"ansible_port ({host.origin('ansible_port')})"
+        todo = f"is the machine up, and is the port right: {right}?"
         return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
+    address = jump if gateway else f"ansible_host ({host.where})"
     if isinstance(error, (socket.gaierror, UnicodeError)):
-        todo = f"set ansible_host for {host.name}: {host.where}"
-        return Unreachable(where, "the name cannot be resolved", "an address, or a name that has one", todo)
+        todo = f"is the name right: {address}? If it is, write the IP address there"
+        return Unreachable(where, f"the name {hop.host} cannot be resolved", "an address, or a name that has one", todo)
     if timed_out or isinstance(error, TimeoutError):
-        todo = f"is ansible_host right ({host.where}), and the machine on?"
+        todo = f"is the machine on, and is the address right: {address}?"
         return Unreachable(where, f"no login within {timeout_s:g} s", "a host that answers", todo)
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        todo = f"is the machine on, and is the address right: {address}? Does this machine reach it: ping {hop.host}"
+        return Unreachable(where, f"no connection ({text})", "a machine that is on and in a network in reach", todo)
     found = f"no connection ({text or 'the other side hung up'})"
-    return Unreachable(where, found, "an ssh login", f"ssh {host.address}")
+    return Unreachable(where, found, "an ssh login", _ssh("ssh", hop))
+
+
+def _ssh(program: str, hop: Any) -> str:
+    """The command line of a program of OpenSSH for the user, address and port of a hop."""
+    return f"{program} {f'-p {hop.port} ' if hop.port != 22 else ''}{hop.user}@{hop.host}"
 
 
 def _connection(host: Host) -> Any:
@@ -350,7 +374,8 @@ def _offered(connection: Any, host: Host, timeout_s: float, extra: str) -> param
             timer.cancel()
             transport.close()
     except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
-        raise _unreachable(host, error, False, timeout_s, connection) from None
+        hop = _unfinished(connection)
+        raise _unreachable(host, error, False, timeout_s, connection, hop) from None
     finally:
         if isinstance(connection.gateway, Connection):
             with contextlib.suppress(Exception):

@@ -14,7 +14,6 @@ from rigwright.ssh import channel_io
 if TYPE_CHECKING:
     from paramiko import Channel
 
-_FIX = "as root on the host: usermod -a -G sudo USER, or a line in /etc/sudoers.d"
 _ASKS = rb"password|authentication is required|terminal is required"
 
 
@@ -28,9 +27,9 @@ def wants_password(errors: bytes, host: Host) -> bool:
         expected = "sudo on the host, or a login as root"
         raise HostError(host.name, last_line(errors), expected, "apt-get install sudo, as root")
     if b"sudo" not in errors:
-        message = last_line(errors) or "no message"
-        found = f"the connection ended before an answer came ({message})"
-        raise Unreachable(host.name, found, "an answer", "run the same command again")
+        message = f" ({line})" if (line := last_line(errors)) else ""
+        found = f"the connection ended before an answer came{message}: the host rebooted, was switched off, or lost its network"
+        raise Unreachable(host.name, found, "an answer", "when the host is up again: the same command continues")
     return re.search(_ASKS, errors) is not None
 
 
@@ -50,10 +49,9 @@ def start_root_shell(
     """
     if password is None:
         if ask_password is None:
-            user = host.connection("ansible_user") or "USER"
             fix = (
                 "run it in a terminal; or set ansible_become_password with !secret (docs/inventory.md#secrets); "
-                f"or on the host: echo '{user} ALL=(ALL) NOPASSWD: ALL' | sudo tee /etc/sudoers.d/rigwright"
+                f"or as root on the host: echo '{_user(host)} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
             )
             raise HostError(
                 host.name,
@@ -76,13 +74,20 @@ def start_root_shell(
         message = errors.replace(marker.encode(), b"")
         if b"sudoers" in message or b"not allowed" in message:
             raise refused(host, message, "that this user may use sudo")
-        raise HostError(host.name, "sudo refused the password", "the password of the user that logs in", "try again")
+        written = host.connection("ansible_become_password") is not None
+        todo = f"correct it: {host.origin('ansible_become_password')}" if written else "run the same command again"
+        raise HostError(host.name, "sudo refused the password", f"the password of {_user(host)} on the host", todo)
     return password
 
 
 def refused(host: Host, errors: bytes, expected: str) -> HostError:
     """The error for a user whom sudo does not allow to become root."""
-    return HostError(host.name, f"sudo refused: {last_line(errors)}", expected, _FIX)
+    todo = f"as root on the host: usermod -a -G sudo {_user(host)}, or a line in /etc/sudoers.d"
+    return HostError(host.name, f"sudo refused: {last_line(errors)}", expected, todo)
+
+
+def _user(host: Host) -> str:
+    return str(host.connection("ansible_user") or "USER")
 
 
 def last_line(errors: bytes) -> str:

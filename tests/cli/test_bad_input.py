@@ -524,12 +524,21 @@ def test_a_list_whose_reader_ends_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["provison", "--host", "a"], "fix:      invoke --list, then invoke TASK --help; did you mean 'provision'?"),
-        (["fleet.chek"], "did you mean 'fleet.check'?"),
-        (["verify", "servbadge"], "fix:      invoke verify --help; a host is named with --host servbadge"),
+        (
+            ["provison", "--host", "a"],
+            "fix:      invoke provision --host a; all commands: invoke --list, then invoke provision --help\n",
+        ),
+        (["fleet.chek"], "fix:      invoke fleet.check; all commands: invoke --list"),
+        (["verify", "servbadge"], "fix:      invoke verify --host servbadge; all flags: invoke verify --help\n"),
+        (["verify", "--host"], "fix:      invoke inventory.list shows the hosts; all flags: invoke verify --help\n"),
+        (
+            ["limits", "--power", "200"],
+            "fix:      power limits and clocks stand in the inventory, under limits:; all flags",
+        ),
         (["explain", "Xid", "79"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
         (["explain"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
-        (["verify", "--hots", "a"], "fix:      invoke verify --help; did you mean '--host'?"),
+        (["verify", "--hots", "a"], "fix:      invoke verify --host a; all flags: invoke verify --help\n"),
+        (["verify", "--hots=a"], "fix:      invoke verify --host=a; all flags: invoke verify --help\n"),
         (["--host", "a", "verify"], "flags stand after the command: invoke verify --host a"),
         (["verify", "-h"], "fix:      invoke verify --help"),
         (["init"], "error init: --host and --address are missing\n"),

@@ -17,7 +17,7 @@ def hinted(folder: Path, address: str, error: RigwrightError) -> str:
     """Returns the fix at the end of the message."""
     path = folder / "hosts.yml"
     path.write_text(HOSTS.format(address=address))
-    return runner.with_hint(error, inventory.read(path).hosts["servbadge"], path, folder / "lab").fix
+    return runner.with_hint(error, inventory.read(path).hosts["servbadge"], folder / "lab").fix
 
 
 @pytest.mark.parametrize("address", ["192.0.2.10", "198.51.100.1", "203.0.113.9", "'2001:db8::5'"])
@@ -42,6 +42,12 @@ def test_the_lab_has_one_too(tmp_path: Path) -> None:
     (tmp_path / "lab" / "hosts.yml").write_text(HOSTS.format(address="10.99.1.10"))
     todo = hinted(tmp_path, "10.0.0.4", Unreachable("servbadge", "refused", "", "ssh there"))
     assert todo.startswith("ssh there; the lab has a host of that name: add --inventory ")
+
+
+def test_the_host_is_the_one_of_the_lab(tmp_path: Path) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "hosts.yml").write_text(HOSTS.format(address="10.99.1.10"))
+    assert hinted(tmp_path, "10.99.1.10", Unreachable("servbadge", "refused", "", "ssh there")) == "ssh there"
 
 
 def test_the_lab_has_none_of_that_name(tmp_path: Path) -> None:

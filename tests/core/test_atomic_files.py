@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,16 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_nesting_that_would_overflow_a_parser(text: str) -> None:
     with pytest.raises(InputError, match=r"x.yml:1: lists and mappings nested too deep"):
         loads(text, "x.yml")
+
+
+def test_a_full_disk_names_the_file_and_df(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    path = tmp_path / "hosts.yml"
+    with pytest.raises(UsageError) as caught:
+        atomic_files.change({path: "a: 1\n"}, lambda: None)
+    error = caught.value
+    assert (error.where, error.found) == (str(path), "cannot be written: No space left on device")
+    assert (error.expected, error.fix) == ("free space on the disk of this machine", f"df -h {tmp_path}")

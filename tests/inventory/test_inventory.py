@@ -256,11 +256,22 @@ def test_the_only_host(fleet: Inventory, tmp_path: Path) -> None:
 # --- mistakes
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         error = refused(path)
         assert (error.where, error.found) == (str(path), "no inventory there")
         assert "--inventory" in error.fix
+    monkeypatch.chdir(tmp_path)
+    error = refused(Path("absent"))
+    assert (error.where, error.found) == ("absent", f"no inventory there: {tmp_path}/absent")
+    assert error.fix.startswith("cd to the folder with your inventory")
+
+
+def test_an_inventory_without_hosts(tmp_path: Path) -> None:
+    none = read(written(tmp_path, hosts=""))
+    with pytest.raises(UsageError) as caught:
+        none.select("box")
+    assert caught.value.fix == f"{none.path} declares no host; invoke init adds one"
 
 
 @pytest.mark.parametrize(

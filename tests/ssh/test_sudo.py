@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from rigwright.core.command import Secret
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.inventory.model import Host
-from rigwright.ssh import sudo
+from rigwright.ssh import channel_io, sudo
 
 HOST = Host("servbadge", (), {})
 
@@ -30,7 +34,30 @@ def test_the_message_without_an_answer() -> None:
     with pytest.raises(Unreachable) as caught:
         sudo.wants_password(b"", HOST)
     assert str(caught.value) == (
-        "servbadge: the connection ended before an answer came (no message)\n"
+        "servbadge: the connection ended before an answer came: the host rebooted, was switched off, or lost its network\n"
         "  expected: an answer\n"
-        "  fix:      run the same command again"
+        "  fix:      when the host is up again: the same command continues"
     )
+
+
+def test_the_password_is_of_the_user_of_the_inventory() -> None:
+    """The error names the user and, when the inventory has the password, its place."""
+    assert "usermod -a -G sudo ada," in sudo.refused(_ada(), b"no\n", "x").fix
+    with pytest.raises(HostError) as caught:
+        _typed(_ada(ansible_become_password=Secret("no")))
+    assert (caught.value.expected, caught.value.fix) == ("the password of ada on the host", "correct it: hosts.yml:9")
+
+
+def _ada(**variables: object) -> Host:
+    origins = {"ansible_become_password": "hosts.yml:9"}
+    return Host("box", (), {"ansible_user": "ada", **variables}, "hosts.yml:3", origins)
+
+
+def _typed(host: Host) -> None:
+    """Starts a root shell on a channel where sudo asks twice, as after a wrong password."""
+    marker = b"rigwright-n-password"
+    channel: Any = SimpleNamespace(exec_command=lambda _line: None, sendall=lambda _bytes: None)
+    answers = iter([(b"", marker), (b"", marker + b"Sorry, try again.\n")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channel_io, "until", lambda *_words, **_options: next(answers))
+        sudo.start_root_shell(channel, host, host.variables["ansible_become_password"], None, "n", 0.0)
