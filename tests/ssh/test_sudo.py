@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.core.command import Secret
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import channel_io, sudo
 
