@@ -360,7 +360,7 @@ def as_json(problem: Problem) -> Mapping[str, object]:
         "verdict": problem.verdict,
         "gpus": list(problem.gpus),
         "cause": problem.cause,
-        "steps": [{"command": as_typed(step.command), "text": as_typed(step.text)} for step in problem.steps],
+        "steps": [{name: as_typed(text) for name, text in vars(step).items()} for step in problem.steps],
         "symptom": problem.symptom,
         "findings": [{"check": finding.check, "subject": finding.subject} for finding in problem.findings],
     }

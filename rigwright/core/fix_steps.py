@@ -7,46 +7,66 @@ from dataclasses import dataclass
 
 _COMMANDS = (
     "sudo|nvidia-smi|invoke|journalctl|systemctl|lspci|lsmod|modinfo|dkms|dpkg|apt-get|apt-cache|cat|df|ls|free|grep|uname|"
-    "for|dmesg|echo|printf|pip|ldconfig|apt-config"
+    "dmesg|echo|printf|pip|ldconfig|apt-config|nvcc|python3|nvidia-ctk"
 )
-_COMMAND = re.compile(rf"(?:(?P<before>then|else|first|otherwise|or)\s+)?(?P<command>(?:{_COMMANDS})\s.*)", re.DOTALL)
+_LOOP = re.compile(r"\bfor \w+ in [^;]+; do .+?; done\b|\bif [^;]+; then .+?; fi\b", re.DOTALL)
+_ORDER = re.compile(r"(?:then|first)\s+")
+"""Words that say no more than the number of the step."""
+_INSTEAD = re.compile(r"(?P<before>else|otherwise|or)\s+(?=\S)")
+_COMMAND = re.compile(rf"(?:{_COMMANDS})(?:[\s:].*)?", re.DOTALL)
 _PROSE = re.compile(
-    r",\s|:\s|\s\(|\s(?:shows?|names?|lists?|says?|and|or|as|so|until|where|if|in|with|for|after|again|while|which)\s"
+    r",\s|:\s|\s\(|\s(?:shows?|names?|(?<!pip )(?<!snap )(?<!cdi )lists?|says?|and|or|as|so|of|until|where|if|in|with|for|after|"
+    r"again|while|which|instead)\s"
 )
 """Where a command ends and a sentence goes on."""
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|\$\([^)]*\)")
-_BETWEEN = re.compile(r";\s+(?!do\b|done\b|then\s+(?:echo|sudo)\b.*\bfi\b)|,\s+then\s+")
-"""Between two steps; a loop of the shell is one step."""
+_QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\$\([^)]*\)")
+_BETWEEN = re.compile(r";\s+|,\s+then\s+")
 _RESTARTS = (
-    (1, re.compile(r"nvidia-smi (?:-r|--gpu-reset)\b|\breset\b", re.IGNORECASE)),
-    (2, re.compile(r"\breboot\b", re.IGNORECASE)),
-    (3, re.compile(r"\bcold boot\b|\bpower(?: the machine)? off\b|\bpoweroff\b|\bmains off\b", re.IGNORECASE)),
+    (1, re.compile(r"nvidia-smi (?:-r|--gpu-reset)\b|^reset\b")),
+    (2, re.compile(r"\bsudo reboot\b|\bsystemctl reboot\b|^(?:a )?reboot\b")),
+    (
+        3,
+        re.compile(
+            r"\bsudo poweroff\b|^(?:\w+: )?(?:a |switch the )?(?:cold boot|power off|power the machine off|mains off)\b"
+        ),
+    ),
 )
-_LATER = re.compile(r"(?:if|else|still|otherwise)\b", re.IGNORECASE)
+"""A restart that a step asks for: its command, or the beginning of a sentence. Elsewhere a sentence only speaks of one."""
+_LATER = re.compile(r"(?:.*\b)?if\b.*|(?:else|still|otherwise|before|after)\b.*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a fix: a command to type, what to do or to look at, or both. `text` follows the command."""
+    """A step of a fix: a command to type, what to do or to look at, or both.
+
+    `text` follows the command. `before`: what is said before it, as `or` where it takes the place of the step above.
+    """
 
     text: str
     command: str = ""
+    before: str = ""
 
     @property
     def restart(self) -> int:
         """The least restart that the step asks for: 3 a cold boot, 2 a reboot, 1 a reset of a GPU, 0 none or only later."""
-        whole = f"{self.command} {self.text}".strip()
-        if _LATER.match(whole):
+        whole = f"{self.before} {self.command}".strip() or self.text
+        if self.before or (not self.command and _LATER.match(_before_restart(self.text))):
             return 0
         return next((strength for strength, pattern in _RESTARTS if pattern.search(whole)), 0)
 
 
+def _before_restart(text: str) -> str:
+    """The text up to its first restart."""
+    starts = [match.start() for _, pattern in _RESTARTS if (match := pattern.search(text))]
+    return text[: min(starts)] if starts else ""
+
+
 def steps(fix: str) -> tuple[Step, ...]:
     """The steps of a fix, in their order; () for ""."""
-    quoted = [match.span() for match in _QUOTED.finditer(fix)]
+    whole = _spans(fix)
     parts, start = [], 0
     for match in _BETWEEN.finditer(fix):
-        if not _inside(match.start(), quoted):
+        if not _inside(match.start(), whole):
             parts.append(fix[start : match.start()])
             start = match.end()
     parts.append(fix[start:])
@@ -54,17 +74,24 @@ def steps(fix: str) -> tuple[Step, ...]:
 
 
 def _step(part: str) -> Step:
-    match = _COMMAND.fullmatch(part)
-    if match is None:
-        return Step(part.removeprefix("then "))
-    command = match["command"]
-    if command.startswith("for "):
-        return Step("", command)
-    quoted = [span.span() for span in _QUOTED.finditer(command)]
-    for end in _PROSE.finditer(command):
-        if not _inside(end.start(), quoted):
-            return Step(command[end.start() :].lstrip(" ,:"), command[: end.start()])
-    return Step("", command)
+    part = _ORDER.sub("", part, count=1) if _ORDER.match(part) else part
+    if loop := _LOOP.search(part):
+        return Step(part[loop.end() :].lstrip(" ,:"), loop[0], part[: loop.start()].rstrip(" ,:"))
+    instead = _INSTEAD.match(part)
+    rest = part[instead.end() :] if instead else part
+    if not _COMMAND.fullmatch(rest):
+        return Step(part)
+    quoted = _spans(rest)
+    end = next((found for found in _PROSE.finditer(rest) if not _inside(found.start(), quoted)), None)
+    before = instead["before"] if instead else ""
+    if end is None:
+        return Step("", rest, before)
+    return Step(rest[end.start() :].lstrip(" ,:"), rest[: end.start()], before)
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Where a text is quoted, or a loop of the shell: nothing ends there."""
+    return [match.span() for pattern in (_QUOTED, _LOOP) for match in pattern.finditer(text)]
 
 
 def _inside(position: int, spans: list[tuple[int, int]]) -> bool:

@@ -209,6 +209,9 @@ class Text:
             for number, step in enumerate(problem.steps, 1):
                 label = f"{'fix:' if number == 1 else '':6}{number:>2}. "
                 text = as_typed(step.text)
+                if step.before:
+                    self._hanging(label, as_typed(step.before))
+                    label = " " * len(label)
                 if step.command:
                     self._hanging(label, as_typed(step.command), copied=True)
                     if text:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
+from rigwright import catalogue
 from rigwright.core.fix_steps import Step, steps, strongest
 
 
@@ -20,6 +23,13 @@ from rigwright.core.fix_steps import Step, steps, strongest
          (Step("not needed"), Step("", "for bridge in 05:08.0 04:00.0; do sudo setpci -s $bridge ECAP_ACS+0x6.w=0000; done"))),
         ("nvidia-smi -q -d ECC shows the counters; if it happens again, return the GPU",
          (Step("shows the counters", "nvidia-smi -q -d ECC"), Step("if it happens again, return the GPU"))),
+        ("sudo dpkg --configure -a; or invoke provision; else at every boot for b in 1 2; do x $b; done, as root",
+         (Step("", "sudo dpkg --configure -a"), Step("", "invoke provision", "or"),
+          Step("as root", "for b in 1 2; do x $b; done", "else at every boot"))),
+        ("for a V100 it must contain sm_70; then do not use it", (Step("for a V100 it must contain sm_70"), Step("do not use it"))),
+        ("the kernel's log; the dialog's end, then lspci -d 10de:", (Step("the kernel's log"), Step("the dialog's end"), Step("", "lspci -d 10de:"))),
+        ("pip list | grep nccl: the version; sudo nvidia-smi -lgc 1,2 instead of -ac",
+         (Step("the version", "pip list | grep nccl"), Step("instead of -ac", "sudo nvidia-smi -lgc 1,2"))),
         ("grep -A3 'load error: x' /var/log/nvidia-installer.log", (Step("", "grep -A3 'load error: x' /var/log/nvidia-installer.log"),)),
     ],
 )  # fmt: skip
@@ -35,10 +45,25 @@ def test_steps(fix: str, expected: tuple[Step, ...]) -> None:
         ("sudo nvidia-smi -r -i 0000:07:00.0, or reboot, so that the page is retired", 1),
         ("if it happens again, power off and reseat the card", 0),
         ("invoke provision", 0),
+        ("nvidia-smi -q | grep 'Reset Required'", 0),
+        ("nvidia-smi: if it fails too, sudo reboot", 0),
+        ("or sudo reboot", 0),
+        ("before a reboot: modinfo nvidia", 0),
+        ("iommu=pt on the kernel command line (grub.cmdline), sudo reboot", 2),
+        ("SXM2: power off, tighten the screws", 3),
     ],
 )
 def test_restart(fix: str, restart: int) -> None:
     assert steps(fix)[0].restart == restart
+
+
+def test_what_the_catalogue_sets_apart_is_a_command() -> None:
+    fixes = [symptom.fix for symptom in catalogue.symptoms().values()]
+    commands = [step.command for fix in fixes for step in steps(fix) if step.command]
+    assert len(commands) > 100
+    assert [command for command in commands if " do not " in command or "\n" in command] == []
+    checked = subprocess.run(["bash", "-n"], input="\n".join(commands), capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, ""), "the line is that of a command, counted from 1"
 
 
 def test_strongest() -> None:
