@@ -7,14 +7,14 @@ setpci are not masked and stay until the next boot.
 
 GPUs with the PCIe level PIX share one PCIe switch. GPUs with PXB are behind a switch of such switches. Every other GPU
 has its own root port. The NVSwitches of a root bus share one PCIe switch. A PCIe switch uses the two bus numbers below
-the lowest bus of its devices. Every board has a management controller with VGA (ASPEED).
+the lowest bus of its devices. A board has a management controller with VGA (ASPEED), unless it is a desktop's.
 """
 
 from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,12 +78,16 @@ class Node:
 
 
 def tree(
-    gpus: list[PciGpu], levels: dict[str, str], switches: Sequence[PciSwitch] = ()
+    gpus: list[PciGpu], levels: dict[str, str], switches: Sequence[PciSwitch] = (), *, managed: bool = True
 ) -> list[tuple[str, list[Node]]]:
-    """Returns (domain:bus, functions) of each root bus. `levels` is the rig's pcie_levels ("0-1": PIX)."""
+    """Returns (domain:bus, functions) of each root bus. `levels` is the rig's pcie_levels ("0-1": PIX).
+
+    `managed`: the board has a management controller.
+    """
     node_of = {0: 0} | {one.root_bus: one.numa_node for one in switches} | {gpu.root: gpu.numa_node for gpu in gpus}
     roots = {bus: [_host_bridge(bus, numa)] for bus, numa in sorted(node_of.items())}
-    roots[0].append(_management(node_of[0]))
+    if managed:
+        roots[0].append(_management(node_of[0]))
     board = _Board(sorted(_bus(address) for address in [*(g.address for g in gpus), *(s.address for s in switches)]))
     for cascade in _groups(range(len(gpus)), levels, ("PIX", "PXB")):
         first = gpus[cascade[0]]
@@ -236,14 +240,26 @@ def write(sys: Path, roots: list[tuple[str, list[Node]]], spaces: Path | None = 
     for name in ("rescan", "drivers_probe", "drivers_autoprobe"):
         (bus / name).write_text("1\n" if name == "drivers_autoprobe" else "")
     (sys / "module").mkdir()
+    every = [node for _, functions in roots for node in functions]
+    screen = _screen(sorted(every, key=lambda node: node.function.kind != "conventional"))
     for root, functions in roots:
         folder = sys / "devices" / f"pci{root}"
         folder.mkdir(parents=True)
         for node in functions:
-            _node(bus, folder, node, spaces, domain)
+            _node(bus, folder, node, spaces, domain, screen)
 
 
-def _node(bus: Path, folder: Path, node: Node, spaces: Path | None, domain: str) -> None:
+def _screen(nodes: Iterable[Node]) -> str:
+    """Returns the address of the function on which the firmware shows its screen: the first VGA function; "" for none."""
+    for node in nodes:
+        if node.function.clazz == 0x030000 and not node.is_absent:
+            return node.function.address
+        if below := _screen(node.below):
+            return below
+    return ""
+
+
+def _node(bus: Path, folder: Path, node: Node, spaces: Path | None, domain: str, screen: str) -> None:
     """Writes a function's folder, its link in bus/pci/devices, and all functions below it. Skips an absent function."""
     f = node.function
     if node.is_absent:
@@ -260,7 +276,7 @@ def _node(bus: Path, folder: Path, node: Node, spaces: Path | None, domain: str)
         values |= link_now(f.link)
         values |= {"max_link_speed": SPEED_OF_GENERATION[f.link.generation], "max_link_width": str(f.link.width)}
     if f.clazz == 0x030000:
-        values["boot_vga"] = "1" if f.kind == "conventional" else "0"
+        values["boot_vga"] = "1" if f.address == screen else "0"
     for name, text in values.items():
         (here / name).write_text(text + "\n")
     for name in ("remove", "rescan", "reset"):
@@ -276,7 +292,7 @@ def _node(bus: Path, folder: Path, node: Node, spaces: Path | None, domain: str)
     (here / "subsystem").symlink_to(os.path.relpath(bus, here))
     (bus / "devices" / f.address).symlink_to(os.path.relpath(here, bus / "devices"))
     for child in node.below:
-        _node(bus, here, child, spaces, domain)
+        _node(bus, here, child, spaces, domain, screen)
 
 
 def link_now(link: Link) -> dict[str, str]:

@@ -109,7 +109,8 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     (hw / "boot").chmod(0o755)
     described_rig, now = describe(rig), hw_state.values(hw)
     gpus = list(plugged_in("".join(f"{key}={value}\n" for key, value in now.items())))
-    roots = pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig))
+    managed = now.get("management.absent", "0") == "0"
+    roots = pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig), managed=managed)
     domain = "identity" if boot_messages.passes_through(boot.command_line) else "DMA-FQ"
     pci.write(hw / "sys", roots, _spaces(hw), domain)
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))

@@ -122,7 +122,7 @@ _SIMULATE = (
     _PRIVATE
     + """
 modules='^Package: linux-(modules|objects|signatures)-nvidia-'
-awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules && !(/^Package: [^\\n]*(nvidia|cuda-drivers)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
+awk -v modules="$modules" 'BEGIN{RS="";ORS="\\n\\n"} $0 !~ modules && !(/^Package: [^\\n]*(nvidia|cuda-drivers|libcuda(1|debugger1)\\n|libnvcuvid|libnvoptix)/ && /\\nVersion: ([0-9]+:)?[0-9][0-9][0-9]\\./)' /var/lib/dpkg/status >"$d/status"
 apt-get $private -o Dir::State::status="$d/status" -s --no-install-recommends install "$@" 2>&1 && { echo rc=0; exit; }
 code=$?
 @HELD@

@@ -401,3 +401,27 @@ def test_a_foreign_pin_moves_the_driver_and_is_named(folder: Path) -> None:
     (machine.folder / "etc/preferences.d/ignored.off").write_text(site.read_text())
     notes = machine.ask(operations.foreign_rules)
     assert [note.text.split(" ")[0] for note in notes] == [str(site)]
+
+
+def test_the_set_changes_at_the_same_release_on_debian(folder: Path) -> None:
+    """libcuda1 has no name of NVIDIA's, and depends on what has: the simulation without the installed driver leaves it out too."""
+    names = {
+        "nvidia-alternative": "",
+        "nvidia-kernel-dkms": "nvidia-alternative (= 535.261.03-1)",
+        "nvidia-smi": "nvidia-alternative (= 535.261.03-1)",
+        "nvidia-persistenced": "",
+        "libcuda1": "nvidia-alternative (= 535.261.03-1)",
+        "nvidia-driver": "nvidia-kernel-dkms (= 535.261.03-1), xserver-xorg-video-nvidia (= 535.261.03-1)",
+        "xserver-xorg-video-nvidia": "nvidia-alternative (= 535.261.03-1)",
+    }
+    stanzas = (
+        f"Package: {name}\nVersion: 535.261.03-1\n{f'Depends: {needs}' if needs else ''}".strip()
+        for name, needs in names.items()
+    )
+    line = archive(folder / "bookworm", "Debian", "Debian", "\n\n".join(stanzas))
+    machine = Machine(folder / "machine", "ID=debian\nVERSION_ID=12\n", [line])
+    machine.install([f"{name}=535.261.03-1" for name in names], held=list(names))
+    for display, left_out in ((True, set()), (False, {"nvidia-driver", "xserver-xorg-video-nvidia"})):
+        machine.store.forget(everything=True)
+        found = machine.ask(resolved, Driver("535", source="distribution", display=display), None)
+        assert (set(found.closure), found.display) == (set(names) - left_out, display)

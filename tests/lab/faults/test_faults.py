@@ -62,7 +62,8 @@ def test_every_fault_is_whole(name: str) -> None:
     assert all(inject.told(name)), "what happens, and what is then seen"
     for act in (module.apply, module.heal):
         assert list(inspect.signature(act).parameters) == ["host", "gpu"]
-    tests = (ROOT / "tests/end_to_end/test_faults.py").read_text() + Path(__file__).read_text()
+    files = (*(ROOT / "tests/end_to_end").glob("test_*.py"), Path(__file__))
+    tests = "".join(path.read_text() for path in files)
     assert f'"{name}"' in tests, "a test of its own"
 
 
