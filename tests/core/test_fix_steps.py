@@ -28,6 +28,8 @@ from rigwright.core.fix_steps import Step, steps, strongest
           Step("as root", "for b in 1 2; do x $b; done", "else at every boot"))),
         ("for a V100 it must contain sm_70; then do not use it", (Step("for a V100 it must contain sm_70"), Step("do not use it"))),
         ("the kernel's log; the dialog's end, then lspci -d 10de:", (Step("the kernel's log"), Step("the dialog's end"), Step("", "lspci -d 10de:"))),
+        ("sudo lspci -vvv | grep -e LnkSta: -e ACSCtl; reseat the card",
+         (Step("", "sudo lspci -vvv | grep -e LnkSta: -e ACSCtl"), Step("reseat the card"))),
         ("pip list | grep nccl: the version; sudo nvidia-smi -lgc 1,2 instead of -ac",
          (Step("the version", "pip list | grep nccl"), Step("instead of -ac", "sudo nvidia-smi -lgc 1,2"))),
         ("grep -A3 'load error: x' /var/log/nvidia-installer.log", (Step("", "grep -A3 'load error: x' /var/log/nvidia-installer.log"),)),
