@@ -43,8 +43,12 @@ sync .
 
 
 def concerns(play: BoundPlaybook) -> bool:
-    """Whether a play has a step that affects the peer-to-peer test, or a check that judges it."""
-    return any(step.declared.affects_p2p for step in play.steps) or any(check.declared.active for check in play.checks)
+    """Whether a play has a step that affects the peer-to-peer test, or a check that judges it, or may have without its tags."""
+    return (
+        play.partial
+        or any(step.declared.affects_p2p for step in play.steps)
+        or any(check.declared.active for check in play.checks)
+    )
 
 
 def owing(run_id: str, changes: Sequence[Change]) -> Command:

@@ -65,13 +65,17 @@ class Check:
 
 @dataclass(frozen=True)
 class BoundPlaybook:
-    """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of rigwright."""
+    """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of rigwright.
+
+    `partial`: tags were given, which leave out the steps and checks without them.
+    """
 
     host: Host
     steps: tuple[Step, ...]
     checks: tuple[Check, ...]
     tags: frozenset[str] = frozenset()
     desired: Desired = field(default_factory=Desired)
+    partial: bool = False
 
 
 def read(path: Path) -> YamlSequence:
@@ -126,7 +130,7 @@ def bind(
             steps += [Step(*bound) for bound in binder.bind(task, of_play, "operations")]
         for task in questions:
             checks += [Check(*bound[:-1]) for bound in binder.bind(task, of_play, "checks") if not bound[-1]]
-    return BoundPlaybook(host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired)
+    return BoundPlaybook(host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired, bool(tags))
 
 
 def bind_all(

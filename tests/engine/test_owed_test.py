@@ -231,6 +231,7 @@ def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None
     run = machine.run()
     assert owed_test.findings(run, BoundPlaybook(HOST, (), ())) == ()
     assert run.transport.round_trips == 0
+    assert len(owed_test.findings(run, BoundPlaybook(HOST, (), (), partial=True))) == 1, "--tags does not hide it"
 
 
 @pytest.mark.parametrize(("plugin", "owes"), [("driver.installed", True), ("limits.applied", False)])
