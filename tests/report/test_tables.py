@@ -39,3 +39,16 @@ def test_with_room_and_in_a_pipe_it_is_a_table() -> None:
     for lines in (_shown(150), _shown(150, terminal=False)):
         assert lines[0].split() == ["host", "address", "groups", "rig"]
         assert len(lines) == 3
+
+
+def test_a_terminal_shows_no_empty_column() -> None:
+    def shown(terminal: bool) -> list[str]:
+        table = tables.with_columns("host", "rig", "serial", "driver")
+        table.add_row("a", "", "-", "535")
+        table.add_row("b", "", "-", "")
+        stream = io.StringIO()
+        tables.write(Console(file=stream, width=80, force_terminal=terminal, color_system=None), table)
+        return [" ".join(line.split()) for line in stream.getvalue().splitlines()]
+
+    assert shown(True) == ["host driver", "a 535", "b"]
+    assert shown(False)[0] == "host rig serial driver"

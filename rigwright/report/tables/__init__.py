@@ -21,7 +21,11 @@ def with_columns(*titles: str, wrap: Collection[str] = ()) -> Table:
 
 
 def write(console: Console, table: Table) -> None:
-    """Writes a table of `with_columns`; on a terminal that is too narrow for its columns a block of lines for each row."""
+    """Writes a table of `with_columns`; on a terminal without its empty columns, and where that is too narrow for the others, as a
+    block of lines for each row."""
+    if console.is_terminal:
+        first, *others = table.columns
+        table.columns = [first, *(one for one in others if any(str(cell) not in ("", "-") for cell in one.cells))]
     cells = [list(column.cells) for column in table.columns]
     needed = [
         _needed([column.header, *rows], column.no_wrap) + 2 for column, rows in zip(table.columns, cells, strict=True)
