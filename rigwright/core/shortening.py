@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST = 160
 """The length to which the two values of a change are shortened, characters."""
 
+_MORE = re.compile(r" and (\d+) more$")
+"""The end of a list that was cut before."""
 _LIST = 3
 """With so many items between commas a text is a list."""
 
@@ -26,7 +30,8 @@ def shortened(text: str, most: int = LONGEST) -> str:
         kept += 1
     if not kept:
         return f"{text[:most]}..."
-    return f"{separator.join(items[:kept])} and {len(items) - kept} more"
+    already = _MORE.search(text)
+    return f"{separator.join(items[:kept])} and {len(items) - kept + (int(already[1]) if already else 0)} more"
 
 
 def cut(text: str, most: int) -> str:
