@@ -1,0 +1,31 @@
+"""The units that rigwright puts on a host have few rights, by systemd's own measure (10 is everything, 0 nothing)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.core.host_templates import HOST_FILES, SHIPPED
+
+MOST = 4.0
+UNITS = sorted(name for name in HOST_FILES if name.startswith("systemd/") and name.endswith(".service.j2"))
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_exposure(name: str, tmp_path: Path) -> None:
+    text = SHIPPED.render(name, HOST_FILES[name].example)
+    judged = _judged(tmp_path / Path(name).stem, text.replace("/usr/bin/python3", "/bin/sh"))
+    assert judged.returncode == 0, judged.stdout[-200:]
+
+
+def test_a_unit_without_restrictions_is_above(tmp_path: Path) -> None:
+    assert _judged(tmp_path / "open.service", "[Service]\nExecStart=/bin/sh\n").returncode != 0
+
+
+def _judged(unit: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """The answer of systemd-analyze, which fails when the exposure is above MOST."""
+    unit.write_text(text)
+    argv = ["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={MOST * 10:g}", str(unit)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
