@@ -4,11 +4,12 @@ all of their hosts."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rigwright.checks import VERDICTS
+from rigwright.core.fix_steps import Step
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
@@ -41,7 +42,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Problem:
-    """A bad finding or an error, with all hosts that have it."""
+    """A bad finding or an error, with all hosts that have it. `steps`: those of the fix, of a problem that has several."""
 
     verdict: str
     check: str
@@ -51,6 +52,7 @@ class Problem:
     source: str
     cause: str
     fix: str
+    steps: tuple[Step, ...] = ()
     hosts: tuple[Where, ...] = ()
 
 
@@ -145,7 +147,7 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
         title, fix = f"{len(plan)} differences from the playbook", as_typed("invoke plan, then invoke provision")
         yield Problem("fail", DRIFT["plan"], title, seen, "", "", "", fix), ""
     for finding in bad:
-        if finding["check"] in DRIFT and not (folds and finding["check"] == "plan"):
+        if finding["check"] in DRIFT and not (folds and finding["check"] == "plan") and not _follows(host, finding):
             title, place = split(finding["subject"], positions(host))
             title = f"GPU {finding['seen']}" if title == "GPU" else title
             texts = (finding[key] for key in ("seen", "expected", "source", "cause", "fix"))
@@ -157,10 +159,21 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
             place = ", ".join(problem.gpus)
             yield (
                 Problem(
-                    problem.verdict, named, problem.short, root.seen, root.expected, root.source, root.cause, root.fix
+                    problem.verdict, named, problem.short, root.seen, root.expected, root.source, root.cause, root.fix,
+                    problem.steps if len(problem.steps) > 1 else (),
                 ),
                 place,
-            )
+            )  # fmt: skip
+
+
+def _follows(host: HostView, finding: Mapping[str, Any]) -> bool:
+    """Whether a difference is a consequence of a problem that the host has: it has the same cause, or misses a lost GPU."""
+    causes = {found.cause for problem in host.problems if not problem.drift for found in problem.findings} - {""}
+    lost = [gpu["bus_id"] for gpu in host.data["machine"]["gpus"] if gpu["lost"]]
+    missed = finding["check"] == "fleet.gpus" and finding["seen"] == "missing"
+    return finding["cause"] in causes or (
+        missed and bool(causes) and any(bus_id in finding["subject"] for bus_id in lost)
+    )
 
 
 def never_provisioned(host: HostView) -> bool:

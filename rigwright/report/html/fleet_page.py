@@ -131,7 +131,7 @@ def _gpu_tiles(machines: Sequence[Machine], times: tuple[float, float]) -> list[
         return []
     answering = sum(bool(gpu.data["answers"]) for _, gpu in gpus)
     lost = len(gpus) - answering
-    figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", f"{lost} do not answer" if lost else "all answer", "fail" if lost else "")]  # fmt: skip
+    figures = [Tile("GPUs", str(answering), f"of {len(gpus)}", f"{lost} {'does' if lost == 1 else 'do'} not answer" if lost else "all answer", "fail" if lost else "")]  # fmt: skip
     temperatures, powers = fleet_tiles.series([machine.host for machine in machines])
     known = [(machine.host, gpu) for machine, gpu in gpus if gpu.data["temperature_c"] is not None]
     if known:

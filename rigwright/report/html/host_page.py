@@ -164,7 +164,7 @@ def _as_saved(problem: Problem, saved: Sequence[Mapping[str, Any]]) -> Problem:
     """The problem with the steps of the document, whose commands are as its reader types them."""
     for one in saved:
         if one["title"] == problem.title:
-            return replace(problem, steps=tuple(Step(step["text"], step["command"]) for step in one["steps"]))
+            return replace(problem, steps=tuple(Step(**{"command": "", "before": "", **step}) for step in one["steps"]))
     return problem
 
 
