@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rigwright.checks import Finding, ranked
+from rigwright.core import standard_streams
 from rigwright.engine import verify
 from rigwright.engine.host_report import CheckResult
 from rigwright.fleet import pool
@@ -18,8 +19,9 @@ Shown = dict[tuple[str, str], Finding]
 
 
 def watch(jobs: Sequence[HostJob], text: Any) -> None:
-    """Shows the findings of the checks until Ctrl-C: on a terminal as a page that is redrawn, elsewhere one line for each new or
-    changed finding. A host that does not answer is shown as such and connected to again. The history records nothing."""
+    """Shows the findings of the checks until Ctrl-C, or until nobody reads them any more: on a terminal as a page that is redrawn,
+    elsewhere one line for each new or changed finding. A host that does not answer is shown as such and connected to again. The
+    history records nothing."""
     terminal = text.console.file.isatty()
     before: dict[str, Shown] = {}
     while True:
@@ -40,6 +42,8 @@ def watch(jobs: Sequence[HostJob], text: Any) -> None:
                 before[name] = _changes(name, report.findings, before.get(name, {}), text)
         if terminal:
             text.line(f"[dim]{time.strftime('%H:%M:%S')}, again every {EVERY_S:g} s; Ctrl-C ends it[/]")
+        if standard_streams.lost(text.console.file):
+            return
         time.sleep(EVERY_S)
 
 

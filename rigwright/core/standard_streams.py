@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import sys
-from typing import TextIO, cast
+from typing import IO, TextIO, cast
 
 _NO_READER = (errno.EPIPE, errno.EIO, errno.EBADF)
 """Errors of an output that nobody reads any more: `| head -1`, a closed terminal, `>&-`."""
@@ -65,10 +65,15 @@ def secure() -> None:
             setattr(sys, name, cast(TextIO, SafeStream(stream)))
 
 
-def full(stream: TextIO) -> str:
-    """Why a stream that was secured could not be written, such as a full disk; "" if it could be, or if its reader ended."""
+def lost(stream: IO[str]) -> OSError | None:
+    """The failure after which nothing more was written to a stream that was secured; None without one."""
     stream.flush()
-    error: OSError | None = getattr(stream, "lost", None)
+    return getattr(stream, "lost", None)
+
+
+def full(stream: IO[str]) -> str:
+    """Why a stream that was secured could not be written, such as a full disk; "" if it could be, or if its reader ended."""
+    error = lost(stream)
     return "" if error is None or error.errno in _NO_READER else str(error.strerror)
 
 

@@ -3,13 +3,15 @@
     python -m tests.security.fleet_program FOLDER HOSTS provision --host all --yes ...
 
 A host begins its change when the file FOLDER/go exists; before that it writes FOLDER/begun-HOST. With FOLDER/deaf it does not notice
-that its connection is closed. With FOLDER/hold the history is written when that file is gone, and FOLDER/recording exists.
+that its connection is closed. With FOLDER/hold the history is written when that file is gone, and FOLDER/recording exists. With FOLDER/nobody the user has no entry in passwd and no HOME;
+with FOLDER/full no file can be written.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -46,9 +48,18 @@ def main() -> None:
             time.sleep(0.02)
         recorded(document, output)
 
+    if (made.folder / "full").exists():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if (made.folder / "nobody").exists():
+        os.environ.pop("HOME")
+        pytest.MonkeyPatch().setattr("pwd.getpwuid", _unknown)
     made.before, recorded, output_files.record = before, output_files.record, record
     sys.argv = ["rigwright", *words]
     program.main()
+
+
+def _unknown(uid: int) -> None:
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
 
 
 class Provision:
