@@ -16,7 +16,7 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
-from rigwright.core import standard_streams, terminal_stream
+from rigwright.core import nameless_user, standard_streams, terminal_stream
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
@@ -61,6 +61,7 @@ def start(namespace: Collection, core: ParserContext | None = None) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` ends without a traceback
         atexit.register(standard_streams.exit_if_full)
     standard_streams.secure()
+    nameless_user.secure()
     terminal_stream.guard()
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
     gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command

@@ -10,7 +10,7 @@ import os
 import pwd
 from pathlib import Path
 
-from rigwright.core import atomic_files
+from rigwright.core import atomic_files, nameless_user
 from rigwright.core.errors import UsageError
 
 
@@ -22,13 +22,10 @@ def place(*parts: str) -> Path:
     if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given).joinpath("rigwright", *parts)
     owner = _caller()
-    try:
-        home = Path(owner.pw_dir) if owner else Path.home()
-    except RuntimeError:
+    home = Path(owner.pw_dir) if owner else nameless_user.home()
+    if home is None:
         found = f"the user {os.getuid()} has no home directory"
-        raise UsageError(
-            "HOME", found, "a folder for the history and rollouts", "set HOME, or XDG_STATE_HOME"
-        ) from None
+        raise UsageError("HOME", found, "a folder for the history and rollouts", "set HOME, or XDG_STATE_HOME")
     return home.joinpath(".local", "state", "rigwright", *parts)
 
 

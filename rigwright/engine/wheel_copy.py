@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from rigwright.catalogue.nccl_wheels import Wheel
-from rigwright.core import child_processes
+from rigwright.core import child_processes, nameless_user
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.ssh.transport import Transport
@@ -52,8 +52,11 @@ class Local:
 
 
 def cache() -> Path:
-    """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rigwright" / "wheels"
+    """The folder of fetched wheels on this machine: $XDG_CACHE_HOME/rigwright/wheels, or ~/.cache/rigwright/wheels. Raises NoWheels without a home."""
+    given, home = os.environ.get("XDG_CACHE_HOME"), nameless_user.home()
+    if not given and not home:
+        raise NoWheels("wheels cannot be kept here: this user has no home directory", "set HOME, or XDG_CACHE_HOME")
+    return Path(given or f"{home}/.cache") / "rigwright" / "wheels"
 
 
 def given(directory: Path, pinned: Mapping[str, Wheel], on_line: Callable[[str], None]) -> list[Local]:

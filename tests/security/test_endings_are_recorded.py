@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fleet.fake_fleet import PLAY
+from tests.paths import ROOT
 from tests.security.fleet_program import Provision
 
 pytestmark = pytest.mark.timeout(180)
@@ -66,8 +70,39 @@ def test_no_room_for_any_file(tmp_path: Path) -> None:
 
 def test_a_user_without_a_name_and_a_home(tmp_path: Path) -> None:
     (tmp_path / "nobody").touch()
-    run, text = provisioned(tmp_path, RIGWRIGHT_HISTORY="", XDG_STATE_HOME="")
+    run, text = provisioned(tmp_path, RIGWRIGHT_HISTORY="", XDG_STATE_HOME="", USER="", LOGNAME="")
     assert run.process.returncode == 0
     assert text.count("has no home directory") == 1
     assert "set HOME, or XDG_STATE_HOME" in text
     assert statuses(run) == CHANGED
+
+
+def test_a_login_of_a_user_without_a_name_and_a_home(tmp_path: Path) -> None:
+    """The libraries for ssh ask for both, before they connect."""
+    (tmp_path / "hosts.yml").write_text(
+        "gpu:\n  hosts:\n    one: {ansible_host: 127.0.0.1, ansible_port: 9, ansible_user: ada}\n"
+    )
+    (tmp_path / "play.yml").write_text(PLAY)
+    program = (
+        "import os, pwd, sys\n"
+        "def unknown(uid): raise KeyError(uid)\n"
+        "pwd.getpwuid = unknown\n"
+        "for name in ('HOME', 'LOGNAME', 'USER', 'LNAME', 'USERNAME', 'SUDO_USER'): os.environ.pop(name, None)\n"
+        "sys.argv[0] = 'rigwright'\n"
+        "from rigwright.cli import program\n"
+        "program.main()\n"
+    )
+    words = [
+        "plan",
+        "--host",
+        "one",
+        "--inventory",
+        str(tmp_path / "hosts.yml"),
+        "--playbook",
+        str(tmp_path / "play.yml"),
+    ]
+    argv = [sys.executable, "-c", program, *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "the connection was refused" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
