@@ -66,22 +66,29 @@ def modeset(facts: Facts, *, driver: Driver, templates: Templates = SHIPPED) -> 
     rigwright writes /etc/modprobe.d/rigwright-display.conf and rebuilds the initramfs; `display: false` removes that file.
     """
     path = "/etc/modprobe.d/rigwright-display.conf"
-    _, mine, given = facts.all(files.file(pin_path(PIN)), files.file(path), kernels.drm_modeset)
+    asked = (
+        files.file(pin_path(PIN)),
+        files.file(path),
+        kernels.drm_modeset,
+        grub.grub,
+        system.program("update-initramfs"),
+    )
+    _, mine, given, boot, there = facts.all(*asked)
     kept = pinned(facts, driver)
     if driver.display is False and mine is not None:
         yield Change("remove", path, "modeset=1", "", (command("rm", "-f", "--", path),))
     if driver.display is False or not (driver.display or (kept and kept.display)):
         return
-    now = facts(dpkg.packages(*kept.closure)) if kept else {}
-    if not kept or any(name not in now or not now[name].installed for name in kept.closure):
+    if kept is None:
+        raise Unavailable("known when the driver is pinned")
+    now, newer = facts.all(dpkg.packages(*kept.closure), kernels.newer(boot.entry.initrd_path, path))
+    if any(name not in now or not now[name].installed for name in kept.closure):
         raise Unavailable("known when the driver is installed")
     if mine is None and given is not None:
         if not given:
             text = "a file in /etc/modprobe.d or the kernel command line sets nvidia-drm modeset=0"
             yield Note(f"{text}: it is left as it is; Wayland does not run on the GPUs", warn=True)
         return
-    boot, there = facts.all(grub.grub, system.program("update-initramfs"))
-    newer = facts(kernels.newer(boot.entry.initrd_path, path))
     changes = list(
         file.differing(facts, path, templates.render("modprobe/display.conf.j2", {}).encode(), leads_to="reboot")
     )
