@@ -230,6 +230,10 @@ def xids_in(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(code) for code in _XID.findall(text)))
 
 
+_NEAR = 8.0
+"""The least score of the first suggestion: words that many symptoms have (error, failed) are not enough."""
+
+
 def nearest(text: str, count: int = 3) -> tuple[Symptom, ...]:
     """Suggestions for a text without a match: symptoms that share its rarest words, best first."""
     query_words = _words(text)
@@ -244,7 +248,7 @@ def nearest(text: str, count: int = 3) -> tuple[Symptom, ...]:
         for key, words in rows.items()
     }
     best = sorted((key for key in scores if scores[key] > 0), key=lambda key: (-scores[key], key))
-    return tuple(symptoms()[key] for key in best[:count])
+    return tuple(symptoms()[key] for key in best[:count]) if best and scores[best[0]] >= _NEAR else ()
 
 
 def _words(text: str) -> frozenset[str]:

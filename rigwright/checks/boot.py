@@ -63,5 +63,6 @@ def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
     names = (LIMITS_UNIT, LIMITS_TIMER)
     for name, now in zip(names, facts.all(*map(units.unit, names)), strict=True):
         verdict: Verdict = "pass" if now.enabled == "enabled" and now.active == "active" else "fail"
-        seen, fix = f"{now.enabled or 'not there'}, {now.active}", f"journalctl -u {name} -b; then invoke provision"
+        logs = "" if now.enabled in ("", "bad") else f"journalctl -u {name} -b; then "
+        seen, fix = f"{now.at_boot}, {now.active}", f"{logs}invoke provision"
         yield Finding(name, verdict, seen, "enabled, active", "", fix)

@@ -120,7 +120,7 @@ def _with_one_restart(made: Sequence[Problem]) -> tuple[Problem, ...]:
     if strongest is None or needs[id(strongest)] not in _RESTARTS:
         return tuple(made)
     level = needs[id(strongest)]
-    instead = Step(f"done by the {_RESTARTS[level]} that {listed(strongest.gpus)} needs")
+    instead = Step(f"no reset of its own: the {_RESTARTS[level]} that {listed(strongest.gpus)} needs does it")
     return tuple(
         replace(problem, steps=tuple(instead if 0 < step.restart < level else step for step in problem.steps))
         if problem in hardware

@@ -8,11 +8,12 @@ from typing import Any
 
 from rigwright.checks import Finding, unknown
 from rigwright.core.errors import HostError
+from rigwright.engine import jobs
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.parameters import inject
 from rigwright.engine.plan import MAX_ROUNDS, PlannedStep
 from rigwright.engine.playbook import Check
-from rigwright.facts import Fact, Missing, Unavailable, Unreadable, gpu_health
+from rigwright.facts import Fact, Missing, Unavailable, Unreadable, dpkg, gpu_health
 from rigwright.facts.machine import Past
 
 
@@ -67,6 +68,21 @@ def answerable(checks: Sequence[Check], run: HostRun, *, tested: bool) -> tuple[
     ]
     replaced = {check.declared.replaces for check in able}
     return tuple(check for check in able if check.function not in replaced)
+
+
+def left_at_work(run: HostRun) -> tuple[Finding, ...]:
+    """A failed finding for each job of an interrupted run that holds the packages' lock; () when nothing holds it."""
+    holders = run.store.known.get(dpkg.lock_holders)
+    if not isinstance(holders, tuple) or not holders:
+        return ()
+    run.read_unknown((jobs.leftovers,))
+    folders = run.store.known.get(jobs.leftovers)
+    cause = "a run was interrupted, and its job goes on: other findings may be of its unfinished work"
+    fix = "invoke provision, which waits for it; or wait, then invoke verify"
+    return tuple(
+        Finding("a job of rigwright", "fail", f"at work in {folder}", "none", cause, fix, "host")
+        for folder in (folders if isinstance(folders, tuple) else ())
+    )
 
 
 def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past | None:

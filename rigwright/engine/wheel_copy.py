@@ -66,7 +66,10 @@ def given(directory: Path, pinned: Mapping[str, Wheel], on_line: Callable[[str],
     """
     if not directory.is_dir():
         names = ", ".join(f"{name} {wheel.version}" for name, wheel in pinned.items())
-        raise NoWheels(f"{directory} is no directory", f"--wheels DIR with {names}")
+        raise NoWheels(
+            f"{directory} is no directory",
+            f"p2p_wheels in the inventory, or --wheels: fetch, or a directory with {names}",
+        )
     wheels = []
     for name, wheel in pinned.items():
         stem = name.replace("-", "_")

@@ -22,6 +22,11 @@ class Unit:
     enabled: str
     needs_reload: bool
 
+    @property
+    def at_boot(self) -> str:
+        """`enabled` in words. systemd says `bad` of a unit whose file is gone and whose links are not."""
+        return {"": "not there", "bad": "its file is gone"}.get(self.enabled, self.enabled)
+
 
 def unit(name: str) -> Fact[Unit]:
     """The unit's state; a missing unit has `load` not-found."""

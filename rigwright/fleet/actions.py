@@ -121,7 +121,8 @@ def _verify(
         evaluation = _evaluation(job, tested, describe)
     checked = (*evaluation.findings(), *tested.not_run)
     owed = _settled(job, tested, checked, only_owed=True)
-    findings = ranked((*identity.findings(job.run), *checked, *owed, *verify.drift(planned.steps)))
+    first = (*verify.left_at_work(job.run), *identity.findings(job.run))
+    findings = ranked((*first, *checked, *owed, *verify.drift(planned.steps)))
     yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), owed)
 
 

@@ -32,6 +32,8 @@ from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.operations import apt, operation
 
+_OTHER_GPUS = "is this another machine (address)? If its GPUs were changed: invoke init --host HOST --update"
+
 
 @operation()
 def supported(
@@ -61,7 +63,7 @@ def supported(
             left = "only its branch and module are checked" if cards[at] else "nothing is checked for it"
             yield Note(f"{at}: {unknown_model(device.device_id)}; {left}", warn=True)
     if rig and counted(cards.values()) != counted_of(rig):
-        yield Note(f"the rig {rig.key} has {counted_of(rig)}", warn=True)
+        yield Note(f"the rig {rig.key} has {counted_of(rig)}: {_OTHER_GPUS}", warn=True)
     for bus_id, position in (slots or {}).items():
         if bus_id not in [device.bus_id for device in gpus]:
             yield Note(f"{position} {bus_id}: no GPU", warn=True)

@@ -107,7 +107,8 @@ def differing(
     elif now.sha256 != hashlib.sha256(content).hexdigest():
         private = any(not int(octal, 8) & 0o004 for octal in (now.mode, mode))
         before, after = (SHOWN if secret else _shown(text, private) for text in (now.content, content))
-        yield Change("change", path, before, after, (put,), leads_to=leads_to)
+        other = ", another content" if before == after and not secret else ""
+        yield Change("change", path, before, f"{after}{other}", (put,), leads_to=leads_to)
     elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
         before = f"mode {now.mode}, {now.owner}:{now.group}"
         yield Change("change", path, before, f"mode {mode}, {owner}:{group}", (put,), leads_to=leads_to)

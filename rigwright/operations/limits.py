@@ -260,7 +260,7 @@ def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
     for name, state in ((UNIT, now), (TIMER, timer)):
         if state.enabled != "enabled":
             enable = (command("systemctl", "enable", name),)
-            yield Change("change", name, state.enabled or "not there", "enabled at boot", enable)
+            yield Change("change", name, state.at_boot, "enabled at boot", enable)
     if can_succeed and now.active != "active":
         again = (command("systemctl", "reset-failed", UNIT),) if now.active == "failed" else ()
         start = command("systemctl", "start", UNIT, timeout_s=450)

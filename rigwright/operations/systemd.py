@@ -39,7 +39,13 @@ def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = Tr
         raise Unavailable(f"the unit {name} is {now.load}")
     if enabled != (now.enabled == "enabled") and now.enabled not in ("static", "indirect", "generated", "alias"):
         verb = "enable" if enabled else "disable"
-        yield Change("change", name, now.enabled or "disabled", f"{verb}d at boot", (command("systemctl", verb, name),))
+        yield Change(
+            "change",
+            name,
+            now.at_boot if now.enabled else "disabled",
+            f"{verb}d at boot",
+            (command("systemctl", verb, name),),
+        )
     if running != (now.active == "active"):
         verb = "start" if running else "stop"
         again = (command("systemctl", "reset-failed", name),) if now.active == "failed" else ()

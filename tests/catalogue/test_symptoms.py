@@ -296,6 +296,7 @@ def test_the_nearest_of_an_unknown_text(text: str, key: str) -> None:
 def test_nearest_gives_no_more_than_asked_and_nothing_for_nothing() -> None:
     assert len(nearest("gpu power slowdown memory", 2)) == 2
     assert nearest("qwertyuiop") == ()
+    assert nearest("zxcv foo failed: error 0x77") == (), "words that many symptoms have"
     assert nearest("") == ()
 
 

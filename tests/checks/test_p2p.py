@@ -218,6 +218,9 @@ def test_wheels_of_a_folder(tmp_path: Path) -> None:
     newer = [wheel(tmp_path, "nvidia-x", version) for version in ("1.9.0", "1.10.0")]
     (other,) = wheel_copy.given(tmp_path, {"nvidia-x": Wheel("1.1.0", 1, "0" * 64)}, said.append)
     assert (other.version, other.path) == ("1.10.0", newer[1])
+    with pytest.raises(wheel_copy.NoWheels, match="is no directory") as caught:
+        wheel_copy.given(tmp_path / "absent", {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
+    assert caught.value.fix == "p2p_wheels in the inventory, or --wheels: fetch, or a directory with nvidia-y 2.0"
     with pytest.raises(wheel_copy.NoWheels, match=r"has no nvidia_y-\*\.whl") as caught:
         wheel_copy.given(tmp_path, {"nvidia-y": Wheel("2.0", 1, "0" * 64)}, said.append)
     assert "nvidia-y==2.0" in caught.value.fix

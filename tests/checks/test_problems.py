@@ -89,7 +89,7 @@ def test_one_restart_for_the_machine() -> None:
     boots, errors, _ = problems(findings)
     assert [step.restart for step in boots.steps] == [3, 0, 0, 0]
     assert [step.command or step.text for step in errors.steps][:2] == [
-        "restart the program", "done by the cold boot that SXM2-3 needs",
+        "restart the program", "no reset of its own: the cold boot that SXM2-3 needs does it",
     ]  # fmt: skip
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from rigwright.checks import Finding
 from rigwright.core.command import Command, Result
+from rigwright.engine import jobs
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Check
-from rigwright.engine.verify import CheckEvaluation
-from rigwright.facts import Fact, Facts, Unavailable
+from rigwright.engine.verify import CheckEvaluation, left_at_work
+from rigwright.facts import Fact, Facts, Unavailable, dpkg
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 
@@ -75,3 +76,18 @@ def test_prefetched_facts_are_read_once() -> None:
     run.store.forget()
     run.read((SECOND,))
     assert FIRST not in run.store.known
+
+
+def test_the_job_of_an_interrupted_run_is_named_first() -> None:
+    folder = "/var/lib/rigwright/runs/1/rigwright-job-x-1"
+    answers = {
+        dpkg.lock_holders.command: b"7 apt-get\n",
+        jobs.leftovers.command: f"rigwright-job-x-1 {folder}\n".encode(),
+    }
+    transport = FakeTransport(lambda cmd: Result(0, answers.get(cmd, b"")))
+    run = HostRun(Host("h", (), {}), transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
+    assert left_at_work(run) == (), "nothing is known of a lock"
+    run.read((dpkg.lock_holders,))
+    (finding,) = left_at_work(run)
+    assert (finding.verdict, finding.seen) == ("fail", f"at work in {folder}")
+    assert finding.fix.startswith("invoke provision, which waits for it")
