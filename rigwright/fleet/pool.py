@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from rigwright.core import child_processes, interruption
-from rigwright.core.errors import RigwrightError
+from rigwright.core.errors import RigwrightError, unexpected
 from rigwright.engine.events import HostFinished, Note
 from rigwright.engine.host_report import HostReport
 from rigwright.fleet.host_job import HostAction, HostJob, left_behind, run_action
@@ -133,7 +133,10 @@ class HostPool:
             with self.merging:
                 if self.over:
                     return
-                merge_report(job, future)
+                try:
+                    merge_report(job, future)
+                except BaseException as error:  # such as no memory; the host may have been changed
+                    job.report = with_error(job.report, unexpected(job.host.name, error))
                 job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))
                 if not self.no_more and self.enough(job):
                     self._begin_no_more()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from rigwright.core.command import script
 from rigwright.core.errors import HostError
-from rigwright.engine import jobs, lease
+from rigwright.engine import apply, jobs, lease
+from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.lease import Lease
 from tests.engine.shell_host import Host
 
@@ -67,6 +69,17 @@ def test_a_stepped_clock_frees_nothing_and_blocks_nobody(
     assert is_free(host)
 
 
+def test_two_runs_with_one_id_are_two(taken: tuple[Host, Lease]) -> None:
+    """Two controllers can give their runs the same id, which is made of the time and four digits."""
+    host, first = taken
+    with pytest.raises(HostError, match=r"run 1 by .*@elsewhere is changing it"):
+        lease.take(host, "host", "1")
+    host.uptime(9999)
+    lease.take(host, "host", "1")
+    with pytest.raises(HostError, match="another run has taken this host: 1 "):
+        first.renew()
+
+
 def test_a_lease_is_renewed_by_its_owner_only(taken: tuple[Host, Lease]) -> None:
     host, first = taken
     host.uptime(500)
@@ -96,6 +109,22 @@ def test_a_boot_belongs_to_the_run_that_awaits_it(taken: tuple[Host, Lease]) -> 
     first.renew()
     host.uptime(2 + 959 + 599)
     assert not is_free(host)
+
+
+def test_a_run_that_comes_back_from_its_boot_renews_first(taken: tuple[Host, Lease]) -> None:
+    host, first = taken
+    state = RunState(threading.BoundedSemaphore())
+    run = HostRun(host.host, host, Options("1"), lambda _event: None, state)
+    application = apply._Application(run, (), ())
+    application.lease = first
+    assert not application._is_back("11111111-first", 900)  # it is still going down
+    host.boot("22222222-second", up_s=30)
+    assert application._is_back("11111111-first", 900)
+    assert host.lease.read_text().endswith("22222222-second 30 960\n")
+    host.uptime(9999)
+    assert is_free(host)
+    with pytest.raises(HostError, match="another run has taken this host"):
+        application._is_back("11111111-first", 900)
 
 
 @pytest.mark.parametrize("up_s", [2 + lease.EXPIRES_S, 5 * 86400])

@@ -115,7 +115,7 @@ def test_a_display_that_fails_ends_no_work(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "ending", [MemoryError(), SystemExit(1), ValueError("odd")], ids=lambda ending: type(ending).__name__
 )
-def test_an_end_of_the_main_thread_is_recorded(
+def test_an_error_of_the_main_thread_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException
 ) -> None:
     """In the middle of showing the results, when the hosts are changed."""
@@ -130,6 +130,31 @@ def test_an_end_of_the_main_thread_is_recorded(
     bug = f"a bug in rigwright ({type(ending).__name__}: {ending})"
     assert document["error"]["found"] == ("this machine has no memory left" if memory else bug)
     assert {host["status"] for host in document["hosts"].values()} == {"changed"}
+
+
+PHASES = {
+    "reading the inventory": ("rigwright.cli.runner.read_inventory", set()),
+    "connecting": ("rigwright.fleet.host_job.load_recorded", {"not_attempted"}),
+    "showing the plan": ("rigwright.report.terminal.Text.plans", {"not_attempted"}),
+    "asking": ("rigwright.cli.runner.consent", {"not_attempted"}),
+    "showing the results": ("rigwright.cli.provision.closing", {"changed"}),
+    "closing the connections": ("rigwright.fleet.host_job.close", {"changed"}),
+}
+
+
+@pytest.mark.parametrize(("function", "statuses"), PHASES.values(), ids=PHASES)
+def test_an_interruption_is_recorded_in_every_phase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, statuses: set[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(function, interrupted)
+    fleet = fake_fleet.fleet(tmp_path, monkeypatch, "gpu1", "gpu2")
+    code, document = provision(fleet)
+    assert (code, document["exit_code"]) == (130, 130)
+    assert {host["status"] for host in document["hosts"].values()} == statuses
+    assert len(fleet.made) == (2 if "changed" in statuses else 0)
 
 
 def provision(fleet: fake_fleet.Fleet) -> tuple[int, Any]:
