@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,6 +72,12 @@ def test_two_lost_gpus_are_two_problems_and_sixteen_are_one() -> None:
     (problem,) = problems(map(lost, range(1, 17)))
     assert problem.title == "SXM3-1, SXM3-2, SXM3-3 and 13 more: lost"
     assert len(problem.gpus) == len(problem.findings) == 16
+
+
+def test_the_log_of_both_ends_of_a_link_is_one_problem() -> None:
+    ends = [of_symptom("nvlink.error", f"SXM2-{n} 0000:0{n}:00.0", "1 x Xid 74", "none", "host") for n in (1, 2)]
+    (problem,) = problems([replace(end, check="health.xids") for end in ends])
+    assert problem.gpus == ("SXM2-1", "SXM2-2")
 
 
 def test_the_stronger_restart_wins() -> None:
