@@ -129,7 +129,9 @@ def _meant(words: Sequence[str], name: str, namespace: Collection) -> str:
         meant = _nearest(flag[2:], flags)
         if meant:
             return f"{program} {shlex.join(_replaced(words, flag, '--' + meant))}"
-        return "power limits and clocks stand in the inventory, under limits:" if name == "limits" else ""
+        return (
+            "power limits and clocks stand in the inventory: limits: {power_limit_w: 200}" if name == "limits" else ""
+        )
     if name == "explain":
         text = " ".join(after) or "Xid 79"
         return f"a text of several words stands in quotes: {program} explain '{text}'"

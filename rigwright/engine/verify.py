@@ -78,9 +78,9 @@ def left_at_work(run: HostRun) -> tuple[Finding, ...]:
     run.read_unknown((jobs.leftovers,))
     folders = run.store.known.get(jobs.leftovers)
     cause = "a run was interrupted, and its job goes on: other findings may be of its unfinished work"
-    fix = "invoke provision, which waits for it; or wait, then invoke verify"
+    fix = "invoke provision, which waits for it"
     return tuple(
-        Finding("a job of rigwright", "fail", f"at work in {folder}", "none", cause, fix, "host")
+        Finding("an interrupted run", "fail", f"its {folder.rpartition('/')[2]} is at work", "", cause, fix, "host")
         for folder in (folders if isinstance(folders, tuple) else ())
     )
 

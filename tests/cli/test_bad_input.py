@@ -533,7 +533,7 @@ def test_a_list_whose_reader_ends_is_no_error() -> None:
         (["verify", "--host"], "fix:      invoke inventory.list shows the hosts; all flags: invoke verify --help\n"),
         (
             ["limits", "--power", "200"],
-            "fix:      power limits and clocks stand in the inventory, under limits:; all flags",
+            "fix:      power limits and clocks stand in the inventory: limits: {power_limit_w: 200}; all flags",
         ),
         (["explain", "Xid", "79"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
         (["explain"], "a text of several words stands in quotes: invoke explain 'Xid 79'"),
