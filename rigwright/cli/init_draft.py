@@ -18,6 +18,7 @@ from rigwright.core.program_name import package_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads
 from rigwright.facts.system import Board
+from rigwright.inventory.secrets import TAGS
 
 PLACEHOLDER = re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
 """Addresses reserved for documentation: a host of the example inventory has one until it is filled in."""
@@ -199,14 +200,14 @@ def with_host(text: str, shown: str, name: str, variables: Mapping[str, object])
     A host of that name that has an example's address gets the new one. Raises UsageError when it has another; InputError
     when the file is laid out so that a line cannot be put in.
     """
-    document = loads(text, shown)
+    document = loads(text, shown, TAGS)
     lines = text.splitlines(keepends=True)
     end = "\r\n" if "\r\n" in text else "\n"
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += end
     fresh = "".join(_with_host(document, lines, name, variables)).replace("\r\n", "\n").replace("\n", end)
     with contextlib.suppress(InputError, KeyError, TypeError):
-        host = loads(fresh, shown)["gpu"]["hosts"][name]
+        host = loads(fresh, shown, TAGS)["gpu"]["hosts"][name]
         if {key: host[key] for key in variables} == dict(variables):
             return fresh
     line = yaml.safe_dump({name: dict(variables)}, default_flow_style=True, width=1000).strip()[1:-1]

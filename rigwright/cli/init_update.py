@@ -14,6 +14,7 @@ from rigwright.catalogue import Model, Rig, model
 from rigwright.cli.init_draft import socket
 from rigwright.core.errors import InputError
 from rigwright.core.yaml_source import loads
+from rigwright.inventory.secrets import TAGS
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def with_value(text: str, shown: str, key: str, value: str | Mapping[str, str]) 
     """
     with contextlib.suppress(InputError, yaml.YAMLError):
         fresh = _edited(text, key, value)
-        before, after = loads(text, shown) or {}, loads(fresh, shown)
+        before, after = loads(text, shown, TAGS) or {}, loads(fresh, shown, TAGS)
         if isinstance(before, Mapping) and after == {**before, key: value}:
             return fresh
     fix = f"write this into it yourself: {_flow(key, value)}"

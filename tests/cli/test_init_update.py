@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rigwright import catalogue, inventory
-from rigwright.cli import init, init_update
+from rigwright.cli import init, init_draft, init_update
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.yaml_source import loads
 from rigwright.engine.host_variables import of_host
@@ -94,6 +94,14 @@ def test_a_key_that_is_not_there_is_added_and_a_scalar_replaced() -> None:
     assert init_update.with_value("", "x.yml", "slots", {"a": "b"}) == "slots: {a: b}\n"
     assert init_update.with_value("# nothing yet\n", "x.yml", "rig", "mine") == "# nothing yet\nrig: mine\n"
     assert init_update.with_value(BLOCK, "x.yml", "rig", "mine") == BLOCK.replace("rig: rig-3090 ", "rig: mine ")
+
+
+def test_a_file_with_secrets_is_edited_and_no_secret_is_read() -> None:
+    kept = "ansible_become_password: !secret {command: ['false']}\nx: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\n"
+    assert init_update.with_value(kept, "x.yml", "rig", "mine") == kept + "rig: mine\n"
+    hosts = "gpu:\n  hosts:\n    a: {ansible_become_password: !secret {env: NOT_SET}}\n"
+    after = init_draft.with_host(hosts, "hosts.yml", "b", {"ansible_host": "192.0.2.1"})
+    assert set(hosts.splitlines()) < set(after.splitlines())
 
 
 def test_line_ends_stay() -> None:

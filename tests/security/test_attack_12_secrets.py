@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -12,7 +13,7 @@ import yaml
 from rigwright import inventory
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import Secret
-from rigwright.engine import playbook
+from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_run import Options
 from rigwright.fleet import actions, host_job, pool, remote_work
 from rigwright.fleet.host_job import HostJob
@@ -65,6 +66,31 @@ def test_work_that_needs_a_secret_is_not_sent(
     assert isinstance(error, HostError)
     assert error.found == f"{what} needs a secret of the inventory, which is not sent to workers"
     assert CANARY not in str(error)
+
+
+def test_only_the_content_of_files_takes_a_secret() -> None:
+    """All other parameters become arguments of commands, or stand in a job's script."""
+    taking = {
+        f"{name}.{parameter}"
+        for name in plugins.known("operations")
+        for function in [plugins.find("operations", name)]
+        if function
+        for parameter, hint in parameters.types(function).items()
+        if Secret in get_args(hint)
+    }
+    assert taking == {"file.present.content", "file.template.template"}
+    checks = [plugins.find("checks", name) for name in plugins.known("checks")]
+    assert not any(Secret in get_args(hint) for one in checks if one for hint in parameters.types(one).values())
+
+
+@pytest.mark.parametrize(
+    "parameter", ["owner: '{{ hf_token }}'", "mode: '{{ hf_token }}'", "leads_to: 'x{{ hf_token }}'"]
+)
+def test_a_secret_elsewhere_is_refused_before_anything_is_connected(parameter: str, tmp_path: Path) -> None:
+    play = CONTENT % f"x, {parameter}"
+    with pytest.raises(InputError, match="holds a secret") as caught:
+        jobs(tmp_path, {"hf_token": CANARY}, play)
+    assert caught.value.where == f"{tmp_path / 'play.yml'}:5"
 
 
 def test_a_templated_sudo_password_stays_a_secret(tmp_path: Path) -> None:
