@@ -75,7 +75,8 @@ def _plain(value: Any) -> Any:
 
 def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
     """Whether the template reads a variable that is or contains a secret."""
-    return any(secrets.holds(values[name]) for name in _names(text) if name in values)
+    holding = [name for name, value in values.items() if secrets.holds(value)]
+    return bool(holding) and not _names(text).isdisjoint(holding)
 
 
 @lru_cache(maxsize=4096)
