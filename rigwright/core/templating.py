@@ -81,10 +81,11 @@ def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _names(text: str) -> frozenset[str]:
-    """The variables that a template reads; none of one with a syntax error, which fails when it is rendered."""
+    """The variables that a template reads; none of one with a mistake, which fails when it is rendered."""
     try:
-        return frozenset(jinja2.meta.find_undeclared_variables(environment().parse(text))) - {*environment().globals}
-    except (jinja2.TemplateError, *_FAILURES):
+        tree = environment().parse(_bounded(text))
+        return frozenset(jinja2.meta.find_undeclared_variables(tree)) - {*environment().globals}
+    except (jinja2.TemplateError, work_limits.LimitExceeded, *_FAILURES):
         return frozenset()
 
 
