@@ -35,15 +35,11 @@ from rigwright.facts import Unavailable, Unreadable, display, gpu, pci, system
 from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
+from rigwright.inventory import endpoint
 from rigwright.inventory.model import Host, Inventory
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns
 
-_IPV6 = r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
-_ADDRESS = re.compile(
-    rf"(?:(?P<user>[A-Za-z0-9_][\w.+\\-]*)@)?"
-    rf"(?:(?P<host>[A-Za-z0-9][\w.-]*|\[{_IPV6}\])(?::(?P<port>[0-9]{{1,5}}))?|(?P<bare>{_IPV6}))"
-)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -397,15 +393,10 @@ def _checked_name(name: str) -> None:
 
 def _connection_of(address: str) -> dict[str, Any]:
     """The connection variables of an address. Raises UsageError."""
-    match = _ADDRESS.fullmatch(address)
-    if not match or (match["port"] and not 0 < int(match["port"]) < 65536):
-        expected = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
-        raise UsageError("--address", f"'{address[:80]}' is no address", expected)
-    variables = {
-        "ansible_host": (match["bare"] or match["host"]).strip("[]"),
-        "ansible_user": match["user"],
-        "ansible_port": int(match["port"] or 0),
-    }
+    place = endpoint.parsed(address)
+    if place is None:
+        raise UsageError("--address", f"'{address[:80]}' is no address", endpoint.PLACE)
+    variables = {"ansible_host": place.address, "ansible_user": place.user, "ansible_port": place.port}
     return {name: value for name, value in variables.items() if value}
 
 

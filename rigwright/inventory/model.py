@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.core.errors import InputError, UsageError
-from rigwright.core.numbers import number
 from rigwright.core.secrets import SHORTEST, Secret, is_name
 from rigwright.core.templating import has_template, settled
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean
+from rigwright.inventory import endpoint
 
 NO_MATCH = "matches no host"
 
@@ -236,18 +236,64 @@ def _ready(host: Host) -> Host:
     for name in _PASSWORDS:
         if name in variables:
             variables["ansible_become_password"] = variables[name] = _password(variables[name], name, host.origin(name))
+    _require_connection(host)
+    _require_root(host)
+    return host
+
+
+_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")
+"""The values of `ansible_connection`. All but `local` mean ssh."""
+
+
+def _require_connection(host: Host) -> None:
+    """Raises InputError for an address, a user, a port, a file or a kind of connection that cannot be used."""
+    endpoint.checked_address(host.address, host.called("ansible_host"), host.origin("ansible_host"))
+    for variable, checked in (
+        ("ansible_user", endpoint.checked_user),
+        ("ansible_port", endpoint.checked_port),
+        ("ansible_ssh_private_key_file", endpoint.checked_path),
+        ("ssh_known_hosts", endpoint.checked_path),
+    ):
+        value = host.connection(variable)
+        if value is not None and value != "":
+            checked(value, host.called(variable), host.origin(variable))
     key = host.connection("ansible_ssh_private_key_file")
     if key is not None and not Path(str(key)).expanduser().is_file():
         problem = f"the ssh key {key} is not there"
         raise InputError(
             host.origin("ansible_ssh_private_key_file"), problem, "a private key file", "ssh-keygen makes one"
         )
-    port = host.connection("ansible_port")
-    if port is not None and not 0 < (number(port) or 0) < 65536:
-        raise InputError(
-            host.origin("ansible_port"), f"{host.called('ansible_port')} is {port!r}", "a number from 1 to 65535"
-        )
-    return host
+    kind = host.variables.get("ansible_connection", "ssh")
+    if not isinstance(kind, str) or kind.removeprefix("ansible.builtin.") not in _CONNECTIONS:
+        raise InputError(host.origin("ansible_connection"), f"ansible_connection is {kind!r}", "ssh or local")
+
+
+def _require_root(host: Host) -> None:
+    """Raises InputError for variables that say how to become another user than root, or not to become root."""
+    root = "changes hosts as root, with sudo where the login is another user"
+    for name, accepted in _BECOME.items():
+        if name not in host.variables:
+            continue
+        value = host.variables[name]
+        words = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        if name == "ansible_become" and str(host.connection("ansible_user")) == "root":
+            continue
+        if words.strip().lower() not in accepted:
+            found = f"{name} is {value!r}, and rigwright {root}"
+            raise InputError(host.origin(name), found, f"{name}: {accepted[0]}", f"take {name} out")
+
+
+_BECOME = {
+    "ansible_become": ("true", "yes", "on", "1"),
+    "ansible_become_user": ("root",),
+    "ansible_sudo_user": ("root",),
+    "ansible_become_method": ("sudo", "ansible.builtin.sudo"),
+    "ansible_become_exe": ("sudo", "/usr/bin/sudo"),
+    "ansible_sudo_exe": ("sudo", "/usr/bin/sudo"),
+    "ansible_become_flags": ("-h -s -n", "-h -s", "-n", ""),
+    "ansible_sudo_flags": ("-h -s -n", "-h -s", "-n", ""),
+}
+"""What Ansible's variables about root may say, in lower case. With any other value rigwright does what they do not say."""
 
 
 def _password(value: Any, name: str, where: str) -> Secret:

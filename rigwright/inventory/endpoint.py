@@ -1,0 +1,85 @@
+"""Checks the address, user, port and files with which a connection is made. Nothing else decides what is a valid one.
+
+The values come from an inventory, from `--address` or from ssh_config, and go into ssh_config's conditions, into the command
+line of a ProxyCommand, and into commands that a person pastes. So they contain no white space, no control character, no
+character that a shell expands, and do not begin as an option does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rigwright.core.errors import InputError
+from rigwright.core.numbers import number
+
+_NAME = r"\w[\w.-]{0,252}"
+_IPV6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]{1,45}(?:%[\w.-]{1,15})?"
+_USER = r"\w[\w.+@\\-]{0,127}"
+_PLACE = re.compile(
+    rf"(?:(?P<user>{_USER})@)?(?:(?P<name>{_NAME}|\[{_IPV6}\])(?::(?P<port>[0-9]{{1,5}}))?|(?P<bare>{_IPV6}))"
+)
+PLACE = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"
+"""What a text such as that of `--address` must be."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where to log in. `user`: "" if it is not given; `port`: 0 if it is not given."""
+
+    address: str
+    user: str = ""
+    port: int = 0
+
+
+def parsed(text: str) -> Endpoint | None:
+    """The endpoint of a text such as `ubuntu@192.168.1.20:22`; None for any other text."""
+    match = _PLACE.fullmatch(text)
+    if not match or (match["port"] and not 0 < int(match["port"]) < 65536):
+        return None
+    user = match["user"] or ""
+    if user.endswith("\\"):
+        return None
+    return Endpoint((match["bare"] or match["name"]).strip("[]"), user, int(match["port"] or 0))
+
+
+def checked_address(value: Any, variable: str, where: str) -> str:
+    """The name or IP address. Raises InputError for any other value."""
+    text = _text(value)
+    if not re.fullmatch(rf"{_NAME}|{_IPV6}", text):
+        expected = "a name or an IP address: letters, digits, . _ and -, without a user or a port"
+        raise InputError(where, f"{variable} is {_shown(value)}", expected)
+    return text
+
+
+def checked_user(value: Any, variable: str, where: str) -> str:
+    """The name of a user. Raises InputError for any other value."""
+    text = _text(value)
+    if not re.fullmatch(_USER, text) or text.endswith("\\"):
+        raise InputError(where, f"{variable} is {_shown(value)}", "a user: letters, digits, . _ + @ \\ and -")
+    return text
+
+
+def checked_port(value: Any, variable: str, where: str) -> int:
+    """The number of a port. Raises InputError for any other value."""
+    port = number(value)
+    if port is None or not 0 < port < 65536:
+        raise InputError(where, f"{variable} is {_shown(value)}", "a number from 1 to 65535")
+    return port
+
+
+def checked_path(value: Any, variable: str, where: str) -> str:
+    """The path of a file on this machine. Raises InputError for a value that is none."""
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= 4096:
+        raise InputError(where, f"{variable} is {_shown(value)}", "the path of a file, in one line")
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
