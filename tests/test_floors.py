@@ -70,6 +70,6 @@ def test_contributing_names_the_same_floors() -> None:
     assert written == {name: floor for floor, names in enumerate(floors.RIGWRIGHT.floors, 1) for name in names}
 
 
-def test_only_ssh_connect_makes_connections() -> None:
+def test_only_the_module_that_checks_the_way_makes_connections() -> None:
     makers = [path.name for path in (ROOT / "rigwright").rglob("*.py") if " Connection(" in path.read_text("utf-8")]
-    assert makers == ["connect.py"]
+    assert makers == ["route.py"]

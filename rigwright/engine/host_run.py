@@ -134,6 +134,8 @@ class HostRun:
             simulated = self.store.known[system.simulated]
             description = simulated if isinstance(simulated, str) else ""
             self.emit(events.Connected(self.host.name, self.host.address, description))
+            if self.transport.warning:
+                self.emit(events.Note(self.host.name, self.transport.warning))
 
     @property
     def match(self) -> Match:

@@ -7,6 +7,7 @@ character that a shell expands, and do not begin as an option does.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -39,15 +40,28 @@ def parsed(text: str) -> Endpoint | None:
     if not match or (match["port"] and not 0 < int(match["port"]) < 65536):
         return None
     user = match["user"] or ""
-    if user.endswith("\\"):
+    address = (match["bare"] or match["name"]).strip("[]")
+    if user.endswith("\\") or not _is_address(address):
         return None
-    return Endpoint((match["bare"] or match["name"]).strip("[]"), user, int(match["port"] or 0))
+    return Endpoint(address, user, int(match["port"] or 0))
+
+
+def _is_address(text: str) -> bool:
+    if re.fullmatch(_NAME, text):
+        return True
+    if ":" not in text:
+        return False
+    import ipaddress
+
+    with contextlib.suppress(ValueError):
+        return bool(re.fullmatch(_IPV6, text) and ipaddress.IPv6Address(text))
+    return False
 
 
 def checked_address(value: Any, variable: str, where: str) -> str:
     """The name or IP address. Raises InputError for any other value."""
     text = _text(value)
-    if not re.fullmatch(rf"{_NAME}|{_IPV6}", text):
+    if not _is_address(text):
         expected = "a name or an IP address: letters, digits, . _ and -, without a user or a port"
         raise InputError(where, f"{variable} is {_shown(value)}", expected)
     return text

@@ -247,7 +247,9 @@ _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")
 
 def _require_connection(host: Host) -> None:
     """Raises InputError for an address, a user, a port, a file or a kind of connection that cannot be used."""
-    endpoint.checked_address(host.address, host.called("ansible_host"), host.origin("ansible_host"))
+    address = host.connection("ansible_host")
+    given = host.name if address is None or address == "" else address
+    endpoint.checked_address(given, host.called("ansible_host"), host.origin("ansible_host"))
     for variable, checked in (
         ("ansible_user", endpoint.checked_user),
         ("ansible_port", endpoint.checked_port),

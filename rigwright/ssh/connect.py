@@ -5,38 +5,30 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
-import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import paramiko
-from fabric import Config, Connection
 from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core.errors import Unreachable
 from rigwright.inventory.model import Host
+from rigwright.ssh import algorithms, route
 from rigwright.ssh import known_hosts as ssh_known_hosts
+from rigwright.ssh.identities import KeyFileError, NoKeyError
 from rigwright.ssh.pipelined_login import Login
+from rigwright.ssh.route import Hop
 from rigwright.ssh.session import Session
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # rigwright reports its errors as Unreachable
 
-_KEY_KINDS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-)
-"""The host key algorithms of paramiko. Like OpenSSH, rigwright requests only those with a key in known_hosts."""
+_ERRORS = (Unreachable, KeyFileError, paramiko.SSHException, OSError, EOFError, ValueError)
+"""What ends a login for a reason that a person can understand."""
 
 
 def verified(
@@ -51,8 +43,8 @@ def verified(
     user runs first, or "" when it is not known; the program is requested together with the login when the inventory or
     ssh_config names the key file.
 
-    Raises Unreachable when the connection is refused or times out, a host key is unknown or has changed, or the
-    authentication fails.
+    Raises Unreachable when the connection is refused or times out, a host key is unknown, revoked or has changed, or the
+    authentication fails, and InputError for a wrong value in the inventory or in ssh_config.
     """
     try:
         return _logged_in(host, timeout_s, opening, early_exec)
@@ -64,176 +56,208 @@ class _PipelinedLoginFailed(Exception):
     """The server closed the connection during a pipelined login. A login that waits for each answer may succeed."""
 
 
-def _logged_in(
-    host: Host, timeout_s: float, opening: Callable[[Callable[[], None]], None], early_exec: Callable[[str], str]
-) -> Session:
-    connection = _connection(host)
-    sockets: list[socket.socket] = []
-    ended = threading.Event()
+class _KeyNotAccepted(Exception):
+    """The host key of a hop is not one on record."""
 
-    def abort() -> None:
-        ended.set()
-        for opened in sockets:
+    def __init__(self, key: paramiko.PKey, revoked: str, recorded: ssh_known_hosts.Record | None) -> None:
+        super().__init__("the host key is not accepted")
+        self.key = key
+        self.revoked = revoked
+        self.recorded = recorded
+
+
+class _Attempt:
+    """An attempt to open connections, which ends after a time limit or from any thread."""
+
+    def __init__(self, host: Host, timeout_s: float) -> None:
+        self.host = host
+        self.timeout_s = timeout_s
+        self.legacy = algorithms.allowed(host)
+        self.sockets: list[socket.socket] = []
+        self.ended = threading.Event()
+        self.timed_out = threading.Event()
+
+    def abort(self) -> None:
+        """Closes the sockets from any thread."""
+        self.ended.set()
+        for opened in self.sockets:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
 
-    opening(abort)
-    timed_out: list[Any] = []  # the hop that was waited for
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        """Aborts after the time limit."""
 
-    def too_late() -> None:
-        timed_out.append(_unfinished(connection))
-        abort()
+        def too_late() -> None:
+            self.timed_out.set()
+            self.abort()
 
-    timer = threading.Timer(timeout_s, too_late)
-    timer.daemon = True
-    timer.start()
-    try:
-        _prepare(connection, sockets, timeout_s, str(host.variables.get("ssh_known_hosts", "")))
-        connection.connect_kwargs["transport_factory"] = partial(
-            _login, early_exec=early_exec(connection.user) if connection.connect_kwargs.get("key_filename") else ""
+        timer = threading.Timer(self.timeout_s, too_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def open(self, hop: Hop, program: str = "") -> None:
+        """Opens a hop whose gateway is open; with its login it requests a program. Raises what `_ERRORS` has."""
+        connection = hop.connection
+        client = connection.client
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        for file in hop.files:
+            ssh_known_hosts.learn(client.get_host_keys(), file, hop.known_as, _of_paramiko(connection))
+        if connection.gateway is False:
+            connection.connect_kwargs["sock"] = self.dial(connection.host, connection.port)
+        connection.connect_kwargs.update(
+            banner_timeout=self.timeout_s,
+            auth_timeout=self.timeout_s,
+            timeout=self.timeout_s,
+            auth_strategy=hop.identities,
+            transport_factory=partial(self._login, hop=hop, early_exec=program),
         )
-        connection.open()
-        session = Session(host, connection, abort)
-        session.open_first(time.monotonic() + timeout_s)
-    except BaseException as error:
-        hop = timed_out[0] if timed_out else _unfinished(connection)
-        login = connection.client.get_transport()
-        closed_early = isinstance(login, Login) and login.sent_early_exec and not ended.is_set()
-        abort()
-        with contextlib.suppress(Exception):
-            connection.close()
-        if not isinstance(error, (Unreachable, paramiko.SSHException, OSError, EOFError, ValueError)):
-            raise
-        reason = login.answer if isinstance(login, Login) and login.answer and _KEY_KIND in str(error) else error
-        if closed_early and not _refused(reason):
-            raise _PipelinedLoginFailed from None
-        if isinstance(error, Unreachable):
-            raise
-        raise _unreachable(host, reason, bool(timed_out), timeout_s, connection, hop) from None
-    finally:
-        timer.cancel()
-    connection.client.get_transport().set_keepalive(15)
-    return session
+        try:
+            connection.open()
+        except _KeyNotAccepted as error:
+            raise self.key_not_accepted(hop, error) from None
 
+    def _login(self, sock: Any, hop: Hop, early_exec: str, **_options: Any) -> Login:
+        login = Login(sock)
+        algorithms.restrict(login, self.legacy, {record.key.get_name() for record in hop.records})
+        login.early_exec = early_exec
+        login.accept_host_key = partial(_require_recorded, hop)
+        return login
 
-def _login(*words: Any, early_exec: str, **options: Any) -> Login:
-    login = Login(*words, **options)
-    login.early_exec = early_exec
-    return login
-
-
-_KEY_KIND = "key, expected"
-"""Part of paramiko's error message when it reads a key file as a key of the wrong type."""
-
-
-def _refused(error: Exception) -> bool:
-    """Whether the host refused the user. A closed connection does not count as a refusal."""
-    return isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
-
-
-def _unfinished(connection: Any) -> Any:
-    """The first gateway of a connection without a login, or the connection when all gateways have one."""
-    gateways = _hops(connection)[:-1]
-    return next((hop for hop in gateways if not (hop.transport and hop.transport.is_authenticated())), connection)
-
-
-def _unreachable(
-    host: Host, error: Exception, timed_out: bool, timeout_s: float, connection: Any, hop: Any
-) -> Unreachable:
-    """The error of a connection; `hop` is the connection itself or the gateway on its way that failed."""
-    gateway = hop is not connection
-    where = f"{host.name}{': its gateway' if gateway else ''} ({hop.host}:{hop.port})"
-    jump = f"the ProxyJump of {host.address} in ~/.ssh/config"
-    text = (error.strerror if isinstance(error, OSError) else "") or str(error)
-    unknown = re.search(r"Server '(.*)' not found in known_hosts", text)
-    if unknown and unknown[1] != _known_name(connection):
-        found = f"the host key of the gateway {unknown[1]} is not known"
-        fix = f"ssh {unknown[1].strip('[]').split(']')[0]}, and compare the key"
-        return Unreachable(where, found, "a key that you have checked", fix)
-    if unknown:
-        fix = f"invoke trust --host {host.name}"
-        return Unreachable(where, "the host key is not known", "a key that you have checked", fix)
-    if isinstance(error, paramiko.BadHostKeyException):
-        found = f"the host key has changed: it is now {ssh_known_hosts.fingerprint(error.key)}"
-        old, todo = _counting(connection, host, error.expected_key), f"invoke trust --host {host.name}"
-        expected = f"the recorded {ssh_known_hosts.fingerprint(error.expected_key)}"
-        if old is not None:
-            expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
-            todo = f"{old.removal}, then {todo}" if _precedes_own(connection, old) else f"{todo}; that key then counts"
-        return Unreachable(where, found, expected, f"if the machine was re-installed or replaced: {todo}")
-    if isinstance(error, paramiko.PasswordRequiredException):
-        key = host.connection("ansible_ssh_private_key_file") or "the key"
-        return Unreachable(where, f"the ssh key {key} is encrypted", "a key that an ssh-agent holds", f"ssh-add {key}")
-    if _refused(error):
-        found = f"the login as {hop.user} was refused ({text})"
-        right = jump if gateway else f"ansible_user ({host.origin('ansible_user')})"
-        fix = f"is {hop.user} the right user? If not, set {right}; if so: {_ssh('ssh-copy-id', hop)}"
-        return Unreachable(where, found, "a user of the host, and an ssh key that it accepts", fix)
-    if "No authentication methods available" in text:
-        fix = f"ssh-keygen -t ed25519, if you have no key; then {_ssh('ssh-copy-id', hop)}"
-        return Unreachable(where, f"no ssh key to log in with as {hop.user}", "a key in ~/.ssh or an ssh-agent", fix)
-    if isinstance(error, IncompatiblePeer):
-        found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
-        return Unreachable(where, found, "OpenSSH 7.2 or newer on the host", "update the host's ssh server")
-    if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
-        right = jump if gateway else f"ansible_port ({host.origin('ansible_port')})"
-        todo = f"is the machine up, and is the port right: {right}?"
-        return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
-    address = jump if gateway else f"ansible_host ({host.where})"
-    if isinstance(error, (socket.gaierror, UnicodeError)):
-        todo = f"is the name right: {address}? If it is, write the IP address there"
-        return Unreachable(where, f"the name {hop.host} cannot be resolved", "an address, or a name that has one", todo)
-    if timed_out or isinstance(error, TimeoutError):
-        todo = f"is the machine on, and is the address right: {address}?"
-        return Unreachable(where, f"no login within {timeout_s:g} s", "a host that answers", todo)
-    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        todo = f"is the machine on, and is the address right: {address}? Does this machine reach it: ping {hop.host}"
-        return Unreachable(where, f"no connection ({text})", "a machine that is on and in a network in reach", todo)
-    found = f"no connection ({text or 'the other side hung up'})"
-    return Unreachable(where, found, "an ssh login", _ssh("ssh", hop))
-
-
-def _ssh(program: str, hop: Any) -> str:
-    """The command line of a program of OpenSSH for the user, address and port of a hop."""
-    return f"{program} {f'-p {hop.port} ' if hop.port != 22 else ''}{hop.user}@{hop.host}"
-
-
-def _connection(host: Host) -> Any:
-    user, port = host.connection("ansible_user"), host.connection("ansible_port")
-    connect: dict[str, Any] = {}
-    if (key := host.connection("ansible_ssh_private_key_file")) is not None:
-        connect = {"key_filename": [os.path.expanduser(str(key))], "look_for_keys": False}
-    return Connection(
-        host.address,
-        user=None if user is None else str(user),
-        port=None if port is None else int(port),
-        config=Config(overrides={"run": {"in_stream": False}}),  # one per connection, because Fabric changes it
-        connect_kwargs=connect,
-    )
-
-
-def _prepare(connection: Any, sockets: list[socket.socket], timeout_s: float, known_hosts: str) -> None:
-    """Sets known hosts, the rejection of unknown keys, and time limits for a connection and its gateways.
-
-    Opens the gateways, and the socket to the first of them or to the host.
-    """
-    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
-    _known_hosts(connection, known_hosts)
-    connection.connect_kwargs.setdefault("banner_timeout", timeout_s)
-    connection.connect_kwargs.setdefault("auth_timeout", timeout_s)
-    connection.connect_timeout = None  # ignore the timeout of ssh_config; timeout_s applies
-    connection.connect_kwargs.setdefault("timeout", timeout_s)
-    if isinstance(connection.gateway, Connection):
-        _prepare(connection.gateway, sockets, timeout_s, known_hosts)
-        connection.gateway.open()
-    elif connection.gateway is None:
-        opened = _dial(connection.host, connection.port, sockets, timeout_s)
+    def dial(self, name: str, port: int) -> socket.socket:
+        """A connected socket, which `abort` closes. Raises OSError."""
+        opened = _dial(name, port, self.sockets, self.timeout_s)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
-        connection.connect_kwargs["sock"] = opened
+        return opened
+
+    def key_not_accepted(self, hop: Hop, error: _KeyNotAccepted) -> Unreachable:
+        """The error of a hop whose host key is not accepted."""
+        where, todo = self._where(hop), f"invoke trust --host {self.host.name}"
+        which = "the host key" if hop.is_last else f"the host key of the gateway {hop.known_as}"
+        if error.revoked:
+            found = f"{which} is revoked ({error.revoked}): {ssh_known_hosts.fingerprint(error.key)}"
+            return Unreachable(where, found, "a key that is not revoked", "make a new host key on that machine")
+        if error.recorded is None:
+            authority = next(filter(None, (ssh_known_hosts.authority(file, hop.known_as) for file in hop.files)), "")
+            expected = "a key that you have checked"
+            expected += f"; certificates of an authority ({authority}) are not supported" if authority else ""
+            return Unreachable(where, f"{which} is not known", expected, todo)
+        old = error.recorded
+        found = f"{which} has changed: it is now {ssh_known_hosts.fingerprint(error.key)}"
+        expected = f"the recorded {ssh_known_hosts.fingerprint(old.key)}"
+        expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
+        todo = f"{old.removal}, then {todo}" if hop.precedes_own(old) else f"{todo}; that key then counts"
+        return Unreachable(where, found, expected, f"if the machine was re-installed or replaced: {todo}")
+
+    def _where(self, hop: Hop) -> str:
+        return f"{self.host.name}{'' if hop.is_last else ': its gateway'} ({hop.connection.host}:{hop.connection.port})"
+
+    def unreachable(self, hop: Hop, error: BaseException) -> Unreachable:
+        """The error of a hop, for a person."""
+        if isinstance(error, Unreachable):
+            return error
+        host, connection, where = self.host, hop.connection, self._where(hop)
+        jump = f"the ProxyJump of {host.address} in ~/.ssh/config"
+        address = f"ansible_host ({host.where})" if hop.is_last else jump
+        text = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        if isinstance(error, KeyFileError):
+            return Unreachable(where, f"{error.found}: {error.where}", error.expected, error.fix)
+        if isinstance(error, NoKeyError):
+            fix = f"ssh-keygen -t ed25519, if you have no key; then {_ssh('ssh-copy-id', connection)}"
+            found = f"no ssh key to log in with as {connection.user}"
+            return Unreachable(where, found, "a key in ~/.ssh or an ssh-agent", fix)
+        if _refused(error):
+            found = f"the login as {connection.user} was refused ({text})"
+            right = f"ansible_user ({host.origin('ansible_user')})" if hop.is_last else jump
+            fix = f"is {connection.user} the right user? If not, set {right}; if so: {_ssh('ssh-copy-id', connection)}"
+            if unusable := hop.identities.unusable:
+                fix = f"{unusable[0].where} was not used, because {unusable[0].found}: {unusable[0].fix}; {fix}"
+            return Unreachable(where, found, "a user of the host, and an ssh key that it accepts", fix)
+        if isinstance(error, IncompatiblePeer):
+            found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
+            fix = f"update its ssh server; {algorithms.VARIABLE} in the inventory allows an old algorithm by name"
+            return Unreachable(where, found, "OpenSSH 7.3 or newer on the host", fix)
+        if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
+            right = f"ansible_port ({host.origin('ansible_port')})" if hop.is_last else jump
+            todo = f"is the machine up, and is the port right: {right}?"
+            return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
+        if isinstance(error, (socket.gaierror, UnicodeError)):
+            todo = f"is the name right: {address}? If it is, write the IP address there"
+            found = f"the name {connection.host} cannot be resolved"
+            return Unreachable(where, found, "an address, or a name that has one", todo)
+        if self.timed_out.is_set() or isinstance(error, TimeoutError):
+            todo = f"is the machine on, and is the address right: {address}?"
+            return Unreachable(where, f"no login within {self.timeout_s:g} s", "a host that answers", todo)
+        if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+            reach = f"Does this machine reach it: ping {connection.host}"
+            todo = f"is the machine on, and is the address right: {address}? {reach}"
+            return Unreachable(where, f"no connection ({text})", "a machine that is on and in a network in reach", todo)
+        found = f"no connection ({text or 'the other side hung up'})"
+        return Unreachable(where, found, "an ssh login", _ssh("ssh", connection))
+
+
+def _ssh(program: str, connection: Any) -> str:
+    """The command line of a program of OpenSSH for the user, address and port of a connection."""
+    port = f"-p {connection.port} " if connection.port != 22 else ""
+    return f"{program} {port}{connection.user}@{connection.host}"
+
+
+def _require_recorded(hop: Hop, key: paramiko.PKey) -> None:
+    """Raises _KeyNotAccepted for a host key that is revoked, or is not the first on record of its kind."""
+    records = hop.records
+    same_kind = [record for record in records if record.key.get_name() == key.get_name()]
+    if revoked := hop.why_revoked(key):
+        raise _KeyNotAccepted(key, revoked, None)
+    if not same_kind or same_kind[0].key != key:
+        raise _KeyNotAccepted(key, "", next(iter(same_kind or records), None))
+
+
+def _of_paramiko(connection: Any) -> str:
+    """The name by which paramiko looks up the host key of a connection."""
+    return str(connection.host) if connection.port == 22 else f"[{connection.host}]:{connection.port}"
+
+
+def _logged_in(
+    host: Host, timeout_s: float, opening: Callable[[Callable[[], None]], None], early_exec: Callable[[str], str]
+) -> Session:
+    attempt = _Attempt(host, timeout_s)
+    last = hop = route.to(host)
+    opening(attempt.abort)
+    try:
+        with attempt.limited():
+            for hop in last.all:
+                at_once = hop is last and last.identities.named
+                attempt.open(hop, early_exec(hop.connection.user) if at_once else "")
+            session = Session(host, last.connection, attempt.abort)
+            session.open_first(time.monotonic() + timeout_s)
+    except BaseException as error:
+        login = last.connection.client.get_transport()
+        closed_early = isinstance(login, Login) and login.sent_early_exec and not attempt.ended.is_set()
+        attempt.abort()
+        for opened in reversed(last.all):
+            with contextlib.suppress(Exception):
+                opened.connection.close()
+        if not isinstance(error, _ERRORS):
+            raise
+        if closed_early and not _refused(error) and not isinstance(error, KeyFileError):
+            raise _PipelinedLoginFailed from None
+        raise attempt.unreachable(hop, error) from None
+    session.legacy = sorted({name for hop in last.all for name in algorithms.in_use(hop.connection.transport)})
+    last.connection.client.get_transport().set_keepalive(15)
+    return session
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether the host refused the user. A closed connection does not count as a refusal."""
+    return isinstance(error, paramiko.AuthenticationException) and "EOF" not in str(error)
 
 
 def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) -> socket.socket:
@@ -254,58 +278,6 @@ def _dial(name: str, port: int, sockets: list[socket.socket], timeout_s: float) 
             opened.close()
             failed = error
     raise failed
-
-
-def _known_hosts(connection: Any, extra: str) -> None:
-    keys = connection.client.get_host_keys()
-    name = _known_name(connection)
-    alias = connection.ssh_config.get("hostkeyalias")
-    for file, known_as in _places(connection, extra):
-        ssh_known_hosts.learn(keys, file, known_as)
-    if alias and keys.lookup(alias):
-        for kind, key in keys.lookup(alias).items():
-            keys.add(name, kind, key)
-    kinds = set(keys.lookup(name) or ())
-    if kinds:
-        kinds |= {"rsa-sha2-256", "rsa-sha2-512"} if "ssh-rsa" in kinds else set()
-        others = [kind for kind in _KEY_KINDS if kind not in kinds]
-        connection.connect_kwargs["disabled_algorithms"] = {"keys": others}
-
-
-def _places(connection: Any, extra: str) -> Iterator[tuple[Path, str]]:
-    """The files of known hosts, the first that has a key counts, each with the names that it is looked up by."""
-    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
-    alias = connection.ssh_config.get("hostkeyalias")
-    for file in [*named, "/etc/ssh/ssh_known_hosts", str(ssh_known_hosts.OWN), *([extra] if extra else [])]:
-        for known_as in [_known_name(connection), *([alias] if alias else [])]:
-            yield Path(file).expanduser(), known_as
-
-
-def _records(connection: Any, extra: str) -> Iterator[ssh_known_hosts.Record]:
-    return (record for file, name in _places(connection, extra) for record in ssh_known_hosts.recorded(file, name))
-
-
-def _precedes_own(connection: Any, record: ssh_known_hosts.Record) -> bool:
-    """Whether the file of a record counts before rigwright's own, so that `trust` alone does not replace the key."""
-    files = [file for file, _ in _places(connection, "")]
-    return record.path in files[: files.index(ssh_known_hosts.OWN.expanduser())]
-
-
-def _counting(connection: Any, host: Host, key: paramiko.PKey) -> ssh_known_hosts.Record | None:
-    """The record of a key of the host or of a gateway on its way."""
-    extra = str(host.variables.get("ssh_known_hosts", ""))
-    return next((record for hop in _hops(connection) for record in _records(hop, extra) if record.key == key), None)
-
-
-def _hops(connection: Any) -> list[Any]:
-    """The gateways of a connection, the nearest first, and the connection."""
-    gateway = connection.gateway
-    return [*(_hops(gateway) if isinstance(gateway, Connection) else ()), connection]
-
-
-def _known_name(connection: Any) -> str:
-    """The name of a connection's host in known_hosts: HOST, or [HOST]:PORT for a port other than 22."""
-    return str(connection.host) if connection.port == 22 else f"[{connection.host}]:{connection.port}"
 
 
 @dataclass(frozen=True)
@@ -339,46 +311,43 @@ def offered_keys(host: Host, timeout_s: float) -> Iterator[OfferedKey]:
     """The host keys that the gateways of a host, the nearest first, and the host offer now. Trusts none of them.
 
     Logs in to a gateway to reach what is behind it, so the key of the gateway must be recorded before the next is taken.
-    Raises Unreachable when one offers no key within `timeout_s` seconds.
+    Raises Unreachable when one offers no key within `timeout_s` seconds or a revoked one, and InputError.
     """
-    extra = str(host.variables.get("ssh_known_hosts", ""))
-    count = len(_hops(_connection(host)))
-    for number in range(count):
-        connection = _hops(_connection(host))[number]
-        key = _offered(connection, host, timeout_s, extra)
-        records = tuple(_records(connection, extra))
+    for number in range(len(route.to(host).all)):
+        hop = route.to(host).all[number]
+        attempt = _Attempt(host, timeout_s)
+        key = _offered(attempt, hop)
+        if revoked := hop.why_revoked(key):
+            raise attempt.key_not_accepted(hop, _KeyNotAccepted(key, revoked, None))
+        records = tuple(hop.records)
         blocking = tuple(
             record
             for record in records
-            if record.key != key and record.key.get_name() == key.get_name() and _precedes_own(connection, record)
+            if record.key != key and record.key.get_name() == key.get_name() and hop.precedes_own(record)
         )
-        yield OfferedKey(_known_name(connection), key, records, blocking, gateway=number < count - 1)
+        yield OfferedKey(hop.known_as, key, records, blocking, gateway=not hop.is_last)
 
 
-def _offered(connection: Any, host: Host, timeout_s: float, extra: str) -> paramiko.PKey:
-    sockets: list[socket.socket] = []
+def _offered(attempt: _Attempt, last: Hop) -> paramiko.PKey:
+    hop = last
+    connection = last.connection
     try:
-        if isinstance(connection.gateway, Connection):
-            _prepare(connection.gateway, sockets, timeout_s, extra)
-        if connection.gateway is not None:
-            opened = connection.open_gateway()
-        else:
-            opened = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
-        transport = paramiko.Transport(opened)
-        timer = threading.Timer(timeout_s, opened.close)
-        timer.start()
-        try:
-            transport.start_client(timeout=timeout_s)
-            return transport.get_remote_server_key()
-        finally:
-            timer.cancel()
-            transport.close()
-    except (paramiko.SSHException, OSError, EOFError, ValueError) as error:
-        hop = _unfinished(connection)
-        raise _unreachable(host, error, False, timeout_s, connection, hop) from None
+        with attempt.limited():
+            for hop in last.all[:-1]:
+                attempt.open(hop)
+            hop = last
+            opened = connection.open_gateway() if connection.gateway else attempt.dial(connection.host, connection.port)
+            login = Login(opened)
+            algorithms.restrict(login, attempt.legacy)
+            try:
+                login.start_client(timeout=attempt.timeout_s)
+                return login.get_remote_server_key()
+            finally:
+                login.close()
+    except _ERRORS as error:
+        raise attempt.unreachable(hop, error) from None
     finally:
-        if isinstance(connection.gateway, Connection):
+        for each in reversed(last.all[:-1]):
             with contextlib.suppress(Exception):
-                connection.gateway.close()
-        for each in sockets:
-            each.close()
+                each.connection.close()
+        attempt.abort()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import os
 import re
 import shlex
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
@@ -19,8 +22,14 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 from rigwright.core import atomic_files
 from rigwright.core.errors import UsageError
 
-_Line = tuple[int, str]
-"""A line with its number."""
+
+class _Line(NamedTuple):
+    """A line: its number, `@revoked` or `@cert-authority` or "", and its names, the type of its key, and the key."""
+
+    number: int
+    marker: str
+    text: str
+
 
 OWN = Path("~/.config/rigwright/known_hosts")
 COMPARED = "the same command with --yes, once the key is compared"
@@ -61,50 +70,128 @@ class Record:
 def recorded(path: Path, name: str) -> Iterator[Record]:
     """The keys in a file for a name (`HOST` or `[HOST]:PORT`), in file order; none when the file cannot be read.
 
-    Names may be plain or hashed. Like paramiko, it ignores patterns and lines with a @marker.
+    Names may be plain, hashed or patterns, as OpenSSH reads them. Lines with a @marker record no key.
     """
+    for line in _of(path, name):
+        key = _decoded(line.text, line.number) if not line.marker else None
+        if key is not None:
+            yield Record(path, line.number, name, key)
+
+
+def revoked(path: Path, name: str, key: paramiko.PKey) -> str:
+    """`FILE:LINE` of a `@revoked` line of this key for a name; "" when there is none."""
+    for line in _of(path, name):
+        if line.marker == "@revoked" and _blob(line.text) == key.asbytes():
+            return f"{path}:{line.number}"
+    return ""
+
+
+def authority(path: Path, name: str) -> str:
+    """`FILE:LINE` of a `@cert-authority` line for a name; "" when there is none."""
+    return next((f"{path}:{line.number}" for line in _of(path, name) if line.marker == "@cert-authority"), "")
+
+
+def revoked_by(path: str, key: paramiko.PKey) -> str:
+    """Why a file of RevokedHostKeys does not allow the key; "" if it does. OpenSSH's own program reads the file.
+
+    As with OpenSSH, no key is allowed when the file cannot be read.
+    """
+    argv = ["ssh-keygen", "-Q", "-f", os.path.expanduser(path), "/dev/stdin"]
+    line = f"{key.get_name()} {key.get_base64()} key\n".encode()
+    try:
+        done = subprocess.run(argv, input=line, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"RevokedHostKeys {path} cannot be read: {error}"
+    if done.returncode == 0:
+        return ""
+    if b"REVOKED" in done.stdout:
+        return f"{path} revokes it"
+    return f"RevokedHostKeys {path} cannot be read: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}"
+
+
+def learn(keys: HostKeys, path: Path, name: str, as_name: str) -> None:
+    """Adds the keys in a file for a name to `keys` as those of `as_name`. Does not replace a key of a type that is present."""
+    for record in recorded(path, name):
+        if record.key.get_name() not in (keys.lookup(as_name) or ()):
+            keys.add(as_name, record.key.get_name(), record.key)
+
+
+def _of(path: Path, name: str) -> list[_Line]:
+    """The lines of a file for a name, in file order; [] when the file cannot be read."""
     try:
         state = path.stat()
-        named, hashed = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
+        named, others = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
     except OSError:
-        return
-    own = [(number, line) for number, line in hashed if _is_hashed(name, line)]
-    for number, line in sorted([*named.get(name, ()), *own]):
-        key = _decoded(line, number)
-        if key is not None:
-            yield Record(path, number, name, key)
-
-
-def learn(keys: HostKeys, path: Path, name: str) -> None:
-    """Adds the keys in a file for a name to `keys`. Does not replace a key of a type that is already present."""
-    for record in recorded(path, name):
-        if record.key.get_name() not in (keys.lookup(name) or ()):
-            keys.add(name, record.key.get_name(), record.key)
+        return []
+    name = name.lower()
+    own = [line for line in others if _matches(name, line.text.split(" ", 1)[0])]
+    return sorted([*named.get(name, ()), *own])
 
 
 @lru_cache(maxsize=16)
 def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> tuple[dict[str, list[_Line]], list[_Line]]:
-    """The lines of a file by plain host name, and those with hashed names."""
+    """The lines of a file by plain host name in lower case, and those with hashed names or patterns."""
     named: dict[str, list[_Line]] = defaultdict(list)
-    hashed = []
+    others = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         words = line.split()
-        if len(words) < 3 or words[0].startswith(("#", "@")):
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) < 3 or words[0].startswith("#"):
             continue
-        entry = (number, " ".join(words[:3]))
-        if "|1|" in words[0]:
-            hashed.append(entry)
-        for name in words[0].split(","):
-            named[name].append(entry)
-    return named, hashed
+        entry = _Line(number, marker, " ".join(words[:3]))
+        if "|1|" in words[0] or any(sign in words[0] for sign in "*?!"):
+            others.append(entry)
+        else:
+            for name in words[0].lower().split(","):
+                named[name].append(entry)
+    return named, others
 
 
-def _is_hashed(name: str, line: str) -> bool:
-    hashes = [word for word in line.split()[0].split(",") if word.startswith("|1|") and word.count("|") == 3]
+def _matches(name: str, field: str) -> bool:
+    """Whether the first field of a line names the host: no pattern with `!` matches, and another one does."""
+    if field.startswith("|1|"):
+        return any(_is_hash(name, word) for word in field.split(","))
+    found = False
+    for word in field.lower().split(","):
+        pattern = word.removeprefix("!")
+        if _is_hash(name, word) if word.startswith("|1|") else _is_like(name, pattern):
+            if word.startswith("!"):
+                return False
+            found = True
+    return found
+
+
+def _is_hash(name: str, word: str) -> bool:
     try:
-        return any(HostKeys.hash_host(name, known) == known for known in hashes)
+        return word.count("|") == 3 and HostKeys.hash_host(name, word) == word
     except (ValueError, AssertionError):  # not base64, or a salt of another length
         return False
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Whether a name matches a pattern with `*` and `?`. Its time grows with the product of both lengths."""
+    at, star, kept = 0, -1, 0
+    place = 0
+    while at < len(name):
+        if place < len(pattern) and pattern[place] == "*":
+            star, kept = place, at
+            place += 1
+        elif place < len(pattern) and pattern[place] in ("?", name[at]):
+            place, at = place + 1, at + 1
+        elif star >= 0:
+            kept += 1
+            place, at = star + 1, kept
+        else:
+            return False
+    return not pattern[place:].strip("*")
+
+
+def _blob(line: str) -> bytes:
+    """The key of a line; b"" when it is no base64."""
+    try:
+        return base64.b64decode(line.split(" ")[2])
+    except (ValueError, IndexError):
+        return b""
 
 
 def _decoded(line: str, number: int) -> paramiko.PKey | None:

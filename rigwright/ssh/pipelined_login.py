@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import paramiko
 from paramiko.auth_handler import AuthHandler
@@ -22,21 +23,19 @@ class Login(paramiko.Transport):
     early_exec = ""
     sent_early_exec = False
     """Whether a channel was requested together with the login."""
-    answer: Exception | None = None
-    """The error of the last key that was tried. Paramiko can lose this error: it may read the same file again as a key
-    of another type, and raise only the error of that attempt."""
+    accept_host_key: Callable[[paramiko.PKey], None] | None = None
+    """Raises for a host key that is not accepted; called before anything but the key exchange is sent."""
     _opening: _Opening | None = None
     _queued_exec: paramiko.Message | None = None
 
-    def auth_publickey(self, username: str, key: paramiko.PKey, event: threading.Event | None = None) -> list[str]:
-        """Like paramiko's method, but also stores the error in `answer`."""
-        try:
-            return self._with_key(username, key, event)
-        except Exception as error:
-            self.answer = error
-            raise
+    def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
+        """Like paramiko's method, and then has the host key accepted."""
+        super().start_client(event, timeout)
+        if self.accept_host_key:
+            self.accept_host_key(self.get_remote_server_key())
 
-    def _with_key(self, username: str, key: paramiko.PKey, event: threading.Event | None) -> list[str]:
+    def auth_publickey(self, username: str, key: paramiko.PKey, event: threading.Event | None = None) -> list[str]:
+        """Like paramiko's method, but does not wait for the answers one by one."""
         if event is not None or not self.remote_version.startswith(_IN_ORDER):
             return super().auth_publickey(username, key, event)
         if not self.is_active() or not self.initial_kex_done:

@@ -25,6 +25,8 @@ class Session:
         self.host = host
         self.connection = connection
         self.user: str = connection.user
+        self.legacy: list[str] = []
+        """The old algorithms that it uses, which the inventory allows."""
         self._abort = abort
         self._first: list[tuple[paramiko.Channel, str]] = []
 

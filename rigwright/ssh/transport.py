@@ -40,6 +40,8 @@ class Transport:
         self.root = root
         self.environment = dict(environment or {})
         self.round_trips = 0
+        self.warning = ""
+        """What a person should know of the open connection; "" for nothing."""
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
         """Opens a verified, authenticated session where the host is another machine. Raises Unreachable."""
@@ -98,6 +100,8 @@ class Ssh(Transport):
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
         self._session = connect.verified(self.host, timeout_s, self._opening, self._program)
+        if old := ", ".join(self._session.legacy):
+            self.warning = f"warning: the connection uses {old}, which is broken and which the inventory allows"
 
     def _program(self, user: str) -> str:
         """The program that runs a script on the host; "" when sudo needs a password."""

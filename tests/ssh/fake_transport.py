@@ -14,6 +14,7 @@ class FakeTransport:
     def __init__(self, answers: Mapping[Command, Result] | Callable[[Command], Result]) -> None:
         self._answers = answers
         self.round_trips = 0
+        self.warning = ""
         self.ran: list[Command] = []
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:

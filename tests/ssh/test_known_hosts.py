@@ -13,7 +13,7 @@ from paramiko.hostkeys import HostKeys
 
 from rigwright.core.errors import UsageError
 from rigwright.inventory.model import Host
-from rigwright.ssh import connect, known_hosts
+from rigwright.ssh import known_hosts, route
 
 KEYS = [paramiko.ECDSAKey.generate() for _ in range(3)]
 
@@ -40,6 +40,8 @@ def file(tmp_path: Path) -> Path:
         + line("[plain]:2222", KEYS[2])
         + line("@revoked plain", KEYS[2])
         + line("*.example.org", KEYS[2])
+        + line("*.example.com,!no.*,x", KEYS[0])
+        + line("@cert-authority plain", KEYS[2])
         + "cut ecdsa-sha2-nistp256 AAAAE2VjZHNh\ncut ssh-ed25519 ???\ncut no_events-of AAAA\ncut\n|1|broken|hash ssh-rsa AAAA\n"
     )
     return path
@@ -52,7 +54,12 @@ def file(tmp_path: Path) -> Path:
         ("10.0.0.1", KEYS[:1]),
         ("hidden", KEYS[1:2]),
         ("[plain]:2222", KEYS[2:]),
-        ("a.example.org", []),
+        ("a.example.org", KEYS[2:]),
+        ("A.Example.ORG", KEYS[2:]),
+        ("PLAIN", KEYS[:2]),
+        ("example.org", []),
+        ("no.example.com", []),
+        ("yes.example.com", KEYS[:1]),
         ("cut", []),
         ("@revoked", []),
         ("other", []),
@@ -64,10 +71,10 @@ def test_a_name_has_the_keys_of_its_own_lines(file: Path, name: str, keys: list[
 
 def test_the_first_key_of_a_kind_counts(file: Path) -> None:
     known = HostKeys()
-    known_hosts.learn(known, file, "plain")
+    known_hosts.learn(known, file, "plain", "plain")
     assert known.check("plain", KEYS[0])
     assert not known.check("plain", KEYS[1])
-    known_hosts.learn(known, file, "hidden")
+    known_hosts.learn(known, file, "hidden", "hidden")
     assert known.check("hidden", KEYS[1])
 
 
@@ -79,7 +86,7 @@ def test_it_reads_as_paramiko_does(file: Path) -> None:
     theirs.load(str(file))
     for name in ("plain", "10.0.0.1", "hidden", "[plain]:2222", "other"):
         ours = HostKeys()
-        known_hosts.learn(ours, file, name)
+        known_hosts.learn(ours, file, name, name)
         assert dict(ours.lookup(name) or {}) == dict(theirs.lookup(name) or {}), name
 
 
@@ -121,7 +128,7 @@ def test_the_line_and_the_date_of_a_key(file: Path, monkeypatch: pytest.MonkeyPa
 
 def test_no_two_connections_share_a_configuration() -> None:
     """Fabric modifies the configuration, and connections to hosts run in parallel."""
-    made = [connect._connection(Host(name, (), {})) for name in ("a", "b")]
+    made = [route.to(Host(name, (), {})).connection for name in ("a", "b")]
     assert made[0].config is not made[1].config
     assert made[0].connect_kwargs is not made[1].connect_kwargs
 

@@ -154,8 +154,8 @@ def test_a_server_without_a_common_algorithm(tmp_path: Path) -> None:
     ):
         connect.verified(host, 20, lambda _: None, lambda _: "")
     assert (caught.value.expected, caught.value.fix) == (
-        "OpenSSH 7.2 or newer on the host",
-        "update the host's ssh server",
+        "OpenSSH 7.3 or newer on the host",
+        "update its ssh server; ssh_legacy_algorithms in the inventory allows an old algorithm by name",
     )
 
 

@@ -1,0 +1,174 @@
+"""The keys with which a connection logs in, chosen as OpenSSH does, and the login with them."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import paramiko
+from paramiko.agent import AgentSSH
+
+from rigwright.core.errors import RigwrightError
+
+_LARGEST_KEY_BYTES = 1 << 20
+_AGENT_S = 20.0
+"""Seconds to wait for an answer of the agent; a key may need a touch or a confirmation."""
+
+
+class KeyFileError(RigwrightError):
+    """A key file cannot be used."""
+
+
+class NoKeyError(paramiko.AuthenticationException):
+    """There is no key to log in with."""
+
+
+class _Agent(AgentSSH):
+    """The agent that listens on a socket. Raises OSError and SSHException."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(_AGENT_S)
+        try:
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the connection to the agent."""
+        self._close()  # type: ignore[attr-defined]
+
+
+@dataclass
+class Identities:
+    """The keys of one login.
+
+    `files`: key files. `named`: whether the inventory or ssh_config names them. `only`: whether no other key may be used.
+    `agent`: the socket of the agent; "" for none. With `only` the agent is asked just for keys of these files.
+    """
+
+    user: str
+    files: tuple[Path, ...]
+    named: bool
+    only: bool
+    agent: str
+    unusable: list[KeyFileError] = field(default_factory=list)
+    """The key files that could not be used in the login."""
+
+    def authenticate(self, transport: paramiko.Transport) -> None:
+        """Logs in with the first key that the server accepts; paramiko calls this once the host key is verified.
+
+        Raises AuthenticationException when the server accepts none, and what ended the connection.
+        """
+        refused: paramiko.SSHException | None = None
+        for key in self._keys():
+            try:
+                further = transport.auth_publickey(self.user, key)
+            except paramiko.SSHException as error:
+                refused = error
+                if not transport.is_active():
+                    break
+                continue
+            if not further:
+                return
+            raise paramiko.AuthenticationException(f"besides the key it wants {', '.join(further)}")
+        if self.unusable and (refused is None or self.only):
+            raise self.unusable[0]
+        raise refused or NoKeyError("no key")
+
+    def _keys(self) -> Iterator[paramiko.PKey]:
+        """The keys in the order in which they are tried: named files, keys of the agent, other files."""
+        if self.named:
+            yield from self._of_files()
+        if not self.only:
+            tried = {public for path in self.files if self.named and (public := public_key(path))}
+            with self._agent_keys() as held:
+                yield from (key for key in held if key.asbytes() not in tried)
+        if not self.named:
+            yield from self._of_files()
+
+    def _of_files(self) -> Iterator[paramiko.PKey]:
+        for path in self.files:
+            try:
+                yield private_key(path)
+            except KeyFileError as error:
+                public = public_key(path)
+                with self._agent_keys() as held:
+                    same = [key for key in held if public and key.asbytes() == public]
+                    if not same:
+                        self.unusable.append(error)
+                    yield from same
+
+    @contextlib.contextmanager
+    def _agent_keys(self) -> Iterator[list[paramiko.PKey]]:
+        if not self.agent:
+            yield []
+            return
+        agent = None
+        keys: list[paramiko.PKey] = []
+        with contextlib.suppress(OSError, paramiko.SSHException):
+            agent = _Agent(self.agent)
+            keys = list(agent.get_keys())
+        try:
+            yield keys
+        finally:
+            if agent is not None:
+                agent.close()
+
+
+def private_key(path: Path) -> paramiko.PKey:
+    """The key in a file, with its certificate beside it. Raises KeyFileError with what to do about the file."""
+    where = str(path)
+    if not path.is_file():
+        raise KeyFileError(where, "the ssh key is not there", "a private key file", "ssh-keygen makes one")
+    try:
+        with path.open("rb") as file:
+            state = os.fstat(file.fileno())
+            size = len(file.read(_LARGEST_KEY_BYTES + 1))
+    except OSError as error:
+        raise KeyFileError(where, f"the ssh key cannot be read: {error.strerror}", "a private key file") from None
+    if state.st_mode & 0o077 and state.st_uid == os.geteuid():
+        found = f"other users may use the ssh key (its mode is {state.st_mode & 0o777:04o})"
+        raise KeyFileError(where, found, "a file that only its owner may read", f"chmod 600 {where}")
+    if size > _LARGEST_KEY_BYTES:
+        raise KeyFileError(where, "the ssh key is larger than 1 MiB", "a private key file")
+    try:
+        return paramiko.PKey.from_path(path)
+    except (paramiko.PasswordRequiredException, TypeError):
+        raise KeyFileError(
+            where, "the ssh key is encrypted", "a key that an ssh-agent holds", f"ssh-add {where}"
+        ) from None
+    except (paramiko.SSHException, ValueError, OSError, paramiko.pkey.UnknownKeyType):
+        expected = "a private key of ssh: ed25519, ecdsa or rsa"
+        raise KeyFileError(where, "the ssh key cannot be understood", expected, "ssh-keygen makes one") from None
+
+
+def public_key(path: Path) -> bytes:
+    """The public part of a key file, from NAME.pub or from an unencrypted part of the file; b"" when neither has it."""
+    for public in (path.with_name(f"{path.name}.pub"), path):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            kind, key = public.read_bytes()[:_LARGEST_KEY_BYTES].split()[:2]
+            if not kind.startswith(b"-----"):
+                return base64.b64decode(key, validate=True)
+    with contextlib.suppress(OSError, ValueError, IndexError, paramiko.SSHException):
+        lines = path.read_bytes()[:_LARGEST_KEY_BYTES].split(b"\n")
+        packed = base64.b64decode(b"".join(line for line in lines if not line.startswith(b"-----")))
+        if packed.startswith(_MAGIC):
+            message = paramiko.Message(packed[len(_MAGIC) :])
+            for _cipher_kdf_options in range(3):
+                message.get_binary()
+            message.get_int()
+            return message.get_binary()
+    return b""
+
+
+_MAGIC = b"openssh-key-v1\0"
+"""The beginning of a key file of OpenSSH; then the cipher, the kdf and its options, the number of keys, and the public key."""

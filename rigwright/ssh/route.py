@@ -1,0 +1,210 @@
+"""The way to a host: the host and its gateways, each with address, user, port, keys and files, as inventory and ssh_config say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paramiko
+from fabric import Config, Connection
+
+from rigwright.core.errors import InputError
+from rigwright.inventory import endpoint
+from rigwright.inventory.endpoint import Endpoint
+from rigwright.inventory.model import Host
+from rigwright.ssh import known_hosts
+from rigwright.ssh.identities import Identities
+
+_SSH_CONFIG = "ssh_config"
+_CONFIG_FILES = ("~/.ssh/config", "/etc/ssh/ssh_config")
+_MOST_HOPS = 16
+_DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
+
+
+@dataclass
+class Hop:
+    """The host or a gateway. `connection`: not open yet; Fabric knows nothing of ssh_config and of any key.
+
+    `known_as`: its name in known_hosts. `files`: those of known hosts, the first that has a key counts. `revoked`: the file of
+    RevokedHostKeys, "" without one. `gateway`: the hop before it.
+    """
+
+    connection: Any
+    known_as: str
+    files: tuple[Path, ...]
+    revoked: str
+    identities: Identities
+    gateway: Hop | None
+    is_last: bool = False
+    """Whether it is the host itself."""
+
+    @property
+    def all(self) -> list[Hop]:
+        """The hops from the nearest gateway to this one."""
+        return [*(self.gateway.all if self.gateway else ()), self]
+
+    @property
+    def records(self) -> list[known_hosts.Record]:
+        """The keys on record for this hop, those that count first."""
+        return [record for file in self.files for record in known_hosts.recorded(file, self.known_as)]
+
+    def why_revoked(self, key: paramiko.PKey) -> str:
+        """The place that revokes a key for this hop; "" when none does."""
+        lines = (known_hosts.revoked(file, self.known_as, key) for file in self.files)
+        return next(filter(None, lines), "") or (known_hosts.revoked_by(self.revoked, key) if self.revoked else "")
+
+    def precedes_own(self, record: known_hosts.Record) -> bool:
+        """Whether the file of a record counts before rigwright's own, so that `trust` alone does not replace the key."""
+        return record.path in self.files[: self.files.index(known_hosts.OWN.expanduser())]
+
+
+def to(host: Host) -> Hop:
+    """The way to a host. Opens no connection. Raises InputError for a wrong value in the inventory or in ssh_config."""
+    address, user, port = (host.connection(f"ansible_{name}") for name in ("host", "user", "port"))
+    key, extra = host.connection("ansible_ssh_private_key_file"), host.connection("ssh_known_hosts")
+
+    def given(variable: str, check: Callable[[Any, str, str], Any], value: Any) -> Any:
+        return check(value, host.called(variable), host.origin(variable))
+
+    place = Endpoint(
+        given("ansible_host", endpoint.checked_address, host.name if address in (None, "") else address),
+        given("ansible_user", endpoint.checked_user, user) if user not in (None, "") else "",
+        given("ansible_port", endpoint.checked_port, port) if port not in (None, "") else 0,
+    )
+    named = given("ansible_ssh_private_key_file", endpoint.checked_path, key) if key not in (None, "") else ""
+    added = given("ssh_known_hosts", endpoint.checked_path, extra) if extra not in (None, "") else ""
+    last = _hop(place, _ssh_config(), (), named, added)
+    last.is_last = True
+    return last
+
+
+def _ssh_config() -> paramiko.SSHConfig:
+    config = paramiko.SSHConfig()
+    for name in _CONFIG_FILES:
+        path = Path(name).expanduser()
+        try:
+            if path.is_file():
+                with path.open(encoding="utf-8", errors="surrogateescape") as file:
+                    config.parse(file)
+        except (OSError, paramiko.SSHException, ValueError, KeyError) as error:
+            raise InputError(str(path), f"cannot be used: {str(error)[:200]}", "an ssh_config", "ssh -G HOST") from None
+    return config
+
+
+def _looked_up(config: paramiko.SSHConfig, address: str) -> dict[str, Any]:
+    try:
+        return dict(config.lookup(address))
+    except (paramiko.SSHException, OSError, ValueError, KeyError, TypeError) as error:
+        found = f"cannot be used for {address}: {str(error)[:200]}"
+        raise InputError(_SSH_CONFIG, found, "options that OpenSSH accepts", f"ssh -G {address}") from None
+
+
+def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], key: str, extra: str) -> Hop:
+    """The hop to a place. `above`: the addresses that lead here; `key`: the key file that the inventory names."""
+    if place.address in above or len(above) >= _MOST_HOPS:
+        found = f"the gateways {' > '.join((*above, place.address))} lead to each other"
+        raise InputError(_SSH_CONFIG, found, "gateways without a cycle", "Host !GATEWAY * before ProxyJump")
+    options = _looked_up(config, place.address)
+    where = f"{_SSH_CONFIG} for {place.address}"
+    address = endpoint.checked_address(options.get("hostname", place.address), "HostName", where)
+    user = place.user or endpoint.checked_user(options.get("user") or _local_user(), "User", where)
+    port = place.port or endpoint.checked_port(options.get("port", 22), "Port", where)
+    gateway = _gateway(options, (*above, place.address), address, config, extra)
+    through: Any = (
+        gateway.connection if gateway else options.get("proxycommand") or False
+    )  # Fabric asks ssh_config for None
+    connection = Connection(
+        address,
+        user=user,
+        port=port,
+        gateway=through,
+        forward_agent=False,
+        config=Config(lazy=True, ssh_config=paramiko.SSHConfig()),  # one per connection, because Fabric changes it
+        connect_kwargs={"look_for_keys": False, "allow_agent": False},
+    )
+    alias = options.get("hostkeyalias")
+    known_as = endpoint.checked_address(alias, "HostKeyAlias", where) if alias else _known_as(address, port)
+    revoked = str(options.get("revokedhostkeys", "none"))
+    return Hop(
+        connection, known_as, _files(options, extra), "" if revoked == "none" else revoked,
+        _identities(options, user, key), gateway,
+    )  # fmt: skip
+
+
+def _known_as(address: str, port: int) -> str:
+    return address if port == 22 else f"[{address}]:{port}"
+
+
+def _local_user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        found = "no user to log in as: this process runs as a user without a name"
+        raise InputError("ansible_user", found, "the user of the host", "set ansible_user") from None
+
+
+def _gateway(
+    options: dict[str, Any], above: tuple[str, ...], address: str, config: paramiko.SSHConfig, extra: str
+) -> Hop | None:
+    """The last gateway of ProxyJump, which is reached through the ones before it; None without any."""
+    jumps = str(options.get("proxyjump") or "none")
+    hop = None
+    for text in jumps.split(",") if jumps.lower() != "none" else ():
+        place = endpoint.parsed(text.strip().removeprefix("ssh://"))
+        if place is None:
+            raise InputError(f"{_SSH_CONFIG} for {above[-1]}", f"ProxyJump is {text[:80]!r}", endpoint.PLACE)
+        if place.address in (address, above[-1]) and hop is None:
+            return None  # `Host *` gives the gateway itself as its gateway
+        hop = _hop(place, config, above, "", extra) if hop is None else _behind(hop, place, config, extra)
+    return hop
+
+
+def _behind(before: Hop, place: Endpoint, config: paramiko.SSHConfig, extra: str) -> Hop:
+    """A gateway that is reached through another one, whatever ssh_config says of its own gateways."""
+    hop = _hop(place, _without_gateways(config), (), "", extra)
+    hop.connection.gateway, hop.gateway = before.connection, before
+    return hop
+
+
+def _without_gateways(config: paramiko.SSHConfig) -> paramiko.SSHConfig:
+    reduced = paramiko.SSHConfig()
+    reduced.parse(["ProxyJump none", "ProxyCommand none"])
+    reduced._config += config._config  # type: ignore[attr-defined]
+    return reduced
+
+
+def _files(options: dict[str, Any], extra: str) -> tuple[Path, ...]:
+    """The files of known hosts: ssh_config's, the system's, rigwright's own, and that of the inventory."""
+    user = str(options.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
+    system = str(options.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")).split()
+    named = [name for name in (*user, *system) if name.lower() != "none"]
+    return tuple(Path(name).expanduser() for name in [*named, str(known_hosts.OWN), *([extra] if extra else [])])
+
+
+def _identities(options: dict[str, Any], user: str, key: str) -> Identities:
+    """The keys of a login: that of the inventory and no other, or those of ssh_config, or the usual ones and the agent's."""
+    if key:
+        return Identities(user, (Path(key).expanduser(),), True, True, _agent(options))
+    named = [Path(str(name)).expanduser() for name in options.get("identityfile", ()) if str(name).lower() != "none"]
+    usual = [] if "identityfile" in options else [Path("~/.ssh", name).expanduser() for name in _DEFAULT_KEYS]
+    only = str(options.get("identitiesonly", "no")).lower() == "yes"
+    found = tuple(path for path in (*named, *usual) if path.exists() or path.with_name(f"{path.name}.pub").exists())
+    return Identities(user, found, bool(named), only, _agent(options))
+
+
+def _agent(options: dict[str, Any]) -> str:
+    """The socket of the agent, as IdentityAgent says; "" for none."""
+    name = str(options.get("identityagent", "SSH_AUTH_SOCK"))
+    if name.lower() == "none":
+        return ""
+    if name == "SSH_AUTH_SOCK" or name.startswith("$"):
+        return os.environ.get(name.strip("${}"), "")
+    with contextlib.suppress(RuntimeError):
+        return str(Path(name).expanduser())
+    return ""
