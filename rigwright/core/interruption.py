@@ -75,4 +75,15 @@ def end_now_if_left_behind(code: int) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
+        _echo_on()
         os._exit(code)
+
+
+def _echo_on() -> None:
+    """Lets the terminal show what is typed; a thread that was left behind may be asking for a password."""
+    import termios
+
+    with contextlib.suppress(termios.error, OSError):
+        attributes = termios.tcgetattr(0)
+        attributes[3] |= termios.ECHO
+        termios.tcsetattr(0, termios.TCSANOW, attributes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sys
 
 from rigwright.core.errors import ConsentError
@@ -13,11 +14,14 @@ def on_terminal() -> bool:
 
 
 def answer(question: str = "") -> str:
-    """Prints the question and returns the typed answer, stripped; "" for Ctrl-D."""
+    """Prints the question and returns the typed answer, stripped; "" for Ctrl-D, and when the terminal is gone."""
     print(question, end="", flush=True)
+    # A signal that arrives just before `input` blocks would be handled only after the answer.
+    while on_terminal() and not select.select([sys.stdin], [], [], 0.25)[0]:
+        pass
     try:
         return input().strip()
-    except EOFError:
+    except (EOFError, OSError):
         return ""
 
 

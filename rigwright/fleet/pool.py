@@ -113,7 +113,11 @@ class HostPool:
     def _wait(self) -> None:
         interrupts = 0
         while self.running or not self.ended.empty():
-            name = self.ended.get()
+            try:
+                # A signal that arrives just before `get` blocks is handled after it.
+                name = self.ended.get(timeout=0.5)
+            except Empty:
+                continue
             self.running.discard(name)
             interrupts += name == _INTERRUPTED
             if name == _INTERRUPTED and interrupts == 1:

@@ -4,7 +4,7 @@
 
 A host begins its change when the file FOLDER/go exists; before that it writes FOLDER/begun-HOST. With FOLDER/deaf it does not notice
 that its connection is closed. With FOLDER/hold the history is written when that file is gone, and FOLDER/recording exists. With FOLDER/nobody the user has no entry in passwd and no HOME;
-with FOLDER/full no file can be written.
+with FOLDER/full no file can be written. With FOLDER/each signals that come together count one by one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from rigwright.cli import program
+from rigwright.core import interruption
 from rigwright.core.errors import Unreachable
 from rigwright.report import output_files
 from rigwright.report.lazy_terminal import Output
@@ -48,6 +49,8 @@ def main() -> None:
             time.sleep(0.02)
         recorded(document, output)
 
+    if (made.folder / "each").exists():
+        interruption.TOGETHER_S = 0
     if (made.folder / "full").exists():
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if (made.folder / "nobody").exists():
