@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from hashlib import sha1
 from typing import Any
 
@@ -113,16 +114,23 @@ def restrict(transport: Any, names: Collection[str], kinds: Collection[str] = ()
         implemented = {**getattr(paramiko.Transport, _INFO[kind]), **_ADDED.get(kind, {})}
         wanted = (*modern, *(name for name in names if known.get(name) == kind))
         offered = tuple(name for name in wanted if name in implemented)
+        if kind == "kex":
+            implemented = {name: partial(_begun, name, method) for name, method in implemented.items()}
         if kind == "keys":
             offered = tuple(name for name in offered if name in kinds) or offered
         setattr(transport, _INFO[kind], implemented)
         setattr(transport, f"_preferred_{kind}", offered)
 
 
+def _begun(name: str, method: Callable[[Any], Any], transport: Any) -> Any:
+    """Begins a key exchange; the transport notes its name, which paramiko forgets."""
+    transport.kex_in_use = name
+    return method(transport)
+
+
 def in_use(transport: Any) -> list[str]:
     """The old algorithms that an open connection uses."""
     used = (
-        getattr(transport, "kex_engine", None) and transport.kex_engine.name,
-        transport.host_key_type, transport.local_cipher, transport.remote_cipher, transport.local_mac, transport.remote_mac,
+        transport.kex_in_use, transport.host_key_type, transport.local_cipher, transport.remote_cipher, transport.local_mac, transport.remote_mac,
     )  # fmt: skip
     return sorted(set(used) & set(legacy()))

@@ -91,22 +91,35 @@ def authority(path: Path, name: str) -> str:
     return next((f"{path}:{line.number}" for line in _of(path, name) if line.marker == "@cert-authority"), "")
 
 
-def revoked_by(path: str, key: paramiko.PKey) -> str:
-    """Why a file of RevokedHostKeys does not allow the key; "" if it does. OpenSSH's own program reads the file.
+_KRL = b"SSHKRL\n\0"
+"""The beginning of a binary list of revoked keys."""
 
-    As with OpenSSH, no key is allowed when the file cannot be read.
+
+def revoked_by(path: str, key: paramiko.PKey) -> str:
+    """Why a file of RevokedHostKeys does not allow the key; "" if it does. The file is a list of public keys, or a KRL.
+
+    As with OpenSSH, no key is allowed when the file cannot be read. OpenSSH's own program reads a KRL.
     """
-    argv = ["ssh-keygen", "-Q", "-f", os.path.expanduser(path), "/dev/stdin"]
+    file = Path(path).expanduser()
+    unread = f"RevokedHostKeys {path} cannot be read"
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        return f"{unread}: {error.strerror}"
+    if not content.startswith(_KRL):
+        lines = content.decode("utf-8", "replace").splitlines()
+        return f"{path} revokes it" if any(_blob(f"- {line}") == key.asbytes() for line in lines) else ""
+    argv = ["ssh-keygen", "-Q", "-f", str(file), "/dev/stdin"]
     line = f"{key.get_name()} {key.get_base64()} key\n".encode()
     try:
         done = subprocess.run(argv, input=line, capture_output=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"RevokedHostKeys {path} cannot be read: {error}"
+        return f"{unread}: {error}"
     if done.returncode == 0:
         return ""
     if b"REVOKED" in done.stdout:
         return f"{path} revokes it"
-    return f"RevokedHostKeys {path} cannot be read: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}"
+    return f"{unread}: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}"
 
 
 def learn(keys: HostKeys, path: Path, name: str, as_name: str) -> None:
