@@ -209,6 +209,7 @@ CONNECTION = (
     *(name for names in _NAMES.values() for name in names),
     "ansible_connection",
     "ssh_known_hosts",
+    "ssh_legacy_algorithms",
 )
 """The variables that a connection needs."""
 

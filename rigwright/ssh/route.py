@@ -108,12 +108,13 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
     if place.address in above or len(above) >= _MOST_HOPS:
         found = f"the gateways {' > '.join((*above, place.address))} lead to each other"
         raise InputError(_SSH_CONFIG, found, "gateways without a cycle", "Host !GATEWAY * before ProxyJump")
+    local_user = _local_user()
     options = _looked_up(config, place.address)
     where = f"{_SSH_CONFIG} for {place.address}"
     address = endpoint.checked_address(options.get("hostname", place.address), "HostName", where)
-    user = place.user or endpoint.checked_user(options.get("user") or _local_user(), "User", where)
+    user = place.user or endpoint.checked_user(options.get("user") or local_user, "User", where)
     port = place.port or endpoint.checked_port(options.get("port", 22), "Port", where)
-    gateway = _gateway(options, (*above, place.address), address, config, extra)
+    gateway = _gateway(options, (*above, place.address), address, port, config, extra)
     through: Any = (
         gateway.connection if gateway else options.get("proxycommand") or False
     )  # Fabric asks ssh_config for None
@@ -140,17 +141,20 @@ def _known_as(address: str, port: int) -> str:
 
 
 def _local_user() -> str:
+    """The name of the user of this process, which ssh_config's options and the login may need. Raises InputError."""
     import getpass
 
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        found = "no user to log in as: this process runs as a user without a name"
-        raise InputError("ansible_user", found, "the user of the host", "set ansible_user") from None
+        found = f"this process runs as a user without a name (uid {os.getuid()})"
+        raise InputError(
+            "ssh", found, "a user of this machine, or LOGNAME", "LOGNAME=NAME before the command"
+        ) from None
 
 
 def _gateway(
-    options: dict[str, Any], above: tuple[str, ...], address: str, config: paramiko.SSHConfig, extra: str
+    options: dict[str, Any], above: tuple[str, ...], address: str, port: int, config: paramiko.SSHConfig, extra: str
 ) -> Hop | None:
     """The last gateway of ProxyJump, which is reached through the ones before it; None without any."""
     jumps = str(options.get("proxyjump") or "none")
@@ -159,7 +163,7 @@ def _gateway(
         place = endpoint.parsed(text.strip().removeprefix("ssh://"))
         if place is None:
             raise InputError(f"{_SSH_CONFIG} for {above[-1]}", f"ProxyJump is {text[:80]!r}", endpoint.PLACE)
-        if place.address in (address, above[-1]) and hop is None:
+        if hop is None and (place.address == above[-1] or (place.address, place.port or 22) == (address, port)):
             return None  # `Host *` gives the gateway itself as its gateway
         hop = _hop(place, config, above, "", extra) if hop is None else _behind(hop, place, config, extra)
     return hop
