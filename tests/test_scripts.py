@@ -20,7 +20,7 @@ SCRIPTS = ROOT / "scripts"
 ALL = sorted(path for path in SCRIPTS.iterdir() if path.is_file())
 SHELL = [path for path in ALL if path.read_text(encoding="utf-8").startswith(("#!/bin/sh", "# shellcheck shell=sh"))]
 HELPFUL = [path for path in ALL if os.access(path, os.X_OK)]
-LOCKS = [ROOT / name for name in ("requirements.lock", "requirements-test.lock", "requirements-bench.lock")]
+LOCKS = [ROOT / f"requirements{part}.lock" for part in ("", "-test", "-bench", "-tools")]
 
 
 def _run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
