@@ -22,7 +22,7 @@ from tests.cli.run_command import run_command
 from tests.fleet.fake_fleet import fleet
 
 CANARY = "canary-5f2c"
-NAMES = ("ansible_ssh_passphrase", "ansible_ssh_private_key_passphrase", "ansible_vault_password", "ssh_agent_token")
+NAMES = ("ansible_ssh_passphrase", "ansible_vault_identity", "ssh_agent_token", "ssh_note")
 """Variables with the beginnings that a connection's variables have."""
 CONTENT = "- name: P\n  hosts: all\n  tasks:\n    - name: Token\n      file.present: {path: /srv/token, content: %s}\n"
 

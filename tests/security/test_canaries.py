@@ -10,7 +10,7 @@ import os
 import pickle
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ import pytest
 from rigwright import inventory
 from rigwright.core.command import Command, Result
 from rigwright.core.terminal_stream import HarmlessStream
-from rigwright.engine import playbook
+from rigwright.engine import events, playbook
 from rigwright.engine.host_run import Options
 from rigwright.fleet import actions, host_job, remote_work
 from rigwright.inventory import vault
@@ -153,11 +153,15 @@ def test_no_canary_is_in_an_argument_of_a_command(planted: Planted) -> None:
     assert TRACE.findall(arguments.encode()) == []
 
 
-def test_no_canary_is_in_an_order_to_a_worker(planted: Planted) -> None:
+def test_no_canary_is_in_an_event_or_an_order_to_a_worker(planted: Planted) -> None:
     room = planted.folder / "room.yml"
     room.write_text("- name: P\n  hosts: all\n  tasks:\n    - file.directory: {path: /srv/room}\n")
     found = inventory.read(planted.folder / "hosts.yml", str(planted.folder / "secrets" / "vault-password"))
     (host,) = found.select("all")
     assert CANARIES["env"] in host.variables["templated"].reveal()
-    (job,) = host_job.prepare([playbook.bind(room, found, host)], Options("run-1"), print)
+    told: list[events.Event] = []
+    (job,) = host_job.prepare([playbook.bind(room, found, host)], Options("run-1"), told.append)
+    job.run.emit(events.OutputLine("one", "a step", f"Authorization: {CANARIES['env']}"))
+    assert told == [events.OutputLine("one", "a step", "Authorization: (secret)")]
+    job.report = replace(job.report, events=tuple(job.run.events))
     assert TRACE.findall(pickle.dumps(remote_work.remote_job(job, actions.plan_or_fail))) == []
