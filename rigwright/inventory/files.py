@@ -13,6 +13,7 @@ from rigwright.core.secrets import sealed
 from rigwright.core.yaml_source import Mapping, Tags, loads, text
 from rigwright.inventory import ini, yaml
 from rigwright.inventory.groups import Declared, Given
+from rigwright.inventory.model import NOT_SECRET
 from rigwright.inventory.secrets import VAULT, Sources
 
 YAML = (".yml", ".yaml", ".json")
@@ -94,9 +95,12 @@ class VaultFile:
     sources: Sources
 
     def open(self) -> Given:
-        """Its variables; every text and number of them is a secret. Raises InputError."""
+        """Its variables; every text and number of them is a secret but those of rigwright itself. Raises InputError."""
         document = loads(self.sources.opened(self.content, self.path), self.path, self.sources.tags)
-        return {name: (sealed(value), where) for name, (value, where) in _given(document, self.path).items()}
+        return {
+            name: (value if name in NOT_SECRET else sealed(value), where)
+            for name, (value, where) in _given(document, self.path).items()
+        }
 
 
 Layer: TypeAlias = "Given | VaultFile"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rigwright.core.desired import VARIABLES
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.secrets import SHORTEST, Secret, is_name
 from rigwright.core.templating import has_template, settled
@@ -297,6 +298,9 @@ _BECOME = {
     "ansible_sudo_flags": ("-h -s -n", "-h -s", "-n", ""),
 }
 """What Ansible's variables about root may say, in lower case. With any other value rigwright does what they do not say."""
+
+NOT_SECRET = frozenset((*VARIABLES, *CONNECTION, *_BECOME))
+"""Variables that are no secrets in a file that is encrypted as a whole: what rigwright does, and how it connects."""
 
 
 def _password(value: Any, name: str, where: str) -> Secret:

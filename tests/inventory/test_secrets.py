@@ -175,7 +175,7 @@ def test_a_vault_value_opens_with_the_password(
 def test_a_whole_vault_file_has_its_place_among_the_variables(tmp_path: Path, password_file: str) -> None:
     for folder in ("group_vars/all", "host_vars"):
         (tmp_path / folder).mkdir(parents=True)
-    text = f"b_word: {CANARY}\nboth: low\nurl: 'https://{{{{ site }}}}/{CANARY}'\npin: 123456\nyes_no: true\nansible_user: ada"
+    text = f"b_word: {CANARY}\nboth: low\nurl: 'https://{{{{ site }}}}/{CANARY}'\npin: 123456\nyes_no: true\nansible_user: ada\nansible_become_method: sudo\ndriver: {{branch: '535'}}"
     (tmp_path / "group_vars/all/a.yml").write_text(encrypted(text))
     (tmp_path / "group_vars/all/b.yml").write_text("mine: '{{ b_word }}'\nboth: high\n")
     found = one(tmp_path, "", password_file)
@@ -183,7 +183,8 @@ def test_a_whole_vault_file_has_its_place_among_the_variables(tmp_path: Path, pa
     assert found.variables["mine"].reveal() == CANARY
     assert found.variables["url"].reveal() == f"https://cellar/{CANARY}"
     assert (found.variables["pin"].reveal(), found.variables["yes_no"]) == ("123456", True)
-    assert (found.login, found.secret) == ("ada@one", {"ansible_user"})
+    assert (found.login, found.secret) == ("ada@one", frozenset())
+    assert found.variables["driver"] == {"branch": "535"}
     assert found.origin("b_word") == f"{tmp_path}/group_vars/all/a.yml:1"
 
 
