@@ -8,7 +8,7 @@ from typing import Any
 from rigwright.cli import runner
 from rigwright.cli.options import FactsOptions
 from rigwright.engine.host_report import FactsResult
-from rigwright.facts import Fact, dpkg, driver, gpu, grub, kernel, pci, system
+from rigwright.facts import Fact, dpkg, driver, footprint, gpu, grub, kernel, pci, system
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
@@ -30,6 +30,7 @@ SHOWN: tuple[Fact[Any], ...] = (
     driver.library_version,
     gpu.gpus,
     gpu.processes,
+    footprint.footprint,
 )
 
 

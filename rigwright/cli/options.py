@@ -231,6 +231,24 @@ class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
     reset: bool = option("set the GPUs back to their own defaults, until the next boot or `limits`", False)
 
 
+class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
+    """Take away what rigwright put on a host: units, holds, pins, sources, drop-ins, programs.
+
+    A file that stood in the place of one before is put back. `invoke facts` lists
+    what is there. The driver and CUDA stay as they are, free to move with the next
+    upgrade; with --driver their packages are removed too.
+
+        invoke remove --host servbadge
+        invoke remove --host servbadge --driver
+
+    Exit 2 when nobody agreed.
+    """
+
+    host: str | None = option("a host, a group or a pattern of the inventory; it must be named", None)
+    driver: bool = option("remove the packages of the driver and of CUDA too", False)
+    yes: bool = option("make the changes without asking", False)
+
+
 class InitOptions(CommandOptions, command="init"):
     """Add a machine to the inventory: shows its host key, reads its GPUs, writes the files. Changes nothing on it.
 

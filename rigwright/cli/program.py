@@ -25,6 +25,7 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.AcceptOptions,
     options.FactsOptions,
     options.LimitsOptions,
+    options.RemoveOptions,
     options.InitOptions,
     options.TrustOptions,
     options.ExplainOptions,

@@ -12,6 +12,7 @@ from rigwright.core.schema import AbsolutePath
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.holds import held_back
 from rigwright.facts import Facts, apt_archive, dpkg, files
+from rigwright.facts.footprint import NOTE
 from rigwright.operations import file, operation
 
 _APT = """
@@ -54,7 +55,8 @@ if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
 fetched "$@" && turn && apt install "$@" || exit
 for deb in /var/cache/apt/archives/*nvidia*.deb; do
   [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs && { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
-done; :
+done
+cd /var/lib/rigwright/debs 2>/dev/null && ls -t | awk -F_ '!($2 in seen){seen[$2]=++n} seen[$2]>12' | while read -r old; do rm -f -- "$old"; done; :
 """
 )
 _HEAL = (
@@ -87,7 +89,8 @@ def purge(names: list[str]) -> Command:
 def install(words: list[str]) -> Command:
     """A detached job that installs NAME or NAME=VERSION. It downloads every package before it unpacks the first.
 
-    NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more.
+    NVIDIA's packages are kept in /var/lib/rigwright/debs, for the day when no archive has them any more; those of the twelve versions
+    that were fetched last.
     """
     return script(_INSTALL, *words, timeout_s=3600, long=True)
 
@@ -152,7 +155,12 @@ def _with_update(changes: list[Change]) -> Iterator[Change]:
     """The changes of sources, and apt-get update after them."""
     yield from changes
     if changes:
-        yield Change("run", "apt-get update", "", "lists read", (script(f"{_APT}\nupdate", timeout_s=900),))
+        yield Change("run", "apt-get update", "", "lists read", (update(),))
+
+
+def update() -> Command:
+    """A command that reads the lists of all sources."""
+    return script(f"{_APT}\nupdate", timeout_s=900)
 
 
 @operation()
@@ -200,7 +208,7 @@ def hold(facts: Facts, *, names: list[str]) -> Iterator[Change]:
             "apt-mark hold",
             f"{len(free)} of {len(names)} free to move",
             ", ".join(free),
-            (command("apt-mark", "hold", *free),),
+            (script(f'{NOTE}\nnote holds "$@"', *free), command("apt-mark", "hold", *free)),
         )
 
 

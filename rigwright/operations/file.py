@@ -14,11 +14,20 @@ from rigwright.core.secrets import SHOWN, Secret
 from rigwright.core.templating import Template
 from rigwright.facts import Facts
 from rigwright.facts.files import file
+from rigwright.facts.footprint import NOTE, ORIGINALS
 from rigwright.operations import operation
 
-_WRITE = """
+_WRITE = (
+    f"""{NOTE}
+originals={ORIGINALS}
+"""
+    + """
 path=$1 mode=$2 owner=$3 group=$4
 mkdir -p -m 755 -- "${path%/*}/"
+if { [ -e "$path" ] || [ -L "$path" ]; } && ! grep -qxF -e "$path" /var/lib/rigwright/files 2>/dev/null && ! [ -e "$originals$path" ]; then
+  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "$originals${path%/*}") && cp -a -- "$path" "$originals$path" || exit 1
+fi
+note files "$path" || exit 1
 if [ -e "$path" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
   runs=/var/lib/rigwright/runs keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
   mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" && (umask 077; mkdir -p -- "$keep") &&
@@ -27,12 +36,14 @@ fi
 new=$(mktemp -- "$path.XXXXXX") || exit 1
 cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && sync -- "$new" && mv -fT -- "$new" "$path" || { rm -f -- "$new"; exit 1; }
 """
+)
 
 
 def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", group: str = "root") -> Command:
     """A command that replaces a file atomically and synced.
 
-    The previous one is kept with its mode under the run's id, in a folder that only root can read.
+    The previous one is kept with its mode under the run's id, in a folder that only root can read. The path is recorded on the host, and a
+    file that was there before the first time is kept for `remove`.
     """
     return script(_WRITE, path, mode, owner, group, stdin=content)
 

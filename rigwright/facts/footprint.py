@@ -1,0 +1,117 @@
+"""What rigwright put on a host: its files, the packages that it held, and its own directory.
+
+/var/lib/rigwright/files and /var/lib/rigwright/holds have a line for each path that was written and for each package that was held.
+/var/lib/rigwright/originals has the files that stood in the place of one before rigwright first wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rigwright.core.command import Command, Result, script
+from rigwright.core.host_templates import HOST_FILES
+from rigwright.facts import Fact
+
+FOLDER = "/var/lib/rigwright"
+ORIGINALS = f"{FOLDER}/originals"
+
+NOTE = f"""
+note() {{  # LIST TEXT...: adds lines to a list of what was put on this host, each once
+  mkdir -p -m 755 {FOLDER} || return
+  list={FOLDER}/$1; shift
+  for text; do grep -qxF -e "$text" "$list" 2>/dev/null || printf '%s\\n' "$text" >>"$list" || return; done
+  sync "$list"
+}}
+"""
+"""A shell function that records what is put on the host, before it is."""
+
+_FORGET = f"""
+list={FOLDER}/$1; shift
+[ -e "$list" ] || exit 0
+printf '%s\\n' "$@" | grep -vxF -f - "$list" >"$list.new"
+sync "$list.new" && mv -f "$list.new" "$list"
+"""
+
+
+def forget(paths: list[str]) -> Command:
+    """A command that takes paths out of the list of files."""
+    return script(_FORGET, "files", *paths)
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A path that rigwright wrote. `there`: the file exists. `replaced`: another file stood there before, which is kept."""
+
+    path: str
+    there: bool
+    replaced: bool
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What rigwright put on a host. `held`: packages that it held and that are held now. `kept`: names in /var/lib/rigwright of
+    things that only later runs need (packages, libraries, records)."""
+
+    files: tuple[OwnFile, ...]
+    held: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The units of systemd among the files."""
+        return tuple(
+            file.path.rpartition("/")[2] for file in self.files if file.path.startswith("/etc/systemd/system/")
+        )
+
+
+_USUAL = sorted(
+    {file.path.replace("NAME", "*") for file in HOST_FILES.values()}
+    | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/usr/local/lib/rigwright/*.py"}
+)
+"""Where rigwright's files are, also on a host that has lost the list of them."""
+
+_READ = f"""
+echo footprint; cd {FOLDER} 2>/dev/null || cd /
+{{ [ ! -f files ] || head -c 262144 files; for path in {" ".join(_USUAL)}; do [ ! -f "$path" ] || echo "$path"; done; }} | sort -u |
+while read -r path; do
+  case $path in /*) ;; *) continue;; esac
+  there=gone; if [ -e "$path" ] || [ -L "$path" ]; then there=there; fi
+  before=new; if [ -e "{ORIGINALS}$path" ] || [ -L "{ORIGINALS}$path" ]; then before=replaced; fi
+  printf 'file %s %s %s\\n' "$there" "$before" "$path"
+done
+[ ! -f holds ] || apt-mark showhold | grep -xF -f holds | sed 's/^/held /'
+[ ! -d {FOLDER} ] || ls -A {FOLDER} | grep -vE '^(runs|lease.*|originals|files)$' | sed 's/^/kept /'; :
+"""
+
+
+def _footprint(result: Result) -> Footprint:
+    head, *lines = result.text.splitlines()
+    if head != "footprint":
+        raise ValueError("no footprint")
+    files: list[OwnFile] = []
+    named: dict[str, list[str]] = {"held": [], "kept": []}
+    for line in lines:
+        if match := re.fullmatch(r"file (there|gone) (new|replaced) (/.+)", line):
+            files.append(OwnFile(match[3], match[1] == "there", match[2] == "replaced"))
+        elif match := re.fullmatch(r"(held|kept) (\S.*)", line):
+            named[match[1]].append(match[2])
+        else:
+            raise ValueError(f"'{line[:80]}' is no line of it")
+    return Footprint(tuple(files), tuple(named["held"]), tuple(named["kept"]))
+
+
+footprint = Fact("footprint.footprint", script(_READ, reads=True), _footprint)
+"""What rigwright put on the host. A recorded path whose file is gone stays in it until `remove` has finished its consequences."""
+
+
+def _recorded(result: Result) -> frozenset[str]:
+    return frozenset(result.text.split())
+
+
+recorded_holds = Fact(
+    "footprint.recorded_holds",
+    script(f"[ ! -f {FOLDER}/holds ] || head -c 262144 {FOLDER}/holds", reads=True),
+    _recorded,
+)
+"""The packages that rigwright held at any time."""

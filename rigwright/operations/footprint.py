@@ -1,0 +1,141 @@
+"""What rigwright put on a host is taken away again, in the order in which nothing that still runs loses what it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rigwright.core.change import Change, Note
+from rigwright.core.command import Command, command, script
+from rigwright.facts import Facts, dpkg, footprint, grub
+from rigwright.facts import systemd as units
+from rigwright.facts.footprint import FOLDER, ORIGINALS, OwnFile
+from rigwright.operations import apt, operation
+
+_RUNS = "/var/lib/rigwright/runs"
+_UNITS = "/etc/systemd/system/"
+_OF_DRIVER = re.compile(
+    r"(lib|firmware-|xserver-xorg-video-|linux-(modules|objects|signatures)-)?nvidia.*|(lib)?cuda.*"
+)
+
+_TAKE_AWAY = f"""
+path=$1
+if [ -e "$path" ] || [ -L "$path" ]; then
+  keep="{_RUNS}/${{RIGWRIGHT_RUN:-removed}}/before${{path%/*}}"
+  (umask 077; mkdir -p -- "$keep") && cp -an -- "$path" "$keep/" || exit 1
+fi
+if [ -e "{ORIGINALS}$path" ] || [ -L "{ORIGINALS}$path" ]; then mv -fT -- "{ORIGINALS}$path" "$path"; else rm -f -- "$path"; fi
+case ${{path%/*}} in */rigwright) rm -rf -- "${{path%/*}}/__pycache__"; rmdir -- "${{path%/*}}" 2>/dev/null;; esac; :
+"""
+
+
+@dataclass(frozen=True)
+class _Consequence:
+    """What must be done after files of a directory are gone, and how the plan calls it. `reboot`: a reboot puts it in force."""
+
+    folder: str
+    subject: str
+    after: str
+    reboot: bool = False
+
+
+_CONSEQUENCES = (
+    _Consequence("/etc/apt/sources.list.d/", "apt-get update", "lists read"),
+    _Consequence("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries"),
+    _Consequence("/etc/modprobe.d/", "initramfs", "without the block", reboot=True),
+    _Consequence("/etc/default/grub.d/", "update-grub", "without the kernel parameters", reboot=True),
+)
+
+
+@operation()
+def units_removed(facts: Facts) -> Iterator[Change]:
+    """No unit that rigwright wrote is on the host; those that ran are stopped first."""
+    own = facts(footprint.footprint)
+    paths = [file for file in own.files if file.path.startswith(_UNITS)]
+    states = dict(zip(own.units, facts.all(*map(units.unit, own.units)), strict=True)) if own.units else {}
+    for file in sorted(paths, key=lambda file: not file.path.endswith(".timer")):
+        name = file.path.removeprefix(_UNITS)
+        state = states[name]
+        stop = command("systemctl", "disable", "--now", "--", name, timeout_s=300)
+        clear = script('systemctl reset-failed -- "$1" 2>/dev/null || :', name)
+        after = (command("systemctl", "daemon-reload"), clear, footprint.forget([file.path]))
+        commands = (*((stop,) if file.there else ()), *_taken_away(file), *after)
+        yield Change("remove", name, f"{state.active}, {state.enabled or 'not enabled'}", _after(file), commands)
+
+
+@operation()
+def holds_removed(facts: Facts) -> Iterator[Change]:
+    """No package that rigwright held is held."""
+    own = facts(footprint.footprint)
+    if own.held:
+        free = command("apt-mark", "unhold", *own.held)
+        yield Change("change", "apt-mark unhold", f"{len(own.held)} held", ", ".join(own.held), (free,))
+
+
+@operation(affects_p2p=True)
+def driver_removed(facts: Facts) -> Iterator[Change]:
+    """The packages of NVIDIA's driver and of CUDA are removed with their configuration; a reboot unloads the module.
+
+    Only packages that rigwright held are removed. apt removes them only if no other package needs them.
+    """
+    installed, recorded = facts.all(dpkg.matching("*nvidia*", "*cuda*"), footprint.recorded_holds)
+    names = [name for name in installed if name in recorded and _OF_DRIVER.fullmatch(name)]
+    for number, name in enumerate(names):
+        job = (apt.purge(names),) if number == len(names) - 1 else ()
+        yield Change("remove", name, installed[name].version, "", job, disruptive=True, leads_to="reboot")
+
+
+@operation(affects_p2p=True)
+def files_removed(facts: Facts) -> Iterator[Change | Note]:
+    """No file that rigwright wrote is on the host; one that stood there before is back.
+
+    Then apt reads its lists, and the initramfs and grub.cfg are made again where files that they are made of are gone.
+    """
+    own = facts(footprint.footprint)
+    files = [file for file in own.files if not file.path.startswith(_UNITS)]
+    boot = (
+        facts(grub.grub) if any(file.path.startswith(("/etc/modprobe.d/", "/etc/default/")) for file in files) else None
+    )
+    left = list(files)
+    for consequence in _CONSEQUENCES:
+        of = [file for file in files if file.path.startswith(consequence.folder)]
+        left = [file for file in left if file not in of]
+        for file in of:
+            if file.there:
+                yield Change("remove", file.path, "written by rigwright", _after(file), _taken_away(file))
+        if of:
+            release = boot.entry.release if boot else ""
+            subject = f"initramfs of {release}" if consequence.subject == "initramfs" else consequence.subject
+            make, forget = _command(consequence.subject, release), footprint.forget([file.path for file in of])
+            lead = "reboot" if consequence.reboot else ""
+            yield Change("run", subject, "", consequence.after, (make, forget), leads_to=lead)
+    for file in left:
+        commands = (*_taken_away(file), footprint.forget([file.path]))
+        yield Change("remove", file.path, "written by rigwright" if file.there else "gone", _after(file), commands)
+
+
+def _command(name: str, release: str) -> Command:
+    if name == "initramfs":
+        return command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True)
+    if name == "update-grub":
+        return command("update-grub", timeout_s=600, long=True)
+    return command("ldconfig") if name == "ldconfig" else apt.update()
+
+
+def _taken_away(file: OwnFile) -> tuple[Command, ...]:
+    return (script(_TAKE_AWAY, file.path),) if file.there or file.replaced else ()
+
+
+def _after(file: OwnFile) -> str:
+    return "the file that stood there before" if file.replaced else ""
+
+
+@operation()
+def state_removed(facts: Facts) -> Iterator[Change | Note]:
+    """/var/lib/rigwright has only the lease, and under runs/ the previous contents of files."""
+    own = facts(footprint.footprint)
+    if own.kept:
+        delete = script(f'cd {FOLDER} && rm -rf -- "$@" files originals', *own.kept)
+        yield Change("remove", FOLDER, ", ".join(own.kept), "", (delete,))
+    yield Note(f"{_RUNS} keeps the previous contents of files; sudo rm -r {FOLDER} deletes them")

@@ -1,0 +1,56 @@
+"""`remove` on a provisioned host: nothing of rigwright's acts on it any more, and a second `remove` finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.cli import commands
+from lab.hardware.rigfile import describe
+from tests.end_to_end.conftest import Ssh
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
+from tests.end_to_end.test_rigs import Server
+
+pytestmark = pytest.mark.lab
+NAME, RIG = "t-remove", "rig-3090"
+OURS = "sudo find /etc /usr/local /usr/share/keyrings -path '*rigwright/*' -o -name 'rigwright-*' -not -name rigwright-lab -o -name 'gpu-limits*' | sort"
+
+
+@pytest.fixture
+def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Yields --host and --inventory of a host with an older release of its driver, without CUDA."""
+    server = Server(RIG, ssh)
+    server.host, server.described = NAME, describe(RIG, NAME)
+    server.boots(snapshots)
+    yield "--host", NAME, "--inventory", inventory(tmp_path / "remove", **{NAME: {"cuda": None}})
+    commands.down(name=NAME, say=print)
+
+
+def test_everything_goes_and_the_driver_when_asked(given: tuple[str, ...], ssh: Ssh) -> None:
+    whole = document("provision", *given, "--yes", "--wheels", ".lab/cache/wheels")
+    assert whole["exit_code"] == 0, not_as_wanted(whole)
+    assert "/etc/apt/preferences.d/rigwright" in ssh(NAME, OURS).stdout
+    listed = document("facts", *given)["hosts"][NAME]["facts"]["footprint.footprint"]
+    paths = [file["path"] for file in listed["files"]]
+    for part in ("/preferences.d/", "/default/grub.d/", "/modprobe.d/", "/gpu-limits.timer", "/limits.json"):
+        assert any(part in path for path in paths), (part, paths)
+    assert len(listed["held"]) > 2
+
+    refused = invoke("remove", *given)
+    assert (refused.returncode, "/etc/apt/preferences.d/rigwright" in refused.stdout) == (2, True), refused.stderr
+    gone = invoke("remove", *given, "--yes")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert ssh(NAME, OURS).stdout == ""
+    assert ssh(NAME, "apt-mark showhold").stdout == ""
+    assert "iommu=pt" not in ssh(NAME, "cat /boot/grub/grub.cfg").stdout
+    assert ssh(NAME, "nvidia-smi -L").returncode == 0  # the driver stays
+    assert "nothing to remove" in invoke("remove", *given, "--yes").stdout
+
+    again = document("provision", *given, "--yes", "--wheels", ".lab/cache/wheels")
+    assert again["exit_code"] == 0, not_as_wanted(again)
+    gone = invoke("remove", *given, "--driver", "--yes")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert ssh(NAME, "dpkg -l '*nvidia*' | grep ^ii").stdout == ""
+    assert ssh(NAME, OURS).stdout == ""
