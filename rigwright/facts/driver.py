@@ -50,9 +50,13 @@ library_version = Fact("driver.library_version", script(_LIBRARY, reads=True), _
 _SECURE_BOOT = """
 for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An -t u1 -j 4 -N 1 "$file"; done; :
 """
-secure_boot = Fact(
-    "driver.secure_boot", script(_SECURE_BOOT, reads=True), lambda result: result.text.strip() == "1", kept=whole
-)
+
+
+def _secure_boot(result: Result) -> bool:
+    return result.text.strip() == "1"
+
+
+secure_boot = Fact("driver.secure_boot", script(_SECURE_BOOT, reads=True), _secure_boot, kept=whole)
 """True when the firmware enforces Secure Boot; False without UEFI."""
 
 _RUNFILE = 'for file in /usr/bin/nvidia-uninstall /usr/bin/nvidia-installer; do [ -e "$file" ] && ! dpkg -S "$file" >/dev/null 2>&1 && { "$file" --version 2>/dev/null | grep -o "[0-9][0-9][0-9]\\.[0-9.]*" | head -1 || :; echo found; exit; }; done; :'

@@ -49,11 +49,14 @@ os_release = Fact(
 architecture = Fact("system.architecture", command("uname", "-m", reads=True), said, durable=True, kept=whole)
 running_kernel = Fact("system.running_kernel", command("uname", "-r", reads=True), said, kept=whole)
 boot_id = Fact("system.boot_id", command("cat", "/proc/sys/kernel/random/boot_id", reads=True), said)
+
+
+def _stripped(result: Result) -> str:
+    return result.text.strip()
+
+
 simulated = Fact(
-    "system.simulated",
-    script("cat /etc/rigwright-lab 2>/dev/null; :", reads=True),
-    lambda result: result.text.strip(),
-    durable=True,
+    "system.simulated", script("cat /etc/rigwright-lab 2>/dev/null; :", reads=True), _stripped, durable=True
 )
 
 
@@ -147,9 +150,11 @@ _FIRMWARE = (
 )
 
 
-firmware = Fact(
-    "system.firmware", script(_FIRMWARE, reads=True), lambda result: Firmware(*_three(result.text)), kept=whole
-)
+def _firmware(result: Result) -> Firmware:
+    return Firmware(*_three(result.text))
+
+
+firmware = Fact("system.firmware", script(_FIRMWARE, reads=True), _firmware, kept=whole)
 
 _IDENTITY = """
 for file in /sys/class/dmi/id/product_uuid /sys/class/dmi/id/board_serial /etc/machine-id; do
@@ -159,13 +164,12 @@ for file in /sys/class/dmi/id/product_uuid /sys/class/dmi/id/board_serial /etc/m
 done
 """
 
-identity = Fact(
-    "system.identity",
-    script(_IDENTITY, reads=True),
-    lambda result: MachineIdentity.read(*_three(result.text)),
-    durable=True,
-    kept=whole,
-)
+
+def _identity(result: Result) -> MachineIdentity:
+    return MachineIdentity.read(*_three(result.text))
+
+
+identity = Fact("system.identity", script(_IDENTITY, reads=True), _identity, durable=True, kept=whole)
 """The identity of the machine. Without root only the machine-id is readable."""
 
 _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
@@ -186,5 +190,5 @@ cpu = Fact("system.cpu", script(_CPU, reads=True), _cpu, kept=whole)
 _CLOUD_INIT = (
     "command -v cloud-init >/dev/null && cloud-init status 2>/dev/null | sed -n 's/^status: *//p' | head -1; :"
 )
-cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT), lambda result: result.text.strip())
+cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT), _stripped)
 """The status of cloud-init: running, done, error, disabled; "" if it is not installed."""

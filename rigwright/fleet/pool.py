@@ -9,14 +9,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from rigwright.core import child_processes, interruption
 from rigwright.core.errors import RigwrightError, unexpected
 from rigwright.engine.events import HostFinished, Note
-from rigwright.engine.host_report import HostReport
 from rigwright.fleet.host_job import HostAction, HostJob, left_behind, run_action
 from rigwright.fleet.merge import not_attempted, with_error
-from rigwright.fleet.remote_work import merge_report, remote_job, run_remote
+from rigwright.fleet.remote_work import merge_answer, merge_report, order, refusal, run_remote
 
 WORKERS = 32
 GRACE_S = 3.0
@@ -48,23 +48,23 @@ def run_hosts(
         return
     with able[0].stage([job.host.name for job in able]):
         if workers is not None:
-            HostPool(able, lambda job: _sent(workers, job, action), enough).run(meanwhile)
+            HostPool(able, lambda job: _sent(workers, job, action), enough, merge_answer).run(meanwhile)
             return
         threads = ThreadPoolExecutor(min(WORKERS, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
-        hosts = HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough)
+        hosts = HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough, merge_report)
         try:
             hosts.run(meanwhile)
         finally:
             threads.shutdown(wait=not hosts.over, cancel_futures=True)
 
 
-def _sent(workers: Executor, job: HostJob, action: HostAction) -> Future[HostReport]:
-    """The report that a worker will make of the host, or the error when the work cannot be sent."""
+def _sent(workers: Executor, job: HostJob, action: HostAction) -> Future[str]:
+    """The answer that a worker will give about the host, or the error when the work cannot be sent."""
     try:
-        return workers.submit(run_remote, remote_job(job, action))
+        return workers.submit(run_remote, order(job, action))
     except RigwrightError as error:
-        refused: Future[HostReport] = Future()
-        refused.set_result(with_error(job.report, error))
+        refused: Future[str] = Future()
+        refused.set_result(refusal(job, error))
         return refused
 
 
@@ -83,12 +83,13 @@ def leave_out(jobs: Sequence[HostJob]) -> None:
 
 @dataclass
 class HostPool:
-    """Hosts that were submitted to workers, and which of them have not ended."""
+    """Hosts that were submitted to threads or workers, and which of them have not ended. `merge` gives a job what `submit` returned."""
 
     jobs: Sequence[HostJob]
-    submit: Callable[[HostJob], Future[HostReport]]
+    submit: Callable[[HostJob], Future[Any]]
     enough: Callable[[HostJob], bool]
-    futures: list[Future[HostReport]] = field(default_factory=list)
+    merge: Callable[[HostJob, Future[Any]], None]
+    futures: list[Future[Any]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     no_more: bool = False
     merging: threading.RLock = field(default_factory=threading.RLock)
@@ -128,7 +129,7 @@ class HostPool:
         if interrupts:
             raise KeyboardInterrupt
 
-    def _on_end(self, job: HostJob, future: Future[HostReport]) -> None:
+    def _on_end(self, job: HostJob, future: Future[Any]) -> None:
         """Called in the worker's thread, before it takes the next host."""
         try:
             if future.cancelled():
@@ -138,7 +139,7 @@ class HostPool:
                 if self.over:
                     return
                 try:
-                    merge_report(job, future)
+                    self.merge(job, future)
                 except BaseException as error:  # such as no memory; the host may have been changed
                     job.report = with_error(job.report, unexpected(job.host.name, error))
                 job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))

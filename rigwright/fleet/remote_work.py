@@ -1,4 +1,4 @@
-"""Actions that workers on other machines run: the job that is sent and the report that comes back, both without secrets."""
+"""Actions that workers on other machines run: the order that is sent and the report that comes back, both without secrets."""
 
 from __future__ import annotations
 
@@ -7,48 +7,53 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rigwright.core import secrets
-from rigwright.core.errors import HostError, InputError
+from rigwright.core.errors import HostError, InputError, RigwrightError, unexpected
 from rigwright.engine.events import Connected
 from rigwright.engine.host_report import HostReport
-from rigwright.engine.host_run import Options, RunState
-from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.host_run import RunState
 from rigwright.fleet.host_job import HostAction, HostJob, new_run, no_events, run_action
 from rigwright.fleet.merge import with_error
-from rigwright.history.machines import RecordedMachines
 from rigwright.inventory.model import CONNECTION
 from rigwright.inventory.secret_sources import read_private
+
+if TYPE_CHECKING:
+    from rigwright.fleet.worker_documents import RemoteJob
 
 PASSWORD_FILE = "RIGWRIGHT_BECOME_PASSWORD_FILE"
 """The environment variable in which a worker names its own file with the sudo password."""
 
+_AGAIN = "look at the worker's log; then run the same command again, which goes on from where the host is"
 
-@dataclass(frozen=True)
-class RemoteJob:
-    """An action for one host that a worker is to run. All of it can be pickled. `at_s`: seconds since the run began."""
 
-    bound: BoundPlaybook
-    options: Options
-    action: HostAction
-    report: HostReport
-    at_s: float
-    recorded: RecordedMachines = field(default_factory=RecordedMachines)
+def order(job: HostJob, action: HostAction) -> str:
+    """The JSON text that is sent to a worker.
+
+    Raises HostError when the worker could not do the work without a secret, and for work that cannot be sent.
+    """
+    from rigwright.fleet import worker_documents
+
+    try:
+        return worker_documents.order_text(remote_job(job, action))
+    except ValueError as error:
+        found = f"its work cannot be sent to a worker: {error}"
+        raise HostError(job.host.name, found, "work that can be sent", "run this host without --executor") from None
 
 
 def remote_job(job: HostJob, action: HostAction) -> RemoteJob:
-    """What is sent to a worker: of the host's variables those that a connection needs, and no secret.
+    """What a worker is to know: of the host's variables those that a connection needs, and no secret. Raises HostError."""
+    from rigwright.fleet import worker_documents
 
-    Raises HostError when the worker could not do the work without a secret.
-    """
     _require_no_secret(job)
     needed = {name: value for name, value in job.host.variables.items() if name in CONNECTION}
-    host = replace(job.host, variables=needed, origins={}, closed="", opened=None)
-    at_s = time.monotonic() - job.run.since
-    bound, report = replace(job.bound, host=host), replace(job.report, host=host)
-    return RemoteJob(bound, job.run.options, action, report, at_s, job.run.recorded)
+    bound = replace(job.bound, host=replace(job.host, variables=needed))
+    report, at_s = replace(job.report, events=()), time.monotonic() - job.run.since
+    announced = any(isinstance(event, Connected) for _, event in job.report.events)
+    return worker_documents.RemoteJob(bound, job.run.options, action, report, announced, at_s, job.run.recorded)
 
 
 def _require_no_secret(job: HostJob) -> None:
@@ -61,12 +66,32 @@ def _require_no_secret(job: HostJob) -> None:
         raise HostError(job.host.name, found, "work without secrets", fix)
 
 
-def run_remote(remote: RemoteJob) -> HostReport:
-    """Runs the action on this machine, over a connection of its own; returns the host's report."""
+def refusal(job: HostJob, error: RigwrightError) -> str:
+    """The answer in place of a worker's for work that was not sent."""
+    from rigwright.fleet import worker_documents
+
+    return worker_documents.answer_text(job.bound, with_error(replace(job.report, events=()), error))
+
+
+def run_remote(text: str) -> str:
+    """Does what an order says on this machine, over a connection of its own; returns the answer, also after any error."""
+    from rigwright.fleet import worker_documents
+
+    host = ""
+    try:
+        remote = worker_documents.read_order(text)
+        host = remote.bound.host.name
+        return worker_documents.answer_text(remote.bound, _report(remote))
+    except BaseException as error:  # an exception would be pickled
+        unexpected(host, error)
+        return worker_documents.failure_text(host, error)
+
+
+def _report(remote: RemoteJob) -> HostReport:
+    """The host's report after the action."""
     state, since = RunState(threading.BoundedSemaphore()), time.monotonic() - remote.at_s
     run = new_run(remote.bound.host, remote.options, no_events, state, _own_password(), since)
-    run.recorded = remote.recorded
-    run.announced = any(isinstance(event, Connected) for _, event in remote.report.events)
+    run.recorded, run.announced = remote.recorded, remote.announced
     try:
         return run_action(HostJob(remote.bound, run, remote.report), remote.action)
     finally:
@@ -81,28 +106,36 @@ def _own_password() -> Callable[[str], str] | None:
 
     def read(host: str) -> str:
         try:
-            return read_private(str(Path(file).expanduser()), PASSWORD_FILE).rstrip("\n")
+            password = read_private(str(Path(file).expanduser()), PASSWORD_FILE).rstrip("\n")
         except InputError as error:
             fix = f"on the worker: {error.fix or f'set {PASSWORD_FILE} to a file that it can read'}"
             raise HostError(host, f"{PASSWORD_FILE}: {error.found}", error.expected, fix) from None
+        secrets.learn(password)  # it is left out of the answer
+        return password
 
     return read
 
 
-def merge_report(job: HostJob, answer: Future[HostReport]) -> None:
-    """Gives the job the report of an action that ended here or on a worker; a lost worker becomes the host's error.
+def merge_report(job: HostJob, done: Future[HostReport]) -> None:
+    """Gives the job the report of an action of this process."""
+    job.report = done.result(timeout=0)
 
-    Events of a worker are shown now; those of this process were shown as they happened.
-    """
-    before = job.report
+
+def merge_answer(job: HostJob, answer: Future[str]) -> None:
+    """Gives the job the report of a worker, whose events are shown now. An answer that is none becomes the host's error."""
+    from rigwright.fleet import worker_documents
+
     try:
-        report = answer.result(timeout=0)
+        text = answer.result(timeout=0)
     except BaseException as error:
         found = f"the worker that had it gave no answer ({type(error).__name__}: {error})"
-        fix = "look at the worker's log; then run the same command again, which goes on from where the host is"
-        job.report = with_error(before, HostError(job.host.name, found, "a report", fix))
+        job.report = with_error(job.report, HostError(job.host.name, found, "a report", _AGAIN))
         return
-    job.report = replace(report, host=job.host)
-    if report.host is not job.host:
-        for _, event in report.events[len(before.events) :]:
-            job.tell(event)
+    try:
+        report = worker_documents.read_answer(job.bound, text)
+    except HostError as error:
+        job.report = with_error(job.report, error)
+        return
+    job.report = replace(report, events=(*job.report.events, *report.events))
+    for _, event in report.events:
+        job.tell(event)

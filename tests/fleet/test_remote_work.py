@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
@@ -20,12 +19,12 @@ from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import Secret
 from rigwright.engine import playbook
 from rigwright.engine.events import Connected, Event, Note
-from rigwright.engine.host_report import CheckResult, ConnectResult, FactsResult, StageResult
+from rigwright.engine.host_report import CheckResult, ConnectResult, FactsResult, HostReport, StageResult
 from rigwright.engine.host_run import Options
 from rigwright.facts import system
 from rigwright.facts.machine import Past
 from rigwright.facts.plain import plain
-from rigwright.fleet import actions, host_job, remote_work
+from rigwright.fleet import actions, host_job, remote_work, worker_documents
 from rigwright.fleet import pool as fleet_pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
@@ -141,25 +140,29 @@ def test_a_failure_is_the_hosts_own_and_comes_back_whole(tmp_path: Path, executo
 
 def test_nothing_secret_is_in_an_order(tmp_path: Path) -> None:
     work = prepared(tmp_path)
-    order = remote_work.remote_job(work[0], actions.plan_or_fail)
-    sent = pickle.dumps(order)
-    assert b"hunter2" not in sent
-    assert b"swordfish" not in sent
-    assert order.bound.host.variables["ansible_user"] == "ubuntu"
+    sent = remote_work.order(work[0], actions.plan_or_fail)
+    assert "hunter2" not in sent
+    assert "swordfish" not in sent
+    assert worker_documents.read_order(sent).bound.host.variables["ansible_user"] == "ubuntu"
     assert work[0].bound.host.variables["ansible_become_password"] == Secret("hunter2")
-    with pytest.raises(TypeError, match="a secret is not sent"):
-        pickle.dumps(work[0].bound)
+    whole = replace(remote_work.remote_job(work[0], actions.plan_or_fail), bound=work[0].bound)
+    with pytest.raises(ValueError, match="Secret"):
+        worker_documents.order_text(whole)
 
 
 def test_a_worker_has_its_own_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (order,) = [remote_work.remote_job(one, password) for one in prepared(tmp_path)[:1]]
-    assert remote_work.run_remote(order).facts == {"password": "none"}
+    job = prepared(tmp_path)[0]
+
+    def report() -> HostReport:
+        return worker_documents.read_answer(job.bound, remote_work.run_remote(remote_work.order(job, password)))
+
+    assert report().facts == {"password": "none"}
     (tmp_path / "sudo").write_text("opensesame\n")
     (tmp_path / "sudo").chmod(0o600)
     monkeypatch.setenv(remote_work.PASSWORD_FILE, str(tmp_path / "sudo"))
-    assert remote_work.run_remote(order).facts == {"password": "opensesame"}
+    assert report().facts == {"password": "(secret)"}
     monkeypatch.setenv(remote_work.PASSWORD_FILE, str(tmp_path / "nowhere"))
-    error = remote_work.run_remote(order).error
+    error = report().error
     assert error is not None
     assert "nowhere, from which a secret comes, cannot be read" in error.found
     assert error.fix == f"on the worker: set {remote_work.PASSWORD_FILE} to a file that it can read"
@@ -185,7 +188,7 @@ def test_an_act_that_cannot_be_sent_is_said(tmp_path: Path) -> None:
     work = prepared(tmp_path)
     with ProcessPoolExecutor(1, mp_context=get_context("forkserver")) as pool:
         fleet_pool.run_hosts(work, lambda _job: (), pool)
-    assert "pickle" in str(work[0].report.error)
+    assert "a function of a module" in str(work[0].report.error)
 
 
 def test_the_controller_remembers_what_workers_saw(tmp_path: Path, executor: Executor | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +14,7 @@ from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import Secret
 from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_run import Options
-from rigwright.fleet import actions, host_job, pool, remote_work
+from rigwright.fleet import actions, host_job, pool, remote_work, worker_documents
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.tables.inventory import listing
 from tests.cli.run_command import run_command
@@ -41,9 +40,9 @@ def test_an_order_has_only_what_a_connection_needs(tmp_path: Path) -> None:
     room = "- name: P\n  hosts: all\n  tasks:\n    - file.directory: {path: /srv/room}\n"
     variables = {**dict.fromkeys(NAMES, CANARY), "nested": {"password": CANARY}, "ansible_user": "ada"}  # type: ignore[dict-item]
     (job,) = jobs(tmp_path, variables, room)
-    order = remote_work.remote_job(job, actions.plan_or_fail)
-    assert CANARY.encode() not in pickle.dumps(order)
-    assert order.bound.host.variables == {"ansible_user": "ada"}
+    order = remote_work.order(job, actions.plan_or_fail)
+    assert CANARY not in order
+    assert worker_documents.read_order(order).bound.host.variables == {"ansible_user": "ada"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_work_that_needs_a_secret_is_not_sent(
     variables: dict[str, str], play: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = jobs(tmp_path, variables, play)
-    monkeypatch.setattr(remote_work.RemoteJob, "__init__", lambda *_, **__: pytest.fail("an order was made"))
+    monkeypatch.setattr(worker_documents, "order_text", lambda *_: pytest.fail("an order was made"))
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as workers:

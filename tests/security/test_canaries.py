@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import os
-import pickle
 import re
 import sys
 from dataclasses import dataclass, field, replace
@@ -164,4 +163,4 @@ def test_no_canary_is_in_an_event_or_an_order_to_a_worker(planted: Planted) -> N
     job.run.emit(events.OutputLine("one", "a step", f"Authorization: {CANARIES['env']}"))
     assert told == [events.OutputLine("one", "a step", "Authorization: (secret)")]
     job.report = replace(job.report, events=tuple(job.run.events))
-    assert TRACE.findall(pickle.dumps(remote_work.remote_job(job, actions.plan_or_fail))) == []
+    assert TRACE.findall(remote_work.order(job, actions.plan_or_fail).encode()) == []
