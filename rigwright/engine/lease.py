@@ -27,6 +27,8 @@ FILE = "/var/lib/rigwright/lease"
 LOST = 77
 """The exit code of a script that found another owner."""
 _HELD, _DAMAGED = 75, 78
+KEPT_RUNS = 20
+"""The number of runs whose scripts and previous contents of files stay in /var/lib/rigwright/runs, the last ones."""
 
 JOBS_AT_WORK = (
     "[ ! -d /run/systemd/system ] || systemctl list-units --plain --no-legend"
@@ -73,7 +75,9 @@ keep "$1" "$3"
 _RENEW = f'{SHELL}\nalone && clock || exit 1; held; [ "$owner" = "$1" ] || lost; keep "$1" "$2"\n'
 _RELEASE = f"""{SHELL}
 alone || exit 1
-held; [ "$owner" = "$1" ] && [ -z "$(jobs_at_work)" ] && rm -f "$file"; :
+held; [ "$owner" = "$1" ] && [ -z "$(jobs_at_work)" ] || exit 0
+cd /var/lib/rigwright/runs 2>/dev/null && ls -1t | tail -n +{KEPT_RUNS + 1} | while read -r run; do rm -rf -- "./$run"; done
+rm -f "$file"
 """
 
 _HOLDER = re.compile(
@@ -108,7 +112,8 @@ class Lease:
         self.require(self.transport.run([self.renewal(limit_s)])[0])
 
     def release(self) -> None:
-        """Releases the lease if this run holds it. While a job runs it stays, and ends with the job or later."""
+        """Releases the lease if this run holds it, and deletes what older runs left. While a job runs it stays, and ends with the job or
+        later."""
         self.transport.run([script(_RELEASE, self.owner, timeout_s=30)])
 
 
