@@ -53,7 +53,7 @@ held() {{
   case $at:$length in *[!0-9:]*|:*|*:|*:*:*|????????????????????*) return 1;; esac
 }}
 keep() {{ printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync "$file.new" && mv -f "$file.new" "$file"; }}
-lost() {{ echo "${{owner:+another run has taken this host: }}${{owner:-the lease of this run is gone}}" >&2; exit {LOST}; }}
+lost() {{ echo "$owner" >&2; exit {LOST}; }}
 jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
 """
 """Shell functions. `alone` takes the lock; `clock` sets `boot` and `up`; `held` reads the lease, and fails if there is none or it cannot
@@ -80,9 +80,8 @@ cd /var/lib/rigwright/runs 2>/dev/null && ls -1t | tail -n +{KEPT_RUNS + 1} | wh
 rm -f "$file"
 """
 
-_HOLDER = re.compile(
-    r"(?P<age>\d{1,9}) (?P<length>\d{1,9}) (?P<busy>busy)? (?P<owner>(\S+) (\S+@\S+) (\d{1,10}) (\S+))\s*"
-)
+_OWNER = re.compile(r"(?P<run>\S+) (?P<user>\S+@\S+) (?P<pid>\d{1,10}) (?P<started>\S+)")
+_HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{_OWNER.pattern})\s*")
 
 
 @dataclass(frozen=True)
@@ -130,18 +129,15 @@ def take(transport: Transport, host: str, run_id: str) -> Lease:
         answer = transport.run([script(_TAKE, mine, dead, str(EXPIRES_S), timeout_s=30)])[0]
         if answer.code == 0:
             return Lease(transport, host, mine)
-        match = _HOLDER.fullmatch(answer.text) if answer.code == _HELD else None
+        match = _HELD_BY.fullmatch(answer.text) if answer.code == _HELD else None
         if match is None:
             break
-        run, user, pid, started = match["owner"].split()
-        if not user.endswith(f"@{machine}") or started == "?" or _started(int(pid)) == started:
+        if not match["user"].endswith(f"@{machine}") or _started(int(match["pid"])) in (match["started"], "?"):
             left = max(0, int(match["length"]) - int(match["age"]))
             why = "one of its jobs runs" if match["busy"] else f"its lease was renewed {match['age']} s ago"
             until = "its job ends" if match["busy"] else f"its lease expires, in {left} s unless it renews it"
-            shown = re.sub(r"-[0-9a-f]+\.\d+$", "", user)
-            found = f"run {run} by {shown} is changing it ({why})"
             fix = f"wait until it is done, or until {until}; then run the same command"
-            raise HostError(host, found, "one run at a time", fix)
+            raise HostError(host, f"{_holder(match)} is changing it ({why})", "one run at a time", fix)
         dead = match["owner"]
     if answer.code == _DAMAGED:
         found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
@@ -152,7 +148,15 @@ def take(transport: Transport, host: str, run_id: str) -> Lease:
 def lost(host: str, answer: Result) -> HostError:
     """The error for a script that ended with LOST: another run holds the lease."""
     fix = "wait until no other run changes it, then run the same command"
-    return HostError(host, answer.error_text or "another run has taken this host", "the lease of this run", fix)
+    match = _OWNER.fullmatch(answer.error_text)
+    found = f"{_holder(match)} has taken this host" if match else "the lease of this run is gone, or cannot be read"
+    return HostError(host, found, "the lease of this run", fix)
+
+
+def _holder(owner: re.Match[str]) -> str:
+    """`run 20261122-0900 by ada@desk`: without the address and the processes of that machine."""
+    user = re.sub(r"-[0-9a-f]+\.\d+$", "", owner["user"])
+    return f"run {owner['run']} by {user}"
 
 
 def _not_written(host: str, what: str, answer: Result) -> HostError:

@@ -48,7 +48,7 @@ def run_hosts(
         return
     with able[0].stage([job.host.name for job in able]):
         if workers is not None:
-            HostPool(able, lambda job: _sent(workers, job, action), enough, merge_answer).run(meanwhile)
+            HostPool(able, lambda job: _sent(workers, job, action), enough, merge_answer, True).run(meanwhile)
             return
         threads = ThreadPoolExecutor(min(WORKERS, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
         hosts = HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough, merge_report)
@@ -89,6 +89,8 @@ class HostPool:
     submit: Callable[[HostJob], Future[Any]]
     enough: Callable[[HostJob], bool]
     merge: Callable[[HostJob, Future[Any]], None]
+    elsewhere: bool = False
+    """Whether workers elsewhere do the work: one may have begun with what is cancelled, and goes on with it."""
     futures: list[Future[Any]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     no_more: bool = False
@@ -132,6 +134,10 @@ class HostPool:
     def _on_end(self, job: HostJob, future: Future[Any]) -> None:
         """Called in the worker's thread, before it takes the next host."""
         try:
+            if future.cancelled() and self.elsewhere and job.report.status == "pending":
+                job.report = left_behind(job)
+                job.tell(HostFinished(job.host.name, "failed"))
+                return
             if future.cancelled():
                 self._leave_out(job)
                 return

@@ -76,7 +76,7 @@ def test_two_runs_with_one_id_are_two(taken: tuple[Host, Lease]) -> None:
         lease.take(host, "host", "1")
     host.uptime(9999)
     lease.take(host, "host", "1")
-    with pytest.raises(HostError, match="another run has taken this host: 1 "):
+    with pytest.raises(HostError, match=r"run 1 by \S+ has taken this host"):
         first.renew()
 
 
@@ -91,7 +91,7 @@ def test_a_lease_is_renewed_by_its_owner_only(taken: tuple[Host, Lease]) -> None
     assert not is_free(host)
     host.uptime(1000 + 3661)
     assert is_free(host)
-    with pytest.raises(HostError, match="another run has taken this host: 2 "):
+    with pytest.raises(HostError, match=r"run 2 by \S+ has taken this host"):
         first.renew()
     before = host.lease.read_bytes()
     first.release()
@@ -123,7 +123,7 @@ def test_a_run_that_comes_back_from_its_boot_renews_first(taken: tuple[Host, Lea
     assert host.lease.read_text().endswith("22222222-second 30 960\n")
     host.uptime(9999)
     assert is_free(host)
-    with pytest.raises(HostError, match="another run has taken this host"):
+    with pytest.raises(HostError, match="has taken this host"):
         application._is_back("11111111-first", 900)
 
 
@@ -132,7 +132,7 @@ def test_a_lease_of_an_earlier_boot_ends(taken: tuple[Host, Lease], up_s: float)
     host, first = taken
     host.boot("22222222-second", up_s)
     assert is_free(host)
-    with pytest.raises(HostError, match="another run has taken this host"):
+    with pytest.raises(HostError, match="has taken this host"):
         first.renew()
 
 
@@ -168,7 +168,7 @@ def test_a_job_does_not_start_without_the_lease(taken: tuple[Host, Lease]) -> No
     host, first = taken
     host.uptime(9999)
     second = lease.take(host, "host", "2")
-    with pytest.raises(HostError, match="another run has taken this host: 2 "):
+    with pytest.raises(HostError, match=r"run 2 by \S+ has taken this host"):
         jobs.run(host, first.owner, "Driver", 0, WORK, print)
     assert host.starts == 0
     second.release()

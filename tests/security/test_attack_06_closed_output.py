@@ -6,11 +6,13 @@ import json
 import os
 import pty
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import pytest
 
 from rigwright.cli import provision as cli_provision
+from rigwright.cli import watch
+from rigwright.core import standard_streams
 from rigwright.engine import events
 from rigwright.report.terminal import Text
 from tests.cli.run_command import run_command
@@ -130,6 +132,16 @@ def test_an_error_of_the_main_thread_is_recorded(
     bug = f"a bug in rigwright ({type(ending).__name__}: {ending})"
     assert document["error"]["found"] == ("this machine has no memory left" if memory else bug)
     assert {host["status"] for host in document["hosts"].values()} == {"changed"}
+
+
+def test_a_watch_ends_when_nobody_reads_it_any_more() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as pipe:
+        stream = cast(IO[str], standard_streams.SafeStream(pipe))
+        text = Text(stream, "", False)
+        text.line("09:00:00 gpu1 fail driver")
+        watch.watch([], text)
 
 
 PHASES = {
