@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
+from rigwright.core.control_characters import one_line
 from rigwright.core.errors import Unreachable
 from rigwright.inventory.model import Host
 from rigwright.ssh import algorithms, route
@@ -74,6 +78,9 @@ class _Attempt:
         self.timeout_s = timeout_s
         self.legacy = algorithms.allowed(host)
         self.sockets: list[socket.socket] = []
+        self.commands: list[subprocess.Popen[bytes]] = []
+        self.said: IO[bytes] | None = None
+        """What a ProxyCommand wrote to its stderr."""
         self.ended = threading.Event()
         self.timed_out = threading.Event()
 
@@ -84,6 +91,8 @@ class _Attempt:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
             opened.close()
+        for command in self.commands:
+            command.terminate()
 
     @contextlib.contextmanager
     def limited(self) -> Iterator[None]:
@@ -108,8 +117,8 @@ class _Attempt:
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         for file in hop.files:
             ssh_known_hosts.learn(client.get_host_keys(), file, hop.known_as, _of_paramiko(connection))
-        if connection.gateway is False:
-            connection.connect_kwargs["sock"] = self.dial(connection.host, connection.port)
+        if not hop.gateway:
+            connection.connect_kwargs["sock"] = self.dial(hop)
         connection.connect_kwargs.update(
             banner_timeout=self.timeout_s,
             auth_timeout=self.timeout_s,
@@ -129,9 +138,18 @@ class _Attempt:
         login.accept_host_key = partial(_require_recorded, hop)
         return login
 
-    def dial(self, name: str, port: int) -> socket.socket:
-        """A connected socket, which `abort` closes. Raises OSError."""
-        opened = _dial(name, port, self.sockets, self.timeout_s)
+    def dial(self, hop: Hop) -> socket.socket:
+        """A socket to a hop without a gateway, also through its ProxyCommand. `abort` closes it. Raises OSError."""
+        if hop.command:
+            near, far = socket.socketpair()
+            self.sockets.append(near)
+            self.said = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the attempt
+            with far:
+                end, said = far.fileno(), self.said.fileno()
+                command = subprocess.Popen(hop.command, stdin=end, stdout=end, stderr=said, start_new_session=True)
+                self.commands.append(command)
+            return near
+        opened = _dial(hop.connection.host, hop.connection.port, self.sockets, self.timeout_s)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -200,8 +218,18 @@ class _Attempt:
             reach = f"Does this machine reach it: ping {connection.host}"
             todo = f"is the machine on, and is the address right: {address}? {reach}"
             return Unreachable(where, f"no connection ({text})", "a machine that is on and in a network in reach", todo)
-        found = f"no connection ({text or 'the other side hung up'})"
+        through = f" through {hop.command[0]}, the ProxyCommand" if hop.command else ""
+        found = f"no connection{through} ({self._last_words() or text or 'the other side hung up'})"
         return Unreachable(where, found, "an ssh login", _ssh("ssh", connection))
+
+    def _last_words(self) -> str:
+        """The last line that a ProxyCommand wrote to its stderr; "" without any."""
+        if self.said is None:
+            return ""
+        size = self.said.seek(0, os.SEEK_END)
+        self.said.seek(max(0, size - 300))
+        lines = self.said.read().decode("utf-8", "replace").strip().splitlines()
+        return one_line(lines[-1]) if lines else ""
 
 
 def _ssh(program: str, connection: Any) -> str:
@@ -336,7 +364,7 @@ def _offered(attempt: _Attempt, last: Hop) -> paramiko.PKey:
             for hop in last.all[:-1]:
                 attempt.open(hop)
             hop = last
-            opened = connection.open_gateway() if connection.gateway else attempt.dial(connection.host, connection.port)
+            opened = connection.open_gateway() if last.gateway else attempt.dial(last)
             login = Login(opened)
             algorithms.restrict(login, attempt.legacy)
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class Hop:
     """The host or a gateway. `connection`: not open yet; Fabric knows nothing of ssh_config and of any key.
 
     `known_as`: its name in known_hosts. `files`: those of known hosts, the first that has a key counts. `revoked`: the file of
-    RevokedHostKeys, "" without one. `gateway`: the hop before it.
+    RevokedHostKeys, "" without one. `gateway`: the hop before it. `command`: the ProxyCommand, "" without one.
     """
 
     connection: Any
@@ -39,6 +40,7 @@ class Hop:
     revoked: str
     identities: Identities
     gateway: Hop | None
+    command: tuple[str, ...] = ()
     is_last: bool = False
     """Whether it is the host itself."""
 
@@ -109,20 +111,17 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
         found = f"the gateways {' > '.join((*above, place.address))} lead to each other"
         raise InputError(_SSH_CONFIG, found, "gateways without a cycle", "Host !GATEWAY * before ProxyJump")
     local_user = _local_user()
-    options = _looked_up(config, place.address)
+    options = _looked_up(_for(place, config), place.address)
     where = f"{_SSH_CONFIG} for {place.address}"
     address = endpoint.checked_address(options.get("hostname", place.address), "HostName", where)
     user = place.user or endpoint.checked_user(options.get("user") or local_user, "User", where)
     port = place.port or endpoint.checked_port(options.get("port", 22), "Port", where)
     gateway = _gateway(options, (*above, place.address), address, port, config, extra)
-    through: Any = (
-        gateway.connection if gateway else options.get("proxycommand") or False
-    )  # Fabric asks ssh_config for None
     connection = Connection(
         address,
         user=user,
         port=port,
-        gateway=through,
+        gateway=gateway.connection if gateway else False,  # with None Fabric asks ssh_config
         forward_agent=False,
         config=Config(lazy=True, ssh_config=paramiko.SSHConfig()),  # one per connection, because Fabric changes it
         connect_kwargs={"look_for_keys": False, "allow_agent": False},
@@ -132,8 +131,30 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
     revoked = str(options.get("revokedhostkeys", "none"))
     return Hop(
         connection, known_as, _files(options, extra), "" if revoked == "none" else revoked,
-        _identities(options, user, key), gateway,
+        _identities(options, user, key), gateway, () if gateway else _command(options, where),
     )  # fmt: skip
+
+
+def _for(place: Endpoint, config: paramiko.SSHConfig) -> paramiko.SSHConfig:
+    """ssh_config with the user and the port of a place first, as OpenSSH takes those of its command line."""
+    lines = [f"User {place.user}"] if place.user else []
+    return _preceded([*lines, *([f"Port {place.port}"] if place.port else [])], config)
+
+
+def _preceded(lines: list[str], config: paramiko.SSHConfig) -> paramiko.SSHConfig:
+    first = paramiko.SSHConfig()
+    first.parse(lines)
+    first._config += config._config  # type: ignore[attr-defined]
+    return first
+
+
+def _command(options: dict[str, Any], where: str) -> tuple[str, ...]:
+    """The words of the ProxyCommand, which no shell reads; () without one. Raises InputError."""
+    line = str(options.get("proxycommand") or "")
+    try:
+        return tuple(shlex.split(line.removeprefix("exec ")))
+    except ValueError as error:
+        raise InputError(where, f"ProxyCommand: {error}", "a command with quotes in pairs") from None
 
 
 def _known_as(address: str, port: int) -> str:
@@ -171,16 +192,9 @@ def _gateway(
 
 def _behind(before: Hop, place: Endpoint, config: paramiko.SSHConfig, extra: str) -> Hop:
     """A gateway that is reached through another one, whatever ssh_config says of its own gateways."""
-    hop = _hop(place, _without_gateways(config), (), "", extra)
+    hop = _hop(place, _preceded(["ProxyJump none", "ProxyCommand none"], config), (), "", extra)
     hop.connection.gateway, hop.gateway = before.connection, before
     return hop
-
-
-def _without_gateways(config: paramiko.SSHConfig) -> paramiko.SSHConfig:
-    reduced = paramiko.SSHConfig()
-    reduced.parse(["ProxyJump none", "ProxyCommand none"])
-    reduced._config += config._config  # type: ignore[attr-defined]
-    return reduced
 
 
 def _files(options: dict[str, Any], extra: str) -> tuple[Path, ...]:

@@ -101,7 +101,7 @@ class Ssh(Transport):
             raise Interrupted(self.host.name, "interrupted")
         self._session = connect.verified(self.host, timeout_s, self._opening, self._program)
         if old := ", ".join(self._session.legacy):
-            self.warning = f"warning: the connection uses {old}, which is broken and which the inventory allows"
+            self.warning = f"warning: the connection uses {old}, which ssh_legacy_algorithms allows"
 
     def _program(self, user: str) -> str:
         """The program that runs a script on the host; "" when sudo needs a password."""

@@ -65,7 +65,7 @@ def test_it_is_refused_unless_it_is_allowed_by_name(home: Path, kind: str, name:
         ssh = Ssh(allowed)
         ssh.connect(20)
         ssh.close()
-        assert ssh.warning == f"warning: the connection uses {name}, which is broken and which the inventory allows"
+        assert ssh.warning == f"warning: the connection uses {name}, which ssh_legacy_algorithms allows"
 
 
 def test_a_modern_server_is_not_asked_for_what_is_allowed(home: Path) -> None:

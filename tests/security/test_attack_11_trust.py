@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,3 +98,31 @@ def test_the_way_of_a_login_is_the_way_of_trust(home: Path, there: Machine) -> N
         known_hosts.trust(f"[127.0.0.1]:{there.port}", KEY)
         login(host)
         assert ({*jump.users}, {*there.users}) == ({"eve"}, {"ada"})
+
+
+def test_a_proxy_command_gets_the_values_of_the_inventory(home: Path, there: Machine) -> None:
+    """It gets the port and the user, runs without a shell, and ends with the connection; one that fails is named."""
+    program = home / "proxy.py"
+    program.write_text(
+        "import os, socket, sys, threading\n"
+        "print(*sys.argv[1:], sep='\\n', file=open(sys.argv[1], 'w'))\n"
+        "s = socket.create_connection((sys.argv[2], int(sys.argv[3])))\n"
+        "def up():\n"
+        "    while data := os.read(0, 65536):\n"
+        "        s.sendall(data)\n"
+        "    s.shutdown(socket.SHUT_WR)\n"
+        "threading.Thread(target=up, daemon=True).start()\n"
+        "while data := s.recv(65536):\n"
+        "    os.write(1, data)\n"
+    )
+    (home / ".ssh" / "known_hosts").write_text(there.line(KEY))
+    command = f"{sys.executable} {program} {home}/words %h %p %r '$(touch {home}/pwned)'"
+    (home / ".ssh" / "config").write_text(f"Host far\n  HostName 127.0.0.1\n  Port 1\n  ProxyCommand {command}\n")
+    login(there.host(ansible_host="far"))
+    assert (home / "words").read_text().split()[1:4] == ["127.0.0.1", str(there.port), "ada"]
+    assert not (home / "pwned").exists()
+    (home / ".ssh" / "config").write_text("Host far\n  HostName 127.0.0.1\n  ProxyCommand ls /none/%h\n")
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match=r"no connection through ls, the ProxyCommand .*No such file"):
+        login(there.host(ansible_host="far"))
+    assert time.monotonic() - began < 15
