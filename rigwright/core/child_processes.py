@@ -6,9 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 
 _running: set[subprocess.Popen[str]] = set()
+_starting = threading.Lock()
 
 
 def run(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
@@ -17,10 +19,11 @@ def run(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[st
     Raises OSError, and subprocess.TimeoutExpired after it has ended the program and those that it started.
     """
     pipe = subprocess.PIPE
-    child = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
-    _running.add(child)
+    with _starting:
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
+        _running.add(child)
     try:
         out, err = child.communicate(timeout=timeout_s)
     finally:
@@ -31,7 +34,9 @@ def run(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[st
 
 def end_all() -> None:
     """Ends all programs that run; those who wait for them get a negative exit code."""
-    for child in list(_running):
+    with _starting:
+        running = list(_running)
+    for child in running:
         _end(child, signal.SIGTERM)
 
 
