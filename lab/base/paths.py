@@ -50,10 +50,15 @@ def folder(path: Path, mode: int = 0o755) -> Path:
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Writes `text` to `path`, and replaces an existing file in one step, so that no reader sees half of it."""
+    """Writes `text` to `path`, and replaces an existing file or link in one step, so that no reader sees half of it.
+
+    Root follows no link here: the folder may belong to the user who called sudo.
+    """
     folder(path.parent, path.parent.stat().st_mode & 0o7777 if path.parent.exists() else 0o755)
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(text, encoding="utf-8")
-    new.chmod(mode)
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+        os.fchmod(file.fileno(), mode)
     give(new)
     new.replace(path)
