@@ -6,7 +6,6 @@ and encoding give it. Text without a known secret is returned as it is.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,10 +19,12 @@ SHORTEST = 4
 _LINE = 8
 """Characters. A shorter line of a secret with several lines is not replaced alone."""
 
-_NAME = re.compile(
-    r"(^|_)(pass|password|passwd|passphrase|secret|token|credentials?|(api|access|secret|private|auth|encryption)_?key)$",
-    re.IGNORECASE,
+_KEYS = ("api", "access", "secret", "private", "auth", "encryption")
+_NAMES = frozenset(
+    (*"pass password passwd passphrase secret token credential credentials".split(), *(f"{kind}key" for kind in _KEYS))
 )
+"""The last words of names that tell a secret; so does `key` after one of _KEYS."""
+
 _RIGWRIGHTS_OWN = frozenset(
     ("action", "check", "command", "event", "kind", "level", "run", "schema", "source", "status", "verdict")
 )
@@ -78,7 +79,8 @@ class Secret:
 
 def is_name(name: str) -> bool:
     """Whether a variable of this name holds a secret by its name: it ends in password, token, secret, api_key, ..."""
-    return _NAME.search(name) is not None
+    *before, last = name.lower().split("_")
+    return last in _NAMES or (last == "key" and before[-1:] != [] and before[-1] in _KEYS)
 
 
 def holds(value: Any) -> bool:

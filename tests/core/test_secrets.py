@@ -67,6 +67,13 @@ def test_the_lines_of_a_key_are_replaced_alone_and_short_texts_are_not() -> None
     assert secrets.redacted("x AAAAB3NzaC1yc2E y; the end; abc") == f"x {SHOWN} y; the end; abc"
 
 
+def test_the_names_that_tell_a_secret() -> None:
+    names = "token HF_TOKEN db_password api_key apikey aws_secret_key ssh_passphrase credentials"
+    assert [name for name in names.split() if not secrets.is_name(name)] == []
+    others = "key token_limit passage keyboard_key ansible_ssh_private_key_file surpass"
+    assert [name for name in others.split() if secrets.is_name(name)] == []
+
+
 def test_a_document_keeps_its_keys_and_the_words_of_rigwright() -> None:
     Secret("hosts")
     Secret("pass")
