@@ -82,8 +82,9 @@ class HostsOptions(InventoryOptions, JsonOptions):
         None,
     )
     executor: str = option(
-        "connect to the hosts from the workers of a Dask scheduler, tcp://SCHEDULER:8786 (default: from this machine)"
+        "connect to the hosts from the workers of a Dask scheduler, tls://SCHEDULER:8786 (default: from this machine)"
     )
+    insecure: bool = option("accept tcp:// for --executor: neither encrypted nor authenticated", False)
 
 
 class PlaybookOptions(HostsOptions):

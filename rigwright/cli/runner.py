@@ -78,7 +78,7 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
         playbook_path = short(command.playbook) if command.playbook else ""
         metadata = replace(metadata, playbook=playbook_path, inventory=short(inventory_path(command.options.inventory)))
         output_files.require_writable(files)
-        with _workers(options.executor) as executor:
+        with _workers(options.executor, options.insecure) as executor:
             code = _run(command, run_id, jobs, output, executor)
     except RigwrightError as stopped:
         error, code = stopped, stopped.exit_code
@@ -125,13 +125,15 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
     text.line(f"  fix: {resume or 'run the same command again; it continues from there'}")
 
 
-def _workers(address: str) -> AbstractContextManager[Executor | None]:
+def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | None]:
     """The executor of --executor; None when this process connects to the hosts. Raises UsageError."""
+    if not address and insecure:
+        raise UsageError("--insecure", "is for --executor, which is not given", "both, or neither")
     if not address:
         return nullcontext()
     from rigwright.fleet import dask_executor
 
-    return dask_executor.executor(address)
+    return dask_executor.executor(address, insecure)
 
 
 def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, executor: Executor | None) -> int:

@@ -78,6 +78,8 @@ class Codec:
             return _bytes(value) if reading else base64.b64encode(value).decode("ascii")
         if hint in (str, bool, int, float, None, types.NoneType):
             return _scalar(value, hint)
+        if typing.is_typeddict(hint):
+            return self._object(value, hint, reading)
         if isinstance(hint, type) and (hint in self.kinds or dataclasses.is_dataclass(hint)):
             return self._from_fields(value, hint) if reading else self._to_fields(value, hint)
         raise ValueError(f"{hint} has no JSON form")
@@ -113,6 +115,12 @@ class Codec:
         pairs = value.items() if isinstance(value, Mapping) else value
         converted = [self._sequence(list(pair), list, arguments, reading) for pair in pairs]
         return dict(converted) if as_object or reading else converted
+
+    def _object(self, value: Any, hint: Any, reading: bool) -> dict[str, Any]:
+        hints = self.hints(hint)
+        if not isinstance(value, dict) or value.keys() != hints.keys():
+            raise _wrong(value, f"an object with {', '.join(hints)}")
+        return {key: self._convert(value[key], kind, reading) for key, kind in hints.items()}
 
     def _to_fields(self, value: Any, hint: type) -> dict[str, Any]:
         """A dataclass as an object with its fields, in which `kind` names the class if it may be one of several."""

@@ -1,14 +1,16 @@
-"""The workers of a Dask scheduler as a `concurrent.futures.Executor`: `--executor tcp://scheduler:8786` (docs/rollouts.md)."""
+"""The workers of a Dask scheduler as a `concurrent.futures.Executor`: `--executor tls://scheduler:8786` (docs/rollouts.md)."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Executor, Future, InvalidStateError
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,41 +19,95 @@ from rigwright.core.errors import Unreachable, UsageError
 T = TypeVar("T")
 CONNECT_S, POLL_S, NO_WORKER_S = 10, 2.0, 30.0
 _INSTALL = ".venv/bin/pip install 'dask[distributed]>=2024.8', here and on every worker"
+_CERTIFICATES = "docs/rollouts.md, Certificates, has the commands"
+
+_TLS = {
+    "tls_ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
+    "tls_client_cert": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT",
+    "tls_client_key": "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY",
+}
+"""The settings of a client by the name that Dask's class Security gives them. The key may be in the file of the certificate."""
+
+_TEXTS_ONLY = ["msgpack"]
+"""Results of workers are read in this form, which has no pickles. Dask still unpickles exceptions and messages of the scheduler."""
 
 
-def check(address: str) -> None:
-    """Raises UsageError when this is not the address of a scheduler."""
+def check(address: str, insecure: bool = False) -> None:
+    """Raises UsageError when this is not the address of a scheduler, and for tcp:// without `insecure`."""
     if not re.fullmatch(r"(tcp|tls)://[^/\s]+:\d+", address):
         found = f"'{address}' is no address of a Dask scheduler"
-        raise UsageError("--executor", found, "tcp://HOST:PORT or tls://HOST:PORT", "dask scheduler says its own")
+        raise UsageError("--executor", found, "tls://HOST:PORT, or tcp://HOST:PORT", "dask scheduler says its own")
+    if insecure and address.startswith("tls"):
+        raise UsageError(
+            "--insecure", f"is for tcp://, and {address} is encrypted", "one of them", "leave --insecure out"
+        )
+    if not insecure and address.startswith("tcp"):
+        found = f"{address} has no TLS: whoever reaches it can run programs on the workers and here"
+        fix = f"{_CERTIFICATES}; or add --insecure, in a network whose every machine you trust"
+        raise UsageError("--executor", found, address.replace("tcp", "tls", 1), fix)
 
 
 @contextmanager
-def executor(address: str) -> Iterator[Executor]:
+def executor(address: str, insecure: bool = False) -> Iterator[Executor]:
     """An executor that submits to the workers of a scheduler. The scheduler is not changed or stopped.
 
-    Hosts of a lost worker are given to another. Raises UsageError (no Dask, no worker, a worker with another rigwright) and
-    Unreachable (no scheduler answers).
+    Hosts of a lost worker are given to another. `insecure`: over tcp://, without TLS. Raises UsageError (no Dask, no certificate, no
+    worker, a worker with another rigwright) and Unreachable (no scheduler answers).
     """
-    check(address)
+    check(address, insecure)
     try:
         from distributed import Client
     except ImportError as error:
         raise UsageError("--executor", f"Dask is not installed ({error})", "dask[distributed]", _INSTALL) from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the user gets its errors as UsageError or Unreachable
+    security = None if insecure else _security()
     try:
         make: Any = Client  # has no annotations
-        client = make(address, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
+        client = make(
+            address,
+            timeout=CONNECT_S,
+            set_as_default=False,
+            security=security,
+            serializers=_TEXTS_ONLY,
+            deserializers=_TEXTS_ONLY,
+        )
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         found = f"no Dask scheduler answers within {CONNECT_S} s ({type(error).__name__})"
-        raise Unreachable(f"--executor {address}", found, "a scheduler", "dask scheduler, on that machine") from None
+        fix = "dask scheduler, on that machine"
+        if not insecure:
+            fix += f"; its certificate and yours must be of one certificate authority: {_CERTIFICATES}"
+        raise Unreachable(f"--executor {address}", found, "a scheduler", fix) from None
     with client:
-        _require_same(address, client.run(sources, on_error="return"))
+        _require_same(address, client.nthreads(), client.run(sources, on_error="ignore"))
         watched = _WatchedExecutor(client)
         try:
             yield watched
         finally:
             watched.shutdown(wait=False, cancel_futures=True)
+
+
+def _security() -> Any:
+    """Dask's settings of TLS, which refuse a peer without TLS. Raises UsageError when one is missing or wrong."""
+    from distributed.security import Security
+
+    try:
+        make: Any = Security
+        security = make(require_encryption=True)
+        missing = [name for key, name in _TLS.items() if key != "tls_client_key" and not getattr(security, key)]
+        if missing:
+            found = f"tls:// needs certificates, and {' and '.join(missing)} name{'s' * (len(missing) == 1)} none"
+            raise UsageError("--executor", found, f"{', '.join(_TLS.values())}", _CERTIFICATES)
+        for key, name in _TLS.items():
+            file = getattr(security, key)
+            if file and "\n" not in file and not os.access(file, os.R_OK):
+                raise UsageError(
+                    "--executor", f"{file}, which {name} names, cannot be read", "a PEM file", _CERTIFICATES
+                )
+        security.get_connection_args("client")
+    except (OSError, ValueError, TypeError) as error:  # ssl.SSLError is an OSError
+        found = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
+        raise UsageError("--executor", found, f"PEM files in {', '.join(_TLS.values())}", _CERTIFICATES) from None
+    return security
 
 
 def sources() -> str:
@@ -60,38 +116,45 @@ def sources() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
 
 
-def _require_same(address: str, hashes: Mapping[str, object]) -> None:
-    """Raises UsageError unless there are workers and all have the same rigwright as this machine."""
-    if not hashes:
+def _require_same(address: str, workers: Collection[str], hashes: Mapping[str, object]) -> None:
+    """Raises UsageError unless there are workers and all have the same rigwright as this machine; one without a hash has none."""
+    if not workers:
         todo = f"dask worker {address} --nthreads 32, where rigwright is installed"
         raise UsageError("--executor", f"the scheduler {address} has no worker", "a worker at least", todo)
-    for worker, digest in hashes.items():
-        if digest != sources():
-            problem = f"it has none: {digest}" if isinstance(digest, Exception) else "it has another"
+    for worker in workers:
+        if hashes.get(worker) != sources():
+            problem = "it has another" if worker in hashes else "it has none that answers"
             found = f"the worker {worker} must have the same rigwright as this machine, and {problem}"
             fix = "install this one there, restart the worker"
             raise UsageError("--executor", found, "one version everywhere", fix)
 
 
 class _WatchedExecutor(Executor):
-    """The executor of Dask, whose open futures fail when no worker is there for a while, instead of waiting for ever."""
+    """Submits to the workers of a client. Open futures fail when no worker is there for a while, instead of waiting for ever."""
 
     def __init__(self, client: Any) -> None:
-        self._inner = client.get_executor(pure=False)
         self._client = client
-        self._open: set[Future[Any]] = set()
+        self._open: dict[Future[Any], Any] = {}
         self._over = threading.Event()
         threading.Thread(target=self._poll, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        future: Future[T] = self._inner.submit(fn, *args, **kwargs)
-        self._open.add(future)
-        future.add_done_callback(self._open.discard)
+        future: Future[T] = Future()
+        of_dask = self._client.submit(fn, *args, **kwargs, pure=False)
+        self._open[future] = of_dask
+        future.add_done_callback(self._close)
+        of_dask.add_done_callback(partial(_settle, future))
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def _close(self, future: Future[Any]) -> None:
+        of_dask = self._open.pop(future, None)
+        if of_dask is not None and future.cancelled():
+            of_dask.cancel()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         self._over.set()
-        self._inner.shutdown(wait=wait and not cancel_futures)
+        for future in list(self._open) if cancel_futures else ():
+            future.cancel()
 
     def _poll(self) -> None:
         no_worker_s = 0.0
@@ -107,5 +170,16 @@ class _WatchedExecutor(Executor):
 
     def _fail_open(self, why: str) -> None:
         for future in list(self._open):
-            if not future.done():
+            with suppress(InvalidStateError):  # it has ended meanwhile
                 future.set_exception(ConnectionError(why))
+
+
+def _settle(future: Future[Any], of_dask: Any) -> None:
+    """Gives a future the result or the error of a future of Dask. Called in a thread of Dask for callbacks."""
+    with suppress(InvalidStateError):  # cancelled, or failed because no worker was there
+        try:
+            result = of_dask.result()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

@@ -27,6 +27,7 @@ from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import Fact, Unavailable, Unreadable, whole
 from rigwright.facts.nccl import Document
 from rigwright.fleet.host_job import HostAction, HostJob
+from rigwright.fleet.report_shapes import MACHINE, LimitRow
 from rigwright.history.machines import RecordedMachines
 from rigwright.inventory.model import Host
 
@@ -221,12 +222,25 @@ def _report_codec(bound: BoundPlaybook) -> Codec:
             HostError: _error_form(HostError),
             (HostReport, "facts"): facts,
             (HostReport, "kept"): facts,
+            (HostReport, "rows"): _document(list[LimitRow], tuple),
+            (HostReport, "machine"): _document(MACHINE | None),
+            (HostReport, "fleet"): _document(None),  # compared here, not by a worker
             **{(event, "host"): Form(lambda _name: None, lambda _none: bound.host.name) for event in _EVENTS},
         },
         kinds={events.Event: _EVENTS},
         left_out=frozenset({(Change, "commands")}),
         names=_NAMES,
     )
+
+
+def _document(hint: Any, made: Callable[[Any], Any] = lambda document: document) -> Form:
+    """JSON types that stay JSON types, and are checked as this type."""
+
+    def read(given: Any) -> Any:
+        _PARAMETERS.read(given, hint)
+        return made(given)
+
+    return Form(lambda value: _PARAMETERS.write(value, Any), read)
 
 
 _EVENTS = (events.Connected, events.StepStarted, events.OutputLine, events.StepDone, events.Note)
@@ -237,7 +251,10 @@ def _write_fact(name: str, value: Any) -> dict[str, Any]:
         return {"unreadable": str(value), "fix": value.fix}
     if isinstance(value, Unavailable):
         return {"unavailable": str(value)}
-    return {"value": _PARAMETERS.write(value, fact_type(name))}
+    try:
+        return {"value": _PARAMETERS.write(value, fact_type(name))}
+    except ValueError as error:  # such as a number that is none
+        return {"unreadable": f"{name}: {error}", "fix": ""}
 
 
 def _read_fact(name: str, given: Any) -> Any:
@@ -255,11 +272,12 @@ def _read_fact(name: str, given: Any) -> Any:
 @lru_cache(maxsize=256)
 def fact_type(name: str) -> Any:
     """The type of a fact in a report: what its parser returns, or what `kept` makes of it; Any for a name that no fact of a module has."""
-    module = name.partition(".")[0]
-    if not submodules.load("rigwright.facts", module):
+    module_name = name.partition(".")[0]
+    if not submodules.load("rigwright.facts", module_name):
         return Any
-    known = (value for value in vars(sys.modules[f"rigwright.facts.{module}"]).values() if isinstance(value, Fact))
+    known = (value for value in vars(sys.modules[f"rigwright.facts.{module_name}"]).values() if isinstance(value, Fact))
     fact = next((fact for fact in known if fact.name == name), None)
     if fact is None:
         return Any
-    return get_type_hints(fact.parse if fact.kept in (None, whole) else fact.kept).get("return", Any)
+    parser = fact.kept if fact.kept is not None and fact.kept is not whole else fact.parse
+    return get_type_hints(parser).get("return", Any)

@@ -101,7 +101,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
 
     monkeypatch.setattr(made, "answer", answer)
     with Elsewhere(4, thread_name_prefix="elsewhere") as pool:
-        monkeypatch.setattr(dask_executor, "executor", lambda _address: contextlib.nullcontext(pool))
+        monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(pool))
         yield made
 
 

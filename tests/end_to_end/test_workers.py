@@ -97,7 +97,7 @@ def test_one_worker_is_killed_half_way_and_every_host_ends_once(
             time.sleep(0.02)
         processes[0].kill()
 
-    with dask_executor.executor(address) as executor:
+    with dask_executor.executor(address, insecure=True) as executor:
         work = _work(given, executor, told)
         killer = threading.Thread(target=kill)
         killer.start()
@@ -110,7 +110,7 @@ def test_one_worker_is_killed_half_way_and_every_host_ends_once(
     assert processes[1].poll() is None
 
     words = ("--inventory", str(given / "hosts.yml"), "--playbook", str(given / "play.yml"), "--host", "t-name0[0-2]")
-    made = document("plan", *words, "--executor", address)
+    made = document("plan", *words, "--executor", address, "--insecure")
     assert {name: host["status"] for name, host in made["hosts"].items()} == {
         f"t-name0{n}": "pending" for n in range(3)
     }

@@ -231,7 +231,7 @@ def test_workers_elsewhere_stop_as_soon(
 ) -> None:
     """Workers get the hosts that will reboot one after the other, so one failure stops the rollout."""
     with ThreadPoolExecutor(4) as elsewhere:
-        monkeypatch.setattr(dask_executor, "executor", lambda _address: contextlib.nullcontext(elsewhere))
+        monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(elsewhere))
         monkeypatch.setattr(cli_provision, "_reboots", lambda _planned: True)
         gpus.broken = {"gpu02"}
         code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786")

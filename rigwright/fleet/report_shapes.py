@@ -1,0 +1,71 @@
+"""The types of the JSON documents in a host's report, which `fleet.limit_rows` and `fleet.machine` make. Only answers of workers are
+checked with them. A dataclass stands for an object with its fields."""
+
+from __future__ import annotations
+
+from types import GenericAlias
+from typing import Any, TypedDict, get_type_hints
+
+from rigwright.catalogue.rigs import Scaling
+from rigwright.facts.gpu_health import Card
+from rigwright.facts.topology import Place
+from rigwright.fleet.machine import NAMES
+
+
+class Limit(TypedDict):
+    """A limit of a GPU."""
+
+    expected: str
+    in_force: str
+    supported: str
+    set_by: str
+    drift: bool
+
+
+class LimitRow(TypedDict):
+    """The limits of a GPU."""
+
+    index: int
+    position: str
+    bus_id: str
+    uuid: str
+    name: str
+    lost: str
+    persistence: Limit
+    power: Limit
+    application_clocks: Limit
+    locked_graphics: Limit
+    locked_memory: Limit
+
+
+class Rig(TypedDict):
+    """What the description of a machine says of its rig."""
+
+    key: str
+    title: str
+    bandwidth_gb_s: dict[str, float]
+    all_reduce_gb_s: float | None
+    scaling: Scaling | None
+    path: str
+    why: str
+
+
+def _of(name: str, types: dict[str, Any]) -> Any:
+    make: Any = TypedDict  # mypy accepts only literal keys
+    return make(name, types)
+
+
+_GPU = _of("GPU", {**get_type_hints(Card), "position": str, "expected": str, "answers": bool})
+_PAIR = _of("PAIR", {"from": str, "to": str, "up": int, "down": int, "expected": int, "gb_s": float | None})
+MACHINE = _of(
+    "MACHINE",
+    {
+        **dict.fromkeys(NAMES, str),
+        "rig": Rig | None,
+        "gpus": GenericAlias(list, (_GPU,)),
+        "bus": list[Place],
+        "nvlinks": GenericAlias(list, (_PAIR,)),
+        "unknown": dict[str, str],
+    },
+)
+"""The description of a machine."""
