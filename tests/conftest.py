@@ -48,6 +48,7 @@ NOT_QUICK = {
     "tests/end_to_end/": "boots simulated hosts as root",
     "tests/lab/": "tests the lab, whose simulators a C compiler builds",
     "tests/onhost/": "runs the programs for hosts over the lab's simulators",
+    "tests/test_release.py": "builds a wheel",
     "tests/cli/test_install.py": "builds a wheel and installs it",
     "tests/checks/test_p2p.py": "tests GPU transfers over the lab's simulators",
     "tests/engine/test_nccl_programs.py": "runs nccl-tests over the lab's simulators",
