@@ -26,7 +26,7 @@ Rank = Literal["cause", "consequence", "wrapper"]
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
 _XID = re.compile(
-    r"\bxid\b(?:\s*\((?:PCI:)?[0-9a-f:.]+\))?\s*(?:error|code|number)?\s*[:=#]?\s*(\d{1,3})\b(?![:.][0-9a-f])",
+    r"\bxid\b(?:\s{0,4}\((?:PCI:)?[0-9a-f:.]{1,32}\))?\s{0,8}(?:error|code|number)?\s{0,4}[:=#]?\s{0,8}(\d{1,3})\b(?![:.][0-9a-f])",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[a-z0-9_]{3,}")
@@ -78,13 +78,25 @@ class Symptom:
 
     def in_text(self, text: str, lower: str = "") -> bool:
         """Whether a pattern matches a text. `lower` is the text in lower case, if the caller has it."""
-        return _any_in(self.patterns, text, lower or text.lower())
+        searched = searched_part(text)
+        return _any_in(self.patterns, searched, lower or searched.lower())
 
     def causes_in(self, text: str) -> tuple[tuple[Cause, bool], ...]:
         """The possible causes, each with whether the text shows it; those that it shows come first."""
+        text = searched_part(text)
         lower = text.lower()
         rows = [(cause, _any_in(cause.shown_by, text, lower)) for cause in self.causes]
         return tuple(sorted(rows, key=lambda row: not row[1]))
+
+
+SEARCHED_CHARACTERS = 1 << 17
+"""Characters of a text in which symptoms are searched, half of them at its beginning. A log of any length is read by `LogSearch`."""
+
+
+def searched_part(text: str) -> str:
+    """The text; the beginning and the end of a longer one than SEARCHED_CHARACTERS."""
+    half = SEARCHED_CHARACTERS // 2
+    return text if len(text) <= SEARCHED_CHARACTERS else f"{text[:half]}\n{text[-half:]}"
 
 
 @cache
@@ -219,6 +231,7 @@ def xids() -> Mapping[int, Xid]:
 
 def symptoms_in(text: str) -> tuple[Symptom, ...]:
     """The symptoms that match a text, in the order of the file; consequences come last, and wrappers only alone."""
+    text = searched_part(text)
     lower = text.lower()
     matching = [symptom for symptom in symptoms().values() if symptom.in_text(text, lower)]
     telling = [symptom for symptom in matching if symptom.rank != "wrapper"] or matching
@@ -227,7 +240,7 @@ def symptoms_in(text: str) -> tuple[Symptom, ...]:
 
 def xids_in(text: str) -> tuple[int, ...]:
     """The Xid codes in a text, each once, without SXids: `NVRM: Xid (PCI:0000:3b:00): 79`, `Xid 79`, `xid:79`."""
-    return tuple(dict.fromkeys(int(code) for code in _XID.findall(text)))
+    return tuple(dict.fromkeys(int(code) for code in _XID.findall(searched_part(text))))
 
 
 _NEAR = 8.0

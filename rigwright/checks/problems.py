@@ -28,7 +28,7 @@ DRIFT = ("plan", "fleet.past", "fleet.peers", "fleet.gpus")
 """Checks that compare a host with its playbook, its past and its peers."""
 
 _BUS_ID = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
-_NAMED = re.compile(rf"(\S+) ({_BUS_ID.pattern})", re.IGNORECASE)
+_NAMED = re.compile(rf"(\S{{1,64}}) ({_BUS_ID.pattern})", re.IGNORECASE)
 _NO_POSITION = ("and", "bridge", "nvswitch")
 """Words before a bus id that are not the position of a GPU."""
 _INDEX = re.compile(r"\bGPU \d+\b")

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rigwright.core import host_text
 from rigwright.core.secrets import redacted
 
 
@@ -43,6 +44,11 @@ class Result:
     def text(self) -> str:
         """stdout as text; bytes that are not UTF-8 become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of stdout. Raises ValueError as `host_text.lines`."""
+        return host_text.lines(self.text)
 
     @property
     def error_text(self) -> str:

@@ -157,7 +157,7 @@ def kernel_of(name: str) -> str:
 
 def flavours_of(kernel: str, os_release: OsRelease) -> tuple[str, ...]:
     """The flavours of a kernel release, as in package names: generic, generic-hwe-24.04; () when it has no flavour."""
-    match = re.search(r"\d-([a-z][a-z0-9-]*)$", kernel)
+    match = re.search(r"\d-([a-z][a-z0-9-]{0,60})$", kernel)
     return (match[1], f"{match[1]}-hwe-{os_release.version_id}") if match else ()
 
 
@@ -174,4 +174,4 @@ KERNELS = (
 
 def holding(installed: Iterable[str], kernel: str) -> list[str]:
     """The installed kernel packages to hold: those of that kernel, and those that would install the next kernel."""
-    return sorted(name for name in installed if kernel in name or not re.search(r"\d+\.\d+\.\d+-", name))
+    return sorted(name for name in installed if kernel in name or not re.search(r"\d{1,4}\.\d{1,6}\.\d{1,6}-", name))

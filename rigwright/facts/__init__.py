@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from rigwright.core import host_text
 from rigwright.core.command import Command, Result
 
 T = TypeVar("T")
@@ -107,6 +108,8 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
         return Unreadable(f"{fact.name}: more than 4 MiB of output")
     if result.code in (124, 137, -1):
         return Unreadable(f"{fact.name}: no answer within {fact.command.timeout_s:g} s")
+    if result.stdout.count(b"\n") > host_text.LINES:
+        return Unreadable(f"{fact.name}: more than {host_text.LINES} lines of output")
     try:
         return fact.parse(result)
     except (Unavailable, Unreadable) as reason:
@@ -118,6 +121,7 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
         TypeError,
         AttributeError,
         OverflowError,
+        RecursionError,
     ) as error:  # JSON of another shape
-        first = result.text.strip().splitlines()[:1] or [result.error_text]
+        first = result.text.strip().split("\n", 1)[:1] if result.stdout.strip() else [result.error_text]
         return Unreadable(f"{fact.name}: cannot read {first[0][:120]!r} ({error})")

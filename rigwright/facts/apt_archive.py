@@ -12,6 +12,7 @@ import base64
 import re
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.command_failures import failure_in
 from rigwright.facts import Fact, Unreadable
@@ -196,7 +197,7 @@ def _why(error: str, repository: Repository | None) -> str:
         return f"the key file {repository.key_url} holds {holds}, not the expected key {repository.fingerprint}"
     if repository and "BADSIG" in error:
         return f"{repository.url} has no valid signature by the key {repository.fingerprint} of {repository.key_url}"
-    message = error.splitlines()[-1] if error else "no message"
+    message = host_text.lines(error)[-1] if error else "no message"
     if repository and ("Download Failed" in error or "Failed" in error or "Could not" in error):
         return f"{repository.url} cannot be reached: {message}"
     return f"apt cannot read its sources: {message}"
@@ -204,15 +205,17 @@ def _why(error: str, repository: Repository | None) -> str:
 
 def _versions(madison: str, show: str) -> dict[str, tuple[Version, ...]]:
     stanzas: dict[tuple[str, str], tuple[bool, str, str, str]] = {}
-    for stanza in show.split("\n\n"):
-        values = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.MULTILINE))
+    for stanza in host_text.paragraphs(show):
+        values = {
+            key: value for key, colon, value in (line.partition(": ") for line in stanza) if colon and key[:1].isalpha()
+        }
         if "Package" in values and "Version" in values:
             description = values.get("Description", "") + values.get("Description-en", "")
             another = _other_branch(values["Package"], values.get("Depends", ""))
             transitional = "transitional" in description.lower() or bool(another)
             stanzas[values["Package"], values["Version"]] = (transitional, *_modules(values), another)
     by_name: dict[str, list[Version]] = {}
-    for line in madison.splitlines():
+    for line in host_text.lines(madison):
         name, version, source = (word.strip() for word in line.split("|", 2))
         if not source.endswith("Sources"):
             more = stanzas.get((name, version), (False, "", "", ""))
@@ -225,16 +228,27 @@ def _modules(values: dict[str, str]) -> tuple[str, str]:
     name, depends = values["Package"], values.get("Depends", "")
     if not name.startswith("linux-modules-nvidia-"):
         return "", ""
-    driver = re.search(r"nvidia-dkms-\S+ \(= ([0-9.]+)", values.get("Provides", ""))
-    driver = driver or re.search(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)", depends)
-    kernel = re.search(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(\d+\.\d+\.\S+) \(=", depends)
-    return driver[1] if driver else "", kernel[1] if kernel else ""
+    driver = _first(r"nvidia-dkms-\S+ \(= ([0-9.]+)", values.get("Provides", ""))
+    driver = driver or _first(r"nvidia-kernel-common-\S+ \(>= ([0-9.]+)", depends)
+    return driver, _first(r"linux-modules-nvidia-\d{3}(?:-server)?(?:-open)?-(\d+\.\d+\.\S+) \(=", depends)
+
+
+def _relations(text: str) -> list[str]:
+    """The packages of a line Depends or Provides, each with its version in brackets; no longer than a name can be."""
+    return [relation.strip()[:300] for relation in text.replace("|", ",").split(",")]
+
+
+def _first(pattern: str, relations: str) -> str:
+    """The group of the first package that a pattern matches; "" without one."""
+    matches = (re.match(pattern, relation) for relation in _relations(relations))
+    return next((match[1] for match in matches if match), "")
 
 
 def _other_branch(name: str, depends: str) -> str:
     """The branch of a package's dependencies, if it is named after a branch and depends on packages of others only; or ""."""
     own = re.search(r"-(\d{3})(-|$)", name)
-    others = re.findall(r"nvidia-[a-z0-9-]*?(\d{3})(?:[-, ]|$)", depends)
+    matches = (re.search(r"nvidia-[a-z0-9-]*?(\d{3})(?:[- ]|$)", relation) for relation in _relations(depends))
+    others = [match[1] for match in matches if match]
     return str(others[0]) if own and others and own[1] not in others else ""
 
 
@@ -260,7 +274,7 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
         text, complete, code = result.text.rpartition("rc=")
         if not complete:
             raise ValueError("no exit status")
-        errors = [line for line in text.splitlines() if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
+        errors = [line for line in host_text.lines(text) if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         if code.strip() == "0":
             return Simulation(moves(text), "")
         text, _, held = text.partition("\nheld=")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact
 
@@ -31,13 +32,12 @@ done
 """
 _ACTIONS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
 _LIBRARIES = ("libnvidia-compute", "libnvidia-ml1", "libcuda1")
-_PACKAGE = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9]+)? \(([^)]*)\)")
 
 
 def _moved(result: Result) -> tuple[Moved, ...]:
     changes: list[Moved] = []
-    for stanza in result.text.split("\n\n"):
-        values = dict(line.split(": ", 1) for line in stanza.splitlines() if ": " in line)
+    for stanza in host_text.paragraphs(result.text):
+        values = dict(line.split(": ", 1) for line in stanza if ": " in line)
         if "Start-Date" not in values:
             continue
         at = " ".join(values["Start-Date"].split())
@@ -46,11 +46,20 @@ def _moved(result: Result) -> tuple[Moved, ...]:
         there = [
             _one(at, by, action, name, versions)
             for action in _ACTIONS
-            for name, versions in _PACKAGE.findall(values.get(action, ""))
+            for name, versions in _packages(values.get(action, ""))
             if "nvidia" in name or name.startswith(("cuda-drivers", "libcuda1", "linux-image", "linux-modules"))
         ]
         changes += sorted(there, key=lambda change: change.name.startswith(_LIBRARIES))
     return tuple(changes)
+
+
+def _packages(text: str) -> Iterator[tuple[str, str]]:
+    """The names and versions in `NAME:ARCHITECTURE (VERSIONS), ...`. Raises ValueError for other text."""
+    for entry in text.split("), "):
+        name, bracket, versions = entry.strip().partition(" (")
+        if entry and not bracket:
+            raise ValueError(f"{entry[:80]!r} is no package with its versions")
+        yield name.partition(":")[0], versions.rstrip(")")
 
 
 def _one(at: str, by: str, action: str, name: str, versions: str) -> Moved:

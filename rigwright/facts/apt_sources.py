@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact
 
@@ -68,7 +69,7 @@ sources = Fact("apt_sources.sources", script(_SOURCES, reads=True), _sources)
 
 
 def _lines(path: str, text: str) -> Iterator[Source]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(host_text.lines(text), 1):
         match = _LINE.fullmatch(line.partition("#")[0].strip())
         if match is None or match[1] != "deb":
             continue
@@ -80,7 +81,7 @@ def _lines(path: str, text: str) -> Iterator[Source]:
 def _stanzas(path: str, text: str) -> Iterator[Source]:
     values: dict[str, list[str]] = {}
     start, key = 1, ""
-    for number, line in enumerate((*text.splitlines(), ""), 1):
+    for number, line in enumerate((*host_text.lines(text), ""), 1):
         if line.startswith("#"):
             continue
         if line.strip():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact
@@ -35,7 +36,7 @@ done; :
 
 
 def _adapters(result: Result) -> tuple[Adapter, ...]:
-    rows = [line.split() for line in result.text.splitlines()]
+    rows = [line.split() for line in result.lines]
     return tuple(
         Adapter(bus_id, vendor == "0x10de", re.match("0x0300", clazz) is not None, {"1": True, "0": False}[boots])
         for bus_id, vendor, clazz, boots in rows
@@ -95,7 +96,7 @@ def _graphical(result: Result) -> Graphical:
 
 
 def _values(block: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in block.splitlines())
+    return dict(line.split("=", 1) for line in host_text.lines(block))
 
 
 graphical = Fact("display.graphical", script(_GRAPHICAL, reads=True), _graphical)

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.facts import Fact, Unreadable
 
@@ -26,7 +27,7 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
         if result.code not in (0, 1):  # 1: some names are unknown
             raise Unreadable(result.error_text)
         packages: dict[str, Package] = {}
-        for line in result.text.splitlines():
+        for line in result.lines:
             name, version, want, status, *architecture = line.split("\t")
             if architecture and architecture[0] not in ("amd64", "all"):
                 name = f"{name}:{architecture[0]}"  # the 32-bit variant of a library; the driver is 64-bit
@@ -76,7 +77,7 @@ PROOF_WRITE = f"mkdir -p /var/lib/rigwright && {{ {_PROOF_NOW}; }} > {PROOF_FILE
 
 
 def _proof(result: Result) -> Proof:
-    lines = result.text.splitlines()
+    lines = result.lines
     return Proof(lines[0], lines[1] if len(lines) > 1 else "")
 
 
@@ -92,11 +93,15 @@ class Move:
     version: str
 
 
+_MOVE = re.compile(r"(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
+
+
 def moves(text: str) -> tuple[Move, ...]:
     """The Inst, Remv and Purg lines of `apt-get -s`."""
-    lines = re.findall(r"^(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?", text, re.MULTILINE)
+    found = (_MOVE.match(line) for line in host_text.lines(text) if line.startswith(("Inst ", "Remv ", "Purg ")))
+    parts = (match.groups("") for match in found if match)
     return tuple(
-        Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in lines
+        Move(name.split(":")[0], before, version if verb == "Inst" else "") for verb, name, before, version in parts
     )
 
 
@@ -190,7 +195,7 @@ def _repair(result: Result) -> Repair:
         raise Unreadable(result.error_text)
     names, _, plan = result.text.partition("--fix\n")
     plan, _, held = plan.partition("\nheld=")
-    error = next((line for line in plan.splitlines() if line.startswith("E: ")), "")
+    error = next((line for line in host_text.lines(plan) if line.startswith("E: ")), "")
     return Repair(tuple(names.split()), moves(plan), error, tuple(held.split()))
 
 
@@ -235,8 +240,8 @@ done; :
 
 
 def _lock_holders(result: Result) -> tuple[Holder, ...]:
-    rows = (line.partition(" ") for line in result.text.splitlines())
-    return tuple(Holder(int(pid), name.strip()) for pid, _, name in rows)
+    rows = (line.partition(" ") for line in result.lines)
+    return tuple(Holder(host_text.integer(pid), name.strip()) for pid, _, name in rows)
 
 
 lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS), _lock_holders)

@@ -7,14 +7,18 @@ import re
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable, whole
 
+_VERSION = re.compile(r"\d{1,6}\.\d{1,6}(?:\.\d{1,6})?")
+
 
 def _loaded(result: Result) -> str:
     if not result.stdout.strip():
         return ""
-    match = re.search(r"(?:Kernel Module(?: for \S+)?|NVRM version:.*?)\s+(\d+\.\d+(?:\.\d+)?)", result.text)
-    if not match:
+    marked = [line for line in result.lines if "Kernel Module" in line or "NVRM version:" in line]
+    versions = (_VERSION.match(word) for line in marked for word in line.split())
+    version = next((match[0] for match in versions if match), "")
+    if not version:
         raise ValueError("no version in /proc/driver/nvidia/version")
-    return match.group(1)
+    return version
 
 
 loaded_version = Fact(

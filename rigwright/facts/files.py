@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable
 
@@ -47,7 +48,7 @@ def _file(result: Result) -> File | None:
     kind = _KINDS.get(words, "other")
     if kind != "file":
         return File(kind, mode.zfill(4), owner, group)
-    if int(size) > 65536:
+    if host_text.integer(size) > 65536:
         return File(kind, mode.zfill(4), owner, group, rest.decode().split()[0])
     return File(kind, mode.zfill(4), owner, group, hashlib.sha256(rest).hexdigest(), rest)
 

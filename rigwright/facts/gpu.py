@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.core import host_text
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts import Fact, Unavailable, whole
@@ -60,9 +60,9 @@ def answered(result: Result) -> str:
     """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed."""
     if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
         raise Unavailable("nvidia-smi is not installed")
-    text = "\n".join(line for line in result.text.strip().splitlines() if not line.startswith("WARNING:"))
+    text = "\n".join(line for line in host_text.lines(result.text.strip()) if not line.startswith("WARNING:"))
     if result.code not in (0, 14) or text.startswith("No devices"):
-        lines = (text or result.error_text).splitlines()
+        lines = host_text.lines(text or result.error_text)
         raise Unavailable(f"nvidia-smi says: {lines[0] if lines else f'nothing (exit {result.code})'}")
     return text
 
@@ -113,7 +113,7 @@ def _gpus(result: Result) -> tuple[Gpu, ...]:
         broken = next((cell for cell in row if cell in _BROKEN), "")
         if broken:
             names = ("" if cell in _BROKEN else cell for cell in (row[1], row[3]))
-            gpus.append(_lost(bus_id(row[2]), broken.strip("[]"), int(row[0]), *names))
+            gpus.append(_lost(bus_id(row[2]), broken.strip("[]"), host_text.integer(row[0]), *names))
         else:
             gpus.append(_gpu(row))
     return tuple(sorted(gpus, key=lambda gpu: gpu.bus_id))
@@ -127,7 +127,7 @@ def _gpu(row: list[str]) -> Gpu:
     state = None if row[4] in _NONE else {"Enabled": True, "Disabled": False}[row[4]]
     now, least, most, default = (_number(word) for word in row[5:9])
     clocks = (_pair(row[9], row[10]), _pair(row[11], row[12]))
-    return Gpu(int(row[0]), row[1], bus_id(row[2]), row[3], state, now, least, most, default, *clocks)
+    return Gpu(host_text.integer(row[0]), row[1], bus_id(row[2]), row[3], state, now, least, most, default, *clocks)
 
 
 ASK = f"""
@@ -152,9 +152,9 @@ def query(words: str) -> Command:
 
 def of_those_left(result: Result) -> list[str]:
     """The rows of all GPUs that are not lost. Raises Unavailable if there are none."""
-    rows = [line for line in result.text.splitlines() if line.strip()]
+    rows = [line for line in result.lines if line.strip()]
     left = [line for line in rows if not _LOST.match(line.strip())]
-    return left if 0 < len(left) < len(rows) else answered(result).splitlines()
+    return left if 0 < len(left) < len(rows) else host_text.lines(answered(result))
 
 
 gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
@@ -200,7 +200,7 @@ def _processes(result: Result) -> tuple[Process, ...]:
 
 def _process_rows(lines: list[str]) -> tuple[Process, ...]:
     rows = (line.partition(", ") for line in lines if line.strip())
-    return tuple(Process(int(pid), name) for pid, _, name in rows)
+    return tuple(Process(host_text.integer(pid), name) for pid, _, name in rows)
 
 
 processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name"), _processes)
@@ -213,9 +213,7 @@ done; :
 """
 
 
-holders = Fact(
-    "gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), lambda result: _process_rows(result.text.splitlines())
-)
+holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), lambda result: _process_rows(result.lines))
 """The processes that have a GPU's device file open; also available if nvidia-smi fails."""
 
 _CONTAINERS = """
@@ -231,8 +229,8 @@ LIMITS_PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
 
 def _nvml(result: Result) -> dict[str, Any]:
     if result.code != 0:
-        raise Unavailable(f"NVML: {result.error_text.splitlines()[-1] if result.error_text else 'no answer'}")
-    document = json.loads(result.text)
+        raise Unavailable(f"NVML: {host_text.lines(result.error_text)[-1] if result.error_text else 'no answer'}")
+    document = host_text.json_value(result.text)
     if not isinstance(document, dict) or not isinstance(document.get("gpus"), list):
         raise ValueError("no JSON object with GPUs")
     return document
@@ -255,12 +253,12 @@ cat "$1" 2>/dev/null; :
 
 
 def _locked(result: Result) -> Locks:
-    now, *lines = result.text.splitlines()
+    now, *lines = result.lines
     locks: Locks = {}
     for line in lines:
         uuid, kind, low, high, boot, load, code = line.split()
         if f"{boot} {load}" == now and code == "0":
-            locks[uuid, kind] = (int(low), int(high))
+            locks[uuid, kind] = (host_text.integer(low), host_text.integer(high))
     return locks
 
 

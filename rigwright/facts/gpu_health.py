@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from xml.etree import ElementTree
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
@@ -226,23 +227,31 @@ def card(gpu: ElementTree.Element) -> Card:
     return Card(*identity, **values, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
 
 
+_ROOT = "nvidia_smi_log"
+MOST_GPUS = 256
+"""More GPUs in one answer are refused."""
+
+
 def _cards(result: Result) -> tuple[Card, ...]:
     text = result.text
     gone = lost(text)
+    ends = (part.partition(f"<{_ROOT}>") for part in text.split(f"</{_ROOT}>")[:-1])
+    parts = [f"<{_ROOT}>{inside}</{_ROOT}>" for _, begin, inside in ends if begin]
     if "<!ENTITY" in text:
         raise ValueError("an entity in its XML")
-    parts = re.findall(r"<nvidia_smi_log>.*?</nvidia_smi_log>", text, re.DOTALL)
+    if len(parts) > MOST_GPUS:
+        raise ValueError(f"more than {MOST_GPUS} XML documents")
     if not parts and "<nvidia_smi_log>" in text:
         raise ValueError("XML that ends in the middle")
     if not parts and not gone:
-        lines = answered(result).strip().splitlines()
+        lines = host_text.lines(answered(result).strip())
         raise Unavailable(f"nvidia-smi says: {lines[0] if lines else 'nothing'}")
-    try:
-        cards = [card(gpu) for part in parts for gpu in ElementTree.fromstring(part).findall("gpu")]
-    except ElementTree.ParseError as error:
-        raise ValueError(f"XML that cannot be read ({error})") from None
-    if len(cards) != text.count("<gpu id="):
+    elements = [gpu for part in parts for gpu in host_text.xml(part).findall("gpu")]
+    if len(elements) != text.count("<gpu id="):
         raise ValueError("XML that ends in the middle")
+    if len(elements) > MOST_GPUS:
+        raise ValueError(f"more than {MOST_GPUS} GPUs")
+    cards = [card(gpu) for gpu in elements]
     cards += [Card(at, "", "", lost=problem) for at, problem in gone.items()]
     return tuple(sorted(cards, key=lambda card: card.bus_id))
 

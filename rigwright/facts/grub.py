@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unavailable, Unreadable
 
@@ -55,8 +56,8 @@ def _grub(result: Result) -> Grub:
         raise Unavailable("there is no /boot/grub/grub.cfg: this machine does not boot by GRUB")
     head, _, rest = text.partition("--env\n")
     environment, _, cfg = rest.partition("--cfg\n")
-    values = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
-    errors = "\n".join(line for line in head.splitlines()[1:] if line.strip())
+    values = dict(line.split("=", 1) for line in host_text.lines(environment) if "=" in line)
+    errors = "\n".join(line for line in host_text.lines(head)[1:] if line.strip())
     parses = head.startswith("parses=yes")
     try:
         return Grub(default_entry(cfg, values), parses, errors)
@@ -91,15 +92,20 @@ class _Node:
 
 
 def _default(cfg: str, environment: dict[str, str]) -> str:
-    values = re.findall(r'^\s*set default="([^"]*)"', cfg, re.MULTILINE)
+    stripped = (line.strip() for line in host_text.lines(cfg))
+    values = [line[13:].partition('"')[0] for line in stripped if line.startswith('set default="') and '"' in line[13:]]
     value = next((word for word in reversed(values) if "next_entry" not in word), "0")
     return environment.get("saved_entry", "0") if "saved_entry" in value else value
 
 
 def _pick(entries: list[_Node], level: str) -> _Node | None:
-    if level.isdigit() and int(level) < len(entries):
-        return entries[int(level)]
+    if level.isdigit() and host_text.integer(level) < len(entries):
+        return entries[host_text.integer(level)]
     return next((node for node in entries if level and level in (node.title, node.identifier)), None)
+
+
+MOST_ENTRIES, LONGEST_HEADING = 500, 1000
+"""Menu entries and submenus of a grub.cfg that are read, and the characters of each heading."""
 
 
 def _entries(cfg: str) -> list[_Node]:
@@ -109,10 +115,16 @@ def _entries(cfg: str) -> list[_Node]:
     depths: list[int] = []
     body: list[str] | None = None
     depth = 0
-    for line in cfg.splitlines():
+    headings = 0
+    for line in host_text.lines(cfg):
         words = line.strip()
         opened = re.match(r"(menuentry|submenu)\s", words)
         if opened:
+            headings += 1
+            if headings > MOST_ENTRIES or len(words) > LONGEST_HEADING:
+                raise ValueError(
+                    f"more than {MOST_ENTRIES} menu entries, or a longer heading than {LONGEST_HEADING} characters"
+                )
             title, identifier = _heading(words)
             node = _Node(title, identifier, [], [])
             stack[-1].append(node)
@@ -185,7 +197,7 @@ _WORDS = (
 
 def _words(result: Result) -> tuple[Words, ...]:
     rows = []
-    for line in result.text.splitlines():
+    for line in result.lines:
         match = re.fullmatch(r"(/etc/default/grub[^:]*):\s*(?:export\s+)?(GRUB_CMDLINE_LINUX\w*)([+]?)=(.*)", line)
         if not match:
             raise ValueError("no line of GRUB's files")

@@ -6,6 +6,7 @@ import datetime
 import re
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.system import said
@@ -14,7 +15,7 @@ from rigwright.facts.system import said
 def _loaded(result: Result) -> frozenset[str]:
     if result.code != 0 or not result.text.startswith("Module"):
         raise ValueError(result.error_text or "no table of modules")
-    return frozenset(line.split()[0] for line in result.text.splitlines()[1:] if line.strip())
+    return frozenset(line.split()[0] for line in result.lines[1:] if line.strip())
 
 
 def headers(kernel: str) -> Fact[bool]:
@@ -79,7 +80,7 @@ def initramfs(path: str) -> Fact[Initramfs]:
     def parse(result: Result) -> Initramfs:
         if result.code != 0:
             raise ValueError(result.error_text)
-        lines = result.text.splitlines()
+        lines = result.lines
         modules = frozenset(line[7:].split(".ko")[0].replace("-", "_") for line in lines if line.startswith("module "))
         return Initramfs(modules, blocked_modules(result.text))
 
@@ -95,7 +96,7 @@ _BLOCKS = {
 def blocked_modules(modprobe_d: str) -> frozenset[str]:
     """The modules that modprobe.d text blacklists, aliases to off, or installs as true or false."""
     blocked: set[str] = set()
-    for line in modprobe_d.splitlines():
+    for line in host_text.lines(modprobe_d):
         words = line.split("#")[0].split()
         listed = len(words) == 2 and words[0] == "blacklist"
         if listed or (len(words) > 2 and (words[0], words[2]) in _BLOCKS):

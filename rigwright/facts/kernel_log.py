@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
@@ -28,10 +29,14 @@ fi | awk '
 """
 
 
+LONGEST_LINE = 2000
+"""Characters of a line that are kept. The kernel's own lines have 1000 at most."""
+
+
 def _kernel(result: Result) -> tuple[str, ...]:
     if result.error_text and not result.stdout:
-        raise Unavailable(result.error_text.splitlines()[-1])
-    return tuple(result.text.splitlines())
+        raise Unavailable(host_text.lines(result.error_text)[-1])
+    return tuple(line[:LONGEST_LINE] for line in result.lines)
 
 
 kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60), _kernel)
@@ -56,7 +61,7 @@ def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The Xids in kernel log lines, in order, without the SXids of NVSwitches."""
     matches = ((_XID.search(line), line) for line in lines)
     return tuple(
-        XidLine(bus_id(f"{match[1]}.{match[2] or 0}"), int(match[3]), line[match.start() :])
+        XidLine(bus_id(f"{match[1]}.{match[2] or 0}"), host_text.integer(match[3]), line[match.start() :])
         for match, line in matches
         if match
     )
@@ -65,7 +70,11 @@ def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
 def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The fatal SXids of NVSwitches in kernel log lines, in order."""
     matches = ((_FATAL_SXID.search(line), line) for line in lines)
-    return tuple(XidLine(bus_id(match[1]), int(match[2]), line[match.start() :]) for match, line in matches if match)
+    return tuple(
+        XidLine(bus_id(match[1]), host_text.integer(match[2]), line[match.start() :])
+        for match, line in matches
+        if match
+    )
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,9 @@ def hardware_errors(lines: tuple[str, ...]) -> tuple[HardwareError, ...]:
     for line in lines:
         if match := _EDAC.search(line):
             errors.append(HardwareError(True, match[1] == "CE", match[2] or "", line[match.start() :]))
-        elif match := _MACHINE_CHECK.search(line):
+        elif match := _MACHINE_CHECK.match(line, max(0, line.find("[Hardware Error]: "))):
             raw, word = match[2], match[3]
-            corrected = not int(raw, 16) >> _UNCORRECTED_BIT & 1 if raw else word == "Corrected"
+            corrected = not host_text.integer(raw, 16) >> _UNCORRECTED_BIT & 1 if raw else word == "Corrected"
             errors.append(HardwareError(False, corrected, match[1] or "", line[match.start() :]))
     return tuple(errors)
 
@@ -111,7 +120,7 @@ class IommuFault:
 
 _PLACE = r"((?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _AMD_FAULT = re.compile(rf"(?:{_PLACE}: )?AMD-Vi: Event logged \[IO_PAGE_FAULT\b(?: device={_PLACE})?")
-_INTEL_FAULT = re.compile(rf"DMAR: \[(?:DMA|INTR)[^\]]*\] Request device \[{_PLACE}\]")
+_INTEL_FAULT = re.compile(rf"DMAR: \[(?:DMA|INTR)[^\]]{{0,40}}\] Request device \[{_PLACE}\]")
 
 
 def iommu_faults(lines: tuple[str, ...]) -> tuple[IommuFault, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact
@@ -49,9 +50,9 @@ def _machine(result: Result) -> Machine:
     memory, sockets, threads, *rest = result.text.split("\n", 3)
     nodes = _nodes(rest[0]) if rest and rest[0].strip() else None
     return Machine(
-        int(memory) // 1024,
-        int(sockets),
-        int(threads),
+        host_text.integer(memory) // 1024,
+        host_text.integer(sockets),
+        host_text.integer(threads),
         None if nodes is None else tuple(sorted(_modules(nodes))),
         None if nodes is None else tuple(_display(node) for node in nodes if node.get("class") == "display"),
     )
@@ -60,7 +61,7 @@ def _machine(result: Result) -> Machine:
 def _nodes(text: str) -> list[dict[str, Any]]:
     """The nodes of lshw's JSON; older versions print them without the brackets of the list."""
     try:
-        nodes = json.loads(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
+        nodes = host_text.json_value(text if text.lstrip().startswith("[") else f"[{text.strip().rstrip(',')}]")
     except json.JSONDecodeError as error:
         raise ValueError(f"lshw -json: cut short or damaged, {error}") from None
     if not isinstance(nodes, list) or not all(isinstance(node, dict) for node in nodes):
@@ -71,7 +72,9 @@ def _nodes(text: str) -> list[dict[str, Any]]:
 def _modules(nodes: list[dict[str, Any]]) -> list[str]:
     """A line for each memory module. lshw lists banks; empty ones have no size."""
     banks = [node for node in nodes if str(node.get("id", "")).startswith("bank") and node.get("size")]
-    return [f"{one_line(str(node.get('slot') or node['id']))} {int(node['size']) >> 20} MiB" for node in banks]
+    return [
+        f"{one_line(str(node.get('slot') or node['id']))} {host_text.integer(node['size']) >> 20} MiB" for node in banks
+    ]
 
 
 def _display(node: dict[str, Any]) -> Display:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import InputError
@@ -213,7 +213,7 @@ def read_document(text: str, document_type: type[T], name: str) -> T:
     """Parses the JSON document of a program of onhost/ as a type. Raises ValueError for an unknown or missing key, a value of
     another type, and another schema than 1."""
     try:
-        given = json.loads(text)
+        given = host_text.json_value(text)
         if not isinstance(given, dict):
             raise ValueError("no JSON object")
         document: T = convert(_visible(given), document_type, f"the {name} document", "")
@@ -285,7 +285,7 @@ done; :
 
 def _settings(result: Result) -> tuple[Setting, ...]:
     settings = []
-    for line in result.text.splitlines():
+    for line in result.lines:
         path, _, text = line.partition("\t")
         uncommented = re.split(r"(?:^|\s)#", text)[0]
         for name, value in re.findall(r"\b(NCCL_[A-Z0-9_]+) *= *[\"']?([^\s\"';]*)", uncommented):

@@ -15,6 +15,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rigwright.core import host_text
+
 _TIMES = ("time", "cputime")
 _GROUP = (*_TIMES, "algbw", "busbw", "error", "#wrong", "i_min", "i_max", "i_p99", "i_cv%")
 _LEADING = ("size", "count", "type", "redop", "root")
@@ -55,12 +57,12 @@ def read(text: str) -> Table:
     rows: list[Row] = []
     bounds = None
     whole = text if text.endswith("\n") else text.rpartition("\n")[0]
-    for line in whole.splitlines():
+    for line in host_text.lines(whole):
         words = line.lstrip("# ").split() if not line.lstrip().startswith("#wrong") else line.split()
         if words[:1] == ["size"] and "busbw" in words:
             columns = _columns(words)
         elif match := re.search(r"Out of bounds values *: *(\d+)", line):
-            bounds = int(match[1])
+            bounds = host_text.integer(match[1])
         elif columns and words and re.fullmatch(r"\d[\d_]*", words[0]) and not line.lstrip().startswith("#"):
             rows.append(_row(words, columns, line))
     return Table(tuple(rows), bounds)
@@ -91,7 +93,7 @@ def _row(words: Sequence[str], columns: Sequence[str], line: str) -> Row:
             ):
                 raise ValueError(value)
         deviations = [value for name, value in named if name == "error" and value != "N/A"]
-        size = int(words[0].replace("_", ""))
+        size = host_text.integer(words[0].replace("_", ""))
     except (ValueError, OverflowError):
         raise ValueError(f"nccl-tests: cannot read the row {line.strip()[:120]!r}") from None
     return Row(size, max(speeds), sum(counts) if counts else 0 if deviations else None)

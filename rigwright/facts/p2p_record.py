@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
@@ -95,7 +95,7 @@ def _record(result: Result) -> Record:
 def _entry(line: str, kind: type[T]) -> T | None:
     """A line of JSON as an instance of a type, its texts on one line and cut; None when the line is no such instance."""
     try:
-        given = json.loads(line)
+        given = host_text.json_value(line)
         if not isinstance(given, dict):
             return None
         entry: T = convert({key: _harmless(value) for key, value in given.items()}, kind, "the record", "")

@@ -31,7 +31,7 @@ done; :
 
 def _gpus(result: Result) -> tuple[PciGpu, ...]:
     gpus = []
-    for line in result.text.splitlines():
+    for line in result.lines:
         words = line.split()
         if words[1].startswith("0x03"):
             gpus.append(PciGpu(words[0], words[2], words[3] if len(words) > 3 else ""))
@@ -48,7 +48,7 @@ gpus = Fact("pci.gpus", script(_SCRIPT, reads=True), _gpus, kept=whole)
 
 
 def _switches(result: Result) -> tuple[str, ...]:
-    rows = (line.split() for line in result.text.splitlines())
+    rows = (line.split() for line in result.lines)
     return tuple(row[0] for row in rows if row[1].startswith("0x0680"))
 
 

@@ -8,6 +8,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
@@ -81,7 +82,7 @@ done; :
 
 def _functions(result: Result) -> dict[str, Function]:
     functions = {}
-    for line in result.text.splitlines():
+    for line in result.lines:
         words = ["" if word == "-" else word for word in line.split("|")]
         if len(words) != 14:
             raise ValueError(f"{len(words)} columns, not 14")
@@ -96,8 +97,8 @@ def _functions(result: Result) -> dict[str, Function]:
             None if gone else _link(*links[2:]),
             not gone,
             _size(bar),
-            int(corrected) if corrected else None,
-            int(uncorrected) if uncorrected else None,
+            host_text.integer(corrected) if corrected else None,
+            host_text.integer(uncorrected) if uncorrected else None,
             _redirects(more) if more else None,
         )
     return functions
@@ -109,12 +110,12 @@ def _link(speed: str, width: str) -> Link | None:
         return None
     if float(gt_s[1]) not in GENERATIONS:
         raise ValueError(f"a link of {speed}")
-    return Link(GENERATIONS[float(gt_s[1])], int(width))
+    return Link(GENERATIONS[float(gt_s[1])], host_text.integer(width))
 
 
 def _size(row: str) -> int:
     """The size in bytes of a region in sysfs' `resource`; 0 for an empty row."""
-    words = [int(word, 16) for word in row.split()]
+    words = [host_text.integer(word, 16) for word in row.split()]
     return words[1] - words[0] + 1 if len(words) == 3 and words[1] else 0
 
 
@@ -148,7 +149,7 @@ def _states(result: Result) -> dict[str, int]:
         rows = [line.partition(", ") for line in of_those_left(result)]
     except Unavailable:
         return {}
-    return {bus_id(at): int(state[1:]) for at, _, state in rows if re.fullmatch(r"P\d+", state)}
+    return {bus_id(at): host_text.integer(state[1:]) for at, _, state in rows if re.fullmatch(r"P\d+", state)}
 
 
 states = Fact("pcie.states", query("--query-gpu=pci.bus_id,pstate"), _states)

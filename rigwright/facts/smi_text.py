@@ -50,16 +50,23 @@ class Table:
     processes: dict[str, int] | None = None
 
 
-_HEAD = re.compile(r"NVIDIA-SMI +(\S+) +(?:Driver|KMD) Version: *([\d.]+|N/A|ERR!)(?: +CUDA (?:UMD )?Version: *(\S+))?")
+_HEAD = re.compile(
+    r"NVIDIA-SMI {1,40}(\S{1,40}) {1,40}(?:Driver|KMD) Version: {0,40}([\d.]{1,40}|N/A|ERR!)(?: {1,40}CUDA (?:UMD )?Version: {0,40}(\S{1,40}))?"
+)
 _FIRST = re.compile(
-    r"\| *(\d+) +(\S.*?) +(On|Off|N/A|WDDM|TCC|MCDM|ERR!) *\| *([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) +\S+ *\| *(\S.*?) *\|"
+    r"\| {0,40}(\d{1,4}) {1,40}(\S.{0,60}?) {1,40}(On|Off|N/A|WDDM|TCC|MCDM|ERR!) {0,40}\| {0,40}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) {1,40}\S{1,20} {0,40}\| {0,40}(\S.{0,60}?) {0,40}\|"
 )
-_WORD = r"(N/A|ERR!|Unknown Error|\[[^\]|]*\]|\d+ ?(?:%|C|W)|P\d+)"
+_WORD = r"(N/A|ERR!|Unknown Error|\[[^\]|]{0,40}\]|\d{1,6} ?(?:%|C|W)|P\d{1,4})"
+_MIB = r"(?:(\d{1,12})MiB|\S{1,40})"
 _SECOND = re.compile(
-    rf"\| *{_WORD} *{_WORD} *{_WORD} *{_WORD} */ *{_WORD} *\| *(?:(\d+)MiB|\S+) */ *(?:(\d+)MiB|\S+) *\| *{_WORD} +(\S.*?) *\|"
+    rf"\| {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}/ {{0,40}}{_WORD} {{0,40}}\| {{0,40}}{_MIB} {{0,40}}/ {{0,40}}{_MIB} {{0,40}}"
+    rf"\| {{0,40}}{_WORD} {{1,40}}(\S.{{0,60}}?) {{0,40}}\|"
 )
-_THIRD = re.compile(r"\| {20,}\| {10,}\| *(Enabled|Disabled|N/A|ERR!)\*? *\|")
-_PROCESS = re.compile(r"\| +(\d+) +(?:(?:N/A|\d+) +(?:N/A|\d+) +)?\d+ +(?:C|G|C\+G|M|M\+C|O) +\S")
+_THIRD = re.compile(r"\| {20,80}\| {10,80}\| {0,40}(Enabled|Disabled|N/A|ERR!)\*? {0,40}\|")
+_PROCESS = re.compile(
+    r"\| {1,40}(\d{1,6}) {1,40}(?:(?:N/A|\d{1,6}) {1,40}(?:N/A|\d{1,6}) {1,40})?\d{1,12} {1,40}(?:C|G|C\+G|M|M\+C|O) {1,40}\S"
+)
+"""Every repetition is bounded: a cell has 40 columns at most, so no line takes long that only looks like a row."""
 
 
 class TableReader:

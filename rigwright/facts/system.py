@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.machine_identity import MachineIdentity
@@ -23,7 +24,7 @@ class OsRelease:
 
 def _os_release(result: Result) -> OsRelease:
     values: dict[str, str] = {}
-    for line in result.text.splitlines():
+    for line in result.lines:
         key, equals, value = line.partition("=")
         if equals:
             values[key.strip()] = value.strip().strip("\"'")
@@ -62,8 +63,8 @@ simulated = Fact(
 
 def _free(result: Result) -> dict[str, int]:
     return {
-        path: int(line.split()[3])
-        for path, line in zip(("/", "/boot", "/var", "/usr"), result.text.splitlines()[1:], strict=True)
+        path: host_text.integer(line.split()[3])
+        for path, line in zip(("/", "/boot", "/var", "/usr"), result.lines[1:], strict=True)
     }
 
 
@@ -86,7 +87,7 @@ def user(name: str) -> Fact[User | None]:
     def parse(result: Result) -> User | None:
         if result.code == 2:
             return None
-        fields, groups = result.text.splitlines()[:2]
+        fields, groups = result.lines[:2]
         words = fields.split(":")
         return User(words[0], words[5], words[6], tuple(sorted(groups.split())))
 
@@ -176,7 +177,7 @@ _CPU = "grep -e '^model name' -e '^physical id' /proc/cpuinfo | sort -u; :"
 
 
 def _cpu(result: Result) -> str:
-    rows = [line.partition(":") for line in result.text.splitlines()]
+    rows = [line.partition(":") for line in result.lines]
     names = [one_line(value) for key, _, value in rows if key.strip() == "model name"]
     sockets = sum(key.strip() == "physical id" for key, _, _ in rows)
     if not names:

@@ -32,7 +32,7 @@ def unit(name: str) -> Fact[Unit]:
     """The unit's state; a missing unit has `load` not-found."""
 
     def parse(result: Result) -> Unit:
-        values = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
+        values = dict(line.split("=", 1) for line in result.lines if "=" in line)
         load, active, sub = (values[key] for key in ("LoadState", "ActiveState", "SubState"))
         return Unit(load, active, sub, values.get("UnitFileState", ""), values.get("NeedDaemonReload") == "yes")
 
@@ -72,8 +72,8 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
     """Compares the start of a unit with the newest change of `files`. A clock that was set back gives stale."""
 
     def parse(result: Result) -> Running:
-        values = dict(line.split("=", 1) for line in result.text.splitlines() if "=" in line)
-        times = [float(line[6:]) for line in result.text.splitlines() if line.startswith("ctime=")]
+        values = dict(line.split("=", 1) for line in result.lines if "=" in line)
+        times = [float(line[6:]) for line in result.lines if line.startswith("ctime=")]
         age_s = float(values["up"]) - int(values["ActiveEnterTimestampMonotonic"]) / 1e6
         return Running(
             values["ActiveState"] == "active",

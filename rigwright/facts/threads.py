@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact
 
@@ -39,13 +40,13 @@ def _busy(result: Result) -> tuple[Busy, ...]:
     first, _, second = rest.partition("--\n")
     before = {pid: ticks for pid, ticks, _ in _threads(first)}
     spent = ((pid, name, ticks - before[pid]) for pid, ticks, name in _threads(second) if pid in before)
-    return tuple(Busy(pid, name, round(200 * ticks / int(head))) for pid, name, ticks in spent)
+    return tuple(Busy(pid, name, round(200 * ticks / host_text.integer(head))) for pid, name, ticks in spent)
 
 
 def _threads(text: str) -> Iterator[tuple[int, int, str]]:
-    for line in text.splitlines():
+    for line in host_text.lines(text):
         pid, ticks, name = line.split(" ", 2)
-        yield int(pid), int(ticks), name
+        yield host_text.integer(pid), host_text.integer(ticks), name
 
 
 busy = Fact("threads.busy", script(_BUSY), _busy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
@@ -40,14 +41,14 @@ _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 def _places(result: Result) -> tuple[Place, ...]:
     places = []
-    for line in result.text.splitlines():
+    for line in result.lines:
         kind, node, path = line.split(" ", 2)
         parts = path.split("/")
         bridge = next((part for part in parts if part.startswith("pci")), "")
         steps = [part for part in parts[parts.index(bridge) + 1 :] if _BUS_ID.fullmatch(part)] if bridge else []
         if not steps:
             raise ValueError(f"no PCI device: {path}")
-        number = int(node)
+        number = host_text.integer(node)
         *bridges, own = steps
         place = Place(own, kind.startswith("0x03"), None if number < 0 else number, bridge, tuple(bridges))
         places.append(place)
@@ -76,19 +77,19 @@ _QUIET = re.compile(
     re.IGNORECASE,
 )
 """Lines in place of links. From 595 on nvidia-smi writes Nvlink for NVLink."""
-_COUNTER = re.compile(r"(\d+): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d+)")
+_COUNTER = re.compile(r"(\d{1,9}): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})")
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
     status, _, rest = result.text.partition("--- peers\n")
     peers, _, counters = rest.partition("--- errors\n")
-    if not _GPU_LINE.search(status) and (result.code != 0 or status.startswith("No devices")):
-        raise Unavailable(f"nvidia-smi says: {(answered(result).splitlines() or ['nothing'])[0]}")
+    if not any(map(_GPU_LINE.match, host_text.lines(status))) and (result.code != 0 or status.startswith("No devices")):
+        raise Unavailable(f"nvidia-smi says: {(host_text.lines(answered(result)) or ['nothing'])[0]}")
     to = {key: bus_id(value) for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
     errors: dict[tuple[str, int], int] = {}
     for key, value in _rows(counters):
         if match := _COUNTER.fullmatch(f"{key[1]}: {value}"):
-            errors[key] = errors.get(key, 0) + int(match[2])
+            errors[key] = errors.get(key, 0) + host_text.integer(match[2])
     links = []
     for (uuid, number), value in _rows(status):
         match = re.fullmatch(r"([\d.]+) GB/s", value)
@@ -102,11 +103,11 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
 def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
     """Parses lines of links below lines of GPUs: the text by (UUID, link). Raises ValueError for other lines."""
     rows, uuid = [], ""
-    for line in (line.strip() for line in text.splitlines()):
+    for line in (line.strip() for line in host_text.lines(text)):
         if gpu := _GPU_LINE.match(line):
             uuid = gpu[1]
         elif link := _LINK_LINE.match(line):
-            rows.append(((uuid, int(link[1])), link[2].strip()))
+            rows.append(((uuid, host_text.integer(link[1])), link[2].strip()))
         elif line and not _QUIET.match(line):
             raise ValueError(line)
     return rows

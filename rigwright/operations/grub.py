@@ -69,7 +69,7 @@ def cmdline(
 
 _IOMMU_OFF = ("intel_iommu=off", "amd_iommu=off", "noiommu")
 """Parameters that turn the IOMMU off and have another name than `iommu`."""
-_BLACKLIST = re.compile(r"(?:module_blacklist|modprobe\.blacklist)=(?:\S*,)?nvidia(?:,\S*)?")
+_BLACKLIST = re.compile(r"(?:module_blacklist|modprobe\.blacklist)=(?:\S{0,400},)?nvidia(?:,\S{0,400})?")
 
 
 def _contradictions(wanted: Sequence[str], next_boot: str, others: Sequence[grub.Words]) -> Iterator[Note]:

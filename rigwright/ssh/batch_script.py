@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rigwright.core import host_text
 from rigwright.core.command import Command, Result, in_shell, quote, with_stdin
 from rigwright.core.errors import HostError
 
-CUT_BYTES = 4 * 1024 * 1024
+CUT_BYTES = host_text.ANSWER_BYTES
 NO_ROOM = "rigwright: no room"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -112,7 +113,12 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         parts[name] = answer[position : position + int(size)]
         position += int(size)
     return [
-        Result(code, out[:CUT_BYTES], parts.get(f"{number}.e", b"")[:CUT_BYTES], cut=len(out) > CUT_BYTES)
+        Result(
+            code,
+            out[:CUT_BYTES],
+            host_text.without_middle(parts.get(f"{number}.e", b""), host_text.ERROR_BYTES),
+            cut=len(out) > CUT_BYTES,
+        )
         for number, code in enumerate(codes[:count])
         for out in (parts.get(f"{number}.o", b""),)
     ]

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from rigwright.core import host_text
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script
@@ -13,7 +14,7 @@ from rigwright.ssh import batch_script
 if TYPE_CHECKING:
     from paramiko import Channel
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = host_text.SCRIPT_BYTES
 """The maximum output of a script, eight times that of a command. The limit protects the memory of this machine."""
 
 
@@ -22,11 +23,13 @@ def lost(host: Host, reason: object) -> Unreachable:
     return Unreachable(host.name, f"the connection was lost ({reason})", "", "run the same command again")
 
 
-def _require_size(host: Host, size: int) -> None:
-    if size > MOST_BYTES:
-        found = f"its output is longer than {MOST_BYTES >> 20} MiB and has not ended"
+def _require_size(host: Host, size: int, most: int | None = None) -> None:
+    most = most or MOST_BYTES
+    if size > most:
+        shown = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+        found = f"its output is longer than {shown} and has not ended"
         fix = f"ssh {host.address} sudo -n true, and look at what it prints"
-        raise HostError(host.name, found, f"an answer of at most {MOST_BYTES >> 20} MiB", fix)
+        raise HostError(host.name, found, f"an answer of at most {shown}", fix)
 
 
 def until(
@@ -40,7 +43,7 @@ def until(
     out, err = b"", b""
     while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
         size = len(out) + len(err)
-        _require_size(host, size)
+        _require_size(host, size, host_text.LOGIN_BYTES)
         while channel.recv_ready():
             out += channel.recv(65536)
         while channel.recv_stderr_ready():
@@ -73,9 +76,11 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
             not answer and not channel.exit_status_ready() and time.monotonic() < deadline
         ):
             errors += channel.recv_stderr(65536) if channel.recv_stderr_ready() else b""
+            _require_size(host, len(errors))
             time.sleep(0.002)
         while channel.recv_stderr_ready():
             errors += channel.recv_stderr(65536)
+            _require_size(host, len(errors))
     except (TimeoutError, OSError, EOFError) as error:
         raise lost(host, error or "no answer in time") from None
     return bytes(answer), errors

@@ -46,16 +46,16 @@ def converse(channel: Channel, deadline: float, host: Host) -> object:
     return channel_io.converse(channel, b"", "nonce", deadline, host)
 
 
-@pytest.mark.parametrize("read", [until, converse])
+@pytest.mark.parametrize(("read", "size"), [(until, "64 KiB"), (converse, "2 MiB")])
 def test_the_message_about_an_output_without_an_end(
-    read: Callable[[object, float, Host], object], monkeypatch: pytest.MonkeyPatch
+    read: Callable[[object, float, Host], object], size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_io, "MOST_BYTES", 2 << 20)
     host = Host("servbadge", (), {"ansible_host": "192.0.2.10"})
     with pytest.raises(HostError) as caught:
         read(Endless(), time.monotonic() + 30, host)
     assert str(caught.value) == (
-        "servbadge: its output is longer than 2 MiB and has not ended\n"
-        "  expected: an answer of at most 2 MiB\n"
+        f"servbadge: its output is longer than {size} and has not ended\n"
+        f"  expected: an answer of at most {size}\n"
         "  fix:      ssh 192.0.2.10 sudo -n true, and look at what it prints"
     )

@@ -1,0 +1,122 @@
+"""The limits of what is read from a host, and the readers that keep them: lines, JSON, XML and numbers.
+
+A host may answer anything. Every limit is far above what a real host prints; what exceeds one is refused with a message that
+names the limit, or cut with a message that says what is left out. Then no answer needs more than a second of this process, and
+no single step of it stops the threads of other hosts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
+ANSWER_BYTES = 4 << 20
+"""The output of a command."""
+ERROR_BYTES = 64 << 10
+"""The error output of a command; more is cut in the middle."""
+SCRIPT_BYTES = 32 << 20
+"""The output of all commands of a script."""
+LOGIN_BYTES = 64 << 10
+"""What a host may say before the first script runs, such as questions of sudo."""
+LINES = 100_000
+LINE_CHARACTERS = 1 << 16
+VALUES = 200_000
+"""Values of a JSON document, elements of an XML document."""
+NESTING = 64
+"""Levels of a JSON or XML document."""
+DIGITS = 18
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text, which end with a newline and nothing else. Raises ValueError for too many, and for one that is too long."""
+    if text.count("\n") > LINES:
+        raise ValueError(f"more than {LINES} lines")
+    found = text.split("\n")
+    if found[-1] == "":
+        found.pop()
+    if len(text) > LINE_CHARACTERS and max(map(len, found), default=0) > LINE_CHARACTERS:
+        raise ValueError(f"a line of more than {LINE_CHARACTERS} characters")
+    return found
+
+
+def paragraphs(text: str) -> list[list[str]]:
+    """The lines of each paragraph; an empty line separates two. Raises ValueError as `lines`."""
+    made: list[list[str]] = [[]]
+    for line in lines(text):
+        if line:
+            made[-1].append(line)
+        elif made[-1]:
+            made.append([])
+    return made if made[-1] else made[:-1]
+
+
+def integer(word: str | int, base: int = 10) -> int:
+    """A whole number of at most DIGITS digits. Raises ValueError for other text."""
+    if len(str(word).strip()) > DIGITS + 2:
+        raise ValueError(f"a number of more than {DIGITS} digits")
+    return int(word, base) if isinstance(word, str) else int(word)
+
+
+def _real(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"{word[:40]} is no number")
+    return value
+
+
+def json_value(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError also for one with too many values, too deep nesting or too long numbers."""
+    import json
+
+    if sum(map(text.count, ",:[{")) > 2 * VALUES:
+        raise ValueError(f"JSON of more than {VALUES} values")
+    try:
+        value = json.loads(text, parse_int=integer, parse_float=_real, parse_constant=_real)
+    except RecursionError:
+        raise ValueError(f"JSON nested deeper than {NESTING} levels") from None
+    level = [value]
+    for _ in range(NESTING):
+        inner = [
+            list(each.values()) if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))
+        ]
+        level = [each for group in inner for each in group]
+        if not level:
+            return value
+    raise ValueError(f"JSON nested deeper than {NESTING} levels")
+
+
+def xml(text: str) -> ElementTree.Element:
+    """The root of an XML text. Raises ValueError also for one with entities, too many elements or too deep nesting."""
+    from xml.etree import ElementTree
+
+    if "<!ENTITY" in text:
+        raise ValueError("an entity in its XML")
+    if text.count("<") > 2 * VALUES:
+        raise ValueError(f"XML of more than {VALUES} elements")
+    reader: ElementTree.XMLPullParser[Any] = ElementTree.XMLPullParser(("start", "end"))
+    depth, root = 0, None
+    try:
+        for at in range(0, len(text), LINE_CHARACTERS):  # in parts, so that other threads go on
+            reader.feed(text[at : at + LINE_CHARACTERS])
+            for event, element in cast("Iterator[tuple[str, ElementTree.Element]]", reader.read_events()):
+                root = element if root is None else root
+                depth += 1 if event == "start" else -1
+                if depth > NESTING:
+                    raise ValueError(f"XML nested deeper than {NESTING} levels")
+        reader.close()
+    except ElementTree.ParseError as error:
+        raise ValueError(f"XML that cannot be read ({error})") from None
+    if root is None:
+        raise ValueError("XML without an element")
+    return root
+
+
+def without_middle(text: bytes, most: int) -> bytes:
+    """The beginning and the end of a long text, and between them the number of bytes that are left out."""
+    if len(text) <= most:
+        return text
+    return text[: most // 2] + f"\n... ({len(text) - most} bytes omitted) ...\n".encode() + text[-(most // 2) :]

@@ -1,0 +1,251 @@
+"""Attack 15: answers that need minutes of this process, or all of its memory, and stop the threads of the other hosts."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gzip
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rigwright import catalogue
+from rigwright.catalogue.symptoms import _FLAGS, SEARCHED_CHARACTERS, _compiled, searched_part
+from rigwright.catalogue.topics import topics
+from rigwright.checks import problems
+from rigwright.core import command_failures, host_text
+from rigwright.core.command import Result
+from rigwright.facts import Unreadable, gpu, gpu_health, kernel_log, machine, nccl, parsed
+from rigwright.facts.smi_text import QueryReader, TableReader
+from rigwright.ssh import batch_script
+from tests import test_cases
+from tests.paths import CASES, ROOT
+from tests.security.worst_cases import worst_cases
+
+SIZE = host_text.ANSWER_BYTES
+LINE = host_text.LINE_CHARACTERS
+MOST_S = 1.0
+MOST_STOP_S = 0.1
+"""The longest time in which other threads do not run."""
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    """The time of this thread that a function takes; other programs of the machine do not count."""
+    begin = time.thread_time()
+    act()
+    return time.thread_time() - begin
+
+
+def _long(before: str, again: str, size: int = SIZE) -> str:
+    """A text of that size: lines of the greatest length, each of which begins with `before` and goes on with `again`."""
+    line = (before + again * (LINE // len(again) + 1))[: LINE - 1] + "\n"
+    return (line * (size // len(line) + 1))[:size]
+
+
+FACTS = sorted(path.name for path in (CASES / "facts").iterdir() if path.is_dir())
+
+
+@functools.cache
+def _answer(name: str) -> tuple[Any, Result]:
+    """A fact, and the longest of the answers in its cases that it understands."""
+    made = []
+    for path in sorted((CASES / "facts" / name).glob("*.yml")):
+        fact, case = test_cases._fact(path)
+        result = test_cases._result(case["answer"])
+        made.append(("value" in case and len(result.stdout) < LINE, len(result.stdout), path.name, fact, result))
+    return max(made, key=lambda row: row[:3])[3:]
+
+
+def _texts(answer: str) -> dict[str, tuple[str, str]]:
+    """Beginnings of lines, and what follows them again and again, from an answer: its lines are repeated, and cut and lengthened."""
+    lines = [line for line in answer.split("\n") if line.strip()]
+    chosen = {*lines[:2], *lines[-1:], max(lines, key=len, default="")}
+    made = {
+        (line[:at], again)
+        for line in chosen
+        for at in {len(line) // 2, len(line)}
+        for again in (" ", "0", "a", line[at - 1 : at] or "-")
+    }
+    made |= {("", line) for line in chosen if line} | {("", again) for again in (" ", "0", "a ", "[", "a: ", "x|", "/")}
+    return {f"{before[-20:]!r} {again[:20]!r}": (before, again) for before, again in sorted(made)}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_no_answer_takes_a_fact_longer_than_a_second(name: str) -> None:
+    fact, result = _answer(name)
+    asked = {label: _long(*pair, 2 * LINE) for label, pair in _texts(result.text).items()}
+    taken = {
+        label: _seconds(lambda text=text: parsed(fact, replace(result, stdout=text.encode())))
+        for label, text in asked.items()
+    }
+    worst = max(taken, key=lambda label: taken[label])
+    assert taken[worst] < 0.2, worst
+    many = (result.text.strip("\n") + "\n") * (SIZE // (len(result.text) + 1))
+    for label, text in (
+        (worst, _long(*_texts(result.text)[worst])),
+        ("many lines", many),
+        ("empty lines", "\n" * SIZE),
+    ):
+        assert _seconds(lambda text=text: parsed(fact, replace(result, stdout=text.encode()[:SIZE]))) < MOST_S, label
+
+
+def _stop(act: Callable[[], object]) -> float:
+    """The longest time in which this thread does not run while another one acts."""
+    worker = threading.Thread(target=act)
+    longest, last = 0.0, time.monotonic()
+    worker.start()
+    while worker.is_alive():
+        time.sleep(0.001)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    return longest
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dpkg.next_upgrade", "apt_history.moved", "kernel_log.kernel", "gpu_health.cards", "machine.machine", "grub.grub"],
+)
+def test_other_threads_go_on_during_a_long_answer(name: str) -> None:
+    fact, result = _answer(name)
+    texts = [
+        _long("", "a "),
+        _long("", "[0],"),
+        (result.text.strip("\n") + "\n") * (SIZE // (len(result.text) + 1)),
+        "[" * SIZE,
+        "<a>" * (SIZE // 3),
+    ]
+
+    def act() -> None:
+        for text in texts:
+            parsed(fact, replace(result, stdout=text.encode()))
+
+    assert min(_stop(act) for _ in range(3)) < MOST_STOP_S
+
+
+PATTERNS = {
+    f"{key}: {pattern[:60]}": pattern
+    for key, symptom in catalogue.symptoms().items()
+    for pattern in (*symptom.patterns, *(each for cause in symptom.causes for each in cause.shown_by))
+}
+
+
+def test_no_text_takes_a_symptom_longer_than_a_second() -> None:
+    slow = {}
+    for name, pattern in PATTERNS.items():
+        for before, again in sorted(worst_cases(pattern, _FLAGS)):
+            for size in (SEARCHED_CHARACTERS // 16, SEARCHED_CHARACTERS):  # most need no longer text to be told
+                text = searched_part(_long(before, again, size))
+                seconds = _seconds(lambda text=text, pattern=pattern: _compiled(pattern).search(text))
+                if seconds < 0.002:
+                    break
+            if seconds > 0.5:
+                slow[name] = (before, again, round(seconds, 2))
+    assert not slow
+    every = "\n".join(text for symptom in catalogue.symptoms().values() for text in symptom.texts)
+    for text in ((every * (SIZE // len(every) + 1))[:SIZE], _long("", " "), _long("Xid", " ")):
+        assert _seconds(lambda text=text: catalogue.symptoms_in(text)) < MOST_S
+        assert _seconds(lambda text=text: catalogue.xids_in(text)) < MOST_S
+    for topic in topics().values():
+        assert (
+            _seconds(lambda topic=topic: topic.is_meant("stuck " * 66)) < MOST_S / 10
+        )  # explain takes longer texts for logs
+
+
+LINES = [
+    "[Hardware Error]: CPU 0: Machine Check", "DMAR: [DMA Read", "SXid (PCI:0", "NVRM: Xid (PCI:0000:3b:00", "EDAC MC0: 1 CE on ", "| 0 a ", "| 0  A On", "| P0", "| [", "| N/A",
+    "NVIDIA-SMI 5 ", "    ", "GPU 0", "Link 0: ", "key : ", "0000:3b:00.0 ", "a/", "'/", "E: ", "Errors were encountered while processing:",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_no_line_of_a_log_takes_longer_than_a_second(line: str) -> None:
+    for again in (line, " ", "0"):
+        text = _long(line, again)
+        lines = kernel_log.kernel.parse(Result(0, text.encode()))
+        table, query = TableReader(), QueryReader()
+
+        def read(table: TableReader = table, query: QueryReader = query, text: str = text) -> None:
+            for number in range(0, len(text), 4096):
+                table.feed(number, text[number : number + 4096])
+                query.feed(number, text[number : number + 4096])
+
+        parsers: tuple[Callable[[], object], ...] = (
+            read, lambda text=text: command_failures.failure_in(text), lambda text=text: gpu.lost(text), lambda lines=lines: problems._NAMED.findall("\n".join(lines)),
+            lambda lines=lines: kernel_log.xids(lines), lambda lines=lines: kernel_log.fatal_sxids(lines), lambda lines=lines: kernel_log.hardware_errors(lines),
+            lambda lines=lines: kernel_log.iommu_faults(lines),
+        )  # fmt: skip
+        assert max(map(_seconds, parsers)) < MOST_S
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "found"),
+    [
+        (host_text.json_value, "[" * 100_000, "nested deeper than 64 levels"),
+        (host_text.json_value, "[" * 70 + "]" * 70, "nested deeper than 64 levels"),
+        (host_text.json_value, "[" + "0," * 1_000_000 + "0]", "more than 200000 values"),
+        (host_text.json_value, "1" * 1_000_000, "more than 18 digits"),
+        (host_text.json_value, "1e999", "is no number"),
+        (host_text.json_value, "[NaN]", "is no number"),
+        (host_text.xml, "<a>" * 100, "nested deeper than 64 levels"),
+        (host_text.xml, "<a>" + "<b/>" * 1_000_000 + "</a>", "more than 200000 elements"),
+        (host_text.xml, '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "an entity"),
+        (host_text.lines, "\n" * 100_001, "more than 100000 lines"),
+        (host_text.lines, "x" * 65_537, "more than 65536 characters"),
+        (host_text.integer, "9" * 1_000_000, "more than 18 digits"),
+    ],
+)  # fmt: skip
+def test_every_limit_is_named(read: Callable[[str], object], text: str, found: str) -> None:
+    with pytest.raises(ValueError, match=found):
+        read(text)
+
+
+def test_a_line_ends_with_a_newline_only() -> None:
+    assert host_text.lines("a\u2028b\x0bc\x85d\n\ne\n") == ["a\u2028b\x0bc\x85d", "", "e"]
+
+
+def test_facts_read_through_the_one_bounded_reader() -> None:
+    for path in sorted((ROOT / "rigwright/facts").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                found = f"{path.name}:{node.lineno} {ast.unparse(node)}"
+                assert node.attr != "splitlines", found
+                assert found.split()[1] not in (
+                    "json.loads",
+                    "ElementTree.fromstring",
+                    "gzip.decompress",
+                    "lzma.decompress",
+                    "zlib.decompress",
+                ), found
+
+
+def test_a_long_error_output_is_cut_in_the_middle_and_says_so() -> None:
+    errors = b"first\n" + b"x" * (1 << 20) + b"\nlast"
+    answer = b"N codes 1\n0.o 2\n0.e %d\nN data\nok%s\nN end\n" % (len(errors), errors)
+    (result,) = batch_script.results(answer, "N", 1)
+    assert result.error_text.startswith("first")
+    assert result.error_text.endswith("last")
+    assert "bytes omitted" in result.error_text
+    assert len(result.stderr) < host_text.ERROR_BYTES + 100
+
+
+def test_what_a_host_compresses_is_not_unpacked_without_a_limit() -> None:
+    import base64
+
+    from rigwright.facts import pcie
+
+    bomb = base64.b64encode(gzip.compress(b"\0" * (64 << 20))).decode()
+    assert _seconds(lambda: pcie._redirects(bomb)) < 0.5
+
+
+def test_refusals_name_the_fact() -> None:
+    deep = Result(0, b'[{"a":' * 50_000)
+    assert "nested" in str(parsed(nccl.tested, deep))
+    lshw = Result(0, b"1048576\n1\n8\n" + b"[" * 100_000)
+    assert isinstance(parsed(machine.machine, lshw), Unreadable)
+    assert "gpu_health.cards" in str(
+        parsed(gpu_health.cards, Result(0, b"<nvidia_smi_log>" + b"<a>" * 1000 + b"</nvidia_smi_log>"))
+    )
