@@ -46,7 +46,9 @@ def test_a_replaced_file_keeps_its_mode_below_a_folder_of_root(
     kept = host.folder / "var" / "runs" / "run-1" / f"before{replaced}"
     assert (kept.read_text(), mode(kept)) == ("before\n", before)
     assert (replaced.read_text(), mode(replaced)) == ("after\n", 0o600)
-    assert mode(host.folder / "var" / "runs") == 0o700
+    original = host.folder / "var" / "originals"
+    assert ((original / f".{replaced}").read_text(), mode(original / f".{replaced}")) == ("before\n", before)
+    assert (mode(host.folder / "var" / "runs"), mode(original)) == (0o700, 0o700)
 
 
 def test_the_script_and_the_output_of_a_job_are_in_a_folder_of_root(host: Host) -> None:

@@ -134,11 +134,22 @@ def test_no_canary_is_in_anything_that_a_run_leaves(
     monkeypatch.setattr(actions, "plan_host", broken)
     assert planted.run("plan", playbook=play, json=str(out / "bug.json")) == 1
     assert planted.run("inventory.list", json=str(out / "list.json")) == 0
+    page, metrics = str(out / "fleet.html"), str(out / "fleet.prom")
+    planted.run("fleet.report", playbook=play, html=page, prometheus=metrics, json=str(out / "fleet.json"))
     shown = capsys.readouterr()
     assert "ValueError: a bug with (secret)" in shown.err
     assert "cannot write: (secret)" in shown.out
     texts = {path.name: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert {"plan.json", "a.json", "a.html", "bug.json", "list.json", "history.sqlite"} <= texts.keys()
+    assert {
+        "plan.json",
+        "a.json",
+        "a.html",
+        "bug.json",
+        "list.json",
+        "fleet.html",
+        "fleet.prom",
+        "history.sqlite",
+    } <= texts.keys()
     texts |= {"stdout": shown.out.encode(), "stderr": shown.err.encode()}
     assert {name: TRACE.findall(text) for name, text in texts.items() if TRACE.search(text)} == {}
     assert "CANARY" not in os.environ, "programs that are started later would inherit it"
