@@ -502,9 +502,9 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     run = Provision(where)
     run.until_module_is_built(bad)
     second = invoke("provision", "--inventory", where, "--yes")
-    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGTERM)
     time.sleep(0.5)
-    assert run.process.poll() is None, "the first Ctrl-C waits for dpkg"
+    assert run.process.poll() is None, "SIGTERM, as the first Ctrl-C, waits for dpkg"
     interrupted = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     code, text = run.end()

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
@@ -17,6 +16,9 @@ from rigwright.fleet import host_job
 from rigwright.inventory.model import Host
 from rigwright.ssh.transport import CONNECT_S
 from tests.ssh.fake_transport import FakeTransport
+
+if TYPE_CHECKING:
+    import pytest
 
 PLAY = "- name: P\n  hosts: all\n  tasks:\n    - name: Room\n      file.directory: {path: /srv/room}\n"
 

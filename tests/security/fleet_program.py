@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import resource
 import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from rigwright.cli import program
 from rigwright.core import interruption
@@ -35,7 +35,8 @@ HOSTS = "gpu1,gpu2,gpu3"
 def main() -> None:
     """Runs the program with the arguments after FOLDER and HOSTS."""
     folder, hosts, *words = sys.argv[1:]
-    made = fake_fleet.fleet(Path(folder), pytest.MonkeyPatch(), *hosts.split(","))
+    lasting = SimpleNamespace(setattr=setattr)  # for the rest of this process
+    made = fake_fleet.fleet(Path(folder), lasting, *hosts.split(","))  # type: ignore[arg-type]
 
     def before(name: str) -> None:
         (made.folder / f"begun-{name}").touch()
@@ -55,13 +56,13 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if (made.folder / "nobody").exists():
         os.environ.pop("HOME")
-        pytest.MonkeyPatch().setattr("pwd.getpwuid", _unknown)
+        pwd.getpwuid = _unknown
     made.before, recorded, output_files.record = before, output_files.record, record
     sys.argv = ["rigwright", *words]
     program.main()
 
 
-def _unknown(uid: int) -> None:
+def _unknown(uid: int) -> pwd.struct_passwd:
     raise KeyError(f"getpwuid(): uid not found: {uid}")
 
 
