@@ -100,12 +100,12 @@ class History:
 
     def machines(self, present: Iterable[str] = ()) -> RecordedMachines:
         """All machines, with their baselines. `present`: the names of the hosts of this run."""
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             return machines.read(self._database, present)
 
     def named(self, host: str, address: str = "") -> int | None:
         """The id of the machine that had this name last, with `address` only one that has it now; None for an unknown name."""
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             row = self._database.execute(
                 "SELECT place.host FROM place JOIN host ON host.id = place.host WHERE place.name = ?"
                 " AND (? = '' OR host.address = ? AND place.address = host.address)"
@@ -120,28 +120,28 @@ class History:
         With `at` it is the value at that time; if no run had seen the fact by then, it is the first value.
         """
         until = at.timestamp() if at else float("inf")
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             row = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact WHERE host = ? AND name = ?"
                 " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, id DESC LIMIT 1",
                 (machine, name, until, until, until),
             ).fetchone()
-        return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), row[3]) if row else None
+            return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), _text(row[3])) if row else None
 
     def everywhere(self, name: str) -> dict[int, tuple[str, Seen]]:
         """By machine, the one last seen at the end: its name and the last value of a fact."""
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             rows = self._database.execute(
                 "SELECT host.id, host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
                 " WHERE fact.id IN (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
                 (name,),
             ).fetchall()
-        return {row[0]: (row[1], Seen(json.loads(row[2]), utc(row[3]), utc(row[4]), row[5])) for row in rows}
+            return {row[0]: (_text(row[1]), Seen(json.loads(row[2]), utc(row[3]), utc(row[4]), row[5])) for row in rows}
 
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
         """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of the host that had that name then, or
         of the machine that has it now."""
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             rows = self._database.execute(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"
                 " (SELECT run FROM outcome WHERE outcome.name = ? OR outcome.host = ?)"
@@ -163,14 +163,14 @@ class History:
             " FROM outcome WHERE run = ? ORDER BY name, address",
             (run,),
         )
-        return tuple(HostSummary(*row) for row in rows)
+        return tuple(HostSummary(_text(row[0]), _text(row[1]), _text(row[2]), row[3], row[4]) for row in rows)
 
     def previous(self, command: str, machine: int | None) -> dict[str, Any] | None:
         """A machine's part of the newest run of a command that was not interrupted; None if there is no such run.
 
         It has the form that `run` returns for a host, with two more keys: `run` (the run's id) and `ended` (UTC).
         """
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             row = self._database.execute(
                 "SELECT run.id, ended FROM outcome JOIN run ON run.id = run"
                 " WHERE command = ? AND exit_code != 130 AND host = ? ORDER BY started DESC, run.id DESC LIMIT 1",
@@ -184,19 +184,19 @@ class History:
         A provision without an error counts, even with failed findings, because it produces the requested state. Plans,
         facts and interrupted runs do not count, because they do not check the host.
         """
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             row = self._database.execute(
                 "SELECT max(ended) FROM outcome JOIN run ON run.id = run WHERE host = ?"
                 " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
                 " OR command = 'provision' AND status = 'failed' AND coalesce(outcome.error, 'null') = 'null')",
                 (machine,),
             ).fetchone()
-        return utc(row[0]) if row[0] else None
+            return utc(row[0]) if row[0] else None
 
     def readings(self, days: float, spans: int) -> dict[int, dict[str, list[Reading]]]:
         """Temperature and power of the last `days` by machine and UUID; `spans` as in `samples.since`."""
         now = time.time()
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             return samples.since(self._database, now - days * 86400, now, spans)
 
     def run(self, id: str) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class History:
 
         `id` is a run's id, a unique prefix of it, or `last` for the newest run. Raises UsageError for any other id.
         """
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             run = self._named(id)
             head = self._row(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code, error FROM run WHERE id = ?", run
@@ -223,6 +223,9 @@ class History:
             "SELECT address, status, error, simulated, rebooted, steps AS steps_planned, seconds FROM outcome"
             " WHERE run = ? AND host = ?", run, host,
         )  # fmt: skip
+        if not isinstance(json.loads(made["error"] or "null"), (dict, type(None))):
+            raise ValueError("an error that is none")
+        made["seconds"], made["steps_planned"] = float(made["seconds"]), int(made["steps_planned"])
         made["error"], made["rebooted"] = json.loads(made["error"] or "null"), bool(made["rebooted"])
         of = "WHERE run = ? AND host = ? ORDER BY position"
         made["steps"] = self._rows(f"SELECT name, status, reason FROM step {of}", run, host)
@@ -250,7 +253,7 @@ class History:
         """`changed` of the machine that had this name last. Raises UsageError for an unknown name."""
         machine = self.named(host)
         if machine is None:
-            with history_database.named(self.path):
+            with history_database.reading(self.path):
                 known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
             todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
             raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
@@ -258,12 +261,15 @@ class History:
 
     def changed(self, machine: int, since: datetime.datetime) -> list[Changed]:
         """Changed facts of a machine and changes that runs made on it since a time, oldest first."""
-        with history_database.named(self.path):
+        with history_database.reading(self.path):
             return diff.since(self._database, machine, since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)
-        return [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in cursor]
+        rows = [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in cursor]
+        if any(isinstance(value, bytes) for row in rows for value in row.values()):
+            raise ValueError("bytes in place of a text")
+        return rows
 
     def _row(self, query: str, *values: Any) -> dict[str, Any]:
         return self._rows(query, *values)[0]
@@ -281,3 +287,9 @@ class History:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:40]!r} in place of a text")
+    return value

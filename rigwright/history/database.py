@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -67,6 +68,8 @@ def named(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         text = str(error)
+        if "UTF-8" in text:
+            raise damaged(path, text) from None
         if "locked" in text or "busy" in text:
             raise HistoryError(str(path), f"another process has held it for {BUSY_S:g} s", "a moment alone") from None
         if "readonly" in text or "unable to open" in text:
@@ -75,10 +78,30 @@ def named(path: Path) -> Iterator[None]:
             str(path), text, "a file that SQLite can write", "df shows whether the disk is full"
         ) from None
     except sqlite3.DatabaseError as error:
-        fix = f"{_SET_ASIDE}; or restore a copy"
-        raise HistoryError(str(path), f"is damaged ({error})", "the history of rigwright's runs", fix) from None
+        raise damaged(path, str(error)) from None
     except OSError as error:
         raise HistoryError(str(path), f"cannot be used ({error.strerror})", *_WRITABLE) from None
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """As `named`, for code that only reads: a value in the file that has another form than rigwright wrote is damage too."""
+    with named(path):
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+            raise damaged(path, f"a value in it cannot be read: {str(error)[:100]}") from None
+        except OSError as error:  # a time beyond those of this machine
+            if error.errno != errno.EOVERFLOW:
+                raise
+            raise damaged(path, "a time in it is none") from None
+
+
+def damaged(path: Path, why: str) -> HistoryError:
+    """The error for a file whose content is not that of a history."""
+    return HistoryError(
+        str(path), f"is damaged ({why})", "the history of rigwright's runs", f"{_SET_ASIDE}; or restore a copy"
+    )
 
 
 _SET_ASIDE = "invoke history.set-aside renames it, and the next run begins a new one"

@@ -307,6 +307,49 @@ def test_damage_within(path: Path) -> None:
     assert path.read_bytes() == bytes(text)
 
 
+DAMAGE = {
+    "no JSON": "UPDATE fact SET value = '{'",
+    "bytes": "UPDATE fact SET value = x'ff00ff'",
+    "deep JSON": f"UPDATE fact SET value = '{'[' * 100_000}'",
+    "a time that is text": "UPDATE run SET started = 'abc'",
+    "a time that is too late": "UPDATE run SET ended = 1e300",
+    "a time without end": "UPDATE run SET started = 9e999",
+    "a fact at no time": "UPDATE fact SET first_seen = 'x'",
+    "a fact too late": "UPDATE fact SET first_seen = 1e18, last_seen = 1e18",
+    "an error that is none": "UPDATE outcome SET error = '{{'",
+    "an error that is a list": "UPDATE outcome SET error = '[1]'",
+    "seconds that are none": "UPDATE outcome SET seconds = 'abc'",
+    "a name that is bytes": "UPDATE outcome SET name = x'00ff'",
+    "a finding that is none": "UPDATE saying SET finding = 'x'",
+    "an identity that is none": "UPDATE host SET identity = 'x'",
+    "text that is no UTF-8": "UPDATE host SET name = CAST(x'ff80' AS TEXT)",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_value_that_is_damaged_gives_one_message(kind: str, path: Path) -> None:
+    with History.open(path) as history:
+        for number in (1, 2):
+            history.record(run_of(number, {"system.cpu": f"cpu {number}"}, findings=[FINDING], changes=[CHANGE]))
+    with sqlite3.connect(path) as database:
+        database.execute(DAMAGE[kind])
+    database.close()
+    reads = (
+        lambda history: history.machines(), lambda history: history.last(1, "system.cpu"), lambda history: history.everywhere("system.cpu"),
+        lambda history: history.runs(), lambda history: history.run("last"), lambda history: history.previous("verify", 1),
+        lambda history: history.last_good(1), lambda history: history.changed(1, NOON), lambda history: history.readings(7, 5),
+    )  # fmt: skip
+    refused = []
+    for read in reads:
+        try:
+            with History.open(path, write=False) as history:
+                read(history)
+        except HistoryError as error:
+            refused.append(error)
+    assert refused
+    assert all("is damaged" in error.found and "history.set-aside" in error.fix for error in refused)
+
+
 def test_set_aside_keeps_all_and_begins_anew(path: Path) -> None:
     first = History.open(path)
     first.record(run_of(0))
