@@ -78,8 +78,8 @@ class Codec:
             return _bytes(value) if reading else base64.b64encode(value).decode("ascii")
         if hint in (str, bool, int, float, None, types.NoneType):
             return _scalar(value, hint)
-        if typing.is_typeddict(hint):
-            return self._object(value, hint, reading)
+        if reading and typing.is_typeddict(hint):
+            return self._read_object(value, hint)
         if isinstance(hint, type) and (hint in self.kinds or dataclasses.is_dataclass(hint)):
             return self._from_fields(value, hint) if reading else self._to_fields(value, hint)
         raise ValueError(f"{hint} has no JSON form")
@@ -116,11 +116,11 @@ class Codec:
         converted = [self._sequence(list(pair), list, arguments, reading) for pair in pairs]
         return dict(converted) if as_object or reading else converted
 
-    def _object(self, value: Any, hint: Any, reading: bool) -> dict[str, Any]:
+    def _read_object(self, value: Any, hint: Any) -> dict[str, Any]:
         hints = self.hints(hint)
         if not isinstance(value, dict) or value.keys() != hints.keys():
             raise _wrong(value, f"an object with {', '.join(hints)}")
-        return {key: self._convert(value[key], kind, reading) for key, kind in hints.items()}
+        return {key: self._convert_field(value, key, (hint, kind), reading=True) for key, kind in hints.items()}
 
     def _to_fields(self, value: Any, hint: type) -> dict[str, Any]:
         """A dataclass as an object with its fields, in which `kind` names the class if it may be one of several."""
@@ -149,9 +149,12 @@ class Codec:
     def _convert_field(self, holder: Any, name: str, at: tuple[type, Any], reading: bool) -> Any:
         value = holder[name] if reading else getattr(holder, name)
         form = self.forms.get((at[0], name))
-        if form is None:
-            return self._convert(value, at[1], reading)
-        return form.read(value) if reading else form.write(value)
+        try:
+            if form is None:
+                return self._convert(value, at[1], reading)
+            return form.read(value) if reading else form.write(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     def _fields(self, cls: type) -> list[tuple[str, tuple[type, Any]]]:
         """The names of the fields that are written, each with the class and the annotation."""

@@ -260,12 +260,13 @@ _QUERY = """
 out=$(ask -q -x); code=$?
 printf '%s\\n' "$out" | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; exit $code
 """
-_LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
+LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
+"""The fields of a card that the history records."""
 
 
 def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
     """The lasting properties of all cards that are not lost, for the history."""
-    return [{key: getattr(card, key) for key in _LASTING} for card in cards if not card.lost]
+    return [{key: getattr(card, key) for key in LASTING} for card in cards if not card.lost]
 
 
 cards = Fact("gpu_health.cards", script(ASK + _QUERY, timeout_s=60, reads=True), _cards, kept=_lasting)

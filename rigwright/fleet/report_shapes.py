@@ -1,5 +1,5 @@
-"""The types of the JSON documents in a host's report, which `fleet.limit_rows` and `fleet.machine` make. Only answers of workers are
-checked with them. A dataclass stands for an object with its fields."""
+"""The types of the JSON documents in a host's report, which `fleet.limit_rows`, `fleet.machine` and facts make for the history. Only
+answers of workers are checked with them. A dataclass stands for an object with its fields."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import GenericAlias
 from typing import Any, TypedDict, get_type_hints
 
 from rigwright.catalogue.rigs import Scaling
+from rigwright.facts import gpu_health, machine
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.topology import Place
 from rigwright.fleet.machine import NAMES
@@ -55,17 +56,28 @@ def _of(name: str, types: dict[str, Any]) -> Any:
     return make(name, types)
 
 
-_GPU = _of("GPU", {**get_type_hints(Card), "position": str, "expected": str, "answers": bool})
-_PAIR = _of("PAIR", {"from": str, "to": str, "up": int, "down": int, "expected": int, "gb_s": float | None})
+def _list_of(item: Any) -> Any:
+    return GenericAlias(list, (item,))
+
+
+_CARD = get_type_hints(Card)
+_GPU = _of("GPU", {**_CARD, "position": str, "expected": str, "answers": bool})
+_PAIR = _of("PAIR", {"from": str, "to": str, "up": int, "down": int, "expected": int | None, "gb_s": float | None})
 MACHINE = _of(
     "MACHINE",
     {
         **dict.fromkeys(NAMES, str),
         "rig": Rig | None,
-        "gpus": GenericAlias(list, (_GPU,)),
+        "gpus": _list_of(_GPU),
         "bus": list[Place],
-        "nvlinks": GenericAlias(list, (_PAIR,)),
+        "nvlinks": _list_of(_PAIR),
         "unknown": dict[str, str],
     },
 )
 """The description of a machine."""
+
+KEPT: dict[str, Any] = {
+    gpu_health.cards.name: _list_of(_of("CARD", {key: _CARD[key] for key in gpu_health.LASTING})),
+    machine.machine.name: _of("KEPT", {"memory_gib": int, "sockets": int, "threads": int, "modules": list[str] | None}),
+}
+"""What the history records of a fact, by the name of the fact, where it is not the whole value."""

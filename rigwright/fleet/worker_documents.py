@@ -24,10 +24,10 @@ from rigwright.engine.host_run import Options
 from rigwright.engine.nccl_programs import Programs
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
-from rigwright.facts import Fact, Unavailable, Unreadable, whole
+from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.nccl import Document
 from rigwright.fleet.host_job import HostAction, HostJob
-from rigwright.fleet.report_shapes import MACHINE, LimitRow
+from rigwright.fleet.report_shapes import KEPT, MACHINE, LimitRow
 from rigwright.history.machines import RecordedMachines
 from rigwright.inventory.model import Host
 
@@ -208,20 +208,20 @@ def _report_codec(bound: BoundPlaybook) -> Codec:
             raise ValueError("a step that was not ordered")
         return steps[number]
 
-    facts = Form(
-        lambda values: {name: _write_fact(name, value) for name, value in values.items()},
-        lambda given: {
-            name: _read_fact(name, value) for name, value in _PARAMETERS.read(given, dict[str, Any]).items()
-        },
-    )
+    def facts(write: Callable[[str, Any], Any], read: Callable[[str, Any], Any]) -> Form:
+        return Form(
+            lambda values: {name: write(name, value) for name, value in values.items()},
+            lambda given: {name: read(name, value) for name, value in _PARAMETERS.read(given, dict[str, Any]).items()},
+        )
+
     return Codec(
         forms={
             Host: Form(lambda _host: None, lambda _none: bound.host),
             Step: Form(steps.index, step),
             RigwrightError: _error_form(RigwrightError),
             HostError: _error_form(HostError),
-            (HostReport, "facts"): facts,
-            (HostReport, "kept"): facts,
+            (HostReport, "facts"): facts(_write_fact, _read_fact),
+            (HostReport, "kept"): facts(_write_kept, _read_kept),
             (HostReport, "rows"): _document(list[LimitRow], tuple),
             (HostReport, "machine"): _document(MACHINE | None),
             (HostReport, "fleet"): _document(None),  # compared here, not by a worker
@@ -269,15 +269,19 @@ def _read_fact(name: str, given: Any) -> Any:
     raise ValueError(f"the fact {name[:60]} without a value")
 
 
+def _write_kept(name: str, value: Any) -> Any:
+    return _PARAMETERS.write(value, Any if name in KEPT else fact_type(name))
+
+
+def _read_kept(name: str, given: Any) -> Any:
+    return _document(KEPT[name]).read(given) if name in KEPT else _PARAMETERS.read(given, fact_type(name))
+
+
 @lru_cache(maxsize=256)
 def fact_type(name: str) -> Any:
-    """The type of a fact in a report: what its parser returns, or what `kept` makes of it; Any for a name that no fact of a module has."""
-    module_name = name.partition(".")[0]
-    if not submodules.load("rigwright.facts", module_name):
+    """The type that the parser of a fact returns; Any for a name that no fact of a module has."""
+    module = name.partition(".")[0]
+    if not submodules.load("rigwright.facts", module):
         return Any
-    known = (value for value in vars(sys.modules[f"rigwright.facts.{module_name}"]).values() if isinstance(value, Fact))
-    fact = next((fact for fact in known if fact.name == name), None)
-    if fact is None:
-        return Any
-    parser = fact.kept if fact.kept is not None and fact.kept is not whole else fact.parse
-    return get_type_hints(parser).get("return", Any)
+    known = (value for value in vars(sys.modules[f"rigwright.facts.{module}"]).values() if isinstance(value, Fact))
+    return next((get_type_hints(fact.parse).get("return", Any) for fact in known if fact.name == name), Any)
