@@ -57,6 +57,8 @@ NOT_QUICK = {
     "tests/security/test_attack_01_second_key.py": "makes keys and runs the real apt",
     "tests/security/test_attack_13_apt_sources_by_grep.py": "runs the real apt",
     "tests/security/test_demo_as_root.py": "needs root: folders of another user",
+    "tests/security/test_downloads.py": "runs pip, debootstrap and gpg",
+    "tests/security/test_lock_audit.py": "runs pip",
     "tests/security/test_units.py": "runs systemd-analyze",
     "tests/inventory/test_ansible.py": "starts Ansible for each inventory",
     "tests/fleet/test_dask_executor.py": "starts a Dask cluster",

@@ -122,7 +122,7 @@ def _install() -> None:
         return
     print(f"installing Ansible and pyinfra into {VENV} ...", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=True)
-    pip = [str(VENV / "bin" / "pip"), "install", "-q", "--require-hashes", "-r", str(lock)]
+    pip = [str(VENV / "bin" / "pip"), "install", "-q", "--require-hashes", "--only-binary=:all:", "-r", str(lock)]
     subprocess.run(pip, check=True)
     done.write_text(lock.read_text())
 

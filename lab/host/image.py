@@ -67,7 +67,7 @@ def _debootstrap(root: Path, say: Say) -> None:
     """Installs a configured minimal Debian with PACKAGES in `root`."""
     debs = folder(CACHE / "debs")
     argv = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", f"--cache-dir={debs}"]
-    argv += [f"--keyring={KEYRING}", SUITE, str(root)]
+    argv += [f"--keyring={KEYRING}", "--force-check-gpg", SUITE, str(root)]
     mirror = _mirror()
     if mirror:
         argv.append(mirror)

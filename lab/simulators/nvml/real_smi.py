@@ -38,7 +38,7 @@ COMPONENTS = "main contrib non-free non-free-firmware"
 
 
 def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
-    """Returns the nvidia-smi binary of a driver version; the first call downloads it to `cache`.
+    """Returns the nvidia-smi binary of a driver version; downloads it to `cache` if that has none with the right SHA-256.
 
     Raises HostError when no suite is known for the version, no mirror is found, or apt fails.
     """
@@ -46,7 +46,7 @@ def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
         raise HostError("nvidia-smi", f"no Debian suite is known for {version}", " or ".join(SUITES))
     binary = cache / "nvidia-smi" / version / "nvidia-smi"
     with _locked(cache / "nvidia-smi.lock"):
-        if not binary.exists():
+        if not binary.is_file() or hashlib.sha256(binary.read_bytes()).hexdigest() != SHA256[version]:
             _fetch(version, binary)
     return binary
 
