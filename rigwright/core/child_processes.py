@@ -13,15 +13,15 @@ _running: set[subprocess.Popen[str]] = set()
 _starting = threading.Lock()
 
 
-def run(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def run(argv: Sequence[str], timeout_s: float, folder: str | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a program with an empty stdin; returns its exit code and output. Ctrl-C at the terminal does not reach it.
 
-    Raises OSError, and subprocess.TimeoutExpired after it has ended the program and those that it started.
+    `folder`: its working directory. Raises OSError, and subprocess.TimeoutExpired after it has ended the program and those that it started.
     """
     pipe = subprocess.PIPE
     with _starting:
         child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True, cwd=folder
         )
         _running.add(child)
     try:

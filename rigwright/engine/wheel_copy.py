@@ -113,13 +113,16 @@ def fetched(pinned: Mapping[str, Wheel], on_line: Callable[[str], None], folder:
 
 
 def _fetch(folder: Path, name: str, wheel: Wheel, todo: str) -> Path:
-    """Fetches a wheel into the folder; pip checks its hash. Raises NoWheels."""
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    """Fetches a wheel into the folder; pip checks its hash. Raises NoWheels.
+
+    Python looks for pip in its working directory first, so that is a new folder and not the one in which the user is.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.resolve()) as work:
         requirements = Path(work) / "requirements.txt"
         requirements.write_text(f"{name}=={wheel.version} --hash=sha256:{wheel.sha256}\n", encoding="ascii")
         argv = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", work, "-r", str(requirements)]
         try:
-            done = child_processes.run(argv, FETCH_S)
+            done = child_processes.run(argv, FETCH_S, work)
         except subprocess.TimeoutExpired:
             raise NoWheels(f"{name}: not fetched within {FETCH_S // 60} minutes", todo) from None
         fetched_path = next(Path(work).glob("*.whl"), None)
