@@ -71,6 +71,8 @@ class HostRun:
         self.announced = False
         """Whether the event Connected was sent."""
         self.rebooting = False
+        self.abandoned = False
+        """Whether `stop` has closed the connection."""
         self.current_section = ""
         """The name of the critical section that is open, "" for none."""
         self.asking_s = 0.0
@@ -111,6 +113,7 @@ class HostRun:
         if not self._critical.acquire(blocking=False):
             return False
         try:
+            self.abandoned = True
             self.transport.abandon()
         finally:
             self._critical.release()

@@ -149,8 +149,9 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
             report = merge(report, result)
     except RigwrightError as error:
         if report.error is None:
-            ended = run.state.stopping.is_set() and isinstance(error, (Interrupted, Unreachable))
-            report = _stopped(job, report) if ended else with_error(report, error)
+            # A connection that was closed on purpose can look like any error of the host.
+            ours = bool(job.left_in) or run.abandoned or isinstance(error, (Interrupted, Unreachable))
+            report = _stopped(job, report) if run.state.stopping.is_set() and ours else with_error(report, error)
     except BaseException as error:  # also SystemExit of a library: whatever it is, it must not hide what was done
         bug = unexpected(job.host.name, error)
         report = with_error(report, bug) if report.error is None else report

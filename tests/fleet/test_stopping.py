@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright import operations
-from rigwright.core.errors import Unreachable
+from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.engine import plugins
 from rigwright.fleet import pool
 from tests.cli.run_command import run_command
@@ -129,7 +129,22 @@ def test_it_names_the_test_that_is_owed_then(
     assert "  owed: the peer-to-peer test is still owed by gpu1; the same command runs it\n" in text
 
 
-def test_a_second_one_leaves_it_to_the_host_and_says_what(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_while_it_is_finished_is_told(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    def before(_name: str) -> None:
+        ctrl_c()
+        time.sleep(0.2)
+
+    gpus.broken.add("gpu1")
+    gpus.before = before
+    code, text, hosts = run(gpus, capsys, host="gpu1")
+    assert (code, hosts["gpu1"]["status"]) == (130, "failed")
+    assert "no space is left for /srv/room" in text
+
+
+@pytest.mark.parametrize("error", [Unreachable, HostError])
+def test_a_second_one_leaves_it_to_the_host_and_says_what(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str], error: type[RigwrightError]
+) -> None:
     both = threading.Barrier(2, timeout=10)
 
     def before(name: str) -> None:
@@ -139,7 +154,7 @@ def test_a_second_one_leaves_it_to_the_host_and_says_what(gpus: Fleet, capsys: p
             time.sleep(0.3)
             ctrl_c()
             assert gpus.hosts["gpu1"].abandoned.wait(5)
-            raise Unreachable("gpu1", "the connection was lost")
+            raise error("gpu1", "the connection was lost")
         gpus.hosts[name].abandoned.wait(5)
         raise Unreachable(name, "the connection was lost")
 
