@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,11 +91,35 @@ def _ssh_config() -> paramiko.SSHConfig:
         path = Path(name).expanduser()
         try:
             if path.is_file():
-                with path.open(encoding="utf-8", errors="surrogateescape") as file:
-                    config.parse(file)
+                config.parse(["Host *", *_lines(path, path.parent, 0, True)])
         except (OSError, paramiko.SSHException, ValueError, KeyError) as error:
             raise InputError(str(path), f"cannot be used: {str(error)[:200]}", "an ssh_config", "ssh -G HOST") from None
     return config
+
+
+def _lines(path: Path, folder: Path, level: int, for_all: bool) -> Iterator[str]:
+    """The lines of an ssh_config with those of the files that it includes, which paramiko does not read.
+
+    `folder`: what relative names begin at. Not `for_all`: the file is included for one host, so that its lines count up to its own
+    Host or Match. Raises OSError, and ValueError for more than 16 levels.
+    """
+    if level > 16:
+        raise ValueError(f"Include of {path}: more than 16 levels")
+    block, all_hosts = "Host *", for_all
+    for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        key, _, value = line.strip().replace("=", " ", 1).partition(" ")
+        if key.lower() in ("host", "match"):
+            if not for_all:
+                return
+            block, all_hosts = line, value.split() in (["*"], ["all"])
+        if key.lower() != "include":
+            yield line
+            continue
+        for pattern in shlex.split(value):
+            for name in sorted(glob.glob(str(folder / Path(pattern).expanduser()))):
+                yield from _lines(Path(name), folder, level + 1, all_hosts)
+                if all_hosts:
+                    yield block
 
 
 def _looked_up(config: paramiko.SSHConfig, address: str) -> dict[str, Any]:

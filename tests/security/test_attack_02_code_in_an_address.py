@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,7 @@ def test_a_result_of_ssh_config(home: Path, option: str, of_gateway: bool) -> No
         ("Match frobnicate\n", "cannot be used"),
         ("Host \"box\n", "cannot be used"),
         ("box\n", "cannot be used"),
+        ("Include config\n", "more than 16 levels"),
         ("Host box\n  ProxyJump a\nHost a\n  ProxyJump b\nHost b\n  ProxyJump a\n", "box > a > b > a lead to each other"),
         ("".join(f"Host h{n}\n  ProxyJump h{n + 1}\n" for n in range(40)) + "Host box\n  ProxyJump h0\n", "lead to each other"),
     ],
@@ -203,3 +205,29 @@ def test_gateways_and_options_of_openssh(home: Path) -> None:
     assert [hop.connection.host for hop in route.to(Host("other", (), {})).all] == ["gate", "other"]
     assert [hop.connection.host for hop in route.to(Host("direct", (), {})).all] == ["direct"]
     assert not any(hop.connection.forward_agent for hop in hops)
+
+
+def test_included_files_count_as_they_do_for_openssh(home: Path) -> None:
+    """Options that protect a login, such as IdentitiesOnly and RevokedHostKeys, may be in an included file."""
+    (home / ".ssh" / "more").mkdir()
+    (home / ".ssh" / "config").write_text(
+        "Include more/*.conf none\nHost box\n  Port 2201\n  Include ~/.ssh/for_box\n  User ada\nMatch all\n  Include last\n"
+    )
+    (home / ".ssh" / "more" / "1.conf").write_text("IdentitiesOnly yes\nHost other\n  User eve\n  Port 1\n")
+    (home / ".ssh" / "more" / "2.conf").write_text("Port=2203\n")
+    (home / ".ssh" / "for_box").write_text("HostName 10.0.0.7\nHost other\n  HostName 10.0.0.8\n")
+    (home / ".ssh" / "last").write_text("RevokedHostKeys ~/revoked\nUser bob\n")
+    box, other = (route.to(Host(name, (), {})) for name in ("box", "other"))
+    assert [(hop.connection.host, hop.connection.user, hop.connection.port) for hop in (box, other)] == [
+        ("10.0.0.7", "ada", 2203), ("other", "eve", 1)]  # fmt: skip
+    assert [(hop.identities.only, hop.revoked) for hop in (box, other)] == [(True, "~/revoked")] * 2
+    for name, hop in (("box", box), ("other", other)):
+        said = subprocess.run(
+            ["ssh", "-G", "-F", home / ".ssh" / "config", name], capture_output=True, text=True, check=True
+        ).stdout
+        for option, value in (
+            ("hostname", hop.connection.host),
+            ("user", hop.connection.user),
+            ("port", hop.connection.port),
+        ):
+            assert f"{option} {value}\n" in said
