@@ -86,7 +86,7 @@ done
 
 
 def _footprint(result: Result) -> Footprint:
-    head, *lines = result.text.splitlines()
+    head, *lines = result.lines
     if head != "footprint":
         raise ValueError("no footprint")
     files: list[OwnFile] = []

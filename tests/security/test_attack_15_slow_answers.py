@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import gzip
+import importlib
 import threading
 import time
 from collections.abc import Callable
@@ -60,37 +61,88 @@ def _answer(name: str) -> tuple[Any, Result]:
     return max(made, key=lambda row: row[:3])[3:]
 
 
-def _texts(answer: str) -> dict[str, tuple[str, str]]:
-    """Beginnings of lines, and what follows them again and again, from an answer: its lines are repeated, and cut and lengthened."""
-    lines = [line for line in answer.split("\n") if line.strip()]
-    chosen = {*lines[:2], *lines[-1:], max(lines, key=len, default="")}
-    made = {
-        (line[:at], again)
-        for line in chosen
-        for at in {len(line) // 2, len(line)}
-        for again in (" ", "0", "a", line[at - 1 : at] or "-")
+def _texts(name: str, answer: str) -> dict[str, Callable[[int], str]]:
+    """Functions that make hostile answers of a length: the answer with a line that is cut and lengthened, and the worst cases of
+    every pattern in the module of the fact, alone and below the first line of the answer."""
+    lines = answer.split("\n")
+    made: dict[str, Callable[[int], str]] = {
+        "empty lines": lambda size: "\n" * size,
+        "the answer again and again": lambda size: _repeated(answer, size),
     }
-    made |= {("", line) for line in chosen if line} | {("", again) for again in (" ", "0", "a ", "[", "a: ", "x|", "/")}
-    return {f"{before[-20:]!r} {again[:20]!r}": (before, again) for before, again in sorted(made)}
+    chosen = {0, len(lines) // 2, max(range(len(lines)), key=lambda at: len(lines[at]))}
+    for number in chosen:
+        for at in {len(lines[number]) // 2, len(lines[number])}:
+            for again in {" ", "0", "a", lines[number] or "-"}:
+
+                def lengthened(size: int, number: int = number, at: int = at, again: str = again) -> str:
+                    line = (lines[number][:at] + again * (LINE // len(again)))[: LINE - 1]
+                    return _repeated("\n".join([*lines[:number], line, *lines[number + 1 :], ""]), size)
+
+                made[f"line {number} from {at} {again[:20]!r}"] = lengthened
+    for before, again in KNOWN.get(name, ()):
+        made[f"known {before[-30:]!r} {again[:30]!r}"] = lambda size, before=before, again=again: (
+            before + again * (size // len(again))
+        )  # type: ignore[misc]
+    for pattern in _patterns(name.partition(".")[0]):
+        for before, again in sorted(worst_cases(pattern)):
+            made[f"{before[-30:]!r} {again[:30]!r}"] = lambda size, before=before, again=again: _long(
+                before, again, size
+            )  # type: ignore[misc]
+            made[f"below the first line {before[-30:]!r} {again[:30]!r}"] = lambda size, before=before, again=again: (
+                lines[0] + "\n" + _long(before, again, size)
+            )[
+                # type: ignore[misc]
+                :size
+            ]
+    return made
+
+
+_SHOW = "--key\n--madison\na | 1 | s\n--show\nPackage: linux-modules-nvidia-535-a\nVersion: 1\n"
+KNOWN = {
+    "dpkg.next_upgrade": (("", "Inst a [\n"),),
+    "apt_history.moved": (("Start-Date: 1\nInstall: ", "a"), ("Start-Date: 1\nInstall: ", "a (1), ")),
+    "apt_archive.offered": (
+        (f"{_SHOW}Provides: ", "nvidia-dkms-"), (f"{_SHOW}Depends: ", "nvidia-000a"), (f"{_SHOW}Depends: ", "linux-modules-nvidia-000-0.0."), (_SHOW, "\n\n"),
+    ),
+    "gpu_health.cards": (("", "<nvidia_smi_log>"), ("<nvidia_smi_log>", "<gpu id='0'>")),
+    "grub.grub": (("parses=yes\n", "\n"), ("parses=yes\n", "menuentry 'a' {\n")),
+}  # fmt: skip
+"""Answers that once took minutes."""
+
+
+def _repeated(text: str, size: int) -> str:
+    return ((text.rstrip("\n") + "\n\n") * (size // (len(text) + 1) + 1))[:size]
+
+
+@functools.cache
+def _patterns(module: str) -> tuple[str, ...]:
+    """The regular expressions of a module of facts that do not depend on a value of the run."""
+    loaded = importlib.import_module(f"rigwright.facts.{module}")
+    found = []
+    for node in ast.walk(ast.parse((ROOT / f"rigwright/facts/{module}.py").read_text())):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).startswith("re.")
+            and node.args
+            and isinstance(node.args[0], (ast.Constant, ast.JoinedStr))
+        ):
+            found.append(eval(compile(ast.Expression(node.args[0]), module, "eval"), vars(loaded)))
+    return tuple(found)
 
 
 @pytest.mark.parametrize("name", FACTS)
 def test_no_answer_takes_a_fact_longer_than_a_second(name: str) -> None:
     fact, result = _answer(name)
-    asked = {label: _long(*pair, 2 * LINE) for label, pair in _texts(result.text).items()}
-    taken = {
-        label: _seconds(lambda text=text: parsed(fact, replace(result, stdout=text.encode())))
-        for label, text in asked.items()
-    }
-    worst = max(taken, key=lambda label: taken[label])
-    assert taken[worst] < 0.2, worst
-    many = (result.text.strip("\n") + "\n") * (SIZE // (len(result.text) + 1))
-    for label, text in (
-        (worst, _long(*_texts(result.text)[worst])),
-        ("many lines", many),
-        ("empty lines", "\n" * SIZE),
-    ):
-        assert _seconds(lambda text=text: parsed(fact, replace(result, stdout=text.encode()[:SIZE]))) < MOST_S, label
+
+    def seconds(text: str) -> float:
+        answer = replace(result, stdout=text.encode("utf-8", "replace"))
+        return _seconds(lambda: parsed(fact, answer))
+
+    texts = _texts(name, result.text)
+    taken = {label: seconds(made(SIZE // 64)) for label, made in texts.items()}
+    for label in sorted(taken, key=lambda label: -taken[label])[:1]:
+        assert taken[label] < MOST_S, label
+        assert seconds(texts[label](SIZE)) < MOST_S, label
 
 
 def _stop(act: Callable[[], object]) -> float:
@@ -142,7 +194,7 @@ def test_no_text_takes_a_symptom_longer_than_a_second() -> None:
                 seconds = _seconds(lambda text=text, pattern=pattern: _compiled(pattern).search(text))
                 if seconds < 0.002:
                     break
-            if seconds > 0.5:
+            if seconds > 0.5 and _seconds(lambda text=text, pattern=pattern: _compiled(pattern).search(text)) > 0.5:
                 slow[name] = (before, again, round(seconds, 2))
     assert not slow
     every = "\n".join(text for symptom in catalogue.symptoms().values() for text in symptom.texts)
@@ -163,7 +215,7 @@ LINES = [
 
 @pytest.mark.parametrize("line", LINES)
 def test_no_line_of_a_log_takes_longer_than_a_second(line: str) -> None:
-    for again in (line, " ", "0"):
+    for again in (line, " "):
         text = _long(line, again)
         lines = kernel_log.kernel.parse(Result(0, text.encode()))
         table, query = TableReader(), QueryReader()

@@ -45,7 +45,8 @@ def _sample(sequence: Any, before: str, found: set[tuple[str, str]], branch: int
             least, most, inner = value
             one = _sample(inner, before + text, found, branch)
             if most > 20 and one:
-                found |= {(before + text, one), (before + text, " " if inner[0][0] is kinds.ANY else one)}
+                blank = " " if inner[0][0] is kinds.ANY else one
+                found |= {(before + text, one), (before + text, blank), ("", before + text + one + "\n")}
             text += one * max(least, min(1, most) * (1 - branch))
     return text
 
