@@ -12,7 +12,7 @@ from rigwright.facts import systemd as units
 from rigwright.facts.systemd import LIMITS_TIMER, LIMITS_UNIT
 
 
-@check()
+@check(follows=("run.",))
 def command_line_in_force(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -> Iterator[Finding]:
     """The running kernel was booted with these parameters."""
     line = facts(kernels.command_line)
@@ -31,7 +31,7 @@ def command_line_in_force(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...
     yield Finding(subject, "fail", seen, wanted, cause, fix, "inventory")
 
 
-@check(follows=("module.", "dkms."))
+@check(follows=("module.", "dkms.", "run."))
 def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -> Iterator[Finding]:
     """The next boot has a kernel with the driver's module (if there is a driver), the kernel parameters, and a valid grub.cfg.
 
@@ -57,7 +57,7 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -
         yield Finding("next boot", "pass", f"{release}{module}", wanted, source="host")
 
 
-@check(follows=("gpu.", "module."))
+@check(follows=("gpu.", "module.", "run."))
 def limits_unit_ready(facts: Facts) -> Iterator[Finding]:
     """gpu-limits.service is enabled and succeeded at this boot, and gpu-limits.timer is active."""
     names = (LIMITS_UNIT, LIMITS_TIMER)

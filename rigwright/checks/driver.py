@@ -18,7 +18,7 @@ from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 
 
-@check()
+@check(follows=("run.",))
 def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
     """The configured driver branch is loaded and drives the GPUs. If not, the reason: not installed, not
     built for this kernel, refused by Secure Boot, or another driver (nouveau, nova_core, vfio-pci) has the GPUs."""
@@ -76,7 +76,7 @@ def _unbuilt(facts: Facts, release: str, seen: str) -> Finding:
     return of_symptom(known, "driver", f"{seen}{f'; {last}' if last else ''}", "a module", "host")
 
 
-@check()
+@check(follows=("run.",))
 def versions_equal(facts: Facts) -> Iterator[Finding]:
     """The loaded module, the module for the next boot, and the library have the same version.
 
@@ -130,7 +130,7 @@ def patched(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
             yield Finding("security", "pass", seen, source="catalogue")
 
 
-@check()
+@check(follows=("run.",))
 def pin_in_force(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """The pin exists, all its packages are held, and apt's simulation shows that an upgrade does not change them.
 
@@ -175,7 +175,7 @@ def _kernel(facts: Facts, kernel: str) -> Finding:
     return Finding("kernel", "warn", seen, wanted, cause, fix)
 
 
-@check()
+@check(follows=("run.",))
 def unattended_blocked(facts: Facts, *, driver: Driver) -> Iterator[Finding]:
     """apt's configuration excludes every package of the pin from unattended-upgrades.
 

@@ -46,7 +46,7 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
             yield Finding(at, "info", text, "a described model", "", "CONTRIBUTING.md says how", "catalogue")
 
 
-@check(follows=("gpu.", "module.", "power."))
+@check(follows=("gpu.", "module.", "power.", "run."))
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Every GPU on the bus answers the driver: nvidia-smi lists it."""
     bus, seen = facts.all(pci.gpus, gpu.gpus)
@@ -67,7 +67,7 @@ def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterato
             yield Finding(at, "fail", words, "an answer", cause, fix, "host")
 
 
-@check(follows=("gpu.", "module."))
+@check(follows=("gpu.", "module.", "run."))
 def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
     no driver tells, the program's record of this boot and this driver load counts. A GPU without application clocks passes

@@ -11,7 +11,7 @@ from rigwright.checks import Finding, check, of_symptom
 from rigwright.checks.card import WORN_OUT, remaps_rows
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, Unavailable, gpu_health, kernel_log, pci
+from rigwright.facts import Facts, Unavailable, Unreadable, gpu_health, kernel_log, pci
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.machine import Past
 
@@ -216,17 +216,40 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
     """The kernel log has no error of the driver (Xid) since the boot. Each one is reported once, with its count.
     Fatal errors of NVSwitches (SXid) are reported too.
 
-    A past error is a warning; other checks say whether the GPU is still affected. Errors of programs are
-    information."""
+    A past error is a warning; other checks say whether the GPU is still affected. A GPU that was off the bus and answers
+    again is reported as that. Errors of programs are information."""
     lines = facts(kernel_log.kernel)
-    counted, switches = _counted(kernel_log.xids(lines)), _counted(kernel_log.fatal_sxids(lines))
+    errors = kernel_log.xids(lines)
+    counted, switches = _counted(errors), _counted(kernel_log.fatal_sxids(lines))
+    answering = _well(facts) if any(code == _OFF_BUS for _, code in counted) else frozenset()
     for (bus_id, code), texts in counted.items():
+        if code == _OFF_BUS and bus_id in answering:
+            minute = next(error.minute for error in reversed(errors) if (error.bus_id, error.code) == (bus_id, code))
+            seen = f"was off the bus{f' at {minute}' if minute else ''} and answers again ({len(texts)} x Xid {code})"
+            yield Finding(place(bus_id, slots), "warn", seen, "", _BACK_CAUSE, _BACK_FIX, "host")
+            continue
         yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
     for (bus_id, code), texts in switches.items():
         seen, at = _seen("SXid", code, texts), f"NVSwitch {bus_id}"
         yield of_symptom("fm.sxid_fatal", at, seen, "none", "host", verdict="warn")
     if not counted and not switches:
         yield Finding("Xids", "pass", "none since boot")
+
+
+_OFF_BUS = 79
+_BACK_CAUSE = "It lost power or its PCIe link since the boot, and may do so again; without a cold boot its state is not known to be whole."
+_BACK_FIX = (
+    "when its programs are done: a cold boot (sudo poweroff, mains off for 30 seconds); then watch it under load: sudo dmesg -w | "
+    "grep Xid; if it happens again: invoke explain 'Xid 79'"
+)
+
+
+def _well(facts: Facts) -> frozenset[str]:
+    """The bus ids of the GPUs that answer the driver and need no reset; none if the driver does not answer."""
+    try:
+        return frozenset(card.bus_id for card in facts(gpu_health.cards) if not (card.lost or card.recovery_action))
+    except (Unavailable, Unreadable):
+        return frozenset()
 
 
 def _counted(lines: Iterable[kernel_log.XidLine]) -> dict[tuple[str, int], list[str]]:

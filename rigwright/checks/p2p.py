@@ -93,12 +93,31 @@ def _slow(expected: Expected, gb_s: float, host: float | None) -> Judged:
     return Judged(Finding("", "fail", "far too slow", _wanted(expected), cause, fix, expected.source), gb_s, host)
 
 
+_OFF_NVLINK = "nccl.p2p_off_nvlink"
+
+
+def _refused_nvlink(seen: str, wanted: str, expected: Expected) -> Judged:
+    judged = _symptom(_OFF_NVLINK, seen, wanted)
+    return judged if expected.kind == "nvswitch" else replace(judged, finding=_without_nvswitch(judged.finding))
+
+
+def _without_nvswitch(finding: Finding) -> Finding:
+    """The finding of peers that are refused over NVLink, for GPUs that are linked directly: there is no fabric manager."""
+    cause = "The link is up. One of its GPUs needs a reset, or is broken."
+    fix = (
+        "nvidia-smi topo -p2p n shows the refused pairs; cold boot (sudo poweroff, mains off for 30 seconds); if it stays: swap the "
+        "GPU with another one: a fault that moves with it is the GPU's, else the socket's or the bridge's"
+    )
+    return replace(finding, cause=cause, fix=fix)
+
+
 def _refused(pair: Pair, expected: Expected, host: float | None) -> Judged:
     nvml = pair.grant.nvml
     why = f"no peer access (NVML: {nvml.read})" if nvml and nvml.read != "ok" else "no peer access"
     if expected.granted:
-        key = "nccl.p2p_off_nvlink" if expected.links or expected.kind == "nvswitch" else "p2p.not_offered"
-        return replace(_symptom(key, why, _wanted(expected)), other_gb_s=host)
+        if expected.links or expected.kind == "nvswitch":
+            return replace(_refused_nvlink(why, _wanted(expected), expected), other_gb_s=host)
+        return replace(_symptom("p2p.not_offered", why, _wanted(expected)), other_gb_s=host)
     far = expected.gb_s is not None and host is not None and host < FAR_THROUGH_HOST * expected.gb_s
     if far and expected.kind in ("host", "x1"):
         return _slow(expected, host or 0.0, None)
@@ -125,6 +144,8 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
         return _symptom(key, f"{result.outcome}{_by(result)}; {helps}", "correct data, in time")
     if result.outcome == "error":
         symptom = next(iter(catalogue.symptoms_in(result.error or "")), None)
+        if symptom and symptom.key == _OFF_NVLINK:
+            return _refused_nvlink("NCCL reports an error", "a message", expected)
         if symptom and symptom.kind == "p2p":
             return _symptom(symptom.key, "NCCL reports an error", "a message")
         fix = MORE_SHM if "/dev/shm" in (result.error or "") else "invoke explain 'ITS TEXT'"
@@ -141,7 +162,7 @@ def sent(pair: Pair, expected: Expected, document: Document) -> Judged:
             finding = Finding("", "warn", f"{result.transport}, slow", wanted, cause, fix, expected.source)
         return Judged(finding, result.gb_s, off.gb_s if off and off.ok else None)
     if expected.links or expected.kind == "nvswitch":
-        return _symptom("nccl.p2p_off_nvlink", f"{result.transport}, not over the NVLinks", expected.words)
+        return _refused_nvlink(f"{result.transport}, not over the NVLinks", expected.words, expected)
     return Judged(_past_p2p(pair, expected, result), result.gb_s)
 
 
@@ -353,7 +374,9 @@ def _sum(document: Document, rig: Rig | None) -> Iterator[Finding]:
         yield Finding(subject, "unknown", f"not run: {total.error}", "a sum", "", AGAIN)
     elif total.ok is False:
         known = catalogue.symptoms_in(total.error or "")
-        yield of_text(total.error or "", subject, "NCCL reports an error" if known else f"{total.error}", "a sum")
+        finding = of_text(total.error or "", subject, "NCCL reports an error" if known else f"{total.error}", "a sum")
+        direct = finding.symptom == _OFF_NVLINK and rig is not None and not rig.nvswitches
+        yield _without_nvswitch(finding) if direct else finding
     elif total.busbw_gb_s is not None:
         wanted = rig.all_reduce_gb_s if rig and len(total.gpus) == len(rig.gpus) else None
         off = f", {without.busbw_gb_s:.3g} with P2P off" if without and without.busbw_gb_s else ""

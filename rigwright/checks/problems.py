@@ -35,6 +35,8 @@ _INDEX = re.compile(r"\bGPU \d+\b")
 _NUMBERED = "GPU"
 _BETWEEN_GPUS = ("fabric", "p2p")
 """Kinds of symptoms that concern links between GPUs."""
+_INTERRUPTED = "run.interrupted"
+"""A job is at work on the host: what the playbook still wants and what cannot be answered now follows from it."""
 _LONGEST = 100
 """Characters of a value seen in a title."""
 
@@ -183,6 +185,8 @@ def _explains(cause: Finding, effect: Finding) -> bool:
 
     if effect.check == cause.check:
         return False
+    if cause.symptom == _INTERRUPTED and (effect.check == "plan" or effect.verdict == "unknown"):
+        return True
     declaration = _declaration(effect.check)
     if effect.symptom and follows(effect.symptom, cause.symptom):
         return True

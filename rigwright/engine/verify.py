@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rigwright.checks import Finding, unknown
+from rigwright.checks import Finding, of_symptom, unknown
 from rigwright.core.errors import HostError
 from rigwright.engine import jobs
 from rigwright.engine.host_run import HostRun
@@ -77,10 +77,8 @@ def left_at_work(run: HostRun) -> tuple[Finding, ...]:
         return ()
     run.read_unknown((jobs.leftovers,))
     folders = run.store.known.get(jobs.leftovers)
-    cause = "a run was interrupted, and its job goes on: other findings may be of its unfinished work"
-    fix = "invoke provision, which waits for it"
     return tuple(
-        Finding("an interrupted run", "fail", f"its {folder.rpartition('/')[2]} is at work", "", cause, fix, "host")
+        of_symptom("run.interrupted", "an interrupted run", f"its {folder.rpartition('/')[2]} is at work", "", "host")
         for folder in (folders if isinstance(folders, tuple) else ())
     )
 

@@ -46,14 +46,18 @@ hung tasks and the newest 500 about memory errors, machine checks and accesses t
 
 @dataclass(frozen=True)
 class XidLine:
-    """An error that the driver logged: bus id (0000:3b:00.0), Xid code, and the line from the word NVRM on."""
+    """An error that the driver logged: bus id (0000:3b:00.0), Xid code, and the line from the word NVRM on.
+
+    `minute`: when, in the host's time (2026-11-22 14:05); "" if the log has no dates."""
 
     bus_id: str
     code: int
     text: str
+    minute: str = ""
 
 
 _FATAL_SXID = re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal\b")
+_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):")
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.([0-9a-fA-F]))?\): (\d+)")
 
 
@@ -61,10 +65,17 @@ def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
     """The Xids in kernel log lines, in order, without the SXids of NVSwitches."""
     matches = ((_XID.search(line), line) for line in lines)
     return tuple(
-        XidLine(bus_id(f"{match[1]}.{match[2] or 0}"), host_text.integer(match[3]), line[match.start() :])
+        XidLine(
+            bus_id(f"{match[1]}.{match[2] or 0}"), host_text.integer(match[3]), line[match.start() :], _minute(line)
+        )
         for match, line in matches
         if match
     )
+
+
+def _minute(line: str) -> str:
+    match = _MINUTE.match(line)
+    return f"{match[1]} {match[2]}" if match else ""
 
 
 def fatal_sxids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:

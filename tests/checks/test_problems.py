@@ -10,8 +10,11 @@ import pytest
 import yaml
 
 from rigwright.checks import Finding, of_symptom
+from rigwright.checks.health import xids
 from rigwright.checks.problems import judge, problems
+from rigwright.core.command import Result
 from rigwright.engine.host_report import HostReport
+from rigwright.facts import FactStore, gpu_health, kernel_log
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 from tests.paths import CASES
@@ -108,6 +111,23 @@ def test_a_fault_of_another_gpu_stays_a_problem_of_its_own() -> None:
     ]
     of_the_lost = Finding("SXM3-1 0000:01:00.0", "fail", "GPU is lost", check="gpu.limits_in_force")
     assert len(problems((lost(1), of_the_lost))) == 1
+
+
+def test_a_gpu_that_answers_again_hides_nothing() -> None:
+    case = yaml.safe_load((CASES / "checks" / "health.xids" / "answers_again.yml").read_text(encoding="utf-8"))
+    store = FactStore()
+    for fact in (kernel_log.kernel, gpu_health.cards):
+        store.learn([(fact, Result(0, case["facts"][fact.name].encode()))])
+    back = next(xids(store, slots=case["parameters"]["slots"]))
+    limits = Finding(back.subject, "fail", "300 W", "200 W", "", "invoke limits", check="gpu.limits_in_force")
+    made = problems((back, limits))
+    assert [problem.title for problem in made] == [
+        "SXM2-1: 300 W, expected 200 W",
+        "SXM2-1: was off the bus at 2026-11-22 14:05 and answers again (2 x Xid 79)",
+    ]
+    verdict = judge(made, (back, limits))
+    assert verdict is not None
+    assert verdict.sentence == "Not fit for work: SXM2-1: 300 W, expected 200 W"
 
 
 def test_steps_of_the_playbook_are_one_problem() -> None:

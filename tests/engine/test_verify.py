@@ -90,4 +90,4 @@ def test_the_job_of_an_interrupted_run_is_named_first() -> None:
     run.read((dpkg.lock_holders,))
     (finding,) = left_at_work(run)
     assert (finding.verdict, finding.seen) == ("fail", "its rigwright-job-x-1 is at work")
-    assert finding.fix == "invoke provision, which waits for it"
+    assert finding.fix == "invoke provision, which waits for it and then continues"

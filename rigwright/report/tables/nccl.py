@@ -8,6 +8,7 @@ from rigwright.facts.nccl import CopyResult, Document, Pair, SendRecvResult
 from rigwright.report.labels import as_is
 
 _WRONG = {"wrong data": "BAD", "hang": "HANG", "error": "ERR", "not run": "?"}
+_MEANING = {"BAD": "wrong data", "HANG": "no end", "ERR": "ended with an error", "?": "not run"}
 _NARROW = 12
 """With more GPUs than this a cell has four columns, so that 16 GPUs fit into 80 columns."""
 
@@ -36,6 +37,8 @@ def _matrix(document: Document, cell: Callable[[Pair], str]) -> Iterator[str]:
     for a in numbers:
         row = "".join(_coloured(cells.get((a, b), "-" if a == b else ""), wide) for b in numbers)
         yield f"  [dim]{a:>3}[/]{row}"
+    if odd := [f"{mark}: {meaning}" for mark, meaning in _MEANING.items() if mark in cells.values()]:
+        yield f"  [dim]    {'; '.join(odd)}[/]"
 
 
 def _coloured(text: str, wide: int) -> str:
