@@ -15,7 +15,7 @@ from rigwright.facts import cuda as toolkits
 _CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 
 
-@check()
+@check(follows=("run.",))
 def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
     """The toolkit's nvcc reports its release, and the dynamic linker finds the toolkit's runtime."""
     release, runtime = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from rigwright import catalogue
@@ -150,10 +150,15 @@ def _of_gpus(gpus: Sequence[_Gpu], rig: Rig | None, whole: bool) -> Iterator[Fin
         yield _too_few(subject, seen, f"{expected} links", told)
 
 
+_BOARD = "A GPU module that is not fully seated or worn, its socket, or the board between the two sockets."
+_TOLD = "The bridge is not fully seated or broken; else the connector of the GPU."
+
+
 def _too_few(subject: str, seen: str, expected: str, told: bool) -> Finding:
     """The finding of links that are down; `told`: the rig says how many there are."""
     if told:
-        return of_symptom("nvlink.inactive", subject, seen, expected, "rig", verdict="fail")
+        down = of_symptom("nvlink.inactive", subject, seen, expected, "rig", verdict="fail")
+        return replace(down, cause=_BOARD if "SXM" in subject else _TOLD)
     return of_symptom("nvlink.inactive", subject, seen, expected, "host", verdict="warn")
 
 

@@ -210,12 +210,17 @@ def _merged(roots: Sequence[int], bad: Sequence[Finding], about: Sequence[frozen
     return [group for same in groups.values() for group in _apart(same, bad, about)]
 
 
+def differs(finding: Finding) -> bool:
+    """Whether a finding is a difference from the playbook, which provision removes."""
+    return finding.check == "plan" and finding.verdict == "fail"
+
+
 def _key(finding: Finding) -> tuple[str, ...]:
     if finding.symptom:
         return (finding.symptom,)
     if finding.verdict == "unknown":
         return ("unknown", finding.seen)
-    if finding.check == "plan":
+    if differs(finding):
         return ("plan",)
     return (finding.verdict, finding.check, finding.cause, _BUS_ID.sub("", finding.fix))
 
@@ -263,7 +268,8 @@ def _owner(
 
 def _problem(findings: Sequence[Finding], roots: Sequence[int], about: Sequence[frozenset[str]]) -> Problem:
     root = findings[0]
-    gpus = _in_order({gpu for number in roots for gpu in about[number]})
+    of_machine = differs(root) and not all(about[number] for number in roots)
+    gpus = () if of_machine else _in_order({gpu for number in roots for gpu in about[number]})
     verdict = min((finding.verdict for finding in findings), key=VERDICTS.index)
     restarts = tuple(fix_steps.steps(finding.fix) for finding in findings[1:] if finding.verdict != "unknown")
     steps = fix_steps.strongest(fix_steps.steps(root.fix), restarts)
@@ -280,7 +286,7 @@ def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
     if symptom:
         what = symptom.short or symptom.title[0].lower() + symptom.title[1:]
         return what if of_gpus or symptom.short == "" else f"{root.subject}: {what}"
-    if root.check == "plan" and root.verdict == "fail":
+    if differs(root):
         return f"{count(len(roots), 'difference')} from the playbook"
     if root.verdict == "unknown" and len(roots) > 1:
         return f"{len(roots)} checks could not be answered: {_cut(root.seen)}"

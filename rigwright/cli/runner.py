@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
 from rigwright.core import host_ranges, interruption, prompt, shipped_files
-from rigwright.core.errors import RigwrightError, Unreachable, UsageError, unexpected
+from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.program_name import program_name
 from rigwright.report.lazy_terminal import Output
 
@@ -113,7 +113,8 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
     for job in jobs:
         not_attempted = "not attempted" if job.report.status == "not_attempted" else "done"
         kinds["not done" if job.report.error else not_attempted].append(job.host.name)
-    text.errors([(job.host.name, job.report.error) for job in jobs if job.report.error])
+    errors = [(job.host.name, job.report.error) for job in jobs if job.report.error]
+    text.errors([(name, Interrupted(error.where, error.found) if _same(error) else error) for name, error in errors])
     text.line("\n[bold]interrupted[/]")
     for kind, names in kinds.items():
         if names:
@@ -123,6 +124,11 @@ def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rollin
         runs_it = resume or "the same command"
         text.plain(f"  owed: the peer-to-peer test is still owed by {host_ranges.folded(owing)}; {runs_it} runs it")
     text.line(f"  fix: {resume or 'run the same command again; it continues from there'}")
+
+
+def _same(error: RigwrightError) -> bool:
+    """Whether the fix of a host is that of the whole run, which is shown once."""
+    return isinstance(error, Interrupted) and not error.expected
 
 
 def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | None]:

@@ -71,7 +71,7 @@ def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, nam
     meaning = {field.name: field.metadata["help"] for field in dataclasses.fields(command)}
     flag = re.search(r"Flag <Argument: (\w+)", text)
     if flag and flag[1] in meaning and "needed value" in text:
-        return f"{_flag(flag[1])} has no value", f"a value after it: {meaning[flag[1]]}"
+        return f"{_flag(flag[1])} has no value", f"a value after it: {meaning[flag[1]].partition(' (')[0]}"
     if "required positional" in text:
         missing = [option for option in command.positional if f"'{option}'" in text]
         return f"{' and '.join(missing).upper()} is missing", "; ".join(meaning[option] for option in missing)

@@ -91,6 +91,8 @@ def remedy(error: OSError, path: Path) -> tuple[str, str]:
     """What is expected where a file cannot be written, and the command that shows why it cannot."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free space on the disk of this machine", f"df -h {path.parent}"
+    if error.errno == errno.EROFS:
+        return "a file system that can be written", f"another directory; findmnt -T {path.parent} shows the file system"
     return "a directory that you may write", f"ls -ld {path.parent}; or another directory"
 
 

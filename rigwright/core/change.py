@@ -12,10 +12,15 @@ Action = Literal["add", "change", "remove", "run"]
 
 @dataclass(frozen=True)
 class Note:
-    """A choice of an operation with its reason, shown in the plan. `warn`: shown as a warning."""
+    """A choice of an operation with its reason, shown in the plan. `warn`: shown as a warning.
+
+    `foreign`: it is about a setting of others that works against the playbook; `verify` warns of it too. Its text ends with
+    `: ` and what to do.
+    """
 
     text: str
     warn: bool = False
+    foreign: bool = False
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,11 @@ class HostRun:
 
     def planned(self, steps: Sequence[Step]) -> tuple[plan.PlannedStep, ...]:
         """The plan of the steps; reads the facts that it needs."""
-        return plan.plan_steps(steps, self.store, self.read)
+        planned = plan.plan_steps(steps, self.store, self.read)
+        for step in planned:
+            if step.error and (place := self.host.origins.get(step.error.where.partition(".")[0])):
+                step.error.where = f"{step.error.where} ({place})"
+        return planned
 
     def value(self, fact: Fact[Any]) -> Any:
         """The value of a fact, read when not known. Raises HostError when the host cannot answer."""

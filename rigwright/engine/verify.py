@@ -107,7 +107,8 @@ def baseline(run: HostRun, findings: Sequence[Finding], *, accept: bool) -> Past
 
 
 def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
-    """A failed finding for each change that a step still needs, an unknown one for each step that cannot be planned."""
+    """A failed finding for each change that a step still needs, an unknown one for each step that cannot be planned, and a warning
+    for each setting of others that works against a step."""
     findings: list[Finding] = []
     for planned_step in planned:
         name = planned_step.step.name
@@ -115,6 +116,10 @@ def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
             subject, seen = f"{name}: {change.subject}", change.before or "not there"
             finding = Finding(subject, "fail", seen, change.after, "", "invoke provision", "inventory", check="plan")
             findings.append(finding)
+        for note in planned_step.notes:
+            if note.foreign:
+                seen, _, todo = note.text.rpartition(": ")
+                findings.append(Finding(name, "warn", seen, "", "", todo, "host", check="plan"))
         if planned_step.status in ("unknown", "failed"):
             findings.append(unknown("plan", name, planned_step.reason))
     return tuple(findings)

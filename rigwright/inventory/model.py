@@ -232,15 +232,21 @@ def _ready(host: Host) -> Host:
     for name in _REFUSED:
         if name in variables:
             problem = f"{name}, which rigwright does not use"
-            raise InputError(
-                host.origin(name), problem, "an ssh key; options in ~/.ssh/config, which is read", f"take {name} out"
-            )
+            fix = f"{_in_ssh_config(host, str(variables[name]))}take {name} out"
+            raise InputError(host.origin(name), problem, "an ssh key; options in ~/.ssh/config, which is read", fix)
     for name in _PASSWORDS:
         if name in variables:
             variables["ansible_become_password"] = variables[name] = _password(variables[name], name, host.origin(name))
     _require_connection(host)
     _require_root(host)
     return host
+
+
+def _in_ssh_config(host: Host, options: str) -> str:
+    """The lines of ~/.ssh/config for a gateway in options of ssh; "" where they name none."""
+    jump = re.search(r"(?:-J *|ProxyJump[ =])['\"]?([\w.@:,\[\]-]+)", options)
+    lines = f"printf 'Host %s\\n  ProxyJump %s\\n' {host.address} {jump[1]} >> ~/.ssh/config" if jump else ""
+    return f"{lines}; then " if lines else ""
 
 
 _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")

@@ -234,6 +234,7 @@ def foreign_rules(facts: Facts) -> Iterator[Note]:
                 f"{path} pins {' '.join(pin.packages)[:120]} ({pin.pin[:80]}) with priority {pin.priority}, which {does}: "
                 "take that stanza out of the file if it is not meant",
                 warn=True,
+                foreign=True,
             )
     kept = {name for pin in read_pins(mine.text) for name in pin.packages} if mine else set()
     concerned = _CONCERNED if mine else f"{_CONCERNED}|{_OF_DRIVER}"

@@ -87,11 +87,10 @@ def _contradictions(wanted: Sequence[str], next_boot: str, others: Sequence[grub
             continue
         where = " and ".join(dict.fromkeys(paths)) or "/boot/grub/grub.cfg, and none of the files that it is made of,"
         why = f"beside {beside}" if beside else "(it keeps the NVIDIA driver from loading)"
-        yield Note(
-            f"{where} has the kernel parameter {word} {why}: take it out there, then sudo update-grub", warn=True
-        )
+        text = f"{where} has the kernel parameter {word} {why}: take it out there, then sudo update-grub"
+        yield Note(text, warn=True, foreign=True)
     for other in others:
         later = other.path > DROP_IN and other.variable == "GRUB_CMDLINE_LINUX_DEFAULT"
         if later and other.anew and not set(wanted) <= set(other.words):
             text = f"{other.path} is read after {DROP_IN} and replaces its parameters: take the line out there"
-            yield Note(text, warn=True)
+            yield Note(text, warn=True, foreign=True)

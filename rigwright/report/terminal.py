@@ -202,10 +202,16 @@ class Text:
             self.line(f"\n  {VERDICT[problem.verdict]}  [bold]{as_is(problem.title)}[/]", 8)
             seen = root.seen if problem.gpus and len(problem.gpus) == 1 else f"{root.subject}: {root.seen}"
             by = f" ({SOURCES[root.source]})" if root.source else ""
-            rows = (("seen", seen), ("expected", root.expected and root.expected + by), ("cause", problem.cause))
+            differences = _by_step(problem.findings)
+            rows = (
+                *(("differ" if number == 0 else "", text) for number, text in enumerate(differences)),
+                ("seen", "" if differences else seen),
+                ("expected", "" if differences else root.expected and root.expected + by),
+                ("cause", problem.cause),
+            )
             for label, text in rows:
                 if text and (label == "cause" or text not in problem.title):
-                    self._hanging(f"{label + ':':10}", text)
+                    self._hanging(f"{label and label + ':':10}", text)
             for number, step in enumerate(problem.steps, 1):
                 label = f"{'fix:' if number == 1 else '':6}{number:>2}. "
                 text = as_typed(step.text)
@@ -218,7 +224,9 @@ class Text:
                         self._hanging(" " * 10, text)
                 else:
                     self._hanging(label, text)
-            if len(problem.findings) > 1:
+            if differences:
+                self._hanging(" " * 10, as_typed("invoke plan shows each difference"))
+            elif len(problem.findings) > 1:
                 others = len(problem.findings) - 1
                 self._hanging(" " * 10, f"{count(others, 'more finding')} of the same cause; --findings shows all")
 
@@ -279,6 +287,18 @@ def _folded(findings: Sequence[Finding]) -> list[Finding]:
     fix = "invoke plan shows all of them, invoke provision makes the changes"
     folded = Finding("plan", "fail", seen, fix=fix, check="plan")
     return [folded if finding is steps[0] else finding for finding in findings if finding not in steps[1:]]
+
+
+def _by_step(findings: Sequence[Finding]) -> list[str]:
+    """Of several differences from the playbook a line for each step, in its order, with what differs; [] for other findings."""
+    from rigwright.checks.problems import differs, listed
+
+    steps: dict[str, list[str]] = {}
+    for finding in findings if len(findings) > 1 else ():
+        if differs(finding):
+            step, _, subject = finding.subject.partition(": ")
+            steps.setdefault(step, []).append(f"{subject} (not there)" if finding.seen == "not there" else subject)
+    return [f"{step}: {listed(subjects)}" for step, subjects in steps.items()]
 
 
 def _change(change: Change) -> str:

@@ -184,7 +184,7 @@ class _Attempt:
             return error
         host, connection, where = self.host, hop.connection, self._where(hop)
         jump = f"the ProxyJump of {host.address} in ~/.ssh/config"
-        address = f"ansible_host ({host.where})" if hop.is_last else jump
+        address = _set_by(host, "ansible_host", "USER@HOST") if hop.is_last else jump
         text = (error.strerror if isinstance(error, OSError) else "") or str(error)
         if isinstance(error, KeyFileError):
             return Unreachable(where, f"{error.found}: {error.where}", error.expected, error.fix)
@@ -204,11 +204,11 @@ class _Attempt:
             fix = f"update its ssh server; {algorithms.VARIABLE} in the inventory allows an old algorithm by name"
             return Unreachable(where, found, "OpenSSH 7.3 or newer on the host", fix)
         if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
-            right = f"ansible_port ({host.origin('ansible_port')})" if hop.is_last else jump
+            right = _set_by(host, "ansible_port", "USER@HOST:PORT") if hop.is_last else jump
             todo = f"is the machine up, and is the port right: {right}?"
             return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
         if isinstance(error, (socket.gaierror, UnicodeError)):
-            todo = f"is the name right: {address}? If it is, write the IP address there"
+            todo = f"is the name right: {address}? If it is: getent hosts {connection.host} shows its address; write the IP address there"
             found = f"the name {connection.host} cannot be resolved"
             return Unreachable(where, found, "an address, or a name that has one", todo)
         if self.timed_out.is_set() or isinstance(error, TimeoutError):
@@ -230,6 +230,12 @@ class _Attempt:
         self.said.seek(max(0, size - 300))
         lines = self.said.read().decode("utf-8", "replace").strip().splitlines()
         return one_line(lines[-1]) if lines else ""
+
+
+def _set_by(host: Host, variable: str, form: str) -> str:
+    """How a person sets a connection variable: in the file and line where it stands, or with the flag of init."""
+    origin = host.origin(variable)
+    return f"{origin} {form}" if origin.startswith("--") else f"{variable} ({origin})"
 
 
 def _ssh(program: str, connection: Any) -> str:

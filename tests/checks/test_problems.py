@@ -12,10 +12,15 @@ import yaml
 from rigwright.checks import Finding, of_symptom
 from rigwright.checks.health import xids
 from rigwright.checks.problems import judge, problems
+from rigwright.core.change import Change, Note
 from rigwright.core.command import Result
 from rigwright.engine.host_report import HostReport
+from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import Step
+from rigwright.engine.verify import drift
 from rigwright.facts import FactStore, gpu_health, kernel_log
 from rigwright.inventory.model import Host
+from rigwright.operations import file
 from rigwright.report.terminal import Text
 from tests.paths import CASES
 
@@ -167,3 +172,43 @@ def test_the_terminal_shows_the_verdict_then_each_problem_once_with_commands_apa
     ]
     assert "               2. sudo nvidia-smi -lgc 300,1500" in lines
     assert not [line for line in lines if "gpu.answering" in line or "pcie.links" in line]
+
+
+def test_differences_are_shown_by_step_and_settings_of_others_are_warnings() -> None:
+    def planned(name: str, **found: Any) -> PlannedStep:
+        return PlannedStep(Step(name, name, file.present, {}, "here"), **found)
+
+    limits = [Change("change", f"SXM2-{number} 0000:0{number}:00.0 power limit", "200 W", "180 W") for number in (1, 2)]
+    found = drift([
+        planned("Pins of others", status="ok", notes=(Note("00-old pins nvidia: take it out", True, foreign=True), Note("x: y", True))),
+        planned("Limits in force", status="pending", changes=tuple(limits)),
+        planned("Limits at boot", status="pending", changes=(Change("add", "gpu-limits.service", "", "1 byte"),)),
+    ])  # fmt: skip
+    stream = io.StringIO()
+    Text(stream, "inventory", many=False).problems(HostReport(Host("box", (), {}), status="failed", findings=found))
+    shown = [line.strip() for line in stream.getvalue().splitlines() if line]
+    assert shown[:3] == [
+        "FAIL  3 differences from the playbook",
+        "differ:   Limits in force: SXM2-1 0000:01:00.0 power limit, SXM2-2 0000:02:00.0 power limit",
+        "Limits at boot: gpu-limits.service (not there)",
+    ]
+    assert shown[-2:] == ["warn  Pins of others: 00-old pins nvidia", "fix:   1. take it out"]
+
+
+def test_unfinished_work_follows_from_a_job_at_work() -> None:
+    job = of_symptom("run.interrupted", "an interrupted run", "its rigwright-job-3 is at work", "", "host")
+    follow = (
+        of_symptom("apt.half_installed", "packages", "half configured"),
+        of_symptom("apt.locked", "packages", "locked by apt-get (7)"),
+        of_symptom("dkms.build_failed", "driver", "no module for 6.1"),
+        Finding("pin", "fail", "no pin", check="driver.pin_in_force"),
+        Finding("Limits", "fail", "200 W", "180 W", "", "invoke provision", check="plan"),
+        Finding("GPUs", "unknown", "no driver", check="gpu.answering"),
+    )
+    made = problems(
+        (job, lost(1), *(replace(each, check=each.check or f"machine.{n}") for n, each in enumerate(follow)))
+    )
+    assert [(problem.title, len(problem.findings)) for problem in made] == [
+        ("a job of an interrupted run of rigwright is still at work on the host", 7),
+        ("SXM3-1: lost", 1),
+    ]

@@ -71,14 +71,23 @@ def test_nesting_that_would_overflow_a_parser(text: str) -> None:
         loads(text, "x.yml")
 
 
-def test_a_full_disk_names_the_file_and_df(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize(
+    ("number", "expected", "fix"),
+    [
+        (errno.ENOSPC, "free space on the disk of this machine", "df -h {}"),
+        (errno.EROFS, "a file system that can be written", "another directory; findmnt -T {} shows the file system"),
+    ],
+)
+def test_a_disk_that_takes_no_file_is_named_with_what_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, expected: str, fix: str
+) -> None:
+    def refuses(_handle: int) -> None:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", refuses)
     path = tmp_path / "hosts.yml"
     with pytest.raises(UsageError) as caught:
         atomic_files.change({path: "a: 1\n"}, lambda: None)
     error = caught.value
-    assert (error.where, error.found) == (str(path), "cannot be written: No space left on device")
-    assert (error.expected, error.fix) == ("free space on the disk of this machine", f"df -h {tmp_path}")
+    assert (error.where, error.found) == (str(path), f"cannot be written: {os.strerror(number)}")
+    assert (error.expected, error.fix) == (expected, fix.format(tmp_path))

@@ -462,6 +462,15 @@ def test_the_other_names_of_connection_variables(tmp_path: Path) -> None:
     assert host.login == "u@192.0.2.9"
 
 
+def test_a_gateway_in_options_of_ssh_is_a_line_of_ssh_config(tmp_path: Path) -> None:
+    given = "{ansible_host: 192.0.2.9, ansible_ssh_common_args: '-o ProxyJump=bob@gate:2222'}"
+    with pytest.raises(InputError) as caught:
+        read(written(tmp_path, hosts=f"gpu: {{hosts: {{x: {given}}}}}\n")).select("x")
+    assert caught.value.fix == (
+        "printf 'Host %s\\n  ProxyJump %s\\n' 192.0.2.9 bob@gate:2222 >> ~/.ssh/config; then take ansible_ssh_common_args out"
+    )
+
+
 def test_of_two_names_the_one_counts_that_counts_in_ansible(tmp_path: Path) -> None:
     """ansible-core's plugins use the last of the names that their documentation lists."""
     plugins = Path(str(importlib.util.find_spec("ansible").submodule_search_locations[0])) / "plugins"  # type: ignore[union-attr,index]

@@ -69,7 +69,10 @@ def _state(report: HostReport) -> str:
 
 def _host(console: Console, report: HostReport, wide: int) -> None:
     mark, colour, _ = _STATES[_state(report)]
+    from rigwright.history.machines import CHECK
+
     bad = [finding for finding in report.findings if finding.verdict in BAD]
+    who = [finding for finding in bad if finding.check == CHECK]
     problems = [problem for problem in report.problems if not problem.drift]
     count = Counter(_kind(finding) for finding in bad if _kind(finding) != "checks") + Counter(checks=len(problems))
     if report.error is not None:
@@ -80,6 +83,9 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
         text = _summary(report)
     line = f"[{colour}]{mark}[/]  [bold]{as_is(report.host.name):{wide}}[/]  {as_is(text)}"
     hanging(console, line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), 7)
+    for finding in who:  # all else may be of another machine
+        hanging(console, _finding("identity", finding), _HANG)
+    problems = [problem for problem in problems if problem.findings[0] not in who]
     for kind, (title, _, command) in _KINDS.items():
         if kind == "checks":
             lines = [_problem(title, problem) for problem in problems]
