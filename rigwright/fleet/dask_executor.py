@@ -78,7 +78,7 @@ def executor(address: str, insecure: bool = False) -> Iterator[Executor]:
             fix += f"; its certificate and yours must be of one certificate authority: {_CERTIFICATES}"
         raise Unreachable(f"--executor {address}", found, "a scheduler", fix) from None
     with client:
-        _require_same(address, client.nthreads(), client.run(sources, on_error="ignore"))
+        _require_same(address, *_asked(client))
         watched = _WatchedExecutor(client)
         try:
             yield watched
@@ -108,6 +108,32 @@ def _security() -> Any:
         found = f"the certificates of tls:// cannot be used ({type(error).__name__}: {error})"
         raise UsageError("--executor", found, f"PEM files in {', '.join(_TLS.values())}", _CERTIFICATES) from None
     return security
+
+
+def _asked(client: Any) -> tuple[Collection[str], Mapping[str, object]]:
+    """The addresses of all workers, and the hash of the sources of each that has rigwright.
+
+    Raises UsageError when a worker does not answer in time, or with something else than a text.
+    """
+    answer: Future[tuple[Collection[str], Mapping[str, object]]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result((client.nthreads(), client.run(sources, on_error="ignore")))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True).start()  # Dask waits for all workers without a limit
+    try:
+        return answer.result(timeout=NO_WORKER_S)
+    except Exception as error:
+        why = (
+            f"within {NO_WORKER_S:g} s"
+            if isinstance(error, TimeoutError)
+            else f"that can be read ({type(error).__name__})"
+        )
+        found = f"a worker gives no answer {why} about its version"
+        raise UsageError("--executor", found, "workers with the same rigwright", "look at the workers' logs") from None
 
 
 def sources() -> str:

@@ -70,12 +70,12 @@ def answer_text(bound: BoundPlaybook, report: HostReport) -> str:
 
 def failure_text(host: str, error: BaseException) -> str:
     """The answer of a worker that made no report."""
-    return dumps(
-        {
-            "host": host,
-            "failed": secrets.redacted(f"{type(error).__name__}: {error}"[:2000]).encode("utf-8", "replace").decode(),
-        }
-    )
+    text = f"{type(error).__name__}: {error}"[:_LONGEST]
+    return dumps({"host": host, "failed": secrets.redacted(text).encode("utf-8", "replace").decode()})
+
+
+_LONGEST = 500
+"""Characters of the error of a worker that are shown."""
 
 
 def read_answer(bound: BoundPlaybook, text: object) -> HostReport:
@@ -85,7 +85,7 @@ def read_answer(bound: BoundPlaybook, text: object) -> HostReport:
         answer = loads(text)
         if isinstance(answer, dict) and isinstance(answer.get("failed"), str):
             fix = "look at the worker's log; then run the same command again, which goes on from where the host is"
-            raise HostError(host, f"the worker could not do the work ({answer['failed']})", "a report", fix)
+            raise HostError(host, f"the worker could not do the work ({answer['failed'][:_LONGEST]})", "a report", fix)
         _object(answer, ("host", "report"))
         if answer["host"] != host:
             raise ValueError("it is about another host")
@@ -107,11 +107,8 @@ def _step_form(kind: plugins.Kind, made: type[Step] | type[Check], key: str) -> 
     """Steps and checks: the function by its name, its parameters by their annotations."""
     plain_fields = ("name", key, "where", *(("skipped",) if made is Step else ()))
 
-    def hints(function: Callable[..., Any]) -> dict[str, Any]:
-        return get_type_hints(function)
-
     def write(bound: Any) -> Any:
-        types = hints(bound.function)
+        types = get_type_hints(bound.function)
         parameters = {name: _PARAMETERS.write(value, types[name]) for name, value in bound.parameters.items()}
         return {**{name: getattr(bound, name) for name in plain_fields}, "parameters": parameters}
 
@@ -121,7 +118,7 @@ def _step_form(kind: plugins.Kind, made: type[Step] | type[Check], key: str) -> 
         function = plugins.find(kind, texts[key])
         if function is None:
             raise ValueError(f"{texts[key]} is none of the {kind}")
-        types = hints(function)
+        types = get_type_hints(function)
         parameters = {
             name: _PARAMETERS.read(value, types[name])
             for name, value in _PARAMETERS.read(given["parameters"], dict[str, Any]).items()

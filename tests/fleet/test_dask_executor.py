@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -60,6 +62,34 @@ def test_workers_must_be_the_same(workers: list[str], told: dict[str, object], f
         dask_executor._require_same("tcp://x:8786", workers, told)
     assert found in error.value.found
     dask_executor._require_same("tcp://x:8786", ["tcp://10.0.0.9:1"], {"tcp://10.0.0.9:1": dask_executor.sources()})
+
+
+class Odd:
+    """A client whose worker answers with a pickle, which is not read, or never."""
+
+    def __init__(self, answer: Callable[[], object]) -> None:
+        self.answer = answer
+
+    def nthreads(self) -> dict[str, int]:
+        return {"tcp://10.0.0.9:1": 1}
+
+    def run(self, function: object, on_error: str) -> object:
+        assert (function, on_error) == (dask_executor.sources, "ignore")
+        return self.answer()
+
+
+def test_a_worker_that_does_not_say_its_version_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "NO_WORKER_S", 0.05)
+    over = threading.Event()
+
+    def pickled() -> object:
+        raise TypeError("Data serialized with pickle")
+
+    for answer, found in ((pickled, "that can be read (TypeError)"), (over.wait, "within 0.05 s")):
+        with pytest.raises(UsageError) as error:
+            dask_executor._asked(Odd(answer))
+        assert f"a worker gives no answer {found} about its version" in error.value.found
+    over.set()
 
 
 class Alone:
