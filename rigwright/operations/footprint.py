@@ -73,7 +73,7 @@ def holds_removed(facts: Facts) -> Iterator[Change]:
         yield Change("change", "apt-mark unhold", f"{len(own.held)} held", ", ".join(own.held), (free,))
 
 
-@operation(affects_p2p=True)
+@operation()
 def driver_removed(facts: Facts) -> Iterator[Change]:
     """The packages of NVIDIA's driver and of CUDA are removed with their configuration; a reboot unloads the module.
 
@@ -86,7 +86,7 @@ def driver_removed(facts: Facts) -> Iterator[Change]:
         yield Change("remove", name, installed[name].version, "", job, disruptive=True, leads_to="reboot")
 
 
-@operation(affects_p2p=True)
+@operation()
 def files_removed(facts: Facts) -> Iterator[Change | Note]:
     """No file that rigwright wrote is on the host; one that stood there before is back.
 
