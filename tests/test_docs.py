@@ -31,7 +31,7 @@ with pytest.MonkeyPatch.context() as _patch:
     _patch.setattr(sys, "argv", ["pytest"])  # tasks.py prepares the process only where Invoke runs it
     tasks = importlib.import_module("tasks")
 PROGRAMS = ("invoke", ".venv/bin/invoke", "rigwright")
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def _commands(path: Path) -> Iterator[tuple[int, list[str]]]:
