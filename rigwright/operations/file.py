@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator
 
 from rigwright.core.change import Change
-from rigwright.core.command import Command, command, script
+from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.core.schema import DIRECTORY_MODE, FILE_MODE, SECRET_FILE_MODE, AbsolutePath, OctalMode
 from rigwright.core.secrets import SHOWN, Secret
@@ -16,25 +16,44 @@ from rigwright.facts import Facts
 from rigwright.facts.files import file
 from rigwright.facts.footprint import NOTE, ORIGINALS
 from rigwright.operations import operation
+from rigwright.operations._own_folder import ENTER
 
 _WRITE = (
-    f"""{NOTE}
+    f"""{NOTE}{ENTER}
 originals={ORIGINALS}
 """
     + """
-path=$1 mode=$2 owner=$3 group=$4
-mkdir -p -m 755 -- "${path%/*}/"
-if { [ -e "$path" ] || [ -L "$path" ]; } && ! grep -qxF -e "$path" /var/lib/rigwright/files 2>/dev/null && ! [ -e "$originals$path" ]; then
-  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "$originals${path%/*}") && cp -a -- "$path" "$originals$path" || exit 1
+path=$1 mode=$2 owner=$3 group=$4 name=${1##*/}
+enter "${path%/*}" make || exit 1
+if { [ -e "./$name" ] || [ -L "./$name" ]; } && ! grep -qxF -e "$path" /var/lib/rigwright/files 2>/dev/null && ! [ -e "$originals$path" ]; then
+  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "$originals${path%/*}") && cp -a -- "./$name" "$originals$path" || exit 1
 fi
 note files "$path" || exit 1
-if [ -e "$path" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
+if [ -e "./$name" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
   runs=/var/lib/rigwright/runs keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
   mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" && (umask 077; mkdir -p -- "$keep") &&
-    cp -an -- "$path" "$keep/"
+    cp -an -- "./$name" "$keep/"
 fi
-new=$(mktemp -- "$path.XXXXXX") || exit 1
-cat >"$new" && chown -- "$owner:$group" "$new" && chmod -- "$mode" "$new" && sync -- "$new" && mv -fT -- "$new" "$path" || { rm -f -- "$new"; exit 1; }
+new=$(mktemp -d ./.rigwright.XXXXXX) || exit 1
+here=$(pwd -P)
+cd -P -- "$new" && inside "$here" "${new#./}" || exit 1
+case $(stat -c %u:%a .) in "$(id -u)":700 | "$(id -u)":2700) ;; *) echo "$here/$new is not private" >&2; exit 1;; esac
+cat >content && chown -- "$owner:$group" content && chmod -- "$mode" content && sync -- content && mv -fT -- content "../$name"
+code=$?
+cd -P .. && rm -rf -- "$new"
+exit $code
+"""
+)
+"""The new content is made in a folder that only root can change, where no user can put a link in its place."""
+
+_DIRECTORY = (
+    ENTER
+    + """
+path=$1 owner=$2 mode=$3 name=${1##*/}
+enter "${path%/*}" make || exit 1
+[ -d "./$name" ] || mkdir -- "./$name" || exit 1
+here=$(pwd -P)
+cd -P -- "./$name" && inside "$here" "$name" && chown -- "$owner" . && chmod -- "$mode" .
 """
 )
 
@@ -137,12 +156,9 @@ def directory(
 ) -> Iterator[Change]:
     """The directory exists, with this mode and owner."""
     now = facts(file(path))
-    shown = f"{posixpath.normpath(path)}/"
-    make = (
-        command("mkdir", "-p", "--", path),
-        command("chown", "--", f"{owner}:{group}", path),
-        command("chmod", "--", f"0{mode.zfill(4)}", path),
-    )
+    whole = f"/{posixpath.normpath(path).lstrip('/')}"
+    shown = f"{whole}/"
+    make = (script(_DIRECTORY, whole, f"{owner}:{group}", f"0{mode.zfill(4)}"),)
     if now is None:
         yield Change("add", shown, "", f"mode {mode}, {owner}:{group}", make)
     elif now.kind == "directory" and (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):

@@ -12,6 +12,7 @@ from rigwright.facts import Facts, dpkg, footprint, grub
 from rigwright.facts import systemd as units
 from rigwright.facts.footprint import FOLDER, ORIGINALS, OwnFile
 from rigwright.operations import apt, operation
+from rigwright.operations._own_folder import ENTER
 
 _RUNS = "/var/lib/rigwright/runs"
 _UNITS = "/etc/systemd/system/"
@@ -19,14 +20,18 @@ _OF_DRIVER = re.compile(
     r"(lib|firmware-|xserver-xorg-video-|linux-(modules|objects|signatures)-)?nvidia.*|(lib)?cuda.*"
 )
 
-_TAKE_AWAY = f"""
-path=$1
-if [ -e "$path" ] || [ -L "$path" ]; then
-  keep="{_RUNS}/${{RIGWRIGHT_RUN:-removed}}/before${{path%/*}}"
-  (umask 077; mkdir -p -- "$keep") && cp -an -- "$path" "$keep/" || exit 1
+_TAKE_AWAY = f"""{ENTER}
+path=$1 folder=${{1%/*}} name=${{1##*/}} original="{ORIGINALS}$1"
+if [ -e "$original" ] || [ -L "$original" ]; then enter "$folder" make || exit 1; else
+  [ -e "$folder/" ] || exit 0
+  enter "$folder" || exit 1
 fi
-if [ -e "{ORIGINALS}$path" ] || [ -L "{ORIGINALS}$path" ]; then mv -fT -- "{ORIGINALS}$path" "$path"; else rm -f -- "$path"; fi
-case ${{path%/*}} in */rigwright) rm -rf -- "${{path%/*}}/__pycache__"; rmdir -- "${{path%/*}}" 2>/dev/null;; esac; :
+if [ -e "./$name" ] || [ -L "./$name" ]; then
+  keep="{_RUNS}/${{RIGWRIGHT_RUN:-removed}}/before$folder"
+  (umask 077; mkdir -p -- "$keep") && cp -an -- "./$name" "$keep/" || exit 1
+fi
+if [ -e "$original" ] || [ -L "$original" ]; then mv -fT -- "$original" "./$name"; else rm -f -- "./$name"; fi || exit 1
+case $folder in */rigwright) rm -rf ./__pycache__; cd / && rmdir -- "$folder" 2>/dev/null;; esac; :
 """
 
 

@@ -1,0 +1,109 @@
+"""Attack 19: a user of the host puts a link where root is about to write in a folder of that user, and gets another file.
+
+A folder that everybody may change stands for that of another user, so that the tests need no root.
+"""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.core.command import Command, Result
+from rigwright.facts import Fact
+from rigwright.facts.footprint import OwnFile
+from rigwright.operations import file, footprint
+
+USER, GROUP = getpass.getuser(), grp.getgrgid(os.getegid()).gr_name
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Returns a folder with `users`, which everybody may change, and `roots/shadow`."""
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users").chmod(0o777)
+    (tmp_path / "roots").mkdir(mode=0o750)
+    (tmp_path / "roots/shadow").write_text("root:x\n")
+    (tmp_path / "roots/shadow").chmod(0o600)
+    return tmp_path
+
+
+def run(cmd: Command, place: Path, programs: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [word.replace("/var/lib/rigwright", str(place / "state")) for word in cmd.argv]
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    return subprocess.run(
+        argv, input=cmd.stdin.decode(), env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def facts(wanted: Fact[Any]) -> Any:
+    done = subprocess.run(wanted.command.argv, capture_output=True, timeout=30, check=False)
+    return wanted.parse(Result(done.returncode, done.stdout, done.stderr))
+
+
+def roots(place: Path) -> list[tuple[str, str, int]]:
+    return [
+        (path.name, path.read_text() if path.is_file() else "", path.stat().st_mode)
+        for path in [place / "roots", *sorted((place / "roots").iterdir())]
+    ]
+
+
+def test_a_folder_becomes_a_link_after_the_plan(place: Path) -> None:
+    (place / "users/data").mkdir(mode=0o700)
+    (change,) = file.directory(facts, path=f"{place}/users/data", mode="0777", owner=USER, group=GROUP)  # type: ignore[arg-type]
+    (place / "users/data").rmdir()
+    (place / "users/data").symlink_to(place / "roots")
+    before = roots(place)
+    done = [run(cmd, place) for cmd in change.commands]
+    assert done[-1].returncode != 0
+    assert "users/data is a link" in done[-1].stderr
+    assert roots(place) == before
+
+
+@pytest.mark.parametrize("path", ["users/.config/shadow", "users/.config/app/app.conf"])
+def test_a_folder_on_the_way_is_a_link(path: str, place: Path) -> None:
+    (place / "users/.config").symlink_to(place / "roots")
+    before = roots(place)
+    written = run(file.write(f"{place}/{path}", b"new\n", "0644", USER, GROUP), place)
+    taken = run(footprint._taken_away(OwnFile(f"{place}/users/.config/shadow", True, False))[0], place)
+    assert (written.returncode, taken.returncode) == (1, 1)
+    assert "users/.config is a link, and another user may change" in written.stderr
+    assert roots(place) == before
+
+
+def test_the_new_file_is_replaced_by_a_link_before_it_is_written(place: Path) -> None:
+    """A mktemp that lets the attacker in stands for one who is fast enough."""
+    (place / "programs").mkdir()
+    (place / "programs/mktemp").write_text(
+        f'#!/bin/sh\nPATH={os.environ["PATH"]}\nmade=$(mktemp "$@") && echo "$made" && mv "$made" "$made.away" || exit 1\n'
+        f'[ -d "$made.away" ] && ln -s {place}/roots "$made" || ln -s {place}/roots/shadow "$made"\n'
+    )
+    (place / "programs/mktemp").chmod(0o755)
+    before = roots(place)
+    done = run(file.write(f"{place}/users/app.conf", b"new\n", "0644", USER, GROUP), place, str(place / "programs"))
+    assert done.returncode == 1
+    assert roots(place) == before
+
+
+def test_links_of_root_are_followed(place: Path) -> None:
+    """As /var/run and /lib are."""
+    (place / "run").mkdir()
+    (place / "run-link").symlink_to("run")
+    path = f"{place}/run-link/new/app.conf"
+    for content in (b"one\n", b"two\n"):
+        done = run(file.write(path, content, "0640", USER, GROUP), place)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert Path(path).read_bytes() == content
+    assert Path(path).stat().st_mode & 0o777 == 0o640
+    assert os.listdir(place / "run/new") == ["app.conf"]
+    (change,) = file.directory(facts, path=f"{place}/run-link/data/", mode="2750", owner=USER, group=GROUP)  # type: ignore[arg-type]
+    assert [run(cmd, place).returncode for cmd in change.commands] == [0]
+    assert (place / "run/data").stat().st_mode & 0o7777 == 0o2750
+    (take,) = footprint._taken_away(OwnFile(path, True, False))
+    assert run(take, place).returncode == 0
+    assert not Path(path).exists()
