@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import shutil
@@ -137,21 +138,27 @@ def test_a_line_without_a_locked_version_is_not_left_out(lock: Path) -> None:
     assert (code, "requirements.lock:9: 'mine @ file:///tmp/mine' is no locked version" in said) == (1, True)
 
 
-def test_another_uv_than_the_locked_one_is_not_run(tmp_path: Path) -> None:
-    """The index offers a uv of the locked version with other content; installed, it would run as the person who locks."""
+@pytest.mark.parametrize("right", [True, False])
+def test_only_the_locked_uv_is_run_with_the_index_of_pip(tmp_path: Path, right: bool) -> None:
+    """The index offers a uv of the locked version; one with other content would run as the person who locks."""
     checkout = tmp_path / "checkout"
     (checkout / "scripts").mkdir(parents=True)
     for name in ("scripts/lock", "scripts/audit", "pyproject.toml"):
         shutil.copy(ROOT / name, checkout / name)
-    (checkout / "requirements-tools.lock").write_text(f"uv==0.9.9 \\\n    --hash=sha256:{'0' * 64}\n")
-    with zipfile.ZipFile(tmp_path / "uv-0.9.9-py3-none-any.whl", "w") as wheel:
+    offered = tmp_path / "uv-0.9.9-py3-none-any.whl"
+    with zipfile.ZipFile(offered, "w") as wheel:
         info = "uv-0.9.9.dist-info"
-        wheel.writestr("uv-0.9.9.data/scripts/uv", f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        program = zipfile.ZipInfo("uv-0.9.9.data/scripts/uv")
+        program.external_attr = 0o100755 << 16
+        wheel.writestr(program, f'#!/bin/sh\necho "$UV_DEFAULT_INDEX" >{tmp_path}/ran\nexit 1\n')
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 0.9.9\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
-    env = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    digest = hashlib.sha256(offered.read_bytes()).hexdigest() if right else "0" * 64
+    (checkout / "requirements-tools.lock").write_text(f"uv==0.9.9 \\\n    --hash=sha256:{digest}\n")
+    index = "https://index.example.org/simple"
+    env = {**os.environ, "PIP_INDEX_URL": index, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
     argv = ["sh", checkout / "scripts" / "lock"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, (tmp_path / "ran").exists()) == (1, False)
-    assert "DO NOT MATCH THE HASHES" in done.stderr
+    assert (done.returncode, "DO NOT MATCH THE HASHES" in done.stderr) == (1, not right)
+    assert [path.read_text() for path in tmp_path.glob("ran")] == ([f"{index}\n"] if right else [])
