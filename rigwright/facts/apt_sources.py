@@ -124,7 +124,8 @@ primary_keys() {  # of a binary keyring: start, length, fingerprint of each prim
       else if(l==255){h=6;s=((b[p+2]*256+b[p+3])*256+b[p+4])*256+b[p+5]}else break}
     else{tag=int((t-128)/4);l=t%4;if(l==0){h=2;s=b[p+1]}else if(l==1){h=3;s=b[p+1]*256+b[p+2]}
       else if(l==2){h=5;s=((b[p+1]*256+b[p+2])*256+b[p+3])*256+b[p+4]}else break}
-    if(p+h+s>n)break;if(tag==6){if(k)print k-1,p-k+1,kh,ks;k=p+1;kh=h;ks=s}p+=h+s}if(k)print k-1,p-k+1,kh,ks}' |
+    if(p+h+s>n)break;if(k&&tag!=2&&(tag<12||tag>14)&&tag!=17){print k-1,p-k+1,kh,ks;k=0}
+    if(tag==5||tag==6){k=p+1;kh=h;ks=s}p+=h+s}if(k)print k-1,p-k+1,kh,ks}' |
   while read -r start length head size; do
     number="\\0$(printf %o $((size / 256)))\\0$(printf %o $((size % 256)))"
     digest=$({ printf '\231%b' "$number"; tail -c +$((start + head + 1)) -- "$1" | head -c "$size"; } | sha1sum)
@@ -132,7 +133,11 @@ primary_keys() {  # of a binary keyring: start, length, fingerprint of each prim
   done
 }
 """
-"""Shell functions that read OpenPGP keyrings with od, awk and sha1sum, because a fresh Debian has gpgv and no gpg."""
+"""Shell functions that read OpenPGP keyrings with od, awk and sha1sum, because a fresh Debian has gpgv and no gpg.
+
+What belongs to a primary key are signatures, user ids and subkeys; any other packet ends it. A secret key counts as a primary key,
+because apt's verifier sqv accepts signatures by it.
+"""
 
 _KEYRING = (
     KEYS

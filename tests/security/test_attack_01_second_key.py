@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in NAMES:
         _gpg(folder, "--quick-gen-key", f"{name}@example.org", "rsa2048", "sign", "never")
         (folder / f"{name}.asc").write_text(_gpg(folder, "--armor", "--export", f"{name}@example.org"))
+        (folder / f"{name}.secret").write_bytes(_exported(folder, "--export-secret-keys", name))
     both = _gpg(folder, "--armor", "--export", "second@example.org", "real@example.org")
     (folder / "both.asc").write_text(both)
     yield folder
@@ -33,6 +35,12 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _gpg(folder: Path, *words: str) -> str:
     fixed = ("gpg", "--homedir", str(folder), "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", "")
     return run(*fixed, *words)
+
+
+def _exported(folder: Path, option: str, name: str) -> bytes:
+    file = folder / f"{name}{option}"
+    _gpg(folder, "--output", str(file), option, f"{name}@example.org")
+    return file.read_bytes()
 
 
 def _fingerprint(folder: Path, name: str) -> str:
@@ -96,3 +104,16 @@ def test_the_keys_of_a_keyring_as_gpg_lists_them(keys: Path, tmp_path: Path) -> 
     (tmp_path / "random.gpg").write_bytes(b"\xff" * 5000)
     assert _in_keyring(tmp_path / "random.gpg") == ()
     assert _in_keyring(tmp_path / "none.gpg") is None
+
+
+def test_no_other_packet_comes_with_the_pinned_key(tmp_path: Path, keys: Path) -> None:
+    """Of a secret key sqv, which verifies for apt 3, accepts signatures too; a private packet stands for what nobody knows yet."""
+    real = _exported(keys, "--export", "real")
+    for number, more in enumerate(((keys / "second.secret").read_bytes(), b"\xfc\x03any" + real)):
+        (keys / "more.asc").write_bytes(real + more)
+        assert len(_in_keyring(keys / "more.asc") or ()) == 2
+        (tmp_path / str(number)).mkdir()
+        answer = _offered(tmp_path / str(number), keys, "more.asc", "real")
+        assert answer.code == 0, answer.error_text
+        lines = apt_archive.offered(("a",)).parse(answer).key.splitlines()
+        assert base64.b64decode("".join(lines[2:-2])) == real
