@@ -27,7 +27,7 @@ need_root() {
 # Prints the user who called sudo, or root.
 user() {
     case "${SUDO_USER:-}" in
-        '' | -* | *[!a-zA-Z0-9._-]*) echo root ;;
+        '' | -* | *[!a-zA-Z0-9@+._-]*) echo root ;;
         *) echo "$SUDO_USER" ;;
     esac
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rigwright import __version__
 from tests.paths import ROOT
 
 
@@ -71,7 +72,7 @@ def test_a_release_is_of_committed_files(tmp_path: Path) -> None:
         subprocess.run(["git", *identity, *words], cwd=checkout, check=True)
     subprocess.run(["scripts/release"], cwd=checkout, check=True, timeout=120)
     made = sorted(path.name for path in (checkout / "dist").iterdir())
-    assert made == ["rigwright-0.1.0-py3-none-any.whl", "rigwright-0.1.0.cdx.json"]
+    assert made == [f"rigwright-{__version__}-py3-none-any.whl", f"rigwright-{__version__}.cdx.json"]
     found = json.loads((checkout / "dist" / made[1]).read_text())["metadata"]["component"]["hashes"][0]["content"]
     digest = subprocess.run(["sha256sum", checkout / "dist" / made[0]], capture_output=True, text=True, check=True)
     assert digest.stdout.split()[0] == found

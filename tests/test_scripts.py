@@ -69,7 +69,15 @@ def test_without_root_it_says_what_to_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sudo_user", "user"), [("", "root"), ("ada", "ada"), ("-rf", "root"), ("a b", "root"), ("a;id", "root")]
+    ("sudo_user", "user"),
+    [
+        ("", "root"),
+        ("ada", "ada"),
+        ("ada@example.org", "ada@example.org"),
+        ("-rf", "root"),
+        ("a b", "root"),
+        ("a;id", "root"),
+    ],
 )
 def test_the_person_who_called_sudo(sudo_user: str, user: str) -> None:
     assert _machine("user", SUDO_USER=sudo_user).stdout == f"{user}\n"
