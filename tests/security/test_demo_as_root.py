@@ -236,6 +236,9 @@ def test_the_log_of_the_demo_is_written_with_the_rights_of_the_caller(checkout: 
     setup = f"results=.lab/night; BY_HAND=id; chown -Rh {OTHER} .lab; . scripts/machine.sh"
     _sh(checkout, f"{setup}\n{function}\nby_hand", SUDO_USER=OTHER)
     assert outside.read_text() == "as it was"
+    (night / "apt.log").unlink()
+    _sh(checkout, f"{setup}\n{function}\nby_hand", SUDO_USER=OTHER)
+    assert ((night / "apt.log").owner(), (night / "apt.log").read_text().splitlines()[-1]) == (OTHER, "545.1")
 
 
 def test_a_file_of_the_lab_is_written_beside_a_link(tmp_path: Path) -> None:
