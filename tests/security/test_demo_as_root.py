@@ -151,12 +151,6 @@ def test_what_setup_made_is_checked_before_root_runs_it(checkout: Path, words: s
     assert "everybody can write theirs, on the way to" in done.stderr
 
 
-def test_scripts_test_checks_as_well(checkout: Path) -> None:
-    shutil.copy(ROOT / "scripts" / "test", checkout / "scripts")
-    assert _sh(checkout, "chmod 666 rigwright/x.py; scripts/test --quick").returncode == 1
-    assert "everybody can write ./rigwright/x.py" in _sh(checkout, "scripts/test --quick").stderr
-
-
 def test_a_file_of_the_checkout_names_no_package_to_purge(checkout: Path) -> None:
     """The record of installed packages was .lab/installed-packages, a file of the caller."""
     (checkout / ".lab").mkdir()
