@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rigwright.checks import ranked
 from rigwright.core.errors import HostError, RigwrightError
-from rigwright.engine.events import ActivityStarted
+from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.host_report import (
     ApplyResult,
     CheckResult,
@@ -55,10 +55,14 @@ def plan_host(job: HostJob) -> Stages[PlanResult]:
 
 
 def plan_or_fail(job: HostJob, describe: bool = False) -> Iterator[StageResult]:
-    """Plans all steps. Raises the error of the first step that fails, with `describe` after the description of the machine."""
+    """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
+    `describe` after the description of the machine."""
+    from rigwright.engine import identity
 
     def stages() -> Iterator[StageResult]:
         result = yield from plan_host(job)
+        for finding in identity.findings(job.run):
+            job.tell(Note(job.host.name, f"{finding.seen} ({finding.cause}): {finding.fix}"))
         for step in result.steps:
             if step.error is not None:
                 raise step.error

@@ -294,7 +294,7 @@ def _by_step(findings: Sequence[Finding]) -> list[str]:
     from rigwright.checks.problems import differs, listed
 
     steps: dict[str, list[str]] = {}
-    for finding in findings if len(findings) > 1 else ():
+    for finding in findings if len(findings) > 1 and differs(findings[0]) else ():
         if differs(finding):
             step, _, subject = finding.subject.partition(": ")
             steps.setdefault(step, []).append(f"{subject} (not there)" if finding.seen == "not there" else subject)

@@ -208,7 +208,7 @@ class _Attempt:
             todo = f"is the machine up, and is the port right: {right}?"
             return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
         if isinstance(error, (socket.gaierror, UnicodeError)):
-            todo = f"is the name right: {address}? If it is: getent hosts {connection.host} shows its address; write the IP address there"
+            todo = f"is the name right: {address}? If it is, write the IP address in its place"
             found = f"the name {connection.host} cannot be resolved"
             return Unreachable(where, found, "an address, or a name that has one", todo)
         if self.timed_out.is_set() or isinstance(error, TimeoutError):

@@ -212,3 +212,8 @@ def test_unfinished_work_follows_from_a_job_at_work() -> None:
         ("a job of an interrupted run of rigwright is still at work on the host", 7),
         ("SXM3-1: lost", 1),
     ]
+    stream = io.StringIO()
+    report = HostReport(Host("box", (), {}), status="failed", findings=made[0].findings)
+    Text(stream, "inventory", many=False).problems(report)
+    assert "6 more findings of the same cause" in stream.getvalue()
+    assert "differ:" not in stream.getvalue()

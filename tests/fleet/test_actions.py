@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
-from rigwright.engine import nccl_test
+from rigwright.engine import identity, nccl_test
+from rigwright.engine.events import Event, Note
 from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
@@ -30,10 +32,10 @@ class Hosts:
         document = run.store.known[nccl.tested] = self.machine.document(quick=options.quick)
         return NcclTestResult(document)
 
-    def does(self, action: object, **given: object) -> HostJob:
-        """Runs an action on the host; returns its job."""
+    def does(self, action: object, told: list[Event] | None = None, **given: object) -> HostJob:
+        """Runs an action on the host; returns its job. `told` gets the events."""
         run = self.machine.run()
-        job = HostJob(PLAY, run, HostReport(HOST), lambda _event: None)
+        job = HostJob(PLAY, run, HostReport(HOST), ([] if told is None else told).append)
 
         def stages(job: HostJob) -> list[StageResult]:
             return list(action(job, **given))  # type: ignore[operator]
@@ -78,6 +80,18 @@ def test_verify_records_a_full_test_only_where_it_is_owed(host: Hosts) -> None:
     job = host.does(actions.verify_host, test=full)
     assert (job.report.owed, host.recorded) == ((), True)
     assert [options.quick for options in host.tests] == [False, True, False]
+
+
+def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Finding(
+        "identity", "warn", "another machine than the one that was gpu1", "", "serial 7", "correct ansible_host"
+    )
+    monkeypatch.setattr(identity, "findings", lambda _run: (other,))
+    told: list[Event] = []
+    host.does(actions.plan_or_fail, told)
+    assert [event.text for event in told if isinstance(event, Note)] == [
+        "another machine than the one that was gpu1 (serial 7): correct ansible_host"
+    ]
 
 
 def test_a_plan_says_what_is_owed_and_changes_nothing(host: Hosts) -> None:

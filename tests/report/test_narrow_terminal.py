@@ -92,7 +92,8 @@ def _power(console: Console) -> None:
 
 def _check(console: Console) -> None:
     drift = Finding("driver", "fail", "580", expected="535", cause=WORDS, check="fleet.past")
-    fleet.check(console, [_report(), dataclasses.replace(_report(), findings=(drift,), simulated="a lab")])
+    other = Finding("identity", "warn", "another machine", "", WORDS, "correct ansible_host", check="history.machine")
+    fleet.check(console, [_report(), dataclasses.replace(_report(), findings=(drift, other), simulated="a lab")])
 
 
 def _explain(console: Console) -> None:

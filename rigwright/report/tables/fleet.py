@@ -84,7 +84,8 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
     line = f"[{colour}]{mark}[/]  [bold]{as_is(report.host.name):{wide}}[/]  {as_is(text)}"
     hanging(console, line + ("  [magenta]SIMULATED[/]" if report.simulated else ""), 7)
     for finding in who:  # all else may be of another machine
-        hanging(console, _finding("identity", finding), _HANG)
+        hanging(console, _finding("machine", finding), _HANG)
+        hanging(console, f"       [dim]{'fix':8}[/]  {as_is(as_typed(finding.fix))}", _HANG)
     problems = [problem for problem in problems if problem.findings[0] not in who]
     for kind, (title, _, command) in _KINDS.items():
         if kind == "checks":
