@@ -25,6 +25,8 @@ def test_every_promise_names_a_test() -> None:
     assert [title for title, text in PROMISES if not re.search(r"`tests/[\w/]+\.py::\w+`", text)] == []
 
 
-def test_every_attack_has_a_test() -> None:
-    there = {path.name[:14] for path in (ROOT / "tests/security").glob("test_attack_*.py")}
-    assert there == {f"test_attack_{number:02}" for number in range(1, 18)}
+def test_every_attack_of_the_first_audit_has_a_test() -> None:
+    missing = [
+        number for number in range(1, 18) if not [*(ROOT / "tests/security").glob(f"test_attack_{number:02}_*.py")]
+    ]
+    assert missing == []
