@@ -56,6 +56,7 @@ NOT_QUICK = {
     "tests/driver/test_debian_archive.py": "runs the real apt",
     "tests/security/test_attack_01_second_key.py": "makes keys and runs the real apt",
     "tests/security/test_attack_13_apt_sources_by_grep.py": "runs the real apt",
+    "tests/security/test_attack_20_locks_of_others.py": "runs the real apt",
     "tests/security/test_demo_as_root.py": "needs root: folders of another user",
     "tests/security/test_downloads.py": "runs pip, debootstrap and gpg",
     "tests/security/test_lock_audit.py": "runs pip",

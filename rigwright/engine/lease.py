@@ -40,7 +40,7 @@ SHELL = f"""
 set -f
 file={FILE}
 alone() {{
-  mkdir -p -m 755 /var/lib/rigwright && exec 9>>/var/lib/rigwright/lease.lock || return 1
+  mkdir -p -m 755 /var/lib/rigwright && {{ umask 077; exec 9>>/var/lib/rigwright/lease.lock; umask 022; }} || return 1
   flock -w 10 9 || {{ echo "another command has held /var/lib/rigwright/lease.lock for 10 s" >&2; return 1; }}
 }}
 clock() {{
@@ -56,7 +56,7 @@ keep() {{ printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync
 lost() {{ echo "$owner" >&2; exit {LOST}; }}
 jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
 """
-"""Shell functions. `alone` takes the lock; `clock` sets `boot` and `up`; `held` reads the lease, and fails if there is none or it cannot
+"""Shell functions. `alone` takes the lock, which no other user can open and hold; `clock` sets `boot` and `up`; `held` reads the lease, and fails if there is none or it cannot
 be read; `keep OWNER LENGTH` writes it. A systemd that does not answer counts as one that runs a job."""
 
 _TAKE = f"""{SHELL}

@@ -29,7 +29,7 @@ FACTS: tuple[Fact[Any], ...] = (p2p_record.record, system.firmware, gpu.gpus, dr
 SHOWN = 6
 """The number of changes that a warning names."""
 
-_LOCKED = f"umask 022; mkdir -p {FOLDER} && cd {FOLDER} && exec 9>{LOCK} && flock -w 10 9 || exit 1\n"
+_LOCKED = f"umask 022; mkdir -p {FOLDER} && cd {FOLDER} && {{ umask 077; exec 9>{LOCK}; umask 022; }} && flock -w 10 9 || exit 1\n"
 _OWE = f"""
 {{ head -c 60000 {OWED} 2>/dev/null | head -n {MOST_LINES - 1}; printf '%s\\n' "$1"; }} >{OWED}.new &&
   sync {OWED}.new && mv -T {OWED}.new {OWED} && sync .

@@ -59,13 +59,13 @@ _PRIVATE = (
     + """
 url=$1 key_url=$2 fingerprint=$3 preferences=$4; shift 4
 d=/run/rigwright/apt-$(printf %s "$url" | sha256sum | cut -c1-8)
-mkdir -p "$d" && exec 9>"$d/lock" && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
+mkdir -p "$d" && { umask 077; exec 9>"$d/lock"; umask 022; } && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
 [ -d "$d/lists" ] || cp -a /var/lib/apt/lists "$d/lists"
 mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
 rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/preferences.d/nvidia-driver-pin "$d"/etc/sources.list.d/rigwright-*
 private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
 fetch="/usr/lib/apt/apt-helper -q $private download-file"
-get() { rm -f "$2"; $fetch "$1" "$2" >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
+get() { rm -f "$2"; (ulimit -f 8192; exec $fetch "$1" "$2") >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
 case $url in
 "") ;;
 file:*)

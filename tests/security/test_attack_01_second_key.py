@@ -48,13 +48,15 @@ def _fingerprint(folder: Path, name: str) -> str:
     return next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
 
 
-def _offered(tmp_path: Path, keys: Path, key_file: str, signer: str) -> Result:
-    """The answer of a machine to which a mirror offers that key file and an InRelease by `signer`."""
+def _offered(tmp_path: Path, keys: Path, key_file: str, signer: str, more: bytes = b"") -> Result:
+    """The answer of a machine to which a mirror offers that key file and an InRelease by `signer`, with `more` at its end."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
     (mirror / "Packages").write_text("Package: a\nVersion: 1\nArchitecture: amd64\nFilename: ./a.deb\nSize: 1\n\n")
     (mirror / "Release").write_text(run("apt-ftparchive", "release", str(mirror)))
     _gpg(keys, "-u", f"{signer}@example.org", "--clearsign", "-o", f"{mirror}/InRelease", f"{mirror}/Release")
+    with (mirror / "InRelease").open("ab") as release:
+        release.write(more)
     shutil.copy(keys / key_file, mirror / "key.asc")
     machine = Machine(tmp_path / "machine", "ID=debian\nVERSION_ID=12\n", [])
     url = f"copy:{mirror}"
@@ -81,6 +83,11 @@ def test_a_key_file_without_the_pinned_key_is_refused(tmp_path: Path, keys: Path
     answer = _offered(tmp_path, keys, "second.asc", "second")
     with pytest.raises(Unreadable, match=f"holds {_fingerprint(keys, 'second')}, not the expected key"):
         apt_archive.offered(("a",), repository).parse(answer)
+
+
+def test_a_mirror_does_not_fill_the_host(tmp_path: Path, keys: Path) -> None:
+    assert _offered(tmp_path, keys, "real.asc", "real", more=b"\n" * (16 << 20)).code == 1
+    assert max(path.stat().st_size for path in (tmp_path / "machine/run").rglob("*") if path.is_file()) < 5 << 20
 
 
 def test_only_the_pinned_key_of_the_file_is_trusted(tmp_path: Path, keys: Path) -> None:
