@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, Future, InvalidStateError
 from contextlib import contextmanager, suppress
@@ -156,56 +157,82 @@ def _require_same(address: str, workers: Collection[str], hashes: Mapping[str, o
 
 
 class _WatchedExecutor(Executor):
-    """Submits to the workers of a client. Open futures fail when no worker is there for a while, instead of waiting for ever."""
+    """Submits to the workers of a client, as many at a time as they have threads.
+
+    So a future that waits here has not begun and can be cancelled, and one that was submitted counts as running. All futures fail when
+    no worker is there for a while, instead of waiting for ever.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._open: dict[Future[Any], Any] = {}
+        self._threads = 0
+        self._lost = ""
+        """Why no future is settled any more."""
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._running: dict[Future[Any], Any] = {}
+        self._lock = threading.Lock()
         self._over = threading.Event()
         threading.Thread(target=self._poll, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
-        of_dask = self._client.submit(fn, *args, **kwargs, pure=False)
-        self._open[future] = of_dask
-        future.add_done_callback(self._close)
-        of_dask.add_done_callback(partial(_settle, future))
+        self._waiting.append((future, partial(self._client.submit, fn, *args, **kwargs, pure=False)))
+        self._begin()
+        if self._lost:
+            self._fail(self._lost)
         return future
-
-    def _close(self, future: Future[Any]) -> None:
-        of_dask = self._open.pop(future, None)
-        if of_dask is not None and future.cancelled():
-            of_dask.cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         self._over.set()
-        for future in list(self._open) if cancel_futures else ():
-            future.cancel()
+        if cancel_futures:
+            for future, _ in list(self._waiting):
+                future.cancel()
+            for of_dask in list(self._running.values()):
+                of_dask.cancel()
+
+    def _begin(self) -> None:
+        """Submits what waits, as far as the workers have threads for it."""
+        with self._lock:
+            while self._waiting and not self._lost and len(self._running) < self._threads:
+                future, submit = self._waiting.popleft()
+                if not future.set_running_or_notify_cancel():
+                    continue
+                self._running[future] = of_dask = submit()
+                of_dask.add_done_callback(partial(self._settle, future))
+
+    def _settle(self, future: Future[Any], of_dask: Any) -> None:
+        """Gives a future the result or the error of a future of Dask. Called in a thread of Dask for callbacks."""
+        with suppress(InvalidStateError):  # it has failed because no worker was there
+            try:
+                result = of_dask.result()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+        self._running.pop(future, None)
+        self._begin()  # after the callbacks of the future, which may cancel what waits
 
     def _poll(self) -> None:
         no_worker_s = 0.0
-        while not self._over.wait(POLL_S):
+        while True:
             try:
-                no_worker_s = 0.0 if self._client.nthreads() else no_worker_s + POLL_S
+                self._threads = sum(self._client.nthreads().values())
+                self._begin()
             except Exception as error:  # Dask raises several types when its scheduler is gone
-                self._fail_open(f"the scheduler is gone ({type(error).__name__})")
+                self._fail(f"the scheduler is gone ({type(error).__name__})")
                 return
-            if no_worker_s >= NO_WORKER_S:
-                self._fail_open(f"no worker has been there for {NO_WORKER_S:g} s")
+            no_worker_s = 0.0 if self._threads else no_worker_s + POLL_S
+            if no_worker_s > NO_WORKER_S:
+                self._fail(f"no worker has been there for {NO_WORKER_S:g} s")
+                return
+            if self._over.wait(POLL_S):
                 return
 
-    def _fail_open(self, why: str) -> None:
-        for future in list(self._open):
+    def _fail(self, why: str) -> None:
+        self._lost = why
+        with self._lock:
+            futures = [*self._running, *(future for future, _ in self._waiting)]
+            self._waiting.clear()
+        for future in futures:
             with suppress(InvalidStateError):  # it has ended meanwhile
                 future.set_exception(ConnectionError(why))
-
-
-def _settle(future: Future[Any], of_dask: Any) -> None:
-    """Gives a future the result or the error of a future of Dask. Called in a thread of Dask for callbacks."""
-    with suppress(InvalidStateError):  # cancelled, or failed because no worker was there
-        try:
-            result = of_dask.result()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)

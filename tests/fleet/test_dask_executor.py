@@ -118,3 +118,34 @@ def test_nothing_waits_for_workers_that_are_gone(monkeypatch: pytest.MonkeyPatch
         given.submit(print).result(timeout=10)
     assert time.monotonic() - began < 5
     given.shutdown(cancel_futures=True)
+
+
+class OneThread:
+    """A client whose only worker has one thread; `begun` are the futures that it was given."""
+
+    def __init__(self) -> None:
+        self.begun: list[Future[Any]] = []
+
+    def nthreads(self) -> dict[str, int]:
+        return {"tcp://10.0.0.9:1": 1}
+
+    def submit(self, *_: object, pure: bool) -> Future[Any]:
+        assert not pure
+        self.begun.append(Future())
+        return self.begun[-1]
+
+
+def test_only_what_has_not_begun_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "POLL_S", 0.01)
+    client = OneThread()
+    given = dask_executor._WatchedExecutor(client)
+    first, second, third = (given.submit(print) for _ in range(3))
+    until = time.monotonic() + 10
+    while not first.running():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert (first.cancel(), second.cancel(), len(client.begun)) == (False, True, 1)
+    client.begun[0].set_result("done")
+    assert (first.result(timeout=10), third.running(), len(client.begun)) == ("done", True, 2)
+    given.shutdown(cancel_futures=True)
+    assert client.begun[1].cancelled()
