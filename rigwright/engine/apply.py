@@ -111,6 +111,8 @@ class _Application:
                 raise again.error or HostError(step.name, found, "nothing left to do", fix)
         except BaseException as error:
             self.run.store.forget()
+            if isinstance(error, Unreachable):
+                error.found += f"; it was at the step '{step.name}'"
             reason = error.found if isinstance(error, RigwrightError) else f"{type(error).__name__}: {error}"
             if begun or not self.run.state.stopping.is_set():
                 self.ended.append(PlannedStep(step, "failed", planned.changes, reason))
