@@ -199,8 +199,13 @@ def _processes(result: Result) -> tuple[Process, ...]:
 
 
 def _process_rows(lines: list[str]) -> tuple[Process, ...]:
-    rows = (line.partition(", ") for line in lines if line.strip())
-    return tuple(Process(host_text.integer(pid), name) for pid, _, name in rows)
+    """A line `PID, NAME` for each process. A name may contain newlines: other lines than the first are then the rest of it."""
+    rows: list[Process] = []
+    for line in filter(str.strip, lines):
+        pid, _, name = line.partition(", ")
+        if not rows or (name and pid.isdecimal()):
+            rows.append(Process(host_text.integer(pid), name))
+    return tuple(rows)
 
 
 processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name"), _processes)
@@ -208,7 +213,7 @@ processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name")
 
 _HOLDERS = """
 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
-  name=$(cat "/proc/$pid/comm" 2>/dev/null) && [ "$name" != nvidia-smi ] && echo "$pid, $name"
+  { read -r name <"/proc/$pid/comm"; } 2>/dev/null && [ "$name" != nvidia-smi ] && echo "$pid, $name"
 done; :
 """
 

@@ -8,6 +8,7 @@ starts few processes of its own, because starting processes is its main cost on 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rigwright.core import host_text
@@ -90,6 +91,12 @@ def finished(answer: bytes, nonce: str) -> bool:
     return answer.endswith(f"\n{nonce} end\n".encode())
 
 
+_HEADER = rb" codes((?: (?:-?[0-9]{1,3})?)*)\n((?:[0-9]{1,5}\.[oe] [0-9]{1,9}\n)*)"
+"""The exit codes, and the name and size of each answer."""
+_HEADER_BYTES = 100
+"""More than the header has for one command."""
+
+
 def results(answer: bytes, nonce: str, count: int) -> list[Result]:
     """Parses the output to results in the order of the commands. A command that did not run or end in time has code -1.
 
@@ -97,18 +104,22 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
     """
     start = answer.find(f"{nonce} codes".encode())
     middle = answer.find(f"{nonce} data\n".encode(), start)
-    if start < 0 or middle < 0 or not finished(answer, nonce):
+    header = (
+        re.fullmatch(_HEADER, answer[start + len(nonce) : middle])
+        if 0 <= middle - start <= _HEADER_BYTES * (count + 1)
+        else None
+    )
+    if header is None or start < 0 or not finished(answer, nonce):
         shown = answer[-300:].decode("utf-8", "replace").strip()
         found = f"the host's shell did not answer as a shell does: {shown!r}"
         fix = "set the login shell of that user to a POSIX shell (chsh -s /bin/sh); df -h /run /dev/shm"
         raise HostError("", found, "a POSIX shell and a writable /dev/shm or /run", fix)
-    header = answer[start:middle].decode("ascii", "replace").splitlines()
-    codes = [int(word) for word in header[0].split()[2:]]
+    codes = [int(word) for word in header[1].split()]
     if len(codes) != count:
         raise HostError("", "the host has no room for the answers", "room in /run or /dev/shm", "df -h /run /dev/shm")
     parts: dict[str, bytes] = {}
     position = middle + len(f"{nonce} data\n")
-    for line in header[1:]:
+    for line in header[2].decode("ascii").splitlines():
         name, size = line.split()
         parts[name] = answer[position : position + int(size)]
         position += int(size)

@@ -44,9 +44,9 @@ def until(
     while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
         size = len(out) + len(err)
         _require_size(host, size, host_text.LOGIN_BYTES)
-        while channel.recv_ready():
+        if channel.recv_ready():
             out += channel.recv(65536)
-        while channel.recv_stderr_ready():
+        if channel.recv_stderr_ready():
             err += channel.recv_stderr(65536)
         if len(out) + len(err) == size:
             if channel.exit_status_ready() or channel.closed:

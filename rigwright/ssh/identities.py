@@ -155,11 +155,11 @@ def public_key(path: Path) -> bytes:
     """The public part of a key file, from NAME.pub or from an unencrypted part of the file; b"" when neither has it."""
     for public in (path.with_name(f"{path.name}.pub"), path):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            kind, key = public.read_bytes()[:_LARGEST_KEY_BYTES].split()[:2]
+            kind, key = _beginning(public).split()[:2]
             if not kind.startswith(b"-----"):
                 return base64.b64decode(key, validate=True)
     with contextlib.suppress(OSError, ValueError, IndexError, paramiko.SSHException):
-        lines = path.read_bytes()[:_LARGEST_KEY_BYTES].split(b"\n")
+        lines = _beginning(path).split(b"\n")
         packed = base64.b64decode(b"".join(line for line in lines if not line.startswith(b"-----")))
         if packed.startswith(_MAGIC):
             message = paramiko.Message(packed[len(_MAGIC) :])
@@ -168,6 +168,14 @@ def public_key(path: Path) -> bytes:
             message.get_int()
             return message.get_binary()
     return b""
+
+
+def _beginning(path: Path) -> bytes:
+    """The first MiB of a file; b"" of a device or a pipe, which may have no end. Raises OSError."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(_LARGEST_KEY_BYTES)
 
 
 _MAGIC = b"openssh-key-v1\0"

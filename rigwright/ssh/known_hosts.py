@@ -8,6 +8,7 @@ import datetime
 import os
 import re
 import shlex
+import stat
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ class _Line(NamedTuple):
     text: str
 
 
+_LARGEST_CHARACTERS = 64 << 20
+"""The characters of a file that are read."""
 OWN = Path("~/.config/rigwright/known_hosts")
 COMPARED = "the same command with --yes, once the key is compared"
 """How the command goes on after a person has compared a new key."""
@@ -130,9 +133,11 @@ def learn(keys: HostKeys, path: Path, name: str, as_name: str) -> None:
 
 
 def _of(path: Path, name: str) -> list[_Line]:
-    """The lines of a file for a name, in file order; [] when the file cannot be read."""
+    """The lines of a file for a name, in file order; [] when it is no file, or cannot be read."""
     try:
         state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            return []  # a device or a pipe may have no end
         named, others = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
     except OSError:
         return []
@@ -146,7 +151,9 @@ def _lines(path: str, _changed_ns: int, _size: int, _inode: int) -> tuple[dict[s
     """The lines of a file by plain host name in lower case, and those with hashed names or patterns."""
     named: dict[str, list[_Line]] = defaultdict(list)
     others = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read(_LARGEST_CHARACTERS)
+    for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) < 3 or words[0].startswith("#"):

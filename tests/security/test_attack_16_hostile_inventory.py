@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from rigwright.core import templating, yaml_source
 from rigwright.core.errors import InputError
 from rigwright.inventory import read
+from tests.paths import ROOT
 
 BOUND_S = 20.0
 """The processor time in which every attack must have been refused; without limits each takes minutes or has no end."""
@@ -249,3 +252,18 @@ def test_templates_as_people_write_them() -> None:
         "{% for k, v in limits.gpus.items() if v %}{{ k ~ '=' ~ v }}{% endfor %}{{ [1.26]|sum|round(1) }}": "a=11.3",
     }.items():  # fmt: skip
         assert templating.render_text(template, values, "x") == wanted, template
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_a_file_of_ssh_that_has_no_end(kind: str, tmp_path: Path) -> None:
+    """The inventory names a key file and a file of known hosts."""
+    file = tmp_path / "file"
+    file.symlink_to("/dev/zero") if kind == "device" else os.mkfifo(file)
+    program = (
+        "import resource, sys; from pathlib import Path; from rigwright.ssh import identities, known_hosts\n"
+        "file = Path(sys.argv[1]); resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
+        "print(identities.public_key(file), list(known_hosts.recorded(file, 'host')))"
+    )
+    argv = [sys.executable, "-c", program, str(file)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    assert (done.stdout, done.returncode) == ("b'' []\n", 0), done.stderr

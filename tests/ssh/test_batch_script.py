@@ -196,6 +196,15 @@ def test_the_environment() -> None:
     assert found.text.split() == ["C", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "0022"]
 
 
+HOSTILE = {
+    "0 0 word": "no number",
+    f"0 0 {'9' * 5000}": "a long number",
+    "0 0 0\n0.o": "no size",
+    "0 0 0\n0.o -5": "a negative size",
+    "0 0 0\n" + "0.o 1\n" * 1000 + "0.o 1": "a long header",
+}
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -204,8 +213,16 @@ def test_the_environment() -> None:
         f"{NONCE} codes 0\n".encode(),
         f"{NONCE} codes 0\n{NONCE} data\n\n{NONCE} end\n".encode(),
         f"{NONCE} codes 0  0\n0.o 0\n0.e 0\n{NONCE} data\n\n{NONCE} end\n".encode(),
+        *(f"{NONCE} codes {head}\n{NONCE} data\n\n{NONCE} end\n".encode() for head in HOSTILE),
     ],
-    ids=["nothing", "no shell", "cut short", "two codes missing", "a code that could not be written"],
+    ids=[
+        "nothing",
+        "no shell",
+        "cut short",
+        "two codes missing",
+        "a code that could not be written",
+        *HOSTILE.values(),
+    ],
 )
 def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
     """A full tmpfs loses the file with an exit code; the other codes must stay with their commands."""
