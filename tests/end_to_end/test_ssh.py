@@ -105,7 +105,8 @@ def test_a_connection_that_is_lost_in_a_long_step_is_taken_up_again(spare_host: 
             "sudo systemd-run --quiet --on-active=0.2s --timer-property=AccuracySec=10ms pkill -KILL -u ubuntu",
         )
         output, _ = run.communicate(timeout=120)
-    assert run.returncode == 0, output
+    assert "✓ Words  proved" in output
+    assert run.returncode == 2, "the step owes a peer-to-peer test, which this playbook does not run"
     assert "quiet" in ssh(spare_host, "sudo grep quiet /boot/grub/grub.cfg").stdout
 
 

@@ -54,7 +54,7 @@ class Fleet:
             return Result(0, b"b00d1d\n")
         if cmd in (system.simulated.command, jobs.leftovers.command):
             return Result(0, b"") if cmd == jobs.leftovers.command else Result(1, b"")
-        if cmd.argv[0] == "mkdir":
+        if cmd.argv[-2:-1] == ("root:root",):  # the command that makes the directory
             self.before(name)
             if name in self.broken:
                 return Result(1, b"", b"mkdir: cannot create directory '/srv/room': No space left on device")
