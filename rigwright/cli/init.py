@@ -430,7 +430,7 @@ def _look(host: Host, console: Console) -> Seen:
     names = [text for text in (str(board), cpu, release.pretty_name) if text]
     console.print(f"[bold]{as_is(host.name)}[/]: {as_is(', '.join(names))}")
     for bus_id, model in models.items():
-        console.print(f"  {bus_id}  {as_is(model.label) if model else f'unknown, 10de:{unlisted[bus_id]}'}")
+        console.print(f"  {as_is(bus_id)}  {as_is(model.label) if model else f'unknown, 10de:{unlisted[bus_id]}'}")
     known = {bus_id: model for bus_id, model in models.items() if model}
     for drafted in {model.key: model for model in known.values() if not model.described}.values():
         console.print(f"[yellow]{as_is(not_described(drafted))}.[/]", soft_wrap=True)
@@ -458,12 +458,14 @@ def _rig(options: InitOptions, folder: Path, seen: Seen, console: Console) -> Ri
         chosen = catalogue.rig(options.rig, "--rig", folder / "rigs")
         if Counter(model.key for model in here) != Counter(chosen.models):
             init_draft.slots(chosen, seen.gpus)
-            console.print(f"[yellow]{chosen.key} has {as_is(counted_of(chosen))}; here are {as_is(counted(here))}[/]")
+            console.print(
+                f"[yellow]{as_is(chosen.key)} has {as_is(counted_of(chosen))}; here are {as_is(counted(here))}[/]"
+            )
         return chosen
     every = _every_rig(folder)
     rigs = init_draft.matching(every, here, seen.board)
     if len(rigs) == 1:
-        console.print(f"It is the rig [bold]{rigs[0].key}[/]: {as_is(rigs[0].title)}")
+        console.print(f"It is the rig [bold]{as_is(rigs[0].key)}[/]: {as_is(rigs[0].title)}")
         return rigs[0]
     if not rigs and (rigs := init_draft.lacking(every, here, seen.board)):
         text = f"its board is of {rigs[0].key}, which has {counted_of(rigs[0])}; here are {counted(here)}"
@@ -481,7 +483,7 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
         raise UsageError("init", f"it may be {' or '.join(keys)}", "which one it is", f"--rig {keys[0]}")
     table = with_columns("", "rig", "machine", wrap=("machine",))
     for number, rig in enumerate(rigs, 1):
-        table.add_row(str(number), rig.key, as_is(rig.title))
+        table.add_row(str(number), as_is(rig.key), as_is(rig.title))
     console.print(table)
     while True:
         answer = prompt.answer(f"Which rig is it? 1 to {len(rigs)}, or its name (Enter: none of them) ").casefold()
@@ -490,7 +492,7 @@ def _chosen(rigs: Sequence[Rig], console: Console) -> Rig | None:
         for number, rig in enumerate(rigs, 1):
             if answer in (str(number), rig.key.casefold()):
                 return rig
-        console.print(f"{as_is(visible(answer[:80]))} is none of 1 to {len(rigs)}; {', '.join(keys)}")
+        console.print(f"{as_is(visible(answer[:80]))} is none of 1 to {len(rigs)}; {as_is(', '.join(keys))}")
 
 
 def _supply_w(options: InitOptions) -> int:

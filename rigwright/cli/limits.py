@@ -10,6 +10,7 @@ from rigwright.cli.options import LimitsOptions
 from rigwright.core.numbers import count
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
+from rigwright.report.labels import as_is
 
 
 def limits(options: LimitsOptions) -> int:
@@ -33,4 +34,4 @@ def _limits(jobs: list[HostJob], text: Any, options: LimitsOptions) -> None:
             text.limits(job.report)
         if job.report.error is None:
             changed = count(job.report.changes, "change") if job.report.changes else "nothing to change"
-            text.line(f"[bold]{job.host.name}[/]: {'drift' if job.report.status == 'pending' else changed}")
+            text.line(f"[bold]{as_is(job.host.name)}[/]: {'drift' if job.report.status == 'pending' else changed}")

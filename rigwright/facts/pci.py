@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rigwright.core.command import Result, script
@@ -30,12 +31,21 @@ done; :
 
 
 def _gpus(result: Result) -> tuple[PciGpu, ...]:
-    gpus = []
-    for line in result.lines:
-        words = line.split()
-        if words[1].startswith("0x03"):
-            gpus.append(PciGpu(words[0], words[2], words[3] if len(words) > 3 else ""))
-    return tuple(gpus)
+    rows = _rows(result)
+    return tuple(PciGpu(at, device, driver) for at, kind, device, driver in rows if kind.startswith("0x03"))
+
+
+_ROW = re.compile(
+    r"([0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]) (0x[0-9a-f]{6}) ([0-9a-f]{4})(?: ([\w-]{0,64}))?", re.ASCII
+)
+
+
+def _rows(result: Result) -> list[tuple[str, str, str, str]]:
+    """The bus id, the class, the device id and the driver of each device. Raises ValueError for another line."""
+    matches = [(_ROW.fullmatch(line), line) for line in result.lines]
+    if odd := next((line for match, line in matches if match is None), ""):
+        raise ValueError(f"{odd[:80]!r} is no PCI device")
+    return [(match[1], match[2], match[3], match[4] or "") for match, _ in matches if match]
 
 
 def no_gpu(where: str) -> HostError:
@@ -48,8 +58,7 @@ gpus = Fact("pci.gpus", script(_SCRIPT, reads=True), _gpus, kept=whole)
 
 
 def _switches(result: Result) -> tuple[str, ...]:
-    rows = (line.split() for line in result.lines)
-    return tuple(row[0] for row in rows if row[1].startswith("0x0680"))
+    return tuple(at for at, kind, _, _ in _rows(result) if kind.startswith("0x0680"))
 
 
 nvswitches = Fact("pci.nvswitches", script(_SCRIPT, reads=True), _switches, kept=whole)
