@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from rigwright.core.command import Command, Result, script, with_stdin
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.numbers import count
 from rigwright.engine import lease
 from rigwright.facts import Fact
 from rigwright.ssh.transport import Transport
@@ -140,7 +141,13 @@ def watch(
         try:
             answer = transport.run([script(_WATCH, *words, timeout_s=min(120, 30 * (1 + unread)))])[0]
         except Unreachable:
-            _reconnect(transport, min(deadline, time.monotonic() + RECONNECT_S))
+            until = min(deadline, time.monotonic() + RECONNECT_S)
+            minutes = max(1, round((until - time.monotonic()) / 60))
+            on_line(
+                f"the host does not answer; a job that runs there goes on; trying again for {count(minutes, 'minute')}"
+            )
+            _reconnect(transport, until)
+            on_line("the host answers again")
             continue
         except HostError as error:
             answer = Result(-1, b"", str(error).encode())

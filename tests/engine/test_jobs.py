@@ -68,3 +68,18 @@ def test_a_reboot_before_the_first_look_is_told_too(tmp_path: Path) -> None:
     host.state("never-ends", "")
     with pytest.raises(HostError, match="booted again at"):
         run(host, [], after)
+
+
+def test_a_host_that_does_not_answer_is_said_to_be_asked_again(tmp_path: Path) -> None:
+    host, calls = Host(tmp_path), iter(range(9))
+    lines: list[str] = []
+
+    def after(_result: Result) -> None:
+        if next(calls) == 1:
+            raise Unreachable("host", "the connection was lost")
+
+    assert run(host, lines, after).code == 0
+    assert lines[:2] == [
+        "the host does not answer; a job that runs there goes on; trying again for 1 minute",
+        "the host answers again",
+    ]
