@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import paramiko
 from paramiko.auth_handler import AuthHandler
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
+LONGEST_PACKET = 1 << 20
+"""Bytes. RFC 4253 asks for 35000; OpenSSH sends up to 256 KiB."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
 """The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
 
@@ -27,6 +31,10 @@ class Login(paramiko.Transport):
     """Raises for a host key that is not accepted; called before anything but the key exchange is sent."""
     _opening: _Opening | None = None
     _queued_exec: paramiko.Message | None = None
+
+    def __init__(self, sock: Any, **options: Any) -> None:
+        super().__init__(sock, **options)
+        self.packetizer.read_all = partial(_read_bounded, self.packetizer.read_all)  # type: ignore[method-assign]
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         """Like paramiko's method, and then has the host key accepted."""
@@ -83,6 +91,13 @@ def exec_request(channel: int, program: str) -> paramiko.Message:
     request.add_boolean(True)
     request.add_string(program)
     return request
+
+
+def _read_bounded(read_all: Callable[..., bytes], size: int, check_rekey: bool = False) -> bytes:
+    """Reads a part of a packet. Raises SSHException for a longer one, which paramiko would collect, up to 4 GiB of it."""
+    if size > LONGEST_PACKET:
+        raise paramiko.SSHException(f"a packet of more than {LONGEST_PACKET >> 10} KiB")
+    return read_all(size, check_rekey)
 
 
 class PipelinedAuth(AuthHandler):
