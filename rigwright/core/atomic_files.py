@@ -7,10 +7,15 @@ import errno
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rigwright.core.errors import UsageError
+
+
+LOCK_S = 20.0
+"""Seconds to wait for the lock of a folder."""
 
 
 def text_of(path: Path) -> str:
@@ -23,17 +28,32 @@ def text_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Holds an exclusive lock on a folder, and creates it if needed. Raises UsageError when that fails."""
+    """Holds an exclusive lock on a folder, and creates it if needed. Raises UsageError when that fails.
+
+    Everybody who can read the folder can hold its lock, so another holder is awaited for LOCK_S only.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise _refused(error, folder) from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        until = time.monotonic() + LOCK_S
+        while not _locked(handle):
+            if time.monotonic() > until:
+                found = f"another process has held its lock for {LOCK_S:g} s"
+                raise UsageError(str(folder), found, "a moment alone", f"sudo fuser {folder}, and end what holds it")
+            time.sleep(0.05)
         yield
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:

@@ -63,6 +63,16 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
     assert path.read_text() == "x\n" * 80
 
 
+def test_a_lock_that_another_process_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic_files, "LOCK_S", 0.1)
+    with (
+        atomic_files.alone(tmp_path),
+        pytest.raises(UsageError, match=r"has held its lock for 0\.1 s"),
+        atomic_files.alone(tmp_path),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     "text", ["a: " + "[" * 50000, "a: " + "{a: " * 2000, "- " * 5000 + "x", "a: " + "[" * 1000 + "]" * 1000]
 )
