@@ -13,7 +13,6 @@ from pathlib import Path
 
 from rigwright.core.errors import UsageError
 
-
 LOCK_S = 20.0
 """Seconds to wait for the lock of a folder."""
 
