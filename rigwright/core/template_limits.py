@@ -166,8 +166,18 @@ def _counted_method(text: str | bytes, name: str, args: tuple[Any, ...]) -> tupl
         parts = list(_each(args[0]))
         made = sum(len(part) + len(text) for part in parts if isinstance(part, Sized))
         args = (parts, *args[1:])
+    elif name in _COMPARING and args and isinstance(args[0], (str, bytes)):
+        _spend_comparisons(text, args[0])
     spend(1, made)
     return args
+
+
+_COMPARING = ("strip", "lstrip", "rstrip", "rfind", "rindex", "rpartition", "rsplit")
+"""Methods that may compare each character of the text with each one of their argument."""
+
+
+def _spend_comparisons(text: str | bytes, other: str | bytes) -> None:
+    spend(len(text) * len(other) // 10_000)
 
 
 def _replaced(text: Any, old: Any, new: Any) -> int:
@@ -251,7 +261,13 @@ def _before_replace(values: list[Any], given: _Given) -> None:
     spend(1, _replaced(_text(values[0]), _text(given.get("old", "")), _text(given.get("new", ""))))
 
 
+def _before_trim(values: list[Any], given: _Given) -> None:
+    _spend_comparisons(_text(values[0]), _text(given.get("chars") or ""))
+
+
 def _before_wordwrap(values: list[Any], given: _Given) -> None:
+    if len(_text(values[0])) > MOST_TEXT:  # its time grows with the square of the longest word
+        raise LimitExceeded(f"a text of more than {MOST_TEXT >> 10} KiB to wrap")
     spend(1, len(_text(values[0])) * len(_text(given.get("wrapstring") or "\n")))
 
 
@@ -271,6 +287,7 @@ _BEFORE: Mapping[str, Callable[[list[Any], _Given], None]] = {
     "slice": _number("slices"),
     "sum": _before_sum,
     "tojson": _before_tojson,
+    "trim": _before_trim,
     "wordwrap": _before_wordwrap,
 }
 """What is counted before a filter runs, from its positional arguments and from all arguments by name."""
