@@ -9,6 +9,7 @@ from rigwright.cli import runner
 from rigwright.cli.options import RemoveOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
+from rigwright.core.program_name import program_name
 from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
@@ -18,7 +19,10 @@ def remove(options: RemoveOptions) -> int:
     """Plans, asks, and removes; returns the exit code. Raises UsageError unless --host names a host."""
     if not options.host:
         raise UsageError(
-            "--host", "it is not given", "the hosts from which everything is to be removed", "remove --host NAME"
+            "--host",
+            "it is not given",
+            "the hosts from which everything is to be removed",
+            f"{program_name()} remove --host NAME",
         )
     playbook = runner.playbook(options.playbook, "remove-driver" if options.driver else "remove")
     act = partial(_remove, options=options)
