@@ -26,6 +26,12 @@ OctalMode = NewType("OctalMode", str)
 KernelWord = NewType("KernelWord", str)
 """One word of a kernel command line."""
 
+Word = NewType("Word", str)
+"""A text without spaces and line ends."""
+
+FileName = NewType("FileName", str)
+"""A part of a file name that apt reads."""
+
 PciId = NewType("PciId", str)
 """The device part of a PCI id."""
 
@@ -42,6 +48,8 @@ FILE_MODE, SECRET_FILE_MODE, DIRECTORY_MODE = OctalMode("0644"), OctalMode("0600
 
 _FORMS: dict[object, tuple[str, str, str]] = {
     AbsolutePath: (r"/[^\0\n]*", "no path from the root", "a path that begins with /"),
+    Word: (r"[^\s\0-\x1f\x7f]+", "not one word", "a text without spaces and line ends"),
+    FileName: (r"[A-Za-z0-9_-]+", "no part of a file name", "letters, digits, - and _"),
     OctalMode: (r"[0-7]{3,4}", "no mode", "octal digits in quotes, such as '0644'"),
     PciId: (r"[0-9a-f]{4}", "no PCI device id", "four hexadecimal digits in lower case and quotes, such as '1db1'"),
     BusId: (

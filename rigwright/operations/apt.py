@@ -8,7 +8,7 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, command, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
-from rigwright.core.schema import AbsolutePath
+from rigwright.core.schema import AbsolutePath, FileName, Word
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.holds import held_back
 from rigwright.facts import Facts, apt_archive, dpkg, files
@@ -135,11 +135,11 @@ def packages(facts: Facts, *, names: list[str]) -> Iterator[Change]:
 def source(
     facts: Facts,
     *,
-    name: str,
-    url: str,
+    name: FileName,
+    url: Word,
     key: str,
-    suite: str = "/",
-    components: list[str] | None = None,
+    suite: Word = Word("/"),
+    components: list[Word] | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
     """sources.list.d/rigwright-NAME.list has the source, and apt trusts it by its own key only (armored text)."""
@@ -180,9 +180,9 @@ def source_paths(name: str) -> tuple[str, str]:
 def pin(
     facts: Facts,
     *,
-    name: str,
-    packages: list[str],
-    version: str,
+    name: FileName,
+    packages: list[Word],
+    version: Word,
     block: str = "",
     also: dict[str, list[str]] | None = None,
     not_from: str = "",

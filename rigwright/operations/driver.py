@@ -22,7 +22,7 @@ from rigwright.core.desired import Cuda, CudaSource, Driver, Limits
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.host_templates import SHIPPED, Templates
-from rigwright.core.schema import AbsolutePath, BusId
+from rigwright.core.schema import AbsolutePath, BusId, FileName, Word
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
 from rigwright.driver.module_build import build_problem, depends_on_release
 from rigwright.driver.package_sets import BESIDE, KERNELS, branch_of, holding, kernel_of, of_other_set, upstream
@@ -150,7 +150,7 @@ def repository_present(
         yield from _judged(facts, elsewhere, remote.fingerprint)
         return
     offered = facts(apt_archive.offered(("cuda-keyring",), remote))
-    yield from apt.source(facts, name="cuda", url=remote.url, key=offered.key, templates=templates)
+    yield from apt.source(facts, name=FileName("cuda"), url=Word(remote.url), key=offered.key, templates=templates)
 
 
 def _judged(facts: Facts, sources: list[apt_sources.Source], fingerprint: str) -> Iterator[Note]:
@@ -267,9 +267,9 @@ def pinned_exactly(
     version = f"{resolution.version}*"
     for change in apt.pin(
         facts,
-        name=PIN,
-        packages=names,
-        version=version,
+        name=FileName(PIN),
+        packages=[Word(name) for name in names],
+        version=Word(version),
         block=kept_out,
         also=resolution.beside,
         not_from=resolution.not_from,
