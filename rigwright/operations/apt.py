@@ -15,6 +15,9 @@ from rigwright.facts import Facts, apt_archive, dpkg, files
 from rigwright.facts.footprint import NOTE
 from rigwright.operations import file, operation
 
+FLAT = Word("/")
+"""The suite of an archive without suites."""
+
 _APT = """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
 quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
@@ -138,7 +141,7 @@ def source(
     name: FileName,
     url: Word,
     key: str,
-    suite: Word = Word("/"),
+    suite: Word = FLAT,
     components: list[Word] | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change]:
