@@ -5,14 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import paramiko
 from paramiko.auth_handler import AuthHandler
-from paramiko.common import cMSG_CHANNEL_REQUEST
+from paramiko.common import (
+    DEFAULT_WINDOW_SIZE,
+    MSG_CHANNEL_DATA,
+    MSG_CHANNEL_EXTENDED_DATA,
+    cMSG_CHANNEL_REQUEST,
+)
 
 LONGEST_PACKET = 1 << 20
 """Bytes. RFC 4253 asks for 35000; OpenSSH sends up to 256 KiB."""
+MOST_UNREAD = 2 * DEFAULT_WINDOW_SIZE
+"""Bytes of a channel that were not read yet; a server may send as many as the window."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
 """The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
 
@@ -27,6 +34,8 @@ class Login(paramiko.Transport):
     early_exec = ""
     sent_early_exec = False
     """Whether a channel was requested together with the login."""
+    _channel_handler_table: ClassVar[dict[int, Callable[..., None]]] = {}
+    """What handles each kind of message of a channel; filled below."""
     accept_host_key: Callable[[paramiko.PKey], None] | None = None
     """Raises for a host key that is not accepted; called before anything but the key exchange is sent."""
     _opening: _Opening | None = None
@@ -98,6 +107,29 @@ def _read_bounded(read_all: Callable[..., bytes], size: int, check_rekey: bool =
     if size > LONGEST_PACKET:
         raise paramiko.SSHException(f"a packet of more than {LONGEST_PACKET >> 10} KiB")
     return read_all(size, check_rekey)
+
+
+def _within_window(feed: Callable[..., None]) -> Callable[..., None]:
+    """Stores data of a channel. Raises SSHException, which ends the connection, for a server that sends more than its window allows.
+
+    paramiko stores all of it in the memory.
+    """
+
+    def checked(channel: Any, message: Any) -> None:
+        if len(channel.in_buffer) + len(channel.in_stderr_buffer) > MOST_UNREAD:
+            raise paramiko.SSHException("more data than the window of the channel allows")
+        feed(channel, message)
+
+    return checked
+
+
+Login._channel_handler_table = {
+    **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+    **{
+        kind: _within_window(paramiko.Transport._channel_handler_table[kind])  # type: ignore[attr-defined]
+        for kind in (MSG_CHANNEL_DATA, MSG_CHANNEL_EXTENDED_DATA)
+    },
+}
 
 
 class PipelinedAuth(AuthHandler):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.host_text import LINE_CHARACTERS
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import channel_io
@@ -91,6 +92,6 @@ def _user(host: Host) -> str:
 
 
 def last_line(errors: bytes) -> str:
-    """The last line of the stderr; "" when it is empty."""
-    lines = errors.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else ""
+    """The last line of the stderr, its first 300 characters; "" when it is empty."""
+    lines = errors[-LINE_CHARACTERS:].decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:300] if lines else ""
