@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from rigwright import inventory
@@ -965,6 +965,7 @@ def test_too_late_is_unreadable_whatever_came(code: int, stdout: bytes) -> None:
     assert str(parsed(fact, Result(code, stdout))) == "x: no answer within 7 s"
 
 
+@example(b"\0\r\0", b"", 0)
 @given(st.binary(max_size=200), st.binary(max_size=60), st.sampled_from([0, 1, 2, 9, 15, 127, 255]))
 def test_no_output_breaks_a_reader(stdout: bytes, stderr: bytes, code: int) -> None:
     """Every fact converts any output to a value, Unavailable or Unreadable, and raises no other exception."""

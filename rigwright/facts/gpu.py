@@ -105,9 +105,9 @@ def lost(text: str) -> dict[BusId, str]:
 
 
 def _gpus(result: Result) -> tuple[Gpu, ...]:
-    rows = of_those_left(result)
+    rows = _table(result)
     gpus = [_lost(at, problem) for at, problem in lost(result.text).items()]
-    for row in csv.reader(rows, skipinitialspace=True):
+    for row in rows:
         if len(row) != 13:
             raise ValueError(f"{len(row)} columns, not 13")
         broken = next((cell for cell in row if cell in _BROKEN), "")
@@ -117,6 +117,14 @@ def _gpus(result: Result) -> tuple[Gpu, ...]:
         else:
             gpus.append(_gpu(row))
     return tuple(sorted(gpus, key=lambda gpu: gpu.bus_id))
+
+
+def _table(result: Result) -> list[list[str]]:
+    """The cells of all GPUs that are not lost."""
+    try:
+        return list(csv.reader(of_those_left(result), skipinitialspace=True))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
 
 
 def _lost(at: str, problem: str, index: int = -1, uuid: str = "", name: str = "") -> Gpu:
@@ -163,7 +171,7 @@ gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
 
 def _supported(result: Result) -> dict[str, tuple[ClockPair, ...]]:
     pairs_of: dict[str, list[ClockPair]] = {}
-    for row in csv.reader(of_those_left(result), skipinitialspace=True):
+    for row in _table(result):
         pair = None if any(cell in _BROKEN for cell in row) else _pair(row[1], row[2])
         if pair:
             pairs_of.setdefault(row[0], []).append(pair)

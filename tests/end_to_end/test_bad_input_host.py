@@ -303,7 +303,7 @@ def test_consent_at_a_terminal(root: Root, inventory: Inventory) -> None:
     before = state(root)
     code, text = at_a_terminal(*words, answers={"[y/N]": "n\r"})
     assert (code, "nothing was changed" in text) == (2, True)
-    assert max(len(line) for line in text.splitlines()) <= 80
+    assert [line for line in text.splitlines() if len(line) > 80 and " " in line.strip()] == []  # a path may be longer
     code, text = at_a_terminal(*words, answers={"[y/N]": "\x04"})
     assert "Traceback" not in text, "Ctrl-D at the question"
     assert code in (2, 130)
