@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,8 @@ def test_provision_tests_only_what_is_owed(host: Hosts) -> None:
     job = host.does(actions.provision_host, wheels="none")
     assert (host.tests, len(job.report.owed), job.report.findings[0].verdict) == ([], 1, "warn")
     assert (exit_code(job.report), job.report.exit_code) == (2, 0), "provision proved nothing; verify only tells"
+    decided = replace(job.report, host=replace(job.report.host, variables={"p2p_wheels": "none"}))
+    assert exit_code(decided) == 0, "its owner decided against the test in the inventory"
     job = host.does(actions.provision_host, wheels="")
     assert (len(host.tests), host.tests[0].quick, job.report.owed, host.recorded) == (1, False, (), True)
     assert exit_code(job.report) == 0
