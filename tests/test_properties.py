@@ -17,6 +17,7 @@ import pwd
 import re
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -52,9 +53,13 @@ hostile = words | st.sampled_from(
 )
 
 
+STATE = tempfile.TemporaryDirectory(prefix="rigwright-")  # in place of /var/lib/rigwright of this machine
+
+
 def run(cmd: Command) -> Result:
-    """Runs the command on this machine and returns its result."""
-    done = subprocess.run(cmd.argv, input=cmd.stdin, capture_output=True, timeout=60, check=False)
+    """Runs the command on this machine, with a directory of its own for what rigwright records, and returns its result."""
+    argv = [word.replace("/var/lib/rigwright", STATE.name) for word in cmd.argv]
+    done = subprocess.run(argv, input=cmd.stdin, capture_output=True, timeout=60, check=False)
     return Result(done.returncode, done.stdout, done.stderr)
 
 

@@ -19,7 +19,7 @@ import jinja2.nodes
 
 from rigwright.core import shipped_files, yaml_source
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.templating import environment, render_text
+from rigwright.core.templating import environment, render_text, require_inside
 from rigwright.core.yaml_source import did_you_mean
 
 Values = Mapping[str, Any]
@@ -126,9 +126,11 @@ def owners(folders: tuple[Path, ...]) -> Templates:
     for folder in folders:
         _check_names(folder)
     for name in HOST_FILES:
-        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
-        if path is None:
+        first = next((folder for folder in folders if (folder / name).is_file()), None)
+        if first is None:
             continue
+        path = first / name
+        require_inside(path, first, str(path))
         text = yaml_source.text(path, str(path))
         _check_variables(name, str(path), text)
         _render(name, str(path), text, HOST_FILES[name].example)

@@ -89,6 +89,15 @@ def _names(text: str) -> frozenset[str]:
         return frozenset()
 
 
+def require_inside(path: Path, folder: Path, where: str) -> None:
+    """Raises InputError for a template that is a link to a file outside the directory of its templates/: a link in a repository
+    could name a private file of the person who runs rigwright."""
+    if not path.resolve().is_relative_to(folder.parent.resolve()):
+        found = f"the template {path} is a link to {path.resolve()}, outside {folder.parent}"
+        fix = f"put the file itself there: cp --remove-destination {path.resolve()} {path}"
+        raise InputError(where, found, "a template in that directory", fix)
+
+
 def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
     """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the template."""
     text = yaml_source.text(path, str(path))

@@ -15,7 +15,7 @@ from rigwright.core.desired import VARIABLES
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.secrets import Secret
-from rigwright.core.templating import Template, fill, render_file
+from rigwright.core.templating import Template, fill, render_file, require_inside
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import did_you_mean, only_keys
 from rigwright.engine.host_variables import HostVariables
@@ -113,11 +113,12 @@ def _rendered(
     """The text of the template file in the first folder that has it. Raises InputError: a name outside the folders, no such file, a mistake in it."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise InputError(where, f"the template '{name}' is outside templates/", "the name of a file in templates/")
-    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
-    if path is None:
+    folder = next((folder for folder in folders if (folder / name).is_file()), None)
+    if folder is None:
         files = [(folder, file) for folder in folders for file in folder.rglob("*.j2") if file.parent.name != "report"]
         known = sorted({str(file.relative_to(folder)) for folder, file in files})
         found = f"no such template '{name}'{did_you_mean(name, known)}"
         expected = f"one of {', '.join(known)}" if known else f"one of the files in {' or '.join(map(str, folders))}"
         raise InputError(where, found, expected)
-    return render_file(path, variables, closed)
+    require_inside(folder / name, folder, where)
+    return render_file(folder / name, variables, closed)

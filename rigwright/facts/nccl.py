@@ -277,6 +277,7 @@ for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /
   /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf /etc/nccl.conf \\
   /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" "$home/.bashrc" \\
   /home/*/.nccl.conf /home/*/.profile /home/*/.bashrc /home/*/.bash_profile /home/*/.zshrc /home/*/.config/environment.d/*.conf; do
+  [ $((n += 1)) -le 1000 ] || break  # a user may have made any number
   [ -f "$file" ] && head -c 262144 "$file" 2>/dev/null | grep -aE '(^|[^A-Za-z0-9_#])NCCL_[A-Z0-9_]+ *=' | head -n 20 | while IFS= read -r line; do
     printf '%s\\t%s\\n' "$file" "$line"; done
 done; :
@@ -294,4 +295,4 @@ def _settings(result: Result) -> tuple[Setting, ...]:
 
 
 settings = Fact("nccl.settings", script(_SETTINGS), _settings)
-"""NCCL's variables in the files that logins, services or NCCL read."""
+"""NCCL's variables in the first thousand files that logins, services or NCCL read, those of the system and of root first."""
