@@ -248,6 +248,7 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
     host: str | None = option("a host, a group or a pattern of the inventory; it must be named", None)
     driver: bool = option("remove the packages of the driver and of CUDA too", False)
     yes: bool = option("make the changes without asking", False)
+    disrupt: bool = option("with --driver: also while processes use the GPUs", False)
 
 
 class InitOptions(CommandOptions, command="init"):

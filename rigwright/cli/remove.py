@@ -26,7 +26,8 @@ def remove(options: RemoveOptions) -> int:
         )
     playbook = runner.playbook(options.playbook, "remove-driver" if options.driver else "remove")
     act = partial(_remove, options=options)
-    return runner.run(options, lambda _run_id: runner.HostCommand(options, act, playbook, options.tag_names))
+    command = runner.HostCommand(options, act, playbook, options.tag_names, options.disrupt)
+    return runner.run(options, lambda _run_id: command)
 
 
 def _remove(jobs: list[HostJob], text: Any, options: RemoveOptions) -> None:

@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr that a command can use whatever they are: closed, a full disk, a pipe without a reader, a lost terminal."""
+"""Replaces stdin, stdout and stderr that cannot be used: a closed one, a full disk, a pipe without a reader, a lost terminal."""
 
 from __future__ import annotations
 

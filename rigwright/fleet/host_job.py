@@ -152,7 +152,7 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
             # A connection that was closed on purpose can look like any error of the host.
             ours = bool(job.left_in) or run.abandoned or isinstance(error, (Interrupted, Unreachable))
             report = _stopped(job, report) if run.state.stopping.is_set() and ours else with_error(report, error)
-    except BaseException as error:  # also SystemExit of a library: whatever it is, it must not hide what was done
+    except BaseException as error:  # also SystemExit of a library; the report must still say what was done
         bug = unexpected(job.host.name, error)
         report = with_error(report, bug) if report.error is None else report
     return replace(

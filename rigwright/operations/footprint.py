@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rigwright.core.change import Change, Note
@@ -37,20 +37,30 @@ case $folder in */rigwright) rm -rf ./__pycache__; cd / && rmdir -- "$folder" 2>
 
 @dataclass(frozen=True)
 class _Consequence:
-    """What must be done after files of a directory are gone, and how the plan calls it. `reboot`: a reboot puts it in force."""
+    """The command that must run after files of a directory are gone, and how the plan shows it.
+
+    `command` and `subject` get the release of the kernel that boots next. `reboot`: a reboot puts it in force.
+    """
 
     folder: str
     subject: str
     after: str
+    command: Callable[[str], Command]
     reboot: bool = False
 
 
 _CONSEQUENCES = (
-    _Consequence("/etc/apt/sources.list.d/", "apt-get update", "lists read"),
-    _Consequence("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries"),
-    _Consequence("/etc/modprobe.d/", "initramfs", "without the block", reboot=True),
-    _Consequence("/etc/default/grub.d/", "update-grub", "without the kernel parameters", reboot=True),
-)
+    _Consequence("/etc/apt/sources.list.d/", "apt-get update", "lists read", lambda _: apt.update()),
+    _Consequence("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries", lambda _: command("ldconfig")),
+    _Consequence(
+        "/etc/modprobe.d/", "initramfs of {}", "without the block",
+        lambda release: command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True), reboot=True,
+    ),
+    _Consequence(
+        "/etc/default/grub.d/", "update-grub", "without the kernel parameters",
+        lambda _: command("update-grub", timeout_s=600, long=True), reboot=True,
+    ),
+)  # fmt: skip
 
 
 @operation()
@@ -111,21 +121,12 @@ def files_removed(facts: Facts) -> Iterator[Change | Note]:
                 yield Change("remove", file.path, "written by rigwright", _after(file), _taken_away(file))
         if of:
             release = boot.entry.release if boot else ""
-            subject = f"initramfs of {release}" if consequence.subject == "initramfs" else consequence.subject
-            make, forget = _command(consequence.subject, release), footprint.forget([file.path for file in of])
+            make = (consequence.command(release), footprint.forget([file.path for file in of]))
             lead = "reboot" if consequence.reboot else ""
-            yield Change("run", subject, "", consequence.after, (make, forget), leads_to=lead)
+            yield Change("run", consequence.subject.format(release), "", consequence.after, make, leads_to=lead)
     for file in left:
         commands = (*_taken_away(file), footprint.forget([file.path]))
         yield Change("remove", file.path, "written by rigwright" if file.there else "gone", _after(file), commands)
-
-
-def _command(name: str, release: str) -> Command:
-    if name == "initramfs":
-        return command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True)
-    if name == "update-grub":
-        return command("update-grub", timeout_s=600, long=True)
-    return command("ldconfig") if name == "ldconfig" else apt.update()
 
 
 def _taken_away(file: OwnFile) -> tuple[Command, ...]:

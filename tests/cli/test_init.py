@@ -314,7 +314,7 @@ def test_a_machine_with_a_screen_gets_the_full_set(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`answer` None: nobody is at the terminal; `drafted` None: the key is left out, and the plan names the choice."""
+    """`answer` None: there is no terminal. `drafted` None: the draft has no key `display`, and the plan warns."""
     monkeypatch.setattr(prompt, "on_terminal", lambda: answer is not None)
     monkeypatch.setattr(prompt, "answer", lambda question: answer if "X and Wayland" in question else "")
     for unlisted in (UNLISTED, {}):

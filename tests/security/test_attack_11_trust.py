@@ -69,7 +69,9 @@ def test_a_changed_key_is_told_and_needs_a_yes(home: Path, there: Machine, capsy
     (home / "hosts.yml").write_text(
         f"all:\n  hosts:\n    box: {{ansible_host: 127.0.0.1, ansible_port: {there.port}}}\n"
     )
-    assert run_command("trust", host="box", inventory=str(home / "hosts.yml")) == 2  # nobody is there to say yes
+    assert (
+        run_command("trust", host="box", inventory=str(home / "hosts.yml")) == 2
+    )  # there is no terminal to say yes at
     assert f"Another key is on record for {name}: {known_hosts.fingerprint(OLD)}" in capsys.readouterr().out
     with pytest.raises(Unreachable, match="the host key has changed"):
         login(there.host())
