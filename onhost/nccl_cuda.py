@@ -56,6 +56,7 @@ SIGNATURES = {
         "cudaMemcpyPeerAsync": [POINTER, NUMBER, POINTER, NUMBER, SIZE, POINTER],
         "cudaStreamCreateWithFlags": [POINTER, ctypes.c_uint],
         "cudaStreamSynchronize": [POINTER],
+        "cudaStreamQuery": [POINTER],
         "cudaEventCreate": [POINTER],
         "cudaEventDestroy": [POINTER],
         "cudaEventRecord": [POINTER, POINTER],
@@ -97,6 +98,9 @@ class Refused(Exception):
         self.code = code
 
 
+NOT_READY = 600  # cudaErrorNotReady: no failure
+
+
 class Library:
     """One of the four libraries. Its functions are attributes; they return None and raise Refused for an error code."""
 
@@ -134,6 +138,16 @@ class Library:
         function = getattr(self._library, name[self.kind])
         function.argtypes, function.restype = [ctypes.c_int], ctypes.c_char_p
         return (function(code) or b"").decode(errors="replace")
+
+    def is_done(self, stream):
+        """Whether all work in a stream has ended. Raises Refused if it failed."""
+        try:
+            self.cudaStreamQuery(stream)
+        except Refused as error:
+            if error.code != NOT_READY:
+                raise
+            return False
+        return True
 
     def number(self, function, *arguments):
         """Calls a function and returns the integer that it stores at its first argument."""

@@ -4,6 +4,7 @@
     scripts/nccl_p2p.py                     every pair, with and without peer access, and the scaling table
     scripts/nccl_p2p.py --quick             small messages, no scaling table
     scripts/nccl_p2p.py --pairs 0-1,2-3     these pairs, both ways, and no other GPU
+    scripts/nccl_p2p.py --alone             every pair alone, one after the other
     scripts/nccl_p2p.py --no-collective     copies only; needs no NCCL
 
 Needs an NVIDIA driver, Python 3.8, and libcudart, libnccl and libcublas, either in the loader's path or below the folder
@@ -12,8 +13,10 @@ peer-to-peer status. Needs no root, no compiler and no torch. Run it when nothin
 
 Three tiers for every ordered pair of GPUs: "grant" (CUDA allows peer access), "bytes" (a copy with peer access, data
 compared; "staged" is the same copy through the host) and "collective" (NCCL's send and receive, data compared; the
-transport is read from NCCL's log), then an all-reduce over all GPUs. Each tier runs in child processes; a process that
-hangs is killed, the hang becomes a result, and the test continues. The caller's NCCL settings are not used.
+transport is read from NCCL's log), then an all-reduce over all GPUs. Pairs that share no GPU are tested together, in
+rounds ("rounds", "round_gb_s"); one pair of each kind of link, and every pair that was slow in its round, is then measured
+alone ("gb_s"; null: it was not). Each tier runs in child processes; a process that hangs is killed, the pairs of its round
+are tested alone, the hang becomes a result, and the test continues. The caller's NCCL settings are not used.
 
 Exit status: 0 all tests passed, 1 a test failed (wrong data, a hang, an error), 2 the test could not run (no library, no
 GPU, wrong usage). docs/nccl_p2p.md describes every key of the document:
@@ -22,30 +25,25 @@ GPU, wrong usage). docs/nccl_p2p.md describes every key of the document:
      "versions": {"driver", "cuda_driver", "cuda_runtime", "nccl"}, "libraries": {name: path},
      "counts": {"nvml", "cuda"}, "gpus": [{"index", "cuda_device", "bus_id", "uuid", "name", "compute_capability",
      "compute_mode", "mig", "processes", "own": RESULT}],
-     "pairs": [{"from", "to", "grant": {"cuda", "nvml", "distance"}, "bytes": RESULT, "staged": RESULT,
+     "rounds": [[[from, to], ...], ...], "pairs": [{"from", "to", "grant": {"cuda", "nvml", "distance", "link"}, "bytes": RESULT, "staged": RESULT,
      "collective": RESULT and {"transport", "kind", "words", "without_p2p": RESULT, "with_level_sys": RESULT | null}}],
      "all_reduce": RESULT and {"gpus", "busbw_gb_s", "transports", "without_p2p": RESULT},
      "scaling": [{"gpus", "step_ms", "product_ms", "all_reduce_ms", "speed_up", "efficiency"}],
      "shared_memory", "leftovers", "notes", "errors", "left_behind"}
 
     RESULT: {"ok": true | false | null, "outcome": "ok" | "wrong data" | "hang" | "error" | "refused" | "not run",
-             "gb_s", "latency_us", "error"}
+             "gb_s", "round_gb_s", "latency_us", "error"}
 """
 
 import argparse
-import json
 import os
-import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_host
 import nccl_steps
 from nccl_tiers import Examination
-from nccl_watch import Watch
-
-COULD_NOT_RUN = 2
+from nccl_watch import COULD_NOT_RUN, Watch, carried_out
 
 
 def pairs_of(text):
@@ -68,6 +66,7 @@ def options_of(words):
     )
     parser.add_argument("--pairs", type=pairs_of, metavar="0-1,2-3", help="these pairs, by nvidia-smi's index")
     parser.add_argument("--quick", action="store_true", help="small messages, no scaling table")
+    parser.add_argument("--alone", action="store_true", help="measure every pair alone, one after the other; no rounds")
     parser.add_argument("--no-collective", action="store_true", help="copies only; no NCCL")
     parser.add_argument("--timeout-s", type=float, default=900, help="time limit of the whole test (900)")
     parser.add_argument(
@@ -86,21 +85,10 @@ def main():
     if options.libraries and not os.path.isdir(options.libraries):
         print("nccl_p2p.py: --libraries %s: no such folder" % options.libraries, file=sys.stderr)
         return COULD_NOT_RUN
-    began = time.monotonic()
     watch = Watch(options, os.path.abspath(__file__))
     examination = Examination(options, watch)
     examination.document["leftovers"] = nccl_host.leftovers(os.environ)
-    nccl_host.on_signals(nccl_host.interrupt)
-    try:
-        examination.run()
-    except nccl_host.Interrupted as error:
-        examination.wrong("program", "interrupted by %s; the rest was not run" % error)
-    finally:
-        nccl_host.on_signals(signal.SIG_IGN)
-        watch.close()
-    document = examination.finished(time.monotonic() - began)
-    print(json.dumps(document), flush=True)
-    return {"ok": 0, "failed": 1}.get(document["outcome"], COULD_NOT_RUN)
+    return carried_out(examination, watch)
 
 
 if __name__ == "__main__":

@@ -12,28 +12,39 @@ import sys
 import time
 
 import nccl_cuda
+import nccl_host
 import nccl_log
+import nccl_rounds
 from nccl_cuda import Library, Missing, Refused
 
 MIB = 1 << 20
-PARAMETERS = 300 * 1000 * 1000
+PARAMETERS = 100 * 1000 * 1000
 TOKENS = 8192  # per GPU and step: 6 x parameters x tokens operations, as in training
 SIDE = 4096  # of the square matrices
+FRACTIONS = 1 << 20
+REMOTE_IS_SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
+MOST_NVLINKS = 18  # of a GPU: NVML_NVLINK_MAX_LINKS
 P2P_STATUS = ["ok", "chipset", "gpu", "topology", "disabled by registry", "not supported", "unknown"]
 P2P_CAPABILITIES = ["read", "write", "nvlink", "atomics", "pci"]  # NVML's index of each
 DISTANCES = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+NO_SEND = "this NCCL has no send and receive: they came with 2.7"
+ROUND_BYTES = 16 * MIB  # a speed in a round is that of at least so much
+SLICES, SLICE_STEP = 256, 64  # random data: one slice for each GPU and kind of transfer, so many bytes apart
 COMPUTE_MODES = ["default", "exclusive thread", "prohibited", "exclusive process"]
 
 
-def main(job_path, report_fd):
+def main(job_path, report_fd, work_type=None):
+    """Does the steps of a job with a Work, or with another class that has its do_ functions."""
     with open(job_path) as file:
         job = json.load(file)
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: end with the parent
     if os.getppid() != job["parent"]:
         os._exit(1)
-    work = Work(job, report_fd)
-    for step in job["steps"]:
-        work.do(step)
+    work, steps = (work_type or Work)(job, report_fd), job["steps"]
+    while steps:
+        for step in steps:
+            work.do(step)
+        steps = json.loads(sys.stdin.readline() or "[]")  # those that depend on the results of the first
     os._exit(0)  # skip the libraries' exit handlers, which may hang
 
 
@@ -42,8 +53,8 @@ class Work:
 
     def __init__(self, job, report_fd):
         self.job, self.report_fd = job, report_fd
-        self.libraries, self.streams, self.hosts = {}, {}, {}
-        self.ranks, self.comms, self.comm_from = None, [], 0
+        self.libraries, self.streams, self.hosts, self.slices, self.kept = {}, {}, {}, {}, {}
+        self.ranks, self.comms, self.comm_from, self.matrix = None, [], 0, None
 
     # --- messages to the parent
 
@@ -212,7 +223,18 @@ class Work:
                     "processes": len(processes) if processes is not None else None,
                 }
             )
-        pairs = []
+        pairs, places = [], {nccl_host.place(gpu["bus_id"]): index for index, gpu in enumerate(gpus) if gpu["bus_id"]}
+        nvlinks, switched = {}, [0] * count  # NVLinks that are up: to each GPU, and to something else
+        for index, handle in enumerate(handles):
+            for link in range(MOST_NVLINKS if handle else 0):
+                if not ask("nvmlDeviceGetNvLinkState", handle, link):
+                    continue
+                pci = ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+                remote = pci and (pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId)
+                peer = places.get(nccl_host.place(remote)) if remote and remote.count(":") == 2 else None
+                to_switch = ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) in (None, REMOTE_IS_SWITCH)
+                switched[index] += peer is None and to_switch
+                nvlinks[index, peer] = nvlinks.get((index, peer), 0) + 1
         for a in range(count):
             for b in range(count):
                 if a == b or not handles[a] or not handles[b]:
@@ -221,7 +243,9 @@ class Work:
                 words = [None if code is None else P2P_STATUS[min(code, 6)] for code in status]
                 distance = ask("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
                 granted = {name: words[index] for index, name in enumerate(P2P_CAPABILITIES)}
-                pairs.append([a, b, granted, DISTANCES.get(distance)])
+                distance = DISTANCES.get(distance)
+                link = nccl_rounds.link_of(nvlinks.get((a, b), 0), (switched[a], switched[b]), distance)
+                pairs.append([a, b, granted, distance, link])
         return {"error": None, "driver": ask("nvmlSystemGetDriverVersion"), "gpus": gpus, "pairs": pairs}
 
     # --- bytes
@@ -234,22 +258,36 @@ class Work:
         """Copies from one GPU to another, with peer access or through the host."""
         if not direct:
             return self.copied(a, b, size, large)
-        for gpu, peer in ((a, b), (b, a)):
-            self.device(gpu)
-            self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(peer)], 0)
+        self.allow_access([(a, b)])
         value = self.copied(a, b, size, large)
-        for gpu, peer in ((a, b), (b, a)):
-            self.device(gpu)
-            self.cudart.cudaDeviceDisablePeerAccess(self.job["devices"][str(peer)])
+        self.deny_access([(a, b)])
         return value
 
+    def allow_access(self, pairs):
+        """Enables peer access in both directions between these disjoint pairs."""
+        for a, b in pairs:
+            for gpu, peer in ((a, b), (b, a)):
+                self.device(gpu)
+                self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(peer)], 0)
+
+    def deny_access(self, pairs):
+        """Disables peer access between these pairs; without NVSwitches a GPU has at most eight peers at a time."""
+        for a, b in pairs:
+            for gpu, peer in ((a, b), (b, a)):
+                self.device(gpu)
+                self.cudart.cudaDeviceDisablePeerAccess(self.job["devices"][str(peer)])
+
     def copied(self, a, b, size, large):
+        return self.transferred(a, b, size, large, self.copier(a, b), gpus=[a], small=4, times=20)
+
+    def copier(self, a, b):
+        """A function (source, target, bytes) that starts a copy from one GPU to another in the first one's stream."""
         stream, from_device, to_device = self.stream(a), self.job["devices"][str(a)], self.job["devices"][str(b)]
 
         def copy(source, target, bytes_):
             self.cudart.cudaMemcpyPeerAsync(target, to_device, source, from_device, bytes_, stream)
 
-        return self.transferred(a, b, size, large, copy, gpus=[a], small=4, times=20)
+        return copy
 
     def transferred(self, a, b, size, large, transfer, gpus, small, times):
         """Compares `size` bytes that `transfer(source, target, bytes)` moved from GPU a to GPU b, and measures its speed.
@@ -269,7 +307,7 @@ class Work:
         self.device(b)
         cudart.cudaMemcpy(got, target, size, nccl_cuda.FROM_DEVICE)
         value = compared(sent, got, size)
-        value["gb_s"] = large / self.seconds(gpus[-1], 4, lambda: transfer(source, target, large)) / 1e9
+        value["gb_s"] = large / self.seconds(gpus[-1], 2, lambda: transfer(source, target, large)) / 1e9
         value["latency_us"] = 1e6 * self.seconds(gpus[-1], times, lambda: transfer(source, target, small))
         self.free(a, source)
         self.free(b, target)
@@ -298,10 +336,14 @@ class Work:
     def do_send(self, a, b, ranks, size, large):
         """NCCL's send and receive from one GPU to another."""
         if not self.nccl.has("ncclSend"):
-            return {"ok": None, "outcome": "not run", "error": "this NCCL has no send and receive: they came with 2.7"}
+            return {"ok": None, "outcome": "not run", "error": NO_SEND}
         self.communicator(ranks)
+        return self.transferred(a, b, size, large, self.sender(a, b), gpus=[a, b], small=8, times=8)
+
+    def sender(self, a, b):
+        """A function (source, target, bytes) that starts a message from one GPU to another in the streams of both."""
         nccl, from_stream, to_stream = self.nccl, self.stream(a), self.stream(b)
-        from_rank, to_rank = ranks.index(a), ranks.index(b)
+        from_rank, to_rank = self.ranks.index(a), self.ranks.index(b)
         from_comm, to_comm = self.comms[from_rank], self.comms[to_rank]
 
         def send(source, target, bytes_):
@@ -310,7 +352,118 @@ class Work:
             nccl.ncclRecv(target, bytes_, nccl_cuda.CHAR, from_rank, to_comm, to_stream)
             nccl.ncclGroupEnd()
 
-        return self.transferred(a, b, size, large, send, gpus=[a, b], small=8, times=8)
+        return send
+
+    # --- rounds
+
+    def do_round(self, how, size, ranks):
+        """Transfers between disjoint pairs at the same time, first in one direction, then in the other; reports each pair.
+
+        how: "staged", "bytes" (copies without and with peer access) or "send" (NCCL). A pair is reported when its data has
+        been compared, so that a pair that hangs does not hide the results of the others, and again with its speed.
+        """
+        parts = [(part["id"], part["gpus"][0], part["gpus"][1]) for part in self.step["parts"]]
+        pairs = sorted({(min(a, b), max(a, b)) for _, a, b in parts})
+        if how == "send":
+            if not self.nccl.has("ncclSend"):
+                return self.cannot_send(parts)
+            self.communicator(ranks)
+        elif how == "bytes":
+            self.allow_access(pairs)
+        for phase in nccl_rounds.phases_of(parts):
+            self.transfer_together(how, phase, size)
+        if how == "bytes":
+            self.deny_access(pairs)
+        return {"ok": True, "outcome": "ok", "error": None}
+
+    def cannot_send(self, parts):
+        answer = {"ok": None, "outcome": "not run", "error": NO_SEND}
+        for ident, _, _ in parts:
+            self.say(part=ident, value=answer)
+        return answer
+
+    def transfer_together(self, how, phase, size):
+        """Starts the transfers of one direction at once, compares the data, then measures their speeds."""
+        actions, values = {}, {}
+        for ident, a, b in phase:
+            source, target = self.source_slice(a, how, size), self.buffer("target", b, size)
+            start = (self.sender if how == "send" else self.copier)(a, b)
+            actions[ident] = lambda start=start, source=source, target=target: start(source, target, size)
+        for ident, _, _ in phase:
+            actions[ident]()
+        waiting = list(phase)
+        while waiting:
+            for part in [part for part in waiting if self.has_ended(how, part)]:
+                ident, a, b = part
+                waiting.remove(part)
+                values[ident] = self.compared_slice(a, b, how, size)
+                self.say(part=ident, value=values[ident])
+            if waiting:
+                time.sleep(0.0002)
+        speeds = self.speeds_together(how, phase, size, actions)
+        for ident, _, _ in phase:
+            self.say(part=ident, value=dict(values[ident], round_gb_s=speeds[ident]))
+
+    def has_ended(self, how, part):
+        _, a, b = part
+        ended = []
+        for gpu in (a, b) if how == "send" else (a,):
+            stream = self.stream(gpu)
+            ended.append(self.cudart.is_done(stream))
+        return all(ended)
+
+    def speeds_together(self, how, phase, size, actions):
+        """GB/s of each transfer while the others of its phase run too: the best of two."""
+        cudart, times, best = self.cudart, max(2, ROUND_BYTES // size), {}
+        for _ in range(2):
+            marks = {}
+            for ident, a, b in phase:
+                timed = b if how == "send" else a
+                stream = self.stream(timed)
+                marks[ident] = [cudart.made("cudaEventCreate") for _ in range(2)]
+                cudart.cudaEventRecord(marks[ident][0], stream)
+                for _ in range(times):
+                    actions[ident]()
+                self.record(timed, marks[ident][1])
+            for ident, a, b in phase:
+                self.device(b if how == "send" else a)
+                cudart.cudaEventSynchronize(marks[ident][1])
+                took = max(elapsed_ms(cudart, *marks[ident]), 1e-6) / 1000
+                best[ident] = max(best.get(ident, 0), times * size / took / 1e9)
+                for event in marks[ident]:
+                    cudart.cudaEventDestroy(event)
+            for gpu in {gpu for _, a, b in phase for gpu in (a, b)}:
+                cudart.cudaStreamSynchronize(self.stream(gpu))
+        return best
+
+    def buffer(self, use, gpu, size):
+        """Memory of a GPU that stays until the process ends, so that rounds do not allocate."""
+        if (use, gpu, size) not in self.kept:
+            self.kept[use, gpu, size] = self.memory(gpu, size)
+        return self.kept[use, gpu, size]
+
+    def slice_of(self, gpu, how, size):
+        """The random bytes that this GPU sends, different for each GPU and kind of transfer.
+
+        So what an earlier round left in a buffer, or another pair's data, is never equal to the data that is expected.
+        """
+        number = 2 * gpu + (how == "bytes")
+        random, _ = self.host(size + SLICES * SLICE_STEP)
+        return ctypes.c_void_p(random.value + number % SLICES * SLICE_STEP)
+
+    def source_slice(self, gpu, how, size):
+        source = self.buffer("source", gpu, size)
+        if self.slices.get(gpu) != (how, size):
+            self.device(gpu)
+            self.cudart.cudaMemcpy(source, self.slice_of(gpu, how, size), size, nccl_cuda.TO_DEVICE)
+            self.slices[gpu] = (how, size)
+        return source
+
+    def compared_slice(self, a, b, how, size):
+        _, got = self.host(size + SLICES * SLICE_STEP)
+        self.device(b)
+        self.cudart.cudaMemcpy(got, self.buffer("target", b, size), size, nccl_cuda.FROM_DEVICE)
+        return compared(self.slice_of(a, how, size), got, size)
 
     def do_all_reduce(self, ranks, size, large):
         """A sum over the GPUs. Each contributes different bits of random numbers, so the sum is exact in any order."""
@@ -337,7 +490,7 @@ class Work:
             wrong += [] if value["ok"] else ["GPU %d: %s" % (gpu, value["error"])]
         value = dict(value, ok=not wrong, outcome="wrong data" if wrong else "ok", error="; ".join(wrong) or None)
         same = {gpu: (first, first) for gpu, (first, _) in buffers.items()}
-        took = self.seconds(ranks[0], 2, lambda: self.reduce(same, large // 4, nccl_cuda.FLOAT))
+        took = self.seconds(ranks[0], 1, lambda: self.reduce(same, large // 4, nccl_cuda.FLOAT))
         shares = 2 * (len(ranks) - 1) / len(ranks)
         value["busbw_gb_s"] = large * shares / took / 1e9 if shares else None
         value["latency_us"] = 1e6 * self.seconds(ranks[0], 8, lambda: self.reduce(same, 2, nccl_cuda.FLOAT))
@@ -365,10 +518,11 @@ class Work:
         if room < needs:
             return {"ok": None, "outcome": "not run", "error": "%d MiB free, needs %d" % (room // MIB, needs // MIB)}
         gradients, sides, handles = {}, {}, {}
+        self.matrix = self.matrix or fractions(SIDE * SIDE)
         for gpu in ranks:
             gradients[gpu] = (self.memory(gpu, 4 * PARAMETERS),) * 2
             sides[gpu] = [self.memory(gpu, 4 * SIDE * SIDE) for _ in range(2)]
-            cudart.cudaMemcpy(sides[gpu][0], fractions(SIDE * SIDE), 4 * SIDE * SIDE, nccl_cuda.TO_DEVICE)
+            cudart.cudaMemcpy(sides[gpu][0], self.matrix, 4 * SIDE * SIDE, nccl_cuda.TO_DEVICE)
             handles[gpu] = cublas.made("cublasCreate_v2")
             cublas.cublasSetStream_v2(handles[gpu], self.stream(gpu))
         unit, zero = ctypes.c_float(1), ctypes.c_float(0)
@@ -415,10 +569,11 @@ class Work:
 
 
 def fractions(count):
-    """That many random floats from 1 to 2, because a GPU needs less power for products of zeros."""
-    numbers = int.from_bytes(os.urandom(4 * count), "little")
-    low, high = (int.from_bytes(word.to_bytes(4, "little") * count, "little") for word in (0x007FFFFF, 0x3F800000))
-    return (numbers & low | high).to_bytes(4 * count, "little")
+    """That many random floats from 1 to 2, because a GPU needs less power for products of zeros; repeated after FRACTIONS."""
+    numbers = int.from_bytes(os.urandom(4 * FRACTIONS), "little")
+    low, high = (int.from_bytes(word.to_bytes(4, "little") * FRACTIONS, "little") for word in (0x007FFFFF, 0x3F800000))
+    block = (numbers & low | high).to_bytes(4 * FRACTIONS, "little")
+    return (block * -(-count // FRACTIONS))[: 4 * count]
 
 
 def elapsed_ms(cudart, start, end):

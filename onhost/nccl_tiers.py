@@ -3,11 +3,13 @@
 import time
 
 import nccl_host
+import nccl_rounds
 from nccl_steps import MIB
-from nccl_watch import in_words, not_run, own_step, step
+from nccl_watch import in_words, is_backwards, is_round, not_run, own_step, step
 
-RESULT = ("ok", "outcome", "gb_s", "latency_us", "error")
+RESULT = ("ok", "outcome", "gb_s", "round_gb_s", "latency_us", "error")
 EMPTY = dict.fromkeys("index cuda_device bus_id uuid name compute_capability compute_mode mig processes own".split())
+ALONE = " alone"  # ends the identifier of a step that measures a pair again, alone
 P2P_OFF, ANY_DISTANCE = {"NCCL_P2P_DISABLE": "1"}, {"NCCL_P2P_LEVEL": "SYS"}
 
 
@@ -17,6 +19,7 @@ class Examination:
     def __init__(self, options, watch):
         self.options, self.watch = options, watch
         self.size = (4 if options.quick else 64) * MIB
+        self.data_size = (4 if options.quick else 16) * MIB
         self.sum_size, self.sum_large = (1, 16) if options.quick else (16, 256)
         self.copy_s, self.send_s, self.sum_s = (5, 5, 5) if options.quick else (30, 40, 60)
         self.pairs, self.used, self.lacking, self.could_run = [], [], [], True
@@ -31,6 +34,7 @@ class Examination:
             "libraries": {},
             "counts": {"nvml": None, "cuda": None},
             "gpus": [],
+            "rounds": [],
             "pairs": [],
             "all_reduce": None,
             "scaling": [],
@@ -170,7 +174,7 @@ class Examination:
         """Stores the pairs to test with their grants; returns False if --pairs names a GPU that does not exist."""
         index_of = {number: int(index) for index, number in self.watch.devices.items()}
         cuda = {(index_of[a], index_of[b]): access for a, b, access in peers}
-        nvml = {(a, b): (granted, distance) for a, b, granted, distance in of_nvml}
+        nvml = {(a, b): more for a, b, *more in of_nvml}
         known = [gpu["index"] for gpu in self.document["gpus"]]
         pairs = self.options.pairs or [(a, b) for a in known for b in known if a != b]
         absent = sorted({gpu for pair in pairs for gpu in pair} - set(known))
@@ -180,10 +184,12 @@ class Examination:
             return False
         self.used = sorted({gpu for pair in pairs for gpu in pair}) if self.options.pairs else known
         for a, b in pairs:
-            granted, distance = nvml.get((a, b), (None, None))
-            grant = {"cuda": cuda.get((a, b)), "nvml": granted, "distance": distance}
+            granted, distance, link = nvml.get((a, b), (None, None, None))
+            grant = {"cuda": cuda.get((a, b)), "nvml": granted, "distance": distance, "link": link}
             self.document["pairs"].append({"from": a, "to": b, "grant": grant})
         self.pairs = pairs
+        rounds = [] if self.options.alone else nccl_rounds.rounds_of(pairs)
+        self.document["rounds"] = [] if all(map(nccl_rounds.is_alone, rounds)) else rounds
         return True
 
     def own_memory(self):
@@ -207,21 +213,77 @@ class Examination:
                 self.note("pair %d-%d: NVML grants peer access, CUDA refuses it" % (a, b))
 
     def bytes(self):
-        steps = []
-        for direct, name in ((False, "copy through the host"), (True, "copy with peer access")):
+        steps, tiers = [], []
+        for direct, tier, name in (
+            (False, "staged", "copy through the host"),
+            (True, "bytes", "copy with peer access"),
+        ):
+            singles = {}
             for pair in self.document["pairs"]:
                 a, b = pair["from"], pair["to"]
                 if direct and pair["grant"]["cuda"] is False and not {a, b} & set(self.watch.lost):
                     continue
-                title, arguments = "pair %d-%d: %s" % (a, b, name), [a, b, direct, self.size, self.size]
-                ident = key("bytes" if direct else "staged", a, b)
-                steps.append(step("copy", title, ident, arguments, gpus=[a, b], timeout_s=self.copy_s))
-        answers = self.watch.run(steps)
+                title, arguments = "pair %d-%d: %s" % (a, b, name), [a, b, direct, self.data_size, self.size]
+                singles[a, b] = step("copy", title, key(tier, a, b), arguments, [a, b], None, self.copy_s)
+            steps += self.in_rounds(tier, name, singles, None, self.copy_s)
+            tiers.append(singles)
+        answers = self.watch.run(steps, then=lambda answers: self.alone(tiers, answers))
+        self.merge(answers)
         for pair in self.document["pairs"]:
             a, b = pair["from"], pair["to"]
             refused = {"ok": None, "outcome": "refused", "error": "CUDA grants no peer access"}
             for tier in ("bytes", "staged"):
                 pair[tier] = self.result(key("pair", a, b) + " " + tier, answers.get(key(tier, a, b), refused))
+
+    def in_rounds(self, tier, name, singles, ranks, timeout_s):
+        """The steps for {pair: step}: rounds of pairs that share no GPU. A round of one pair is that pair's own steps."""
+        if self.options.alone:
+            return list(singles.values())
+        steps, lone, rounds = [], [], nccl_rounds.rounds_of(list(singles))
+        for number, pairs in enumerate(rounds, 1):
+            parts = [singles[pair] for pair in pairs]
+            if nccl_rounds.is_alone(pairs):
+                lone += parts
+                continue
+            own, gpus = ranks and list(ranks), sorted({gpu for pair in pairs for gpu in pair})
+            title, ident = "round %d of %d: %s" % (number, len(rounds), name), "%s round %d" % (tier, number)
+            steps.append(step("round", title, ident, [tier, self.data_size, own], gpus, own, timeout_s, parts))
+        return steps + sorted(lone, key=is_backwards)
+
+    def alone(self, tiers, answers):
+        """The steps that measure pairs alone: one pair of each kind of link, and every outlier of the rounds."""
+        steps = []
+        for singles in tiers:
+            speeds = {}
+            for pair, single in singles.items():
+                answer = answers[single["id"]]
+                if answer["ok"] and answer.get("gb_s") is None:
+                    speeds[pair] = answer.get("round_gb_s")
+            for pair, reason in nccl_rounds.to_measure({pair: self.kind(*pair) for pair in speeds}, speeds).items():
+                single = singles[pair]
+                why = {"outlier": ", slow in its round", "no speed": ", as its round failed"}.get(reason, "")
+                steps.append(dict(single, id=single["id"] + ALONE, title="%s, alone%s" % (single["title"], why)))
+        return steps
+
+    def kind(self, a, b):
+        """What a pair has in common with others of its kind: the link, peer access, and the two models."""
+        names = {gpu["index"]: gpu["name"] for gpu in self.document["gpus"]}
+        grant = next(pair["grant"] for pair in self.document["pairs"] if (pair["from"], pair["to"]) == (a, b))
+        return (grant["link"] or grant["distance"], grant["cuda"], tuple(sorted([names[a] or "", names[b] or ""])))
+
+    def merge(self, answers):
+        """Adds what was measured alone to the answers of the rounds; reports rounds that failed though each pair is right."""
+        for ident in [ident for ident in answers if ident.endswith(ALONE)]:
+            alone, base = answers.pop(ident), ident[: -len(ALONE)]
+            if alone["outcome"] != "not run":
+                answers[base] = dict(answers[base], **alone)
+        for ident in [ident for ident in answers if is_round(ident)]:
+            failure = answers.pop(ident)
+            causes = failure.get("parts")
+            if failure["ok"] is False and causes and all(answers[cause]["ok"] for cause in causes):
+                tier, _, number = ident.split(" ")
+                what = "%s: %s; each of its pairs is right alone" % (failure["outcome"], failure["error"])
+                self.wrong("round %s of the pairs (%s)" % (number, tier), what)
 
     def collective(self):
         self.document["shared_memory"] = shm = nccl_host.shared_memory(len(self.used))
@@ -247,22 +309,25 @@ class Examination:
     def messages(self, settings, pairs, with_sum=True):
         """Tests send and receive between these pairs with these settings, and the all-reduce over all GPUs."""
         suffix = "".join(", %s=%s" % item for item in settings.items())
-        ranks, steps = [gpu for gpu in self.used if gpu not in self.watch.lost], []
+        ranks, singles = [gpu for gpu in self.used if gpu not in self.watch.lost], {}
         for a, b in pairs:
             own = list(ranks)
-            title, arguments = "pair %d-%d: NCCL%s" % (a, b, suffix), [a, b, own, self.size, self.size]
-            steps.append(step("send", title, key("send", a, b), arguments, [a, b], own, self.send_s))
+            title, arguments = "pair %d-%d: NCCL%s" % (a, b, suffix), [a, b, own, self.data_size, self.size]
+            singles[a, b] = step("send", title, key("send", a, b), arguments, [a, b], own, self.send_s)
+        steps = self.in_rounds("send", "NCCL" + suffix, singles, ranks, self.send_s)
         if with_sum:
             own = list(ranks)
             arguments = [own, self.sum_size * MIB, self.sum_large * MIB]
-            steps.append(step("all_reduce", "all-reduce" + suffix, "all_reduce", arguments, [], own, self.sum_s))
-        of_step = {entry["id"]: entry for entry in steps}
+            limit_s = self.sum_s * max(1, len(ranks) / 8)
+            steps.append(step("all_reduce", "all-reduce" + suffix, "all_reduce", arguments, [], own, limit_s))
         if not ranks:
-            return {ident: not_run("no GPU works") for ident in of_step}
-        answers = self.watch.run(steps, settings)
-        for ident, answer in answers.items():
+            idents = [single["id"] for single in singles.values()] + ["all_reduce"]
+            return {ident: not_run("no GPU works") for ident in idents}
+        answers = self.watch.run(steps, settings, then=lambda answers: self.alone([singles], answers))
+        self.merge(answers)
+        for answer in answers.values():
             self.explain(answer)
-            answer["ranks"] = of_step[ident]["ranks"]
+            answer.setdefault("ranks", ranks)
         return answers
 
     def explain(self, answer):
@@ -289,11 +354,11 @@ class Examination:
         transports = {name: way["transport"] for name, way in sorted(ways(answer).items())}
         busbw = rough(answer.get("busbw_gb_s"))
         made = self.result(where, answer, gpus=answer.get("ranks", []), busbw_gb_s=busbw, transports=transports)
-        del made["gb_s"]
+        del made["gb_s"], made["round_gb_s"]
         return made
 
     def scaling(self):
-        """Rows for 1..N GPUs, when the all-reduce over N was right."""
+        """Rows for 1, 2, 4, ... and all N GPUs, when the all-reduce over N was right."""
         if self.lacking:
             self.note("no scaling table: %s" % self.lacking[0])
             return
@@ -301,13 +366,13 @@ class Examination:
             self.note("no scaling table: the all-reduce was not right")
             return
         gpus, steps = self.document["all_reduce"]["gpus"], []
-        for count in range(1, len(gpus) + 1):
+        for count in sorted({2**power for power in range(len(gpus).bit_length())} | {len(gpus)}):
             own = gpus[:count]
             title = "scaling: %d GPU%s" % (count, "s" if count > 1 else "")
             steps.append(step("scale", title, "scale %d" % count, [own], list(own), own, 120))
         answers, alone = self.watch.run(steps), None
-        for count, entry in enumerate(steps, 1):
-            answer = answers[entry["id"]]
+        for entry in steps:
+            answer, count = answers[entry["id"]], len(entry["gpus"])
             step_ms, product_ms = answer.get("step_ms"), answer.get("product_ms")
             row = {"gpus": count, "step_ms": rough(step_ms), "product_ms": rough(product_ms)}
             alone = step_ms if count == 1 else alone

@@ -17,8 +17,10 @@ import nccl_steps
 
 KILL_S = 20  # how long the kernel may take to end a killed process
 WARM_S = 5  # after this time without output, report the step that is running
-HURRY_S = 2  # quick test: time limit of a step after the first hang; 4 MiB normally need less than 0.1 s
-HANGS = 2  # quick test: after this many hangs of one kind of step, the others of that kind are not run
+HURRY_S = 2  # quick test: limit of a step after the first hang, for four GPUs; 4 MiB normally need less than 0.1 s
+COULD_NOT_RUN = 2  # exit status
+AGAIN_S = 10  # after a hang in a round: time limit of each of its pairs alone; 64 MiB normally need less than 0.2 s
+HANGS = 2  # quick test: after this many pairs that hang in one kind of step, the others of that kind are not run
 
 
 class Watch:
@@ -43,18 +45,31 @@ class Watch:
 
     # --- steps
 
-    def run(self, steps, settings=None):
+    def run(self, steps, settings=None, then=None):
+        """Runs the steps, then those that `then(answers)` returns, in the same process if it still runs."""
         answers, todo = {}, list(steps)
-        while todo:
-            todo = self.possible(self.hurried(todo, answers), answers)
-            if not todo:
-                break
-            done, failure = self.child_runs(todo, settings or {})
+
+        def more(done):
+            """The further steps, once; also adds them to those that are still to do."""
+            nonlocal then
+            answers.update(done)
+            following, then = then, None
+            made = self.runnable(following(answers), answers) if following else []
+            todo.extend(made)
+            return made
+
+        while True:
+            todo = self.runnable(todo, answers)
+            if not todo and not more({}):
+                return answers
+            done, failure = self.child_runs(todo, settings or {}, more)
             answers.update(done)
             todo = [step for step in todo if step["id"] not in done]
             if failure and todo:
                 todo = self.after(failure, todo, answers)
-        return answers
+
+    def runnable(self, todo, answers):
+        return self.possible(self.hurried(todo, answers), answers)
 
     def possible(self, todo, answers):
         """The steps that can still run; stores the answer of the others."""
@@ -66,8 +81,18 @@ class Watch:
         left = []
         for step in todo:
             gone = [gpu for gpu in step["gpus"] if gpu in self.lost]
-            if reason or gone:
-                answers[step["id"]] = not_run(reason or self.lost[gone[0]])
+            if reason or (gone and not step["parts"]):
+                skip(step, reason or self.lost[gone[0]], answers)
+                continue
+            for part in step["parts"] if gone else ():
+                dead = [gpu for gpu in part["gpus"] if gpu in self.lost]
+                if dead:
+                    answers.setdefault(part["id"], not_run(self.lost[dead[0]]))
+            if gone:
+                step["parts"][:] = [part for part in step["parts"] if not set(part["gpus"]) & set(self.lost)]
+                step["gpus"][:] = sorted({gpu for part in step["parts"] for gpu in part["gpus"]})
+            if gone and not step["parts"]:
+                answers[step["id"]] = not_run(self.lost[gone[0]])
             else:
                 left.append(step)
         for step in left:
@@ -79,14 +104,16 @@ class Watch:
         """After a hang in the quick test: the steps that still run, with shorter limits; stores the answer of the others."""
         if not (self.options.quick and self.hung):
             return todo
-        hangs = [kind(ident) for ident, answer in answers.items() if answer.get("outcome") == "hang"]
+        hung = [ident for ident, answer in answers.items() if answer.get("outcome") == "hang" and not is_round(ident)]
+        hangs = [of_kind for of_kind, _ in {(kind(ident), ends(ident)) for ident in hung}]
         left = []
         for step in todo:
             if hangs.count(kind(step["id"])) >= HANGS:
-                answers[step["id"]] = not_run("%d others hang, and this is the quick test" % HANGS)
+                skip(step, "%d others hang, and this is the quick test" % HANGS, answers)
             else:
-                short = step["do"] in ("copy", "send", "all_reduce")
-                left.append(dict(step, timeout_s=min(step["timeout_s"], HURRY_S)) if short else step)
+                short = step["do"] in ("copy", "send", "all_reduce", "round")
+                limit_s = HURRY_S * max(1, len(step["ranks"]) / 4) if step["do"] == "all_reduce" else HURRY_S
+                left.append(dict(step, timeout_s=min(step["timeout_s"], limit_s)) if short else step)
         return left
 
     def after(self, failure, todo, answers):
@@ -95,20 +122,34 @@ class Watch:
         self.hung = self.hung or failure["outcome"] == "hang"
         nccl_host.progress("%s: %s" % (failed["title"], failure["error"].replace(": " + failed["title"], "")))
         ranks = list(failed["ranks"] or [])
+        unanswered = unfinished(failed, answers)
         if failure["outcome"] != "not run" and failed["do"] not in ("look", "nvml", "own"):
-            self.look_for_lost(ranks if connecting else failed["gpus"] or ranks)
+            gpus = sorted({gpu for part in unanswered for gpu in part["gpus"]}) or failed["gpus"]
+            self.look_for_lost(ranks if connecting else gpus or ranks)
         if not connecting or set(ranks) & set(self.lost):
-            answers[failed["id"]] = failure
-            return todo[1:]
+            answers[failed["id"]] = dict(failure, ranks=ranks, parts=[part["id"] for part in unanswered])
+            return self.each_alone(unanswered, failure) + todo[1:]
         left = []
         for step in todo:  # NCCL could not connect all of these: connect each pair alone
-            if step["ranks"] == ranks and (step["do"] != "send" or len(ranks) <= 2):
+            if step["ranks"] != ranks:
+                left.append(step)
+            elif step["do"] == "round":
                 answers[step["id"]] = dict(failure)
+                left += [part for part in step["parts"] if part["id"] not in answers]
+                for part in step["parts"]:
+                    part["ranks"][:] = part["gpus"]
+            elif step["do"] != "send" or len(ranks) <= 2:
+                answers[step["id"]] = dict(failure, ranks=ranks)
             else:
                 left.append(step)
-                if step["ranks"] == ranks:
-                    step["ranks"][:] = step["gpus"]
+                step["ranks"][:] = step["gpus"]
         return left
+
+    def each_alone(self, parts, failure):
+        """The steps for the pairs of a round that failed, with shorter limits if it did not end."""
+        if failure["outcome"] != "hang":
+            return parts
+        return [dict(part, timeout_s=min(part["timeout_s"], AGAIN_S)) for part in parts]
 
     def look_for_lost(self, gpus):
         """After a failure: tests these GPUs and records in `lost` those that no longer work."""
@@ -125,11 +166,12 @@ class Watch:
 
     # --- one child
 
-    def child_runs(self, steps, settings):
-        """Runs steps in one child: (answers of the finished steps, failure of the next step or None)."""
+    def child_runs(self, steps, settings, more=None):
+        """Runs steps in one child, then those of `more`: (answers of the finished steps, failure of the next step or None)."""
         self.runs += 1
         log = os.path.join(self.folder, "nccl.%d.log" % self.runs)
         job_path, said_path = log + ".job", log + ".said"
+        steps = list(steps)
         job = {"steps": steps, "devices": self.devices, "log": log, "parent": os.getpid()}
         job.update(libraries=self.options.libraries, journal=self.options.journal)
         with open(job_path, "w") as file:
@@ -140,7 +182,7 @@ class Watch:
             child = self.child = subprocess.Popen(
                 argv,
                 env=nccl_host.environment(os.environ, log, settings),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 pass_fds=(write_end,),
@@ -149,16 +191,18 @@ class Watch:
             )
         os.close(write_end)
         try:
-            done, failure = self.listen(child, read_end, steps, log, said_path)
+            done, failure = self.listen(child, read_end, steps, log, said_path, more)
         finally:
+            with contextlib.suppress(OSError):
+                child.stdin.close()
             os.close(read_end)
             self.kill(child)
         return done, failure
 
-    def listen(self, child, read_end, steps, log, said_path):
+    def listen(self, child, read_end, steps, log, said_path, more):
         done, now, rest = {}, {"title": "the start of Python", "timeout_s": 60, "init": False}, b""
         since, warned = time.monotonic(), False
-        titles = {step["id"]: step["title"] for step in steps}
+        known = {step["id"]: step for step in steps}
         while True:
             limit = min(since + self.limit(now), self.deadline)
             wait = min(limit, since + WARM_S) if not warned else limit
@@ -167,27 +211,65 @@ class Watch:
                     warned = True
                     nccl_host.progress("%s: waiting, up to %g s" % (now["title"], self.limit(now)))
                     continue
-                return done, self.too_long(now, log)
+                failure = self.too_long(now, log)
+                if now.get("begin") in known:
+                    self.tell_parts(known[now["begin"]], done, now, log)
+                return done, failure
             data = os.read(read_end, 65536)
             if not data:
-                return done, None if len(done) == len(steps) else self.died(child, now, said_path)
+                return done, None if all(ident in done for ident in known) else self.died(child, now, said_path)
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 message = json.loads(line.decode())
                 if "begin" in message:
                     now = message
+                elif "part" in message:
+                    done[message["part"]] = message["value"]
                 elif "done" in message:
-                    done[message["done"]] = message["value"]
-                    self.add_transports(message["value"], now, log)
-                    nccl_host.progress("%s: %s" % (titles[message["done"]], in_words(message["value"])))
-                    self.journal(titles[message["done"]], (message["value"] or {}).get("outcome", "done"))
+                    step, value = known[message["done"]], message["value"]
+                    done[step["id"]] = value
+                    self.tell(step, value, done, now, log)
+                    if all(ident in done for ident in known):
+                        following = more(done) if more else []
+                        known.update({step["id"]: step for step in following})
+                        self.send(child, following)
                 else:
                     failure = {"ok": False, "outcome": "error", "error": message["error"]}
                     failure.update({key: message[key] for key in ("code", "init", "missing") if key in message})
                     self.add_transports(failure, now, log)
+                    self.tell_parts(known[message["failed"]], done, now, log)
                     self.journal(now["title"], "error")
                     return done, failure
                 since, warned = time.monotonic(), False
+
+    def send(self, child, steps):
+        """Sends further steps to a child that has done its own; without steps it ends."""
+        with contextlib.suppress(OSError):  # it has ended, and that will be noticed
+            child.stdin.write((json.dumps(steps) + "\n").encode())
+            child.stdin.flush()
+
+    def tell(self, step, value, done, now, log):
+        """Adds the transports to a step's answer, and reports it: on stderr and in the journal."""
+        if step["parts"]:
+            self.tell_parts(step, done, now, log)
+        else:
+            self.add_transports(value, now, log)
+            if value is not None:
+                value["ranks"] = list(step["ranks"] or [])
+            nccl_host.progress("%s: %s" % (step["title"], in_words(value)))
+        self.journal(step["title"], (value or {}).get("outcome", "done"))
+
+    def tell_parts(self, step, done, now, log):
+        """The same for the parts of a round."""
+        ways = {}
+        if step["parts"]:
+            self.add_transports(ways, now, log)
+        for part in step["parts"]:
+            answer = done.get(part["id"])
+            if answer is not None:
+                answer.update(ways, ranks=list(step["ranks"] or []))
+                nccl_host.progress("%s: %s" % (part["title"], in_words(answer)))
+                self.journal(part["title"], answer["outcome"])
 
     def limit(self, now):
         return self.options.step_timeout_s or now["timeout_s"]
@@ -246,9 +328,37 @@ def not_run(reason):
     return {"ok": None, "outcome": "not run", "error": reason}
 
 
+def skip(step, reason, answers):
+    """Stores that a step, and each part without an answer, is not run."""
+    answers.setdefault(step["id"], not_run(reason))
+    for part in step["parts"]:
+        answers.setdefault(part["id"], not_run(reason))
+
+
+def unfinished(step, answers):
+    """The parts of a failed round that may be its cause: without an answer, else without a speed. One direction first."""
+    silent = [part for part in step["parts"] if part["id"] not in answers]
+    right = [part for part in step["parts"] if part["id"] in answers and answers[part["id"]]["ok"]]
+    causes = silent or [part for part in right if answers[part["id"]].get("round_gb_s") is None]
+    return sorted(causes, key=is_backwards)
+
+
+def is_backwards(step):
+    return step["gpus"][0] > step["gpus"][1]
+
+
+def is_round(ident):
+    return ident.split(" ")[1:2] == ["round"]
+
+
 def kind(ident):
     """The kind of a step: "bytes" for "bytes 0-1"."""
     return ident.partition(" ")[0]
+
+
+def ends(ident):
+    """The GPUs of a step, in no order: of "bytes 0-1" and "bytes 1-0" the same."""
+    return frozenset(ident.partition(" ")[2].split("-"))
 
 
 def own_step(gpu, options):
@@ -256,10 +366,13 @@ def own_step(gpu, options):
     return step("own", "GPU %d: its own memory" % gpu, "own %d" % gpu, [gpu, size], gpus=[gpu], timeout_s=90)
 
 
-def step(do, title, ident, arguments, gpus=(), ranks=None, timeout_s=30):
-    """A step: calls Work.do_DO with `arguments`; it uses `gpus`. `ranks`: the list in `arguments` of GPUs that NCCL connects."""
+def step(do, title, ident, arguments, gpus=(), ranks=None, timeout_s=30, parts=()):
+    """A step: calls Work.do_DO with `arguments`; it uses `gpus`. `ranks`: the list in `arguments` of GPUs that NCCL connects.
+
+    `parts`: of a round, the steps that would do the same for each of its pairs alone. Each part has an answer of its own.
+    """
     made = {"id": ident, "do": do, "title": title, "arguments": arguments, "gpus": list(gpus), "timeout_s": timeout_s}
-    return dict(made, ranks=ranks, init_s=120)
+    return dict(made, ranks=ranks, init_s=120, parts=list(parts))
 
 
 def in_words(value):
@@ -267,8 +380,31 @@ def in_words(value):
     if not value or "outcome" not in value:
         return "done"
     parts = [value["outcome"]] + ([value["error"]] if value.get("error") else [])
-    for key, unit in (("gb_s", "GB/s"), ("busbw_gb_s", "GB/s bus bandwidth"), ("latency_us", "us"), ("step_ms", "ms")):
+    for key, unit in (
+        ("gb_s", "GB/s"),
+        ("round_gb_s", "GB/s in its round"),
+        ("busbw_gb_s", "GB/s bus bandwidth"),
+        ("latency_us", "us"),
+        ("step_ms", "ms"),
+    ):
         if value.get(key) is not None:
             parts.append("%.4g %s" % (value[key], unit))
     parts += sorted({way["transport"] for way in value.get("ways", {}).values()})
+    parts += value.get("words", [])
     return ", ".join(parts)
+
+
+def carried_out(work, watch):
+    """Runs a work to its end, or to a signal, prints its document, and returns the exit status."""
+    began = time.monotonic()
+    nccl_host.on_signals(nccl_host.interrupt)
+    try:
+        work.run()
+    except nccl_host.Interrupted as error:
+        work.wrong("program", "interrupted by %s; the rest was not run" % error)
+    finally:
+        nccl_host.on_signals(signal.SIG_IGN)
+        watch.close()
+    document = work.finished(time.monotonic() - began)
+    print(json.dumps(document), flush=True)
+    return {"ok": 0, "failed": 1}.get(document["outcome"], COULD_NOT_RUN)

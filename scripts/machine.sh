@@ -9,6 +9,9 @@ python3 python3-venv systemd-container util-linux zstd'
 # Additional packages for the tests: a browser for the report pages, zsh for its completion script.
 TEST_PACKAGES='chromium zsh'
 
+# Additional packages for virtual machines: QEMU, its firmware, file systems of images, and a compiler's tools for the simulated GPU.
+VM_PACKAGES='dosfstools dpkg-dev e2fsprogs fdisk ovmf patch qemu-system-x86 qemu-utils xz-utils'
+
 # Root's records of what scripts/demo and scripts/test installed and made, a file for each checkout. Nobody else can write there.
 RECORDS=/var/lib/rigwright-demo
 

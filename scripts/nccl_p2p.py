@@ -2,6 +2,7 @@
 """Tests peer-to-peer transfers between the GPUs of this machine: access, copies, NCCL. Prints one JSON document to stdout.
 
     scripts/nccl_p2p.py --quick
+    scripts/nccl_p2p.py --alone
     scripts/nccl_p2p.py --libraries DIR --pairs 0-1,2-3 --no-collective --journal FILE --timeout-s 900 --step-timeout-s 30
 
 Runs onhost/nccl_p2p.py, which needs no other part of rigwright. See docs/nccl_p2p.md.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from rigwright.core import secrets
 from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium
+
+# An example may take long on a busy machine; each test has pytest's timeout.
+hypothesis.settings.register_profile("rigwright", deadline=None)
+hypothesis.settings.load_profile("rigwright")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,12 +52,14 @@ def chromium() -> Iterator[Chromium]:
 
 NOT_QUICK = {
     "tests/end_to_end/": "boots simulated hosts as root",
+    "tests/vm/": "starts virtual machines as root",
     "tests/lab/": "tests the lab, whose simulators a C compiler builds",
     "tests/onhost/": "runs the programs for hosts over the lab's simulators",
     "tests/test_release.py": "builds a wheel",
     "tests/cli/test_install.py": "builds a wheel and installs it",
     "tests/checks/test_p2p.py": "tests GPU transfers over the lab's simulators",
     "tests/engine/test_nccl_programs.py": "runs nccl-tests over the lab's simulators",
+    "tests/ssh/test_batch_script.py::test_answers_that_fill_a_tmpfs": "needs root: a mount",
     "tests/driver/test_apt_pin.py": "runs the real apt",
     "tests/driver/test_debian_archive.py": "runs the real apt",
     "tests/security/test_attack_01_second_key.py": "makes keys and runs the real apt",
@@ -70,19 +78,56 @@ NOT_QUICK = {
     "tests/security/test_attack_17_worker_pickle.py::test_tls_from_end_to_end": "starts a Dask cluster",
 }
 """Folders and files that --quick leaves out, with the reason. It also leaves out tests in a browser."""
+BUSY = (
+    "tests/checks/test_p2p.py",
+    "tests/onhost/test_nccl_p2p.py",
+    "tests/onhost/test_gpu_limits.py",
+    "tests/report/html/test_fleet_page_browser.py",
+    "tests/report/html/test_host_page_browser.py",
+    "tests/security/test_attack_16_hostile_inventory.py",
+    "tests/security/test_attack_15_slow_answers.py",
+    "tests/test_release.py",
+    "tests/test_properties.py",
+    "tests/security/test_lock_audit.py",
+    "tests/cli/test_bad_input.py",
+    "tests/engine/test_pasted_text.py",
+    "tests/security/test_downloads.py",
+    "tests/security/test_attack_07_signals.py",
+    "tests/catalogue/test_explain.py",
+)
+"""Files that boot no host and take the most processor time: the other workers run them while the first host's images are made."""
 FIRST = (
     "tests/end_to_end/test_driver.py",
-    "tests/test_cases.py",
+    *BUSY,
     "tests/end_to_end/test_bad_input_host.py",
-    "tests/test_properties.py",
     "tests/end_to_end/test_provision.py",
+    "tests/end_to_end/test_plugs.py",
+    "tests/end_to_end/test_try.py",
+    "tests/end_to_end/test_owed_test.py",
     "tests/end_to_end/test_rigs.py",
     "tests/end_to_end/test_faults.py",
+    "tests/end_to_end/test_remove.py",
+    "tests/end_to_end/test_display.py",
+    "tests/end_to_end/test_trial.py",
 )
-"""Files that run first, mostly the longest: a long file that starts late would run alone at the end.
+"""Files that run first. A long file that starts late would run alone at the end.
 
-The two files without hosts use a processor core while the lab makes its base image.
+test_driver.py needs the images of every distribution. On a machine without them a worker makes them for one to two minutes.
 """
+
+
+MARKED = ("network", "rack", "trials", "vm", "plugs", "gpu")
+"""The marks of tests that run only when `-m` names them."""
+
+
+def pytest_configure() -> None:
+    """Chooses the seed of the sample of cuts, unless the environment has one; workers get it from here."""
+    os.environ.setdefault("RIGWRIGHT_PLUGS_SEED", str(random.randrange(10**6)))
+
+
+def pytest_report_header() -> str:
+    """Tells the seed, with which the same cuts run again."""
+    return f"RIGWRIGHT_PLUGS_SEED={os.environ['RIGWRIGHT_PLUGS_SEED']}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,11 +136,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _is_left_out(item: pytest.Item, markexpr: str, quick: bool) -> bool:
-    """Returns whether to deselect a test: `network`, `rack` and `gpu` unless `-m` names them, slow tests with --quick."""
-    if any(item.get_closest_marker(mark) and mark not in markexpr for mark in ("network", "rack", "gpu")):
+    """Returns whether to deselect a test: those of MARKED unless `-m` names them, slow tests with --quick."""
+    if any(item.get_closest_marker(mark) and mark not in markexpr for mark in MARKED):
         return True
     in_browser = "chromium" in getattr(item, "fixturenames", ())
     return quick and (in_browser or item.nodeid.startswith(tuple(NOT_QUICK)))
+
+
+def _without_recording() -> tuple[str, ...]:
+    """Returns the names of the virtual machines of tests/vm/test_recorded.py that have no recording on this machine."""
+    from tests.vm import recorded  # it imports the lab, which unit tests do not need
+
+    return recorded.missing()
+
+
+def _needs_recording(item: pytest.Item, absent: tuple[str, ...]) -> bool:
+    """Returns whether a test needs a recorded virtual machine that this machine has no recording of."""
+    marker = item.get_closest_marker("recorded")
+    return marker is not None and marker.args[0] in absent
 
 
 def _place(item: pytest.Item) -> int:
@@ -107,13 +165,19 @@ def _place(item: pytest.Item) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects tests that do not run here, and puts the files of FIRST first."""
     markexpr, quick = config.getoption("markexpr") or "", config.getoption("quick")
-    left_out = [item for item in items if _is_left_out(item, markexpr, quick)]
+    absent = _without_recording() if not quick and any(item.get_closest_marker("recorded") for item in items) else ()
+    left_out = [item for item in items if _is_left_out(item, markexpr, quick) or _needs_recording(item, absent)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = sorted((item for item in items if item not in set(left_out)), key=_place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Reports the tests that --quick left out."""
+    """Reports the tests that --quick left out, and those of virtual machines that have no recording here."""
+    if not config.getoption("quick") and not config.getoption("file_or_dir") and (absent := _without_recording()):
+        terminalreporter.section("left out: no recorded virtual machines")
+        terminalreporter.line(
+            f"tests/vm/test_recorded.py: {', '.join(absent)}; sudo scripts/test --vm makes the recordings"
+        )
     if config.getoption("quick"):
         terminalreporter.section("left out by --quick")
         for path, reason in NOT_QUICK.items():

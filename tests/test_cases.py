@@ -1,7 +1,8 @@
 """Runs every case in tests/cases: KIND/NAME/CASE.yml, where NAME is the fact, operation or check under test.
 
 Facts in a case are the host's output, and the real parsers read them: `stdout` (text), `code`, `stderr`; or `file`
-with `content`, `mode`, `owner`, `group`; or `absent: true`; or `shipped`, a file of rigwright, with its `mode`.
+with `content`, `mode`, `owner`, `group`; or `absent: true`; or `shipped`, a file of rigwright, with its `mode`;
+or `now_plus_s`, the seconds since 1970 of this machine's clock plus a number.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import inspect
 import pkgutil
 import random
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -41,6 +43,8 @@ def _result(given: Any) -> Result:
         return Result(0, given.encode())
     if given.get("absent"):
         return Result(0, b"absent\n")
+    if "now_plus_s" in given:
+        return Result(0, f"{time.time() + given['now_plus_s']:.0f}\n".encode())
     if "shipped" in given:
         content = (ROOT / given["shipped"] if "/" in given["shipped"] else Path(str(pynvml.__file__))).read_bytes()
         return file_on_host(content, given["mode"])

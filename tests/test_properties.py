@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 from rigwright import inventory
 from rigwright.core import command as core_command
 from rigwright.core import host_ranges
-from rigwright.core.change import Change
+from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.desired import Clocks, CudaSource, Driver, Limits
 from rigwright.core.errors import HostError, InputError, UsageError
@@ -39,7 +39,19 @@ from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import loads
 from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.resolve import PIN, pinned, resolved, upstream
-from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable, apt_archive, files, kernel, parsed
+from rigwright.facts import (
+    Fact,
+    FactStore,
+    Missing,
+    Unavailable,
+    Unreadable,
+    apt_archive,
+    files,
+    gpu,
+    kernel,
+    parsed,
+    pci,
+)
 from rigwright.facts import grub as grub_facts
 from rigwright.facts.grub import default_entry
 from rigwright.facts.plain import plain
@@ -101,18 +113,26 @@ def _fact_makers() -> list[Any]:
         module = importlib.import_module(f"rigwright.facts.{info.name}")
         for name, function in inspect.getmembers(module, inspect.isfunction):
             own = function.__module__ == module.__name__ and not name.startswith("_")
-            if own and "Fact[" in str(inspect.signature(function).return_annotation):
+            if own and "Fact[" in str(inspect.signature(function).return_annotation) and _takes_text(function):
                 makers.append(pytest.param(function, id=f"{info.name}.{name}"))
     return makers
 
 
+def _takes_text(function: Callable[..., Fact[Any]]) -> bool:
+    """Whether an argument of a fact can hold a text; a number can hold nothing that a shell reads."""
+    hints = get_type_hints(function)
+    return any(hints[name] is not int for name in inspect.signature(function).parameters)
+
+
 def _made(function: Callable[..., Fact[Any]], word: str) -> Fact[Any]:
-    """Makes the fact with `word` as the value of every text argument."""
+    """Makes the fact with `word` as the value of every text argument, and 7 as every number."""
     hints = get_type_hints(function)
     given_words: list[Any] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if hints[name] is str:
             given_words.append(word)
+        elif hints[name] is int:
+            given_words.append(7)
         elif parameter.default is inspect.Parameter.empty:
             given_words.append((word,))
     return function(*given_words)
@@ -493,6 +513,7 @@ class TwoSources:
         self.distribution, self.nvidia, self.simulated, self.pin = distribution, nvidia, simulated, pin
         self.asked: list[str] = []
         self.rounds = 0
+        self.notes: list[str] = []
 
     def answer(self, fact: Fact[Any]) -> Result:
         """Returns the host's output for a fact."""
@@ -690,7 +711,7 @@ class Unit:
         self.active: dict[str, str] = {}
         self.started: dict[str, int] = {}
         self.needs_reload = False
-        self.gpus = 4
+        self.gpus = self.listed = 4
         self.clock = 0
         self.rounds = 0
 
@@ -705,7 +726,9 @@ class Unit:
         if fact.name == "gpu.containers":
             return ()
         if fact.name == "pci.gpus":
-            return ("a GPU",) * self.gpus
+            return tuple(pci.PciGpu(f"0000:0{number}:00.0", "1db1", "nvidia") for number in range(self.gpus))
+        if fact.name == "kernel_log.kernel":
+            return ("NVRM: GPU 0000:03:00.0: RmInitAdapter failed! (0x31:0xffff:967)",)
         load = "loaded" if f"/etc/systemd/system/{path}" in self.files else "not-found"
         text = (
             f"LoadState={load}\nActiveState={self.active.get(path, 'inactive')}\nSubState=x\n"
@@ -743,11 +766,15 @@ class Unit:
         return right and "gpu-limits-watch.service" not in self.active and not self.needs_reload
 
     def wants(self, wanted: Limits) -> list[Change]:
-        """Returns the changes that `limits.boot` still makes."""
+        """Returns the changes that `limits.boot` still makes. The GPUs are known: `limits.applied` asks for them in the same round."""
         store = FactStore()
+        rows = (f"{n}, U{n}, 0000:0{n}:00.0, V100, Enabled, 200, 150, 300, 300, 1, 1, 1, 1" for n in range(self.listed))
+        store.known[gpu.gpus] = parsed(gpu.gpus, Result(0, "\n".join(rows).encode()))
         for self.rounds in range(9):
             try:
-                return [one for one in limits.boot(store, limits=wanted, expected_gpus=4) if isinstance(one, Change)]
+                yielded = list(limits.boot(store, limits=wanted, expected_gpus=4))
+                self.notes = [one.text for one in yielded if isinstance(one, Note)]
+                return [one for one in yielded if isinstance(one, Change)]
             except Missing as missing:
                 store.known.update((fact, self.answer(fact)) for fact in missing.facts)
         raise AssertionError("facts that never settle")
@@ -828,6 +855,22 @@ def test_the_boot_unit_cannot_succeed_without_all_gpus() -> None:
     assert host.wants(WANTED) == []
     host.gpus = 4
     assert [change.subject for change in host.wants(WANTED)] == ["gpu-limits.service"]
+
+
+def test_the_boot_unit_is_not_started_while_the_driver_lacks_a_gpu() -> None:
+    """It would wait two minutes for the GPU and fail; the note has the driver's own sentence."""
+    host = Unit()
+    host.listed = 3
+    host.becomes(WANTED)
+    assert host.wants(WANTED) == []
+    assert "gpu-limits.service" not in host.active
+    assert host.notes == [
+        "gpu-limits.service fails at every boot until all 4 GPUs answer; 0000:03:00.0 does not answer the driver, which could not start "
+        "it: RmInitAdapter failed! (0x31:0xffff:967)"
+    ]
+    host.listed = 4
+    assert [change.subject for change in host.wants(WANTED)] == ["gpu-limits.service"]
+    assert host.notes == []
 
 
 def test_the_boot_unit_runs_again_with_other_limits() -> None:

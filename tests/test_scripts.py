@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from lab.base.paths import RIGS
+from lab.base.programs import VM_PROGRAMS
 from lab.bench import before_after
 from lab.host import image
+from lab.vm.device import build
+from tests import conftest
 from tests.paths import ROOT
 
 SCRIPTS = ROOT / "scripts"
@@ -86,6 +89,9 @@ def test_the_person_who_called_sudo(sudo_user: str, user: str) -> None:
 def test_packages_are_those_that_the_lab_wants() -> None:
     listed = set(_machine("echo $PACKAGES").stdout.split())
     assert set(image.SYSTEM_PACKAGES) - listed == set()
+    of_machines = set(_machine("echo $PACKAGES $VM_PACKAGES").stdout.split())
+    wanted = {package for packages in build.PROGRAMS.values() for package in packages.split()}
+    assert {*VM_PROGRAMS.values(), "ovmf", *wanted} - of_machines == set()
 
 
 @pytest.fixture
@@ -182,3 +188,63 @@ def test_demo_of_rig_3090_claims_no_proof() -> None:
     for rig in ("servbadge", "rig-3090"):
         assert f"lab.up --rig {rig}" in text
         assert (RIGS / f"{rig}.yml").exists()
+
+
+TOOL = """#!/bin/sh
+case "$(basename "$0") $*" in
+*" -m pytest"*) echo "1 passed"; exit "$PYTEST" ;;
+*"$COMPLAINS"*) echo "all lines"; seq 30 | sed 's/^/line /'; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def tested(tmp_path: Path) -> Path:
+    """Returns a checkout in which scripts/test finds programs that say what the environment names."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in ("test", "machine.sh"):
+        shutil.copy(SCRIPTS / name, tmp_path / "scripts" / name)
+    tools = [tmp_path / ".venv" / "bin" / name for name in ("ruff", "mypy", "python")]
+    for path, text in {tmp_path / "scripts" / "setup": "#!/bin/sh\n", **dict.fromkeys(tools, TOOL)}.items():
+        path.write_text(text)
+        path.chmod(0o755)
+    (tmp_path / "scripts" / "docs").write_text("#!/usr/bin/env python3\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize(
+    ("complains", "tool", "todo"),
+    [
+        ("format --check", ".venv/bin/ruff format", ".venv/bin/ruff format . scripts/docs"),
+        ("ruff check", ".venv/bin/ruff check", ".venv/bin/ruff check --fix . scripts/docs"),
+        (
+            "mypy --strict --scr",
+            ".venv/bin/mypy --strict",
+            ".venv/bin/mypy --strict --scripts-are-modules scripts/docs",
+        ),
+    ],
+)
+def test_what_a_tool_complained_of_is_last(complains: str, tool: str, todo: str, failed: int, tested: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "COMPLAINS": complains, "PYTEST": str(failed)}
+    done = _run(tested / "scripts" / "test", "--quick", cwd=tested, env=env)
+    head, _, tail = done.stdout.partition("1 passed\n")
+    assert done.returncode == 1, done.stderr
+    assert "all lines" in head
+    lines = tail.splitlines()
+    assert lines[0] == f"error scripts/test: {tool} ended with exit 1"
+    assert lines[1:-1] == [f"  line {number}" for number in range(11, 31)]
+    assert lines[-1] == f"  fix:      {todo}"
+
+
+@pytest.mark.parametrize("failed", [0, 1, 5])
+def test_without_a_complaint_the_tests_are_last(failed: int, tested: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "COMPLAINS": "nothing", "PYTEST": str(failed)}
+    done = _run(tested / "scripts" / "test", "--quick", cwd=tested, env=env)
+    assert (done.returncode, done.stdout) == (failed, "1 passed\n")
+
+
+def test_every_file_that_runs_first_exists() -> None:
+    assert [path for path in conftest.FIRST if not (ROOT / path).is_file()] == []
+    assert len(set(conftest.FIRST)) == len(conftest.FIRST)

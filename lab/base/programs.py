@@ -28,6 +28,15 @@ PROGRAMS = {
 }
 """Maps each program that the lab calls on the machine to the Debian or Ubuntu package that contains it."""
 
+VM_PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "sfdisk": "fdisk",
+    "mkfs.vfat": "dosfstools",
+    "mke2fs": "e2fsprogs",
+}
+"""The same for the programs that only virtual machines need."""
+
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
 
 
@@ -35,7 +44,8 @@ def need(programs: Iterable[str] = tuple(PROGRAMS)) -> None:
     """Raises UsageError, with the packages to install, when a program is missing."""
     missing = [name for name in programs if shutil.which(name, path=_PATH) is None]
     if missing:
-        packages = sorted({PROGRAMS[name] for name in missing})
+        known = PROGRAMS | VM_PROGRAMS
+        packages = sorted({known[name] for name in missing})
         raise UsageError(
             "lab",
             f"this machine has no {', '.join(missing)}",

@@ -26,6 +26,10 @@ from lab.power import switch
 from lab.power.rig import install, layers
 from lab.simulators.cuda.wheels import make_wheels
 from lab.simulators.kernelfs import serve as kernelfs
+from lab.vm import commands as vm
+from lab.vm import machine, real_driver, recording
+from lab.vm.console import Console
+from lab.vm.identity import login_key
 from rigwright.core.errors import RigwrightError, UsageError
 
 Say = Callable[[str], None]
@@ -36,7 +40,7 @@ class HostStatus:
     """The state of a host. `uptime_s` is None while it is off, `address` while the lab has no network.
 
     `loaded` and `installed` are driver versions: None without a driver, "?" when the caller may not read the host's
-    disk.
+    disk. `machine`: release and firmware of a virtual machine.
     """
 
     name: str
@@ -48,10 +52,12 @@ class HostStatus:
     loaded: str | None
     installed: str | None
     faults: tuple[str, ...]
+    machine: str = ""
 
     def __str__(self) -> str:
         """Returns the host's line of lab.status."""
         driver = f"driver {self.loaded or 'none'}, installed {self.installed or 'none'}" if self.rig else ""
+        driver = f"virtual machine, {self.machine}" if self.machine else driver
         broken = f"faults: {' '.join(self.faults)}" if self.faults else ""
         words = f"{self.name:16} {self.rig or '-':16} {self.address or '-':16} {self.state:8} boot {self.boots:<4} {driver:44} {broken}"
         return words.rstrip()
@@ -73,12 +79,14 @@ def up(
     """
     _check_rig(rig)
     _check_distro(distro, rig)
-    first = name or rig or "plain"
-    names = [_check_name(one) for one in _numbered(first, count)]
+    first, names = _names(name, rig, count)
     flags = {"rig": rig, "count": count, "distro": distro}
     need_root(" ".join(["lab.up", "--name", first, *(f"--{flag} {value}" for flag, value in flags.items() if value)]))
     need()
+    if not all(map(disk.load, names)):
+        _images(rig, distro or DEFAULT, say)
     with lock(say):
+        _check_kind(names, {one.name for one in machine.known()}, "a virtual machine", "--vm")
         for one in filter(None, map(disk.load, names)):
             _check_same(one, rig, distro)
         inotify.raised()
@@ -95,7 +103,7 @@ def up(
                 begun.append(pool.submit(switch.on, hosts[-1]))
             for on in begun:
                 on.result()
-        login.record()
+        login.record(_hosts())
     new = [one for one in hosts if one.name not in running]
     if new:
         say(f"{', '.join(one.name for one in new)}: power on")
@@ -104,6 +112,96 @@ def up(
     finally:
         with lock(say):
             inventory.write_inventory()
+
+
+def up_vm(
+    *,
+    name: str | None = None,
+    rig: str | None = None,
+    count: int | None = None,
+    distro: str | None = None,
+    firmware: str | None = None,
+    disk_layout: str | None = None,
+    warm: bool = False,
+    with_driver: bool = True,
+    say: Say,
+) -> list[machine.Machine]:
+    """Boots virtual machines until the user can log in over ssh, lists them in .lab/inventory, and returns them.
+
+    They have a kernel, GRUB and an initramfs of their own. An existing machine keeps its disk. With `warm` a new one goes on
+    from a recorded state. `with_driver` prepares those with a rig for NVIDIA's real driver.
+    """
+    _check_rig(rig)
+    wanted = vm.kind(distro, firmware, disk=disk_layout, warm=warm)
+    first, names = _names(name, rig, count)
+    flags = {"rig": rig, "count": count, "distro": distro, "firmware": firmware, "disk": disk_layout}
+    need_root(
+        " ".join(["lab.up --vm", "--name", first, *(f"--{flag} {value}" for flag, value in flags.items() if value)])
+    )
+    with lock(say):
+        _check_kind(names, {one.name for one in disk.known()}, "a light host", "no --vm")
+        running = {one for one in names if machine.running(one)}
+        if rig is not None:
+            make_wheels(folder(CACHE / "wheels"), CACHE)
+        started = vm.up(names, rig, wanted, say)
+        login.record(_hosts())
+        inventory.write_inventory()
+    for each in started:
+        one, took = each.machine, vm.wait(each, say)
+        state = "already up" if one.name in running else f"up after {took:.1f} s"
+        say(f"{one.name}: {state}, {USER}@{one.address} port {one.port}")
+    machines = [each.machine for each in started]
+    for one in machines if with_driver else ():
+        real_driver.prepare(one, say)
+    return machines
+
+
+def resume_vm(wanted: machine.Machine, state: str, say: Say) -> None:
+    """Makes a machine from a recorded state, waits until the user can log in, and lists it in .lab/inventory.
+
+    Raises UsageError when there is no such recording, or a host with the machine's name.
+    """
+    place = recording.place(wanted, state)
+    if not place.is_dir():
+        raise UsageError(wanted.name, f"no recording {place}", "one", "sudo scripts/test --vm makes it")
+    with lock(say):
+        _check_kind([wanted.name], _traces(), "a host", "a name that is free")
+        login_key()
+        made = vm.from_recording(wanted, place)
+        started = vm.Started(made, Console(made.console), is_resumed=True)
+        recording.resume(made, say)
+        login.record(_hosts())
+        inventory.write_inventory()
+    say(f"{made.name}: up after {vm.wait(started, say):.1f} s")
+
+
+def record_vm(name: str, state: str, say: Say) -> None:
+    """Records the state of a running machine, and removes the machine. resume_vm makes it again in that state."""
+    made = machine.load(name)
+    if made is None:
+        raise UsageError("lab", f"no virtual machine {name!r}", fix=f"sudo .venv/bin/invoke lab.up --vm --name {name}")
+    recording.record(made, recording.place(made, state), say)
+    down(name=name, say=say)
+
+
+def _names(name: str | None, rig: str | None, count: int | None) -> tuple[str, list[str]]:
+    """Returns the name that --name and --rig say, and the names of all hosts."""
+    first = name or rig or "plain"
+    return first, [_check_name(one) for one in _numbered(first, count)]
+
+
+def _check_kind(names: list[str], others: set[str], kind: str, flag: str) -> None:
+    """Raises UsageError when a host of one of the names is of another kind."""
+    for name in names:
+        if name in others:
+            todo = f"another --name, or sudo .venv/bin/invoke lab.down --name {name} first"
+            raise UsageError(name, f"it is there as {kind}", flag, todo)
+
+
+def _hosts() -> list[login.Reachable]:
+    """Returns every light host and virtual machine whose address is known."""
+    light: list[login.Reachable] = [*disk.known()] if network.subnet() is not None else []
+    return [*light, *machine.known()]
 
 
 def _numbered(name: str, count: int | None) -> list[str]:
@@ -139,11 +237,22 @@ def _wait(hosts: list[Host], running: set[str], say: Say) -> None:
         raise failed
 
 
+def _images(rig: str | None, distro: str, say: Say) -> tuple[Path, ...]:
+    """Returns the images of a host's disk, topmost first, and first builds those that the cache lacks.
+
+    Each has a lock of its own. `up` also calls it before it takes the lab's, so that other commands build other images meanwhile.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        archive = pool.submit(repositories.archive, folder(CACHE), say) if rig is not None else None
+        base = image.base(say)
+        if archive is not None:
+            archive.result()
+    return (*(layers(rig, CACHE, base, say, distro) if rig is not None else ()), base)
+
+
 def _create(name: str, rig: str | None, distro: str, snapshot: Path | None, say: Say) -> Host:
     """Creates a host with an empty disk over its images, or a copy of the snapshot. Its record is written last."""
-    base = image.base(say)
-    images = layers(rig, CACHE, base, say, distro) if rig is not None else []
-    one = Host(name, rig, disk.free_number(), (*images, base), distro)
+    one = Host(name, rig, disk.free_number(), _images(rig, distro, say), distro)
     disk.delete(name)
     if snapshot is not None:
         disk.copy_changes(snapshot, one.folder / "upper")
@@ -191,18 +300,20 @@ def down(*, name: str | None = None, say: Say) -> None:
             network.remove()
             cgroups.remove()
             inotify.restored()
-        elif network.subnet() is not None:
-            login.record()
+        else:
+            login.record(_hosts())
         inventory.write_inventory()
 
 
 def _traces() -> set[str]:
     """Returns every host that left anything: a record, a disk, a control group or a network namespace."""
     disks = {path.name.removesuffix(".json") for path in HOSTS.glob("*")}
-    return disks | (cgroups.groups() - {server.GROUP, kernelfs.GROUP}) | network.attached()
+    machines = {path.name.removesuffix(".json") for path in machine.VMS.glob("*")}
+    return disks | machines | (cgroups.groups() - {server.GROUP, kernelfs.GROUP}) | network.attached()
 
 
 def _remove(name: str) -> None:
+    machine.delete(name)
     switch.cut(name)
     one = disk.load(name)
     if one is not None and network.subnet() is not None:
@@ -241,7 +352,25 @@ def power_on(name: str) -> None:
 
 def status() -> list[HostStatus]:
     """Returns the current state of every known host. It needs no root."""
-    return [_status(one) for one in disk.known()]
+    return [*map(_status, disk.known()), *map(_vm_status, machine.known())]
+
+
+def _vm_status(one: machine.Machine) -> HostStatus:
+    live = machine.running(one.name)
+    state: Literal["up", "booting", "off"] = "off" if not live else "up" if login.answers(one, 5) else "booting"
+    place = f"{one.address}:{one.port}"
+    return HostStatus(
+        one.name,
+        one.rig,
+        place,
+        state,
+        vm.boots(one),
+        None,
+        "?",
+        "?",
+        tuple(map(str, standing(one.name))),
+        f"{one.distro} {one.firmware}",
+    )
 
 
 def _status(one: Host) -> HostStatus:
@@ -269,7 +398,7 @@ def _driver(one: Host) -> tuple[str | None, str | None]:
 
 def ssh_config() -> str:
     """Returns an OpenSSH configuration for `ssh -F FILE HOST`. It is empty while the lab has no network."""
-    return login.ssh_config(disk.known()) if network.subnet() is not None else ""
+    return login.ssh_config(_hosts())
 
 
 def _check_name(name: str) -> str:

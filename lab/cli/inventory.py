@@ -9,10 +9,13 @@ from pathlib import Path
 import yaml
 
 from lab.archive import server
-from lab.base.paths import CACHE, CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_CONFIG, SSH_KEY, USER, write
+from lab.base.paths import CACHE, CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_CONFIG, USER, write
 from lab.hardware.rigfile import describe
 from lab.host.disk import Host, known
 from lab.power import switch
+from lab.vm import machine
+from lab.vm.distributions import DISTRIBUTIONS
+from lab.vm.machine import Machine
 from rigwright import catalogue
 from rigwright.cli.init_draft import host_text
 
@@ -22,7 +25,9 @@ _CHECKOUTS = CHECKOUT / "inventory"
 
 def write_inventory() -> None:
     """Lists exactly the hosts that are up in .lab/inventory. Deletes it and the ssh files when the lab has no host."""
-    files = _files([host for host in known() if switch.running(host.name)]) if known() else {}
+    light = [host for host in known() if switch.running(host.name)]
+    virtual = [one for one in machine.known() if machine.running(one.name)]
+    files = _files([*light, *virtual]) if light or virtual or known() else {}
     for path, text in files.items():
         write(path, text)
     for path in (*sorted(INVENTORY.rglob("*"), reverse=True), INVENTORY):
@@ -35,7 +40,7 @@ def write_inventory() -> None:
             path.unlink(missing_ok=True)
 
 
-def _files(hosts: list[Host]) -> dict[Path, str]:
+def _files(hosts: list[Host | Machine]) -> dict[Path, str]:
     """Returns every file of the inventory of these hosts, with its text."""
     groups = {
         group: {"hosts": {host.name: _variables(host) for host in hosts if (host.rig is not None) == (group == "gpu")}}
@@ -43,8 +48,11 @@ def _files(hosts: list[Host]) -> dict[Path, str]:
     }
     files = {INVENTORY / "hosts.yml": _HEADER + yaml.safe_dump({"all": {"children": groups}}, sort_keys=False)}
     for host in hosts:
-        if host.rig is not None and host.rig in catalogue.rigs():
-            files[INVENTORY / "host_vars" / f"{host.name}.yml"] = _expected(host.rig)
+        if host.rig is not None and host.rig in catalogue.all_rigs():
+            text = _expected(host.rig)
+            if isinstance(host, Machine):
+                text = _with_debians_driver(text, host.distro)
+            files[INVENTORY / "host_vars" / f"{host.name}.yml"] = text
     return files | _group_vars()
 
 
@@ -65,12 +73,23 @@ def _expected(rig: str) -> str:
     return text if re.search("^slots:", text, re.M) else text + yaml.safe_dump({"slots": slots}, sort_keys=False)
 
 
-def _variables(host: Host) -> dict[str, object]:
+def _with_debians_driver(text: str, distro: str) -> str:
+    """Returns the expected values with the driver that the Debian release itself has, and without a CUDA toolkit."""
+    values = {key: value for key, value in yaml.safe_load(text).items() if key != "cuda"}
+    values["driver"] = {"branch": DISTRIBUTIONS[distro].branch, "source": "distribution"}
+    return _HEADER + yaml.safe_dump(values, sort_keys=False)
+
+
+def _variables(host: Host | Machine) -> dict[str, object]:
     found: dict[str, object] = {
         "ansible_host": str(host.address),
         "ansible_user": USER,
-        "ansible_ssh_private_key_file": str(SSH_KEY),
+        "ansible_ssh_private_key_file": str(host.key),
     }
+    if isinstance(host, Machine):
+        wheels = CACHE / "wheels"
+        p2p_wheels = str(wheels) if wheels.is_dir() else "none"
+        return found | {"ansible_port": host.port} | ({"p2p_wheels": p2p_wheels} if host.rig else {})
     if host.rig is not None:
         fingerprint = (CACHE / "archive" / "cuda-key-fingerprint").read_text().strip()
         url = f"{server.url()}cuda/{host.distro}/x86_64"

@@ -11,12 +11,17 @@ class UpOptions(CommandOptions, command="lab.up", function="lab.cli.tasks:up"):
 
     sudo .venv/bin/invoke lab.up --rig servbadge
     sudo .venv/bin/invoke lab.up --name node --count 4 --distro debian12
+    sudo .venv/bin/invoke lab.up --vm --rig servbadge --firmware secureboot      # a virtual machine with a kernel of its own
     """
 
     name: str = option("the name of the host (default: that of the rig)")
     rig: str = option("a file of lab/hardware/rigs/ (default: no GPUs)")
     count: str = option("boot this many hosts, NAME1 to NAMEcount")
-    distro: str = option("ubuntu2204 (default), ubuntu2404 or debian12")
+    distro: str = option("ubuntu2204 (default), ubuntu2404 or debian12; with --vm debian12 (default) or debian13")
+    vm: bool = option("a virtual machine: a real kernel, GRUB, initramfs and disk, under QEMU", False)
+    warm: bool = option("start a new virtual machine from a recorded state: seconds instead of a boot", False)
+    firmware: str = option("of a virtual machine: bios (default), uefi or secureboot")
+    disk: str = option("of a virtual machine: plain (default), boot, lvm, btrfs or raid1")
 
 
 class DownOptions(CommandOptions, command="lab.down", function="lab.cli.tasks:down"):
@@ -64,6 +69,22 @@ def up(options: UpOptions) -> None:
     if options.count and not options.count.isdecimal():
         raise UsageError("lab.up", f"--count {options.count}", "a number of hosts", "invoke lab.up --help")
     number = int(options.count) if options.count else None
+    if options.vm:
+        commands.up_vm(
+            name=options.name or None,
+            rig=options.rig or None,
+            count=number,
+            distro=options.distro or None,
+            firmware=options.firmware or None,
+            disk_layout=options.disk or None,
+            warm=options.warm,
+            say=print,
+        )
+        return
+    if options.firmware:
+        raise UsageError("lab.up", f"--firmware {options.firmware}", "--vm before it: light hosts have no firmware")
+    if options.disk:
+        raise UsageError("lab.up", f"--disk {options.disk}", "--vm before it: light hosts have no disk of their own")
     commands.up(
         name=options.name or None, rig=options.rig or None, count=number, distro=options.distro or None, say=print
     )
@@ -84,14 +105,26 @@ def status(_options: StatusOptions) -> None:
 
 def fault(options: FaultOptions) -> None:
     from lab.faults import inject
+    from lab.vm import inject as vm_inject
+    from lab.vm import machine
 
-    inject.fault(options.host, options.fault, options.gpu, print)
+    one = machine.load(options.host)
+    if one is None:
+        inject.fault(options.host, options.fault, options.gpu, print)
+    else:
+        vm_inject.fault(one, options.fault, options.gpu, print)
 
 
 def heal(options: HealOptions) -> None:
     from lab.faults import inject
+    from lab.vm import inject as vm_inject
+    from lab.vm import machine
 
-    inject.heal(options.host, options.fault, print)
+    one = machine.load(options.host)
+    if one is None:
+        inject.heal(options.host, options.fault, print)
+    else:
+        vm_inject.heal(one, options.fault, print)
 
 
 def ssh_config(_options: SshConfigOptions) -> None:

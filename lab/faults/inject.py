@@ -41,6 +41,8 @@ PARTS = {
     "several-gpus": "a second GPU",
     "nvlink": "NVLink",
     "ecc": "memory with ECC",
+    "memory-limit": "a known limit of its memory's temperature",
+    "rails": "power supplies whose voltage is simulated",
     "p2p": "a pair of GPUs that may reach each other's memory",
     "fabric": "NVSwitches and their fabric manager",
 }
@@ -87,6 +89,10 @@ def parts(rig: str | None, gpu: int | None = None) -> set[str]:
         "several-gpus": int(board["gpus"]) > 1,
         "nvlink": bool(linked),
         "ecc": any(board.get(f"model.{name}.ecc", "0") not in ("", "0") for name in models),
+        "memory-limit": any(
+            board.get(f"model.{name}.temp.memory_{key}") for name in models for key in ("max", "throttle")
+        ),
+        "rails": board.get("rails", "0") != "0",
         "p2p": bool(granted),
         "fabric": bool(described["nvswitches"]),
     }

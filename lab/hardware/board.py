@@ -26,6 +26,9 @@ ARCHITECTURES = {
 P2P_STATUS = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "DR": 4, "NS": 5, "U": 6}  # as `nvidia-smi topo -p2p` prints them
 CORES = {"3": 192, "6.0": 64, "7": 64, "8.0": 64}
 """CUDA cores per multiprocessor, by compute capability or by its first number. All others have 128."""
+FULL = 1.2
+"""The power of products at the highest clock without a limit, by the default limit: a V100 was seen at 1.17, an A100 at 1.19
+times; assumed for all others. Spikes above it last milliseconds, and no reading shows them."""
 OF_BOARD = ("cpu_vendor",)
 PER_GPU = ("position", "bus_id", "uuid", "numa_node", "cpus")
 
@@ -37,7 +40,12 @@ def board_conf(rig: dict[str, Any], gpus: dict[str, dict[str, Any]]) -> str:
     Raises InputError for a model without a catalogue entry and for an unknown P2P status.
     """
     lines = (
-        {"gpus": len(rig["gpus"])} | {key: rig[key] for key in OF_BOARD if key in rig} | _pairs(rig) | _switches(rig)
+        {"gpus": len(rig["gpus"])}
+        | {key: rig[key] for key in OF_BOARD if key in rig}
+        | _pairs(rig)
+        | _switches(rig)
+        | _rails(rig.get("power"))
+        | ({"bmc": 1} if rig.get("bmc") else {})
     )
     simulated: dict[str, dict[str, Any]] = {}
     for model in dict.fromkeys(gpu["model"] for gpu in rig["gpus"]):
@@ -124,11 +132,33 @@ def _switches(rig: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _rails(power: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns the lines of the 12 V rails and their supplies, whose resistance follows from what they sag at their rating."""
+    lines: dict[str, Any] = {}
+    if power is None:
+        return lines
+    supplies = 0
+    for number, rail in enumerate(power["rails"]):
+        numbers = range(supplies, supplies + len(rail["supplies"]))
+        for supply, watts in zip(numbers, rail["supplies"], strict=True):
+            lines[f"supply{supply}.rating_w"] = watts
+            for key, percent in (("uohm", rail["sag_percent"]), ("step_uohm", rail["step_percent"])):
+                lines[f"supply{supply}.{key}"] = round(1e6 * percent / 100 * 12 / (watts / 12))
+        supplies = numbers.stop
+        lines[f"rail{number}.open_mv"] = round(1000 * rail["volts"])
+        lines[f"rail{number}.supplies"] = ",".join(map(str, numbers))
+        lines[f"rail{number}.gpus"] = ",".join(map(str, rail["gpus"]))
+        if rail["base"]:
+            lines[f"rail{number}.base_w"] = power["base_w"]
+    return {"rails": len(power["rails"]), "supplies": supplies} | lines
+
+
 def _from_catalogue(gpu: dict[str, Any], kind: str, fallback: dict[str, Any]) -> dict[str, Any]:
     """Returns the catalogue's values, and the lab's defaults for missing ones."""
     default, nvlink, idle = gpu["power_w"]["default"], gpu.get("nvlink") or {}, gpu["idle"]
     minimum, maximum = gpu["power_w"]["min"], gpu["power_w"]["max"]
     watts = {"default": default, "min": minimum or default / 2, "max": maximum or default}
+    most = min(gpu["power_w"].get("peak") or FULL * default, FULL * default)
     bar1 = {} if kind != "datacentre" else {"bar1_mib": 1 << (gpu["memory_mib"] - 1).bit_length()}
     return _power(watts) | bar1 | _clocks(gpu, fallback) | {
         "name": gpu["name"],
@@ -138,7 +168,7 @@ def _from_catalogue(gpu: dict[str, Any], kind: str, fallback: dict[str, Any]) ->
         "memory_mib": gpu["memory_mib"],
         "memory_gb_s": round(gpu["memory_bandwidth_gb_s"]),
         "power.idle_mw": round(1000 * (idle["power_w"] or default / 10)),
-        "power.full_mw": round(1000 * default * 1.1),
+        "power.full_mw": round(1000 * most),
         "pstate_idle": int(idle["state"][1:]),
         "pcie.width_max": 16,
         "module_id": 1,

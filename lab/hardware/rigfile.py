@@ -13,9 +13,13 @@
     nvswitches: {pci_id: "1ac2", bus: [...]}
     p2p: {default: CNS, SYS: TNS, SXM2-1 SXM2-2: OK}      P2P status (default OK); the status of a PCIe level applies
                                               only to pairs without NVLink
+    power: {base_w, rails: [{volts, feeds: [SXM2-1, base], supplies: [1100, 1100], sag_percent, step_percent}]}
+    bmc: true                                 a management controller answers ipmitool
     sources: {...}
 
-`slot`: a slot with fewer lanes or a lower generation than the card. `card`: the name of a board with several GPUs.
+`power`: each rail with its voltage without load, what hangs on it, the watts of its supplies, and by how many percent of
+12 V it sags at its rating and, for a tick, when the current grows by its rating. A rig without it has supplies that
+never sag. `slot`: a slot with fewer lanes or a lower generation than the card. `card`: the name of a board with several GPUs.
 `power_w`, `values`: differences from the model. UUIDs are hashes of host, rig and position, serial numbers of host, rig
 and card: they stay the same when a host is created again, and differ between hosts of one rig.
 """
@@ -36,7 +40,7 @@ from lab.base.paths import RIGS
 from rigwright.core.errors import InputError
 
 LEVELS = ("PIX", "PXB", "PHB")
-KEYS = {"dmi", "cpu_vendor", "memory", "nodes", "model", "gpus", "pcie", "nvlinks", "nvswitches", "p2p", "sources"}
+KEYS = set("dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc sources".split())
 GPU_KEYS = {"bus", "model", "slot", "card", "power_w", "values"}
 NAMESPACE = uuid.UUID("7a1f0c52-3d6e-5b8e-9f10-6c6162677075")
 
@@ -76,7 +80,24 @@ def describe(rig: str, host: str = "") -> Described:
         "cpu_vendor": raw["cpu_vendor"],
         "memory": raw["memory"],
         "nodes": nodes,
+        "power": _power(raw.get("power"), number, where),
+        "bmc": bool(raw.get("bmc", False)),
     }
+
+
+def _power(given: Any, number: dict[str, int], where: str) -> Described | None:
+    """Returns the rails with GPU numbers for positions; None if the file has none. Raises InputError for an unknown one."""
+    if not given:
+        return None
+    for rail in given["rails"]:
+        unknown = [name for name in rail["feeds"] if name not in number and name != "base"]
+        if unknown:
+            raise InputError(where, f"a rail feeds {unknown[0]!r}", f"base, {', '.join(number)}")
+    rails = [
+        {**rail, "gpus": [number[name] for name in rail["feeds"] if name != "base"], "base": "base" in rail["feeds"]}
+        for rail in given["rails"]
+    ]
+    return {"base_w": given["base_w"], "rails": rails}
 
 
 def identity(rig: str, host: str, position: str, card: str) -> dict[str, str]:

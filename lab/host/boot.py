@@ -35,17 +35,30 @@ def write_grubenv(variables: Mapping[str, str]) -> str:
     return ("# GRUB Environment Block\n" + "".join(escaped)).ljust(1024, "#")
 
 
-def choose(read: Read) -> tuple[BootEntry, dict[str, str]]:
+def choose(read: Read, writable: bool = True) -> tuple[BootEntry, dict[str, str]]:
     """Returns the entry that GRUB boots from these files, and grubenv's variables after it: a boot removes next_entry.
 
-    Raises GrubError with GRUB's own message: no grub.cfg, a syntax error, an entry without kernel, a missing file.
+    GRUB cannot write grubenv unless it is `writable`. An entry that cannot be started is followed by the one that the variable
+    `fallback` names. Raises GrubError with GRUB's own message: no grub.cfg, a syntax error, an entry without kernel, a missing file.
     """
     config = read(f"{PREFIX}/grub.cfg")
     if config is None:
         raise GrubError(f"error: file `{PREFIX}/grub.cfg' not found.")
-    grub = Grub(read, read_grubenv(read(f"{PREFIX}/grubenv") or ""))
+    grub = Grub(read, read_grubenv(read(f"{PREFIX}/grubenv") or ""), writable)
     grub.execute(parse(config))
-    wanted, chosen = grub.variables.get("default", ""), list[str]()
+    menu, fallback = grub.menu, grub.variables.get("fallback", "")
+    try:
+        return _start(grub, grub.variables.get("default", "")), grub.saved
+    except GrubError:
+        if not fallback or not menu:
+            raise
+        grub.menu, grub.kernel, grub.initrds = menu, None, ()
+        return _start(grub, fallback), grub.saved
+
+
+def _start(grub: Grub, wanted: str) -> BootEntry:
+    """Returns the entry with this position, title or id (LEVEL>LEVEL in a submenu). Raises GrubError when it cannot be started."""
+    chosen = list[str]()
     while True:
         if not grub.menu:
             raise GrubError("error: the menu has no entry to boot.")
@@ -61,9 +74,9 @@ def choose(read: Read) -> tuple[BootEntry, dict[str, str]]:
     if grub.kernel is None:
         raise GrubError(f"error: entry `{title}': you need to load the kernel first.")
     for path in (grub.kernel, *grub.initrds):
-        if read(path) is None:
+        if grub.read(path) is None:
             raise GrubError(f"error: file `{path}' not found.")
-    return BootEntry(title, grub.kernel, grub.initrds[-1] if grub.initrds else None, grub.command_line), grub.saved
+    return BootEntry(title, grub.kernel, grub.initrds[-1] if grub.initrds else None, grub.command_line)
 
 
 def _find(menu: list[Item], wanted: str) -> Item:

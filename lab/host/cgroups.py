@@ -44,6 +44,20 @@ def enter(group: str, pid: str = "") -> None:
         raise HostError("lab", "no cgroup version 2 hierarchy is mounted", "one, usually at /sys/fs/cgroup")
 
 
+def entering(group: str) -> list[str]:
+    """Returns the first words of a command line that runs a program in the group: the program's own words follow.
+
+    Raises HostError when the machine has no version 2 hierarchy.
+    """
+    own = [hierarchy / TAG / group for hierarchy in hierarchies()]
+    for path in own:
+        path.mkdir(parents=True, exist_ok=True)
+    if not any((path / "cgroup.events").exists() for path in own):
+        raise HostError("lab", "no cgroup version 2 hierarchy is mounted", "one, usually at /sys/fs/cgroup")
+    enters = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
+    return ["sh", "-c", enters, "sh", *map(str, own), "--"]
+
+
 def groups() -> set[str]:
     """Returns the groups below TAG: one per host that was started, whether or not it still has processes."""
     return {path.name for top in hierarchies() for path in (top / TAG).glob("*") if path.is_dir()}

@@ -60,6 +60,22 @@ class Host:
         return network.address(self.number)
 
     @property
+    def port(self) -> int:
+        """The port of the host's sshd."""
+        return 22
+
+    @property
+    def key(self) -> Path:
+        """The user's private key for the host."""
+        return SSH_KEY
+
+    @property
+    def public_keys(self) -> list[str]:
+        """The public ssh host keys on the host's disk, "TYPE KEY"; those before a change on purpose, if there was one."""
+        keys = self.kept_keys if self.kept_keys.exists() else self.folder / "upper/etc/ssh"
+        return [" ".join(path.read_text().split()[:2]) for path in sorted(keys.glob("ssh_host_*_key.pub"))]
+
+    @property
     def boots(self) -> Path:
         """The file with one line per boot: the time it began, in seconds since 1970."""
         return RUN / f"{self.name}.boots"

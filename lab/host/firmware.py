@@ -10,18 +10,21 @@ from lab.host.grub import PREFIX
 from lab.host.grub_parser import GrubError
 
 MAX_LINKS = 40
+BLOCK_BYTES = 1024
+"""The size of an environment block; GRUB writes to no other file."""
 _MAX_CONFIG = 4 << 20
 
 
-def firmware(root: Path) -> BootEntry:
-    """Returns the entry that the host's own GRUB configuration boots now, and changes grubenv as GRUB does.
+def firmware(root: Path, writable: bool = True) -> BootEntry:
+    """Returns the entry that the host's own GRUB configuration boots now, and changes grubenv as GRUB does, where it is `writable`.
 
     Raises GrubError when GRUB would not boot.
     """
-    entry, saved = choose(lambda path: _read(root, path))
     environment = inside(root, f"{PREFIX}/grubenv")
+    writable = writable and environment.is_file() and environment.stat().st_size == BLOCK_BYTES
+    entry, saved = choose(lambda path: _read(root, path), writable)
     block = write_grubenv(saved)
-    if environment.is_file() and block != environment.read_text(errors="replace"):
+    if writable and block != environment.read_text(errors="replace"):
         environment.write_text(block)
     return entry
 

@@ -34,8 +34,8 @@ class Item:
 class Grub:
     """An interpreter's state: the variables, the menu so far, the loaded kernel and initrd, and the current grubenv."""
 
-    def __init__(self, read: Read, saved: dict[str, str]) -> None:
-        self.read = read
+    def __init__(self, read: Read, saved: dict[str, str], writable: bool = True) -> None:
+        self.read, self.writable = read, writable
         self.saved = dict(saved)
         self.variables = {f"feature_{name}": "y" for name in _FEATURES.split()}
         self.variables |= {"prefix": PREFIX, "config_directory": PREFIX, "grub_platform": "pc", "grub_cpu": "i386"}
@@ -97,6 +97,8 @@ class Grub:
             only = _arguments(rest)
             self.variables |= {k: v for k, v in self.saved.items() if not only or k in only}
         elif name == "save_env":
+            if not self.writable:  # GRUB prints an error and goes on
+                return False
             self.saved |= {k: self.variables.get(k, "") for k in _arguments(rest)}
         elif name in ("source", ".", "configfile"):
             text = self.read(path)

@@ -119,6 +119,11 @@ def attach(name: str, number: int) -> None:
     _batch(*lines, inside=here.name)
 
 
+def unplug(name: str) -> None:
+    """Takes the cable and the address from the host's eth0, until `attach`."""
+    _batch("address flush dev eth0", "link set eth0 down", inside=namespace(name).name)
+
+
 def detach(name: str) -> None:
     """Removes the host's namespace and its cable."""
     run(["ip", "link", "delete", _link(name)], check=False)

@@ -27,18 +27,11 @@ from lab.hardware import boot_messages, dmi, hw_state, pci
 from lab.hardware.board import board_conf, model
 from lab.hardware.rigfile import describe, node_of
 from lab.host import initrd
-from lab.power import rig_layer
+from lab.power import mok, rig_layer
 from lab.simulators.kernelfs import serve as kernelfs
 from rigwright.core.errors import HostError
 
 GUEST = CHECKOUT / "lab" / "simulators" / "guest_gpu"
-
-PANIC = """#!/bin/sh
-echo '{}'
-echo 'Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)'
-exec sleep infinity
-"""
-"""The program that a host with a damaged initrd runs: it prints a kernel panic on the console and hangs."""
 
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 """The name of the firmware's variable in efivarfs."""
@@ -98,12 +91,15 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
         (hw / name).mkdir()
         (hw / name).chmod(0o711 if name == "volatile" else 0o755)
     hw_state.switch_on(hw)
-    hw_state.edit(hw, volatile={"driver.loaded": "none", "boot.token": time.time_ns()})
+    passes_through = boot_messages.passes_through(boot.command_line)
+    fresh = {"driver.loaded": "none", "boot.token": time.time_ns(), "iommu.translates": "" if passes_through else 1}
+    hw_state.edit(hw, volatile=fresh)
     (hw / "volatile/clients").touch()
     (hw / "volatile/contexts").touch()
+    (hw / "volatile/physics").touch()
     (hw / "volatile/modules").touch()
     for path in (hw / "volatile").iterdir():
-        path.chmod(0o666 if path.name in ("clients", "contexts") else 0o644)
+        path.chmod(0o666 if path.name in ("clients", "contexts", "physics") else 0o644)
     (hw / "cmdline").write_text(boot.command_line + "\n")
     shutil.copyfile(GUEST / "boot", hw / "boot")
     (hw / "boot").chmod(0o755)
@@ -111,7 +107,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     gpus = list(plugged_in("".join(f"{key}={value}\n" for key, value in now.items())))
     managed = now.get("management.absent", "0") == "0"
     roots = pci.tree(gpus, described_rig["pcie_levels"], switches(described_rig), managed=managed)
-    domain = "identity" if boot_messages.passes_through(boot.command_line) else "DMA-FQ"
+    domain = "identity" if passes_through else "DMA-FQ"
     pci.write(hw / "sys", roots, _spaces(hw), domain)
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
     dmi.write(hw / "dmi", names, memory, (hw / "name").read_text().strip(), gone_gib)
@@ -121,13 +117,15 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     if secure:
         (hw / "efivars").mkdir()
         (hw / "efivars" / SECURE_BOOT).write_bytes(b"\6\0\0\0\1")
+        mok.power_on(root, hw)
     for gpu, described in zip(gpus, described_rig["gpus"], strict=True):
         (hw / "flavours" / gpu.address).write_text(" ".join(model(described["model"])["module_flavours"]) + "\n")
     if boot.initrd is not None:
         try:
             initrd.unpack(_on_disk(root, boot.initrd), hw / "initrd", root)
         except HostError as damaged:
-            (hw / "boot").write_text(PANIC.format(damaged))
+            print(damaged, flush=True)
+            (hw / "dies").write_text("VFS: Unable to mount root fs on unknown-block(0,0)\n")
     return [
         *boot_messages.start(platform.release(), boot.command_line, dmi.line(names), memory_kib),
         *(boot_messages.lockdown() if secure else ()),

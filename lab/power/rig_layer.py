@@ -27,8 +27,9 @@ PARTS = (
     "build-layer",
     "framebuffer-hook",
     "50unattended-upgrades",
+    "ipmitool",
 )
-REAL = ("gnupg", "adduser", "unattended-upgrades")
+REAL = ("gnupg", "adduser", "unattended-upgrades", "ipmitool")
 """Debian's own packages that no stand-in can replace; they come from the mirror that the base was made from."""
 
 Say = Callable[[str], None]
@@ -43,7 +44,7 @@ def layer(cache: Path, base: Path, archive: Path, say: Say, distro: Distro) -> P
     for path in [Path(__file__), *(GUEST / part for part in PARTS), *debs, keyring]:
         digest.update(path.read_bytes())
     target = cache / f"{distro.name}-{digest.hexdigest()[:12]}"
-    with (cache / "layer.lock").open("w") as lock:
+    with (cache / f"layer-{distro.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
             started = time.monotonic()

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from lab.base.paths import RUN, TAG, write
+from lab.base.paths import CACHE, RUN, TAG, write
 from lab.hardware import boot_messages, hw_state
 from lab.host import cgroups, network
 from lab.host.active_faults import booted
@@ -19,7 +19,9 @@ from lab.host.boot import BootEntry
 from lab.host.disk import Host, load, mount
 from lab.host.firmware import firmware
 from lab.host.grub_parser import GrubError
+from lab.power import new_boot
 from lab.simulators.kernelfs import serve as kernelfs
+from rigwright.core.errors import HostError
 
 HANGS = """#!/bin/sh
 echo 'Keyboard error or no keyboard present'
@@ -44,7 +46,7 @@ def main(name: str, watcher: str) -> int:
     mount(host)
     network.attach(name, host.number)
     try:
-        entry = firmware(host.root)
+        entry = firmware(host.root, hw_state.read(host.hw, hw_state.NVRAM).get("boot.grubenv", "") != "read-only")
     except GrubError as failed:
         _console(host, f"GRUB: {failed}")
         return 1
@@ -68,6 +70,8 @@ def _boot(host: Host, entry: BootEntry) -> None:
     clocks = {"boottime": time.CLOCK_BOOTTIME, "monotonic": time.CLOCK_MONOTONIC}
     zero = {clock: int(time.clock_gettime(number)) for clock, number in clocks.items()}
     kernelfs.reset(host.name, zero["monotonic"])
+    fails = new_boot.failure(host, entry.command_line)
+    _prepare_failure(host, fails)
     if host.rig is not None:
         from lab.power.rig import power_on  # every boot runs this program, and not every host has a rig
 
@@ -75,7 +79,7 @@ def _boot(host: Host, entry: BootEntry) -> None:
     else:
         hw_state.switch_on(host.hw)
         said = list(boot_messages.start(os.uname().release, entry.command_line, "", 0))
-    if hw_state.read(host.hw, hw_state.NVRAM).get("boot.hang", "0") != "0":
+    if hw_state.read(host.hw, hw_state.NVRAM).get("boot.hang", "0") != "0" or fails == "hang":
         (host.hw / "boot").write_text(HANGS)
         (host.hw / "boot").chmod(0o755)
     elif host.rig is None:
@@ -84,8 +88,32 @@ def _boot(host: Host, entry: BootEntry) -> None:
     kernelfs.log(host.name, said)
     with host.boots.open("a") as boots:
         boots.write(f"{time.time():.2f}\n")
+    if host.rig is not None:
+        from lab.simulators.bmc import controller
+
+        try:
+            controller.start(host.name, host.hw, zero["monotonic"], CACHE)
+        except HostError as failed:
+            _console(host, str(failed))
     argv = _argv(host, line, zero)
     os.execvpe(argv[0], argv, _ENVIRONMENT)
+
+
+def _prepare_failure(host: Host, fails: str) -> None:
+    """Prepares how this boot fails, one of new_boot.KINDS, or that it does not."""
+    for name in ("dies", "lost-root", "parameters"):
+        (host.hw / name).unlink(missing_ok=True)
+    if fails == "panic":
+        (host.hw / "dies").write_text("Fatal exception in interrupt\n")
+    elif fails == "no-root":
+        (host.hw / "lost-root").touch()
+    elif fails == "no-network":
+        network.unplug(host.name)
+    elif fails == "no-gpus":
+        gpus = range(int(hw_state.read(host.hw, hw_state.BOARD).get("gpus", 0)))
+        hw_state.edit(host.hw, nvram={f"{hw_state.ONCE}gpu{number}.absent": 1 for number in gpus})
+    if words := new_boot.parameters(fails):
+        (host.hw / "parameters").write_text(" ".join(words) + "\n")
 
 
 _ENVIRONMENT = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rigwright.catalogue.advisories import shortfall
 from rigwright.catalogue.cards import model, model_of
-from rigwright.catalogue.devices import devices, disagreements, unlisted
+from rigwright.catalogue.devices import all_devices, disagreements, unlisted
 from rigwright.catalogue.devices import version as devices_version
-from rigwright.catalogue.distributions import distribution_table, distributions
+from rigwright.catalogue.distributions import all_distributions, distribution_table
 from rigwright.catalogue.drivers import (
     branches,
     cuda_table,
@@ -18,15 +18,15 @@ from rigwright.catalogue.gpus import Model, models
 from rigwright.catalogue.gpus import keys as gpu_keys
 from rigwright.catalogue.init_failures import init_failure_source, init_failures_in
 from rigwright.catalogue.loader import FOLDER
-from rigwright.catalogue.recovery_actions import RecoveryAction, recovery_actions
+from rigwright.catalogue.recovery_actions import RecoveryAction, all_recovery_actions
 from rigwright.catalogue.releases import published_drivers, published_toolkits, release_table, stale
-from rigwright.catalogue.rigs import Rig, rig, rigs
+from rigwright.catalogue.rigs import Rig, all_rigs, rig
 from rigwright.catalogue.symptoms import (
     Symptom,
     Xid,
+    all_symptoms,
     check_symptoms,
     nearest,
-    symptoms,
     symptoms_in,
     xid_source,
     xids,

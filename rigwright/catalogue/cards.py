@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from rigwright.catalogue import drivers, gpus
-from rigwright.catalogue.devices import devices
+from rigwright.catalogue.devices import all_devices
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, Model, PeerToPeer, Power, Verb
 from rigwright.catalogue.loader import table
@@ -75,7 +75,7 @@ def without_chip() -> tuple[str, ...]:
     known = {int(name) for name in drivers.branches()}
     return tuple(
         f"{device.device_id} {device.name}"
-        for device in devices().values()
+        for device in all_devices().values()
         if (device.last_branch is None or device.last_branch in known) and chip_of(device.device_id) is None
     )
 
@@ -90,7 +90,7 @@ def disagreements() -> tuple[str, ...]:
             if chip is None or (chip.architecture, chip.compute_capability) != ours:
                 theirs = f"{chip.architecture} {chip.compute_capability}" if chip else "nothing"
                 sentences.append(f"gpus/{described.key}.yml says {' '.join(ours)} of {device_id}, and {name} {theirs}")
-    for device in devices().values():
+    for device in all_devices().values():
         known = chip_of(device.device_id)
         if known is None:
             continue
@@ -112,7 +112,7 @@ def _drafted(device_id: str) -> Model | None:
     if known is None:
         return None
     chip_name, chip = known
-    listed = devices().get(device_id)
+    listed = all_devices().get(device_id)
     source = f"NVIDIA's list of supported GPUs, driver {devices_version()}"
     by_chip = f"{source}, does not have it; by its chip {chip_name}"
     sources = chip_table().sources

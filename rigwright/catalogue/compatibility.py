@@ -19,7 +19,7 @@ Card = Model | Device
 
 def card_of(device_id: str) -> Card | None:
     """The catalogue's model of a PCI id, or the entry of NVIDIA's list, or None."""
-    return catalogue.model_of(device_id) or catalogue.devices().get(device_id)
+    return catalogue.model_of(device_id) or catalogue.all_devices().get(device_id)
 
 
 def runs(card: Card, branch: int) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
-from rigwright.catalogue.symptoms import symptoms, xids
+from rigwright.catalogue.symptoms import all_symptoms, xids
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import did_you_mean
@@ -37,8 +37,8 @@ def consequences() -> Mapping[str, Consequence]:
 
 def check_consequences() -> None:
     """Raises InputError for a name that is no symptom, no group of symptoms and no Xid."""
-    known = {*symptoms(), *(f"Xid {code}" for code in xids())}
-    groups = {f"{key.partition('.')[0]}." for key in symptoms()}
+    known = {*all_symptoms(), *(f"Xid {code}" for code in xids())}
+    groups = {f"{key.partition('.')[0]}." for key in all_symptoms()}
     rows = document(loader.FOLDER / "consequences.yml")["consequences"]
     for key, consequence in consequences().items():
         for name in (key, *consequence.after):

@@ -81,7 +81,7 @@ def version() -> str:
     return _table()[0]
 
 
-def devices() -> Mapping[str, Device]:
+def all_devices() -> Mapping[str, Device]:
     """All GPUs of the list by PCI id (four digits). Raises InputError."""
     return _table()[1]
 
@@ -92,8 +92,8 @@ def disagreements() -> tuple[str, ...]:
         f"gpus/{model.key}.yml says {ours} of {device_id}, and the list of driver {version()} says {theirs}"
         for model in models().values()
         for device_id in model.pci_ids
-        if device_id in devices()
-        for ours, theirs in _differences(model, devices()[device_id])
+        if device_id in all_devices()
+        for ours, theirs in _differences(model, all_devices()[device_id])
     )
 
 
@@ -103,7 +103,7 @@ def unlisted() -> tuple[str, ...]:
         f"{key} {device_id}"
         for key, model in models().items()
         for device_id in model.pci_ids
-        if device_id not in devices()
+        if device_id not in all_devices()
     )
 
 

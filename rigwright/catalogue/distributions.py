@@ -34,6 +34,6 @@ def distribution_table() -> Distributions:
     return table("distributions.yml", Distributions, "releases")
 
 
-def distributions() -> Mapping[str, Distribution]:
+def all_distributions() -> Mapping[str, Distribution]:
     """All releases by ID and VERSION_ID of os-release. Raises InputError."""
     return distribution_table().releases

@@ -113,7 +113,7 @@ def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Expla
     """All entries with that name. A rig and a GPU can have the same name."""
     plain = name.casefold()
     own = [path.stem for path in rigs.glob("*.yml")] if rigs else []
-    for rig in dict.fromkeys((*own, *catalogue.rigs())):
+    for rig in dict.fromkeys((*own, *catalogue.all_rigs())):
         if plain == rig.casefold():
             yield _rig(catalogue.rig(rig, "explain", rigs), today)
     branch = re.fullmatch(r"(?:nvidia[ -]?)?(?:driver[ -]?)?(\d{3})((?:\.\d+)*)", plain)
@@ -129,22 +129,22 @@ def _named(name: str, today: datetime.date, rigs: Path | None) -> Iterator[Expla
         yield _model(catalogue.model(plain))
     elif device_id and (known := catalogue.model_of(device_id[1])):
         yield _model(known)
-    elif device_id and device_id[1] in catalogue.devices() and plain.startswith("10de:"):
-        yield _devices((catalogue.devices()[device_id[1]],))
+    elif device_id and device_id[1] in catalogue.all_devices() and plain.startswith("10de:"):
+        yield _devices((catalogue.all_devices()[device_id[1]],))
     elif len(plain) < 50 and re.search(r"[a-z]", plain):
-        if re.fullmatch(r"[a-z0-9]+\.[a-z0-9_]+", plain) and plain in catalogue.symptoms():
-            yield _symptom(catalogue.symptoms()[plain])
+        if re.fullmatch(r"[a-z0-9]+\.[a-z0-9_]+", plain) and plain in catalogue.all_symptoms():
+            yield _symptom(catalogue.all_symptoms()[plain])
         yield from (_model(catalogue.model(key)) for key in gpus_named(plain))
 
 
 def _unknown(name: str) -> UsageError:
     names = [
         *catalogue.gpu_keys(),
-        *catalogue.rigs(),
+        *catalogue.all_rigs(),
         *catalogue.branches(),
         *catalogue.toolkits(),
         *topics(),
-        *catalogue.symptoms(),
+        *catalogue.all_symptoms(),
     ]
     digits = re.findall(r"\d+", name)
     family = [entry for entry in names if bare_name(name) and bare_name(entry).startswith(bare_name(name))]

@@ -106,6 +106,23 @@ class PeerToPeer:
 
 
 @dataclass(frozen=True)
+class Tflops:
+    """What the chip can compute at most, TFLOPS at a clock of `at_mhz`: FP16 and TF32 with tensor cores, FP32 sums and without sparsity,
+    FP64 without tensor cores. None: the chip has no units for it."""
+
+    fp32: float
+    tf32: float | None
+    fp16: float | None
+    fp64: float
+    at_mhz: float
+
+    def __post_init__(self) -> None:
+        rates = [rate for rate in (self.fp32, self.tf32, self.fp16, self.fp64) if rate is not None]
+        if any(not 0.01 <= rate <= 10000 for rate in rates) or not 500 <= self.at_mhz <= 4000:
+            raise ValueError(f"tflops {rates} at {self.at_mhz:g} MHz", "TFLOPS, such as 15.7 at 1530 MHz")
+
+
+@dataclass(frozen=True)
 class Idle:
     """An idle GPU with persistence on: performance state and W (None: unknown)."""
 
@@ -118,7 +135,7 @@ class Model:
     """A GPU model. `last_branch` and `last_cuda` are None if the newest versions support it.
 
     `fabric`: nvswitch (machines with this model always have NVSwitches and need the fabric manager), either, or none.
-    `variant` distinguishes models with the same name. `speed`: measured speed losses with limits. `memory_mib`,
+    `variant` distinguishes models with the same name. `speed`: measured speed losses with limits. `tflops`: None where nobody has looked it up. `memory_mib`,
     `memory_bandwidth_gb_s`, `tensor_cores` and `idle` are None only for a model that is drafted (`described` is False),
     whose NVLinks are not known either.
     """
@@ -144,6 +161,7 @@ class Model:
     fabric: Literal["none", "either", "nvswitch"] = "none"
     variant: str = ""
     speed: tuple[Speed, ...] = ()
+    tflops: Tflops | None = None
     key: str = ""
 
     @property

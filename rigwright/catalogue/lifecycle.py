@@ -68,7 +68,7 @@ def _end(
 
 
 def _system(release: Mapping[str, Any], today: datetime.date) -> Iterator[End]:
-    known = catalogue.distributions().get(f"{release.get('id')} {release.get('version_id')}")
+    known = catalogue.all_distributions().get(f"{release.get('id')} {release.get('version_id')}")
     if known:
         more = f"; with {known.by} until {known.further}" if known.further else ""
         words = f"security updates for everybody until {known.until}{more}"

@@ -46,7 +46,7 @@ class LogSearch:
         self.symptoms: dict[str, Hit] = {}
         self.causes: set[Cause] = set()
         self.xids: dict[tuple[str, int], Hit] = {}
-        known = catalogue.symptoms().items()
+        known = catalogue.all_symptoms().items()
         self._left = [_Pattern(key, expression) for key, symptom in known for expression in symptom.patterns]
         self._left += [
             _Pattern(key, expression, cause)

@@ -82,7 +82,7 @@ def _rigs(text: str, words: frozenset[str], own: Path | None) -> Iterator[Match]
 
 def _devices(text: str, words: frozenset[str]) -> Iterator[Match]:
     names: dict[str, list[str]] = {}
-    for device_id, device in catalogue.devices().items():
+    for device_id, device in catalogue.all_devices().items():
         if any(_is_part(text, words, name) for name in device.name.split(" / ")):
             names.setdefault(device.name, []).append(device_id)
     described = {device_id for key in catalogue.gpu_keys() for device_id in _ids(key)} if names else set()
@@ -135,7 +135,7 @@ def devices_named(text: str) -> tuple[Device, ...]:
         return ()
     return tuple(
         device
-        for device in catalogue.devices().values()
+        for device in catalogue.all_devices().values()
         if bare in {bare_name(name) for name in device.name.split(" / ")}
     )
 
@@ -154,6 +154,6 @@ def _topics(words: frozenset[str]) -> Iterator[Match]:
 
 
 def _symptoms(words: frozenset[str]) -> Iterator[Match]:
-    for key, symptom in catalogue.symptoms().items():
+    for key, symptom in catalogue.all_symptoms().items():
         if words <= _words(key) or words <= _words(symptom.title):
             yield Match(key, symptom.title)

@@ -26,6 +26,6 @@ class _Actions:
 
 
 @lru_cache(maxsize=1)
-def recovery_actions() -> Mapping[str, RecoveryAction]:
+def all_recovery_actions() -> Mapping[str, RecoveryAction]:
     """All steps by nvidia-smi's words for them (Reset, Drain P2P). Raises InputError."""
     return table("recovery_actions.yml", _Actions, "actions").actions

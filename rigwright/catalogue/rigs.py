@@ -139,7 +139,7 @@ class Rig:
         return ((*pair.split(), links) for pair, links in self.links.items())  # type: ignore[misc]
 
 
-def rigs() -> tuple[str, ...]:
+def all_rigs() -> tuple[str, ...]:
     """The names of all rigs."""
     return tuple(sorted(path.stem for path in (loader.FOLDER / "rigs").glob("*.yml")))
 
@@ -158,7 +158,7 @@ def rig(name: str, where: str, folder: Path | None = None) -> Rig:
 def _files(folder: Path | None) -> dict[str, Path]:
     """The files of all rigs by name; those in `folder` have precedence."""
     own = {path.stem: path for path in sorted(folder.glob("*.yml"))} if folder else {}
-    return {**own, **{name: loader.FOLDER / "rigs" / f"{name}.yml" for name in rigs() if name not in own}}
+    return {**own, **{name: loader.FOLDER / "rigs" / f"{name}.yml" for name in all_rigs() if name not in own}}
 
 
 @lru_cache(maxsize=64)

@@ -26,7 +26,7 @@ VERBS = {"application": "-ac", "locked_graphics": "-lgc", "locked_memory": "-lmc
 
 def unknown_model(device_id: str) -> str:
     """The text for a GPU without a file in the catalogue, with its name from NVIDIA's list if it is there."""
-    listed = catalogue.devices().get(device_id)
+    listed = catalogue.all_devices().get(device_id)
     name = f" ({listed.name}, by NVIDIA's list of driver {catalogue.devices_version()})" if listed else ""
     return f"unknown model 10de:{device_id}{name}, add a file to rigwright/catalogue/gpus/"
 

@@ -165,7 +165,7 @@ class _Xids:
 
 
 @lru_cache(maxsize=1)
-def symptoms() -> Mapping[str, Symptom]:
+def all_symptoms() -> Mapping[str, Symptom]:
     """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
     source = document(loader.FOLDER / "symptoms.yml")
     table: _Symptoms = convert(source, _Symptoms, source.where(), "")
@@ -175,7 +175,7 @@ def symptoms() -> Mapping[str, Symptom]:
 def check_symptoms() -> None:
     """Raises InputError for an invalid pattern, a text that no pattern matches, and a symptom without either."""
     rows = document(loader.FOLDER / "symptoms.yml")["symptoms"]
-    for key, symptom in symptoms().items():
+    for key, symptom in all_symptoms().items():
         _check(key, symptom, rows[key])
 
 
@@ -233,7 +233,7 @@ def symptoms_in(text: str) -> tuple[Symptom, ...]:
     """The symptoms that match a text, in the order of the file; consequences come last, and wrappers only alone."""
     text = searched_part(text)
     lower = text.lower()
-    matching = [symptom for symptom in symptoms().values() if symptom.in_text(text, lower)]
+    matching = [symptom for symptom in all_symptoms().values() if symptom.in_text(text, lower)]
     telling = [symptom for symptom in matching if symptom.rank != "wrapper"] or matching
     return tuple(sorted(telling, key=lambda symptom: symptom.rank == "consequence"))
 
@@ -252,16 +252,16 @@ def nearest(text: str, count: int = 3) -> tuple[Symptom, ...]:
     query_words = _words(text)
     rows = {
         key: _words(" ".join((key, symptom.title, *symptom.texts, symptom.cause)))
-        for key, symptom in symptoms().items()
+        for key, symptom in all_symptoms().items()
     }
     spread = Counter(word for words in rows.values() for word in words)
-    titles = {key: _words(symptom.title) for key, symptom in symptoms().items()}
+    titles = {key: _words(symptom.title) for key, symptom in all_symptoms().items()}
     scores = {
         key: sum(math.log(len(rows) / spread[word]) * (2 if word in titles[key] else 1) for word in query_words & words)
         for key, words in rows.items()
     }
     best = sorted((key for key in scores if scores[key] > 0), key=lambda key: (-scores[key], key))
-    return tuple(symptoms()[key] for key in best[:count]) if best and scores[best[0]] >= _NEAR else ()
+    return tuple(all_symptoms()[key] for key in best[:count]) if best and scores[best[0]] >= _NEAR else ()
 
 
 def _words(text: str) -> frozenset[str]:

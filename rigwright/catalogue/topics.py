@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
-from rigwright.catalogue.symptoms import symptoms
+from rigwright.catalogue.symptoms import all_symptoms
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -112,12 +112,12 @@ def _topic_examples() -> Iterator[tuple[str, str]]:
 
 
 def _symptom_examples() -> Iterator[tuple[str, str]]:
-    for key, symptom in symptoms().items():
+    for key, symptom in all_symptoms().items():
         yield from ((key, text) for text in (key, *symptom.texts))
 
 
 def _symptom_lines() -> Iterator[tuple[str, str]]:
-    for key, symptom in symptoms().items():
+    for key, symptom in all_symptoms().items():
         yield from ((key, line) for text in symptom.texts for line in text.splitlines())
 
 

@@ -117,7 +117,7 @@ def of_symptom(
     """
     from rigwright import catalogue
 
-    known = catalogue.symptoms()[key]
+    known = catalogue.all_symptoms()[key]
     several = f"; invoke explain {key} lists {len(known.causes)} possible causes" if known.causes else ""
     fix = fix or f"{known.fix}{several}"
     for word, value in (names or {}).items():

@@ -133,9 +133,12 @@ def _unrigged(pair: Pair, document: Document, models: Mapping[int, Model | None]
     }
     granted = True if linked else False if ways == {"denied"} else None
     alike = [
-        other.bytes.gb_s
+        speed
         for other in document.pairs
-        if other.bytes and other.bytes.gb_s and other.grant.distance == pair.grant.distance and other.grant.nvml == nvml
+        if other.bytes
+        and (speed := other.bytes.gb_s or other.bytes.round_gb_s)
+        and other.grant.distance == pair.grant.distance
+        and other.grant.nvml == nvml
     ]
     usual = statistics.median(alike) if len(alike) > 2 else None
     kind: Kind = "pcie" if pair.grant.cuda else "host"

@@ -11,9 +11,10 @@ from rigwright.catalogue.compatibility import card_of, common_branches
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core.desired import Driver
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, pin_path
+from rigwright.driver.load_failure import build_failure, load_failure
 from rigwright.driver.package_sets import KERNELS, holding, upstream
 from rigwright.driver.resolve import PIN, moves_it, pinned
-from rigwright.facts import Facts, apt_history, dpkg, files, grub, kernel_log, pci, system
+from rigwright.facts import Facts, apt_history, dpkg, files, grub, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 
@@ -45,12 +46,12 @@ def loaded(facts: Facts, *, driver: Driver | None = None) -> Iterator[Finding]:
         yield of_symptom(_holder(others), "driver", f"{held}, {built} is installed", "nvidia", "host")
     elif not built:
         yield _unbuilt(facts, release, f"no module for {release}, the kernel that runs; {held}")
-    elif facts(state.secure_boot):
-        yield of_symptom("secureboot.mok", "driver", f"Secure Boot is on; {held}", "loaded", "host")
     else:
-        lines: tuple[str, ...] = facts(kernel_log.kernel)
-        known = _in_log(lines, ("driver", "boot")) or "module.not_loaded"
-        yield of_symptom(known, "driver", f"{built} is installed and not loaded", "loaded", "host")
+        failure, secured = load_failure(facts, release, built), facts(state.secure_boot)
+        known = "secureboot.mok" if secured and failure.symptom == "module.not_loaded" else failure.symptom
+        seen = f"{built} is installed and not loaded{'; Secure Boot is on' if known == 'secureboot.mok' else ''}"
+        finding = of_symptom(known, "driver", f"{seen}: {failure.said}" if failure.said else seen, "loaded", "host")
+        yield replace(finding, cause=failure.cause or finding.cause, fix=failure.fix or finding.fix)
 
 
 _PACKAGES = ("nvidia-dkms-*", "nvidia-kernel-*", "linux-modules-nvidia-*", "nvidia-tesla-*kernel*")
@@ -63,17 +64,12 @@ def _holder(others: Sequence[str]) -> str:
     return "module.handed_on" if "vfio-pci" in others else "module.other_driver_bound"
 
 
-def _in_log(lines: Sequence[str], kinds: Sequence[str]) -> str:
-    """The key of the first symptom of these kinds in a log, "" when there is none."""
-    return next((symptom.key for symptom in catalogue.symptoms_in("\n".join(lines)) if symptom.kind in kinds), "")
-
-
 def _unbuilt(facts: Facts, release: str, seen: str) -> Finding:
     """The finding for a kernel without the driver's module, with the cause from the build log."""
-    text = facts(kernels.build_log(release))
-    known = _in_log(text.splitlines(), ("driver", "boot")) or "dkms.build_failed"
-    last = next((line.strip()[:100] for line in reversed(text.splitlines()) if "rror" in line), "")
-    return of_symptom(known, "driver", f"{seen}{f'; {last}' if last else ''}", "a module", "host")
+    failure = build_failure(facts, release)
+    return of_symptom(
+        failure.symptom, "driver", f"{seen}{f'; {failure.said}' if failure.said else ''}", "a module", "host"
+    )
 
 
 @check(follows=("run.",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,9 @@ from rigwright.core import schema
 from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.schema import BusId
+from rigwright.driver.start_failure import StartFailure, StartFailures, start_failures
 from rigwright.facts import Facts, gpu, pci
+from rigwright.facts.gpu import Gpu, NoGpus
 
 
 @check()
@@ -48,23 +50,43 @@ def present(facts: Facts, *, rig: Rig, slots: dict[BusId, str] | None = None) ->
 
 @check(follows=("gpu.", "module.", "power.", "run."))
 def answering(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """Every GPU on the bus answers the driver: nvidia-smi lists it."""
-    bus, seen = facts.all(pci.gpus, gpu.gpus)
+    """Every GPU on the bus answers the driver: nvidia-smi lists it. Of one that the driver could not start, the finding has the
+    driver's own sentences in the kernel log."""
+    seen: Sequence[Gpu] = ()
+    none: NoGpus | None = None
+    try:
+        bus, seen = facts.all(pci.gpus, gpu.gpus)
+    except NoGpus as reason:
+        bus, none = facts(pci.gpus), reason
     answers = {device.bus_id for device in seen if not device.lost}
     lost = {device.bus_id: device.lost for device in seen}
     silent = [device.bus_id for device in bus if device.bus_id not in answers]
+    failures = start_failures(facts) if silent else StartFailures(())
+    if none and not any(map(failures.of, silent)):
+        raise none
     if not silent:
         verdict: Verdict = "pass" if bus else "fail"
         wanted = f"{len(bus)}, as on the bus"
         yield Finding("GPUs", verdict, f"{len(answers)} in nvidia-smi", wanted, source="host")
     for bus_id in silent:
-        words, at = lost.get(bus_id) or "not in nvidia-smi", place(bus_id, slots)
-        if lost.get(bus_id):
+        words, at = lost.get(bus_id, ""), place(bus_id, slots)
+        failure = failures.of(bus_id)
+        if failure and (failure.symptom or not words):
+            yield _not_started(at, f"{words or 'not in nvidia-smi'}: {failure.said}", failure)
+        elif words:
             yield of_symptom("gpu.off_bus", at, words, "an answer", "host")
         else:
             fix = "sudo dmesg | grep -e NVRM -e Xid, then invoke explain 'ITS TEXT'"
             cause = "on the PCI bus, but the driver does not list it"
-            yield Finding(at, "fail", words, "an answer", cause, fix, "host")
+            yield Finding(at, "fail", "not in nvidia-smi", "an answer", cause, fix, "host")
+
+
+def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
+    """The finding for a GPU that the driver could not start, with cause and fix of the first of its sentences that the catalogue knows."""
+    if failure.symptom:
+        return of_symptom(failure.symptom, at, seen, "an answer", "host", verdict="fail")
+    cause = "the driver could not start it, in words that the catalogue does not know"
+    return Finding(at, "fail", seen, "an answer", cause, failure.fix, "host")
 
 
 @check(follows=("gpu.", "module.", "run."))
@@ -76,7 +98,15 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     devices = answer["gpus"]
     if not devices:
-        yield Finding("GPUs", "fail", "NVML sees none", "GPUs", "", "lspci -nn -d 10de:")
+        failures = start_failures(facts)
+        failed = [(device.bus_id, failure) for device in bus if (failure := failures.of(device.bus_id))]
+        for at, failure in failed:
+            yield _not_started(place(at, slots), f"NVML sees none: {failure.said}", failure)
+        if not failed:
+            on_bus = f"{len(bus)} on the PCI bus, and the kernel log has no sentence of the driver about them"
+            yield Finding(
+                "GPUs", "fail", "NVML sees none", "GPUs", on_bus, "lspci -nnk -d 10de:; sudo dmesg | grep NVRM"
+            )
     for device in devices:
         uuid = device["uuid"] or ""
         bus_id = schema.bus_id(device["pci_bus_id"] or str(device.get("place") or "").rpartition(" ")[2])

@@ -97,7 +97,7 @@ def _recovery(card: Card, at: str) -> Iterator[Finding]:
     step, names = card.recovery_action, {"INDEX": card.bus_id}
     if step == "Reset":
         yield of_symptom("gpu.reset_required", at, "needs a reset", "none", "host", names=names)
-    elif step and (known := catalogue.recovery_actions().get(step)):
+    elif step and (known := catalogue.all_recovery_actions().get(step)):
         fix = known.fix.replace("INDEX", card.bus_id)
         yield Finding(at, known.level, f"the driver asks for: {step}", "none", known.cause, fix, "host")
     elif step:
@@ -228,7 +228,7 @@ def xids(facts: Facts, *, slots: Slots | None = None) -> Iterator[Finding]:
             seen = f"was off the bus{f' at {minute}' if minute else ''} and answers again ({len(texts)} x Xid {code})"
             yield Finding(place(bus_id, slots), "warn", seen, "", _BACK_CAUSE, _BACK_FIX, "host")
             continue
-        yield _xid(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
+        yield xid_finding(place(bus_id, slots), bus_id, code, _seen("Xid", code, texts), texts[-1])
     for (bus_id, code), texts in switches.items():
         seen, at = _seen("SXid", code, texts), f"NVSwitch {bus_id}"
         yield of_symptom("fm.sxid_fatal", at, seen, "none", "host", verdict="warn")
@@ -264,7 +264,7 @@ def _seen(kind: str, code: int, texts: list[str]) -> str:
     return f"{len(texts)} x {kind} {code} since boot: {texts[-1].partition('): ')[2][:110]}"
 
 
-def _xid(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
+def xid_finding(at: str, bus_id: str, code: int, seen: str, text: str) -> Finding:
     names = {"INDEX": bus_id}
     known, symptoms = catalogue.xids().get(code), catalogue.symptoms_in(text)
     if symptoms:

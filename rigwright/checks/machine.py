@@ -12,7 +12,7 @@ from rigwright.checks import Finding, check, of_symptom
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.driver.old_kernels import boot_room
-from rigwright.facts import Facts, dpkg, kernel_log, pci, system
+from rigwright.facts import Facts, dpkg, kernel_log, pci, system, systemd
 from rigwright.facts import machine as machines
 from rigwright.facts.machine import Past
 
@@ -106,7 +106,7 @@ def displays(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
 
 @check()
 def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
-    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free.
+    """The disks have enough free space: `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must be free.
 
     The fix of a full /boot names the old kernels that can be removed.
     """
@@ -114,7 +114,7 @@ def room(facts: Facts, *, free_mib: dict[str, int]) -> Iterator[Finding]:
     short = {path: least for path, least in free_mib.items() if free.get(path, least) < least}
     for path, least in short.items():
         seen = f"{path} has {free[path]} MiB free, {least} MiB are needed"
-        fix = boot_room(facts) if path == "/boot" else ""
+        fix = boot_room(facts) if path == "/boot" else system.RUN_ROOM if path == "/run" else ""
         yield of_symptom("disk.full", path, seen, f"{least} MiB", "catalogue", fix=fix, names={"PATH": path})
     if not short:
         known = ", ".join(f"{path} {free[path]}" for path in free_mib if path in free)
@@ -133,6 +133,26 @@ def settled(facts: Facts) -> Iterator[Finding]:
         yield of_symptom("apt.half_installed", "packages", first, "all configured", "host")
     if not holders and not audit:
         yield Finding("packages", "pass", "all configured, and no lock is held")
+
+
+_UNITS = re.compile(r"systemd-modules-load|nvidia-[\w@.-]+|gpu-limits\S*|dkms|dcgm|nv-hostengine")
+
+
+@check(follows=("run.", "driver.", "module.", "branch.", "secureboot.", "dkms.", "gpu.", "fm."))
+def units(facts: Facts) -> Iterator[Finding]:
+    """No unit of systemd that loads modules, or that belongs to the driver or to rigwright, has failed. Other failed units are information."""
+    failed = facts(systemd.failed)
+    ours = [name for name in failed if _UNITS.match(name)]
+    others = [name for name in failed if name not in ours]
+    for name in ours:
+        unit = name.removesuffix(".service")
+        cause = "systemd calls the system degraded"
+        yield Finding(name, "warn", "failed", "not failed", cause, f"journalctl -b -u {unit}, on the host", "host")
+    if others:
+        more = f" and {len(others) - 6} more" if len(others) > 6 else ""
+        yield Finding("units", "info", f"failed: {', '.join(others[:6])}{more}", fix="systemctl --failed, on the host")
+    if not failed:
+        yield Finding("units", "pass", "none has failed", source="host")
 
 
 @check()

@@ -72,7 +72,7 @@ class Problem:
         """Whether GPUs have a fault for which they must not be used."""
         from rigwright import catalogue
 
-        known = catalogue.symptoms().get(self.symptom)
+        known = catalogue.all_symptoms().get(self.symptom)
         return bool(self.gpus) and known is not None and known.kind in ("hardware", "power")
 
 
@@ -229,7 +229,7 @@ def _apart(same: Sequence[int], bad: Sequence[Finding], about: Sequence[frozense
     """Roots that say the same, by the GPU that they are about, or by the pair of GPUs; of more than MANY, all are one."""
     from rigwright import catalogue
 
-    known = catalogue.symptoms().get(bad[same[0]].symptom)
+    known = catalogue.all_symptoms().get(bad[same[0]].symptom)
     # The log has an error of a link at one end or at both, without the GPU at the other end.
     if known is None or (known.kind in _BETWEEN_GPUS and _of_the_past(bad[same[0]])):
         return [tuple(same)]
@@ -282,7 +282,7 @@ def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
     root = roots[0]
     from rigwright import catalogue
 
-    symptom = catalogue.symptoms().get(root.symptom)
+    symptom = catalogue.all_symptoms().get(root.symptom)
     if symptom:
         what = symptom.short or symptom.title[0].lower() + symptom.title[1:]
         return what if of_gpus or symptom.short == "" else f"{root.subject}: {what}"

@@ -21,12 +21,12 @@ def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
     catalogue.init_failures_in("")
     counts = {
         "GPU models": len(catalogue.models()),
-        "rigs": len([catalogue.rig(name, "catalogue") for name in catalogue.rigs()]),
+        "rigs": len([catalogue.rig(name, "catalogue") for name in catalogue.all_rigs()]),
         "driver branches": len(catalogue.branches()),
         "CUDA toolkits": len(catalogue.toolkits()),
         f"published releases of {catalogue.release_table().read}": len(catalogue.release_table().releases),
         "security bulletins": len(advisories()),
-        "symptoms": len(catalogue.symptoms()),
+        "symptoms": len(catalogue.all_symptoms()),
         "topics": len(topics()),
         "Xids": len(catalogue.xids()),
     }
@@ -34,8 +34,8 @@ def catalogue_check(_options: CatalogueCheckOptions, console: Console) -> None:
     check_consequences()
     console.print(", ".join(f"{number} {name}" for name, number in counts.items()), highlight=False)
     ids = [device_id for model in catalogue.models().values() for device_id in model.pci_ids]
-    listed = [device_id for device_id in ids if device_id in catalogue.devices()]
-    devices = f"NVIDIA's list of driver {catalogue.devices_version()}: {len(catalogue.devices())} devices"
+    listed = [device_id for device_id in ids if device_id in catalogue.all_devices()]
+    devices = f"NVIDIA's list of driver {catalogue.devices_version()}: {len(catalogue.all_devices())} devices"
     console.print(f"{devices}; {len(listed)} of our {len(ids)} PCI ids are in it", highlight=False)
     for text in catalogue.unlisted():
         console.print(f"  not in the list: {text}", highlight=False)

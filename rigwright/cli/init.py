@@ -255,7 +255,7 @@ def _same_rig(folder: Path, found: init_update.Comparison, seen: Seen) -> Rig | 
 def _every_rig(folder: Path) -> list[Rig]:
     """The owner's rigs and those of the catalogue; of two with one name the owner's."""
     own = folder / "rigs"
-    names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.rigs()))
+    names = dict.fromkeys((*sorted(path.stem for path in own.glob("*.yml")), *catalogue.all_rigs()))
     return [catalogue.rig(name, "init", own) for name in names]
 
 

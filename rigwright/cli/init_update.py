@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -65,7 +66,7 @@ def _position(rig: Rig | None, card: Model, taken: set[str]) -> str:
     return next(free, None) or next(name for name in named if name not in taken and name not in known)
 
 
-def with_value(text: str, shown: str, key: str, value: str | Mapping[str, str]) -> str:
+def with_value(text: str, shown: str, key: str, value: Any) -> str:
     """The text of a YAML file with another value of a top-level key; all other keys and all comments are as they were.
 
     A line of a block that is no longer wanted becomes a comment. Raises InputError if the file is laid out so that the
@@ -76,23 +77,25 @@ def with_value(text: str, shown: str, key: str, value: str | Mapping[str, str]) 
         before, after = loads(text, shown, TAGS) or {}, loads(fresh, shown, TAGS)
         if isinstance(before, Mapping) and after == {**before, key: value}:
             return fresh
-    fix = f"write this into it yourself: {_flow(key, value)}"
+    fix = f"write this into it yourself: {flow(key, value)}"
     raise InputError(shown, f"is laid out so that '{key}' cannot be replaced", f"{key}: on lines of its own", fix)
 
 
-def _edited(text: str, key: str, value: str | Mapping[str, str]) -> str:
+def _edited(text: str, key: str, value: Any) -> str:
     """The text with the value; "" where that is not possible."""
     end = "\r\n" if "\r\n" in text else "\n"
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     pairs = root.value if isinstance(root, yaml.MappingNode) else []
     node = next((item for name, item in pairs if name.value == key), None)
     if node is None:
-        return f"{text}{'' if not text or text.endswith(end) else end}{_flow(key, value)}{end}"
+        return f"{text}{'' if not text or text.endswith(end) else end}{flow(key, value)}{end}"
     first, last = node.start_mark.index, node.end_mark.index
-    if isinstance(value, str) or not isinstance(node, yaml.MappingNode) or node.flow_style:
+    if not isinstance(value, Mapping) or not isinstance(node, yaml.MappingNode) or node.flow_style:
         if "#" in text[first:last]:
             return ""
-        return text[:first] + _flow(key, value).removeprefix(f"{key}: ") + text[last:]
+        return text[:first] + flow(key, value).removeprefix(f"{key}:").lstrip() + text[last:]
+    if not all(isinstance(item, str) for item in value.values()):
+        return ""
     return "".join(_block(text.splitlines(keepends=True), node, value, end))
 
 
@@ -115,10 +118,17 @@ def _block(lines: list[str], node: yaml.MappingNode, value: Mapping[str, str], e
             if not line.endswith("\n"):
                 yield end
             for fresh, position in added.items():
-                yield f"{indent}{_flow(fresh, position)}{end}"
+                yield f"{indent}{flow(fresh, position)}{end}"
 
 
-def _flow(key: str, value: str | Mapping[str, str]) -> str:
-    plain = value if isinstance(value, str) else dict(value)
-    flow = False if isinstance(value, str) else None  # None: a mapping of texts in braces
-    return yaml.safe_dump({key: plain}, default_flow_style=flow, width=100_000, sort_keys=False).strip()
+def flow(key: str, value: Any) -> str:
+    """The key with its value in braces or brackets; a value with more levels has a line for each of the first."""
+    style = None if isinstance(value, (Mapping, list, tuple)) else False
+    return yaml.safe_dump({key: _plain(value)}, default_flow_style=style, width=100_000, sort_keys=False).strip()
+
+
+def _plain(value: Any) -> Any:
+    """The value with Python's own dict and list in place of others."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -7,6 +7,7 @@ instance. They have no __eq__ and no __repr__: generating those for every class 
 
 from __future__ import annotations
 
+import keyword
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,8 +37,8 @@ class CommandOptions:
     """Base class of the options of a command; a subclass becomes a dataclass.
 
     `command` is its name on the command line. `function` is where it is implemented, MODULE:FUNCTION; without one both are
-    named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`. `positional` are options that may be
-    typed without their flag. `changes_hosts` is false for a command that only reads.
+    named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`, and `try`, a keyword of Python, is
+    `rigwright.cli.try_:try_`. `positional` are options that may be typed without their flag. `changes_hosts` is false for a command that only reads.
     """
 
     command: ClassVar[str]
@@ -50,6 +51,7 @@ class CommandOptions:
         cls, command: str = "", function: str = "", positional: tuple[str, ...] = (), changes_hosts: bool = False
     ) -> None:
         name = command.replace(".", "_").replace("-", "_")
+        name += "_" if keyword.iskeyword(name) else ""
         cls.command = command
         cls.function = function or f"rigwright.cli.{name}:{name}"
         cls.positional = positional
@@ -104,21 +106,26 @@ class StepsOptions(PlaybookOptions):
         return frozenset(word.strip() for word in self.tags.split(",") if word.strip())
 
 
-class ReportOptions(PlaybookOptions):
-    """For commands that write a report page and may copy libraries for the peer-to-peer test."""
+class WheelsOptions(PlaybookOptions):
+    """For commands that may copy libraries for the peer-to-peer test."""
 
-    html: str = option("write the report page to FILE: one HTML file that needs no other files")
     wheels: str = option(
         "where the libraries of the peer-to-peer test come from when a host has none:"
         " fetch (pip), a directory with the wheels, or none"
     )
-    findings: bool = option("show every finding: the evidence of each problem, and what passed", False)
 
     def check_wheels(self) -> None:
         """Raises UsageError for a value of --wheels that is no source of wheels."""
         if self.wheels not in ("", "fetch", "none") and not Path(self.wheels).expanduser().is_dir():
             expected = "a directory with wheels, fetch, or none"
             raise UsageError("--wheels", f"{self.wheels} is not a directory", expected)
+
+
+class ReportOptions(WheelsOptions):
+    """For commands that write a report page and may copy libraries for the peer-to-peer test."""
+
+    html: str = option("write the report page to FILE: one HTML file that needs no other files")
+    findings: bool = option("show every finding: the evidence of each problem, and what passed", False)
 
 
 class PeerTestOptions(ReportOptions):
@@ -209,6 +216,33 @@ class AcceptOptions(PeerTestOptions, command="accept"):
     """
 
 
+class StressOptions(WheelsOptions, command="stress"):
+    """Load all GPUs of a host with all that they can do, and say which one is slow, hot, wrong or lost.
+
+        invoke stress --host servbadge
+        invoke stress --host servbadge --minutes 60 --yes
+        invoke stress --host servbadge --minutes 1 --json stress.json
+
+    Four stages share the time: each GPU alone (its speed in each kind of product, its memory, its link);
+    one GPU, two, and so on to all together; all in the pattern of training, whose power falls and rises
+    for all at once; and all for the rest. The same products must give the same bits each time and on
+    each GPU of a model. A GPU that falls off the bus or hangs is a result, with the stage and the second.
+
+    Asks before it begins. A weak supply, a poor contact or bad cooling may cost GPUs or reset the machine
+    now rather than in the third week of a training; that is its purpose. It installs nothing, and refuses
+    while programs use the GPUs. Ctrl-C ends it within seconds (docs/stress.md).
+
+    Exit 0 when all GPUs are well, 2 when one is not.
+    """
+
+    minutes: str = option("how long all stages take together; 0.1 to 1440", "10")
+    wheels: str = option(
+        "where libraries come from when the host has none: fetch (pip), or a directory with the wheels"
+    )
+    findings: bool = option("show every finding: the evidence of each problem, and what passed", False)
+    yes: bool = option("begin without asking", False)
+
+
 class FactsOptions(HostsOptions, command="facts"):
     """Show what a host reports: system, kernel, GRUB, driver, GPUs. Changes nothing.
 
@@ -232,6 +266,78 @@ class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
     reset: bool = option("set the GPUs back to their own defaults, until the next boot or `limits`", False)
 
 
+class LimitsFindOptions(HostsOptions, command="limits.find"):
+    """Find the power limit (or clock) worth having: measure speed and power at several, and put the limits back.
+
+        invoke limits.find --host servbadge
+        invoke limits.find --host servbadge --clocks --points 8
+        invoke limits.find --host servbadge --yes --choose per-watt --write
+
+    All GPUs of the host compute at once at each point, about twelve minutes in all; they must be idle. The power
+    limit goes from the lowest that the GPUs take to their default, or as far as the supplies of the rig carry.
+    Three points are named: the fastest, the most products per watt, and the fewest watts with at least 80 % of
+    the fastest. The one that you choose is written into the inventory after a yes; invoke limits sets it.
+
+    The limits are as before afterwards: also after Ctrl-C, a lost connection, kill -9 here or there, a power cut.
+    The load is products of matrices, which is not your training: that draws less at the same limit where it waits
+    for memory, data or other GPUs, and loses less by a limit. Measure your own at the two limits that matter
+    (docs/limits_find.md).
+
+    Exit 0 measured, 2 nobody agreed, 1 an error.
+    """
+
+    clocks: bool = option("sweep the graphics clock in place of the power limit", False)
+    points: str = option("how many points, 3 to 16", "7")
+    lowest: str = option("the lowest limit, W (with --clocks MHz) (default: the lowest of the GPUs; half of the clock)")
+    highest: str = option("the highest limit, W (with --clocks MHz) (default: the default limit; the highest clock)")
+    beyond_supplies: bool = option(
+        "also limits that the power plan says the supplies do not carry: GPUs can drop out, the machine can reset",
+        False,
+    )
+    choose: str = option("fastest, per-watt, quiet or none (default: ask on a terminal, else none)")
+    wheels: str = option(
+        "where libraries come from when the host has none: fetch (pip), or a directory with the wheels"
+    )
+    write: bool = option("write the chosen limit into the inventory without asking", False)
+    yes: bool = option("measure without asking", False)
+
+
+class TryOptions(WheelsOptions, command="try", changes_hosts=True):
+    """Change one thing on a host, measure before and after, and keep the change or go back.
+
+        invoke try --host servbadge --driver 580
+        invoke try --host servbadge --kernel-cmdline 'iommu=pt' --keep-if faster --yes
+        invoke try --host servbadge --limits 'power_limit_w: 250'
+
+    Measures the peer-to-peer test and a short load, in rounds; the inventory stays as it is, and the value counts for this run
+    only. A change that fails, hangs or breaks a check is taken back. For a change made by hand, such as a BIOS:
+
+        invoke try --host servbadge                               # before it
+        invoke try --host servbadge --again --note 'BIOS 4.11'    # after it
+
+    Exit 0 when the change is kept or nothing was to be changed, 2 when the host went back.
+    """
+
+    driver: str = option("a driver branch, or a version of it: 580, 580.95.05")
+    kernel_cmdline: str = option(
+        "all words for the kernel command line in place of the inventory's; one at least is new"
+    )
+    limits: str = option("limits of the GPUs over those of the inventory, as YAML: 'power_limit_w: 250'")
+    again: str = option(
+        "change nothing; measure, and compare with what RUN measured (without RUN: the last try of this host)",
+        without_value="last",
+    )
+    note: str = option("a few words about what is measured, for the history: 'BIOS 4.11'")
+    keep_if: str = option("faster, no-slower, ask or never (default: ask on a terminal, else never)")
+    rounds: str = option("rounds of the load, in each of two processes; more tell smaller differences from noise", "3")
+    wheels: str = option(
+        "where libraries come from when the host has none: fetch (pip), or a directory with the wheels"
+    )
+    write: bool = option("write a change that is kept into the inventory", False)
+    yes: bool = option("make the change without asking", False)
+    disrupt: bool = option("also make changes that the plan did not announce", False)
+
+
 class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
     """Take away what rigwright put on a host: units, holds, pins, sources, drop-ins, programs.
 
@@ -249,6 +355,27 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
     driver: bool = option("remove the packages of the driver and of CUDA too", False)
     yes: bool = option("make the changes without asking", False)
     disrupt: bool = option("with --driver: also while processes use the GPUs", False)
+
+
+class RollbackOptions(StepsOptions, command="rollback", changes_hosts=True):
+    """Make a host what it was before a run: files, GRUB, packages and holds, limits and units.
+
+    Without --to it goes back to before the last run that changed something. The same
+    command goes on with a rollback that was interrupted, and undoes one that ended.
+    What cannot go back is named before anything is changed (docs/rollback.md).
+
+        invoke rollback --host servbadge
+        invoke rollback --host servbadge --list
+        invoke rollback --host servbadge --to 20261122-141753-136a
+
+    Exit 1 when it cannot go back, 2 when nobody agreed, 3 when a host does not answer.
+    """
+
+    host: str | None = option("a host, a group or a pattern of the inventory; it must be named", None)
+    to: str = option("the run before which to go back: its id, or the beginning of one (default: the last run)")
+    list: bool = option("only show the runs that the host remembers; changes nothing", False)
+    yes: bool = option("make the changes without asking", False)
+    disrupt: bool = option("also while processes use the GPUs", False)
 
 
 class InitOptions(CommandOptions, command="init"):
@@ -416,6 +543,24 @@ class HistorySetAsideOptions(CommandOptions, command="history.set-aside", functi
 
 class CatalogueCheckOptions(CommandOptions, command="catalogue.check"):
     """Read the whole catalogue and compare it with NVIDIA's device list."""
+
+
+class PowerWatchOptions(HostsOptions, command="power.watch"):
+    """Show watts, clocks, degrees and the 12 V rail of a host ten times a second, with the peaks, until Ctrl-C.
+
+    A recorder runs on the host while this command does, and nothing of it is left there. If
+    the machine goes down, its journal stays, and this command and the next `verify`
+    tell what it said last (docs/recorder.md).
+
+        invoke power.watch --host servbadge
+        invoke power.watch --host servbadge --seconds 60 --html power.html
+
+    Exit 2 when the machine went down.
+    """
+
+    host: str | None = option("a host of the inventory (default: the only one)", None)
+    seconds: str = option("end after so many seconds, up to 86400 (default: at Ctrl-C, after a day at the latest)")
+    html: str = option("write a page with a plot for each GPU to FILE: one HTML file that needs no other files")
 
 
 class PowerPlanOptions(InventoryOptions, JsonOptions, command="power.plan"):

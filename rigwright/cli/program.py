@@ -7,10 +7,12 @@ import gc
 import signal
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from invoke.collection import Collection
 from invoke.parser.context import ParserContext
 from invoke.program import Program
+from invoke.tasks import Task
 
 import rigwright
 from rigwright.cli import options, usage_hint
@@ -25,7 +27,11 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.AcceptOptions,
     options.FactsOptions,
     options.LimitsOptions,
+    options.LimitsFindOptions,
+    options.TryOptions,
+    options.StressOptions,
     options.RemoveOptions,
+    options.RollbackOptions,
     options.InitOptions,
     options.TrustOptions,
     options.ExplainOptions,
@@ -39,7 +45,20 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.HistorySetAsideOptions,
     options.CatalogueCheckOptions,
     options.PowerPlanOptions,
+    options.PowerWatchOptions,
 )
+
+
+class Group(Collection):
+    """The commands `GROUP.NAME`. `own` is the command that is named as the group, as `limits` is beside `limits.find`."""
+
+    own: Task[Any] | None = None
+
+    def task_with_config(self, name: str | None) -> tuple[Any, dict[str, Any]]:
+        """The task of that name, and the configuration; without a name `own`. Raises KeyError, ValueError."""
+        if not name and self.own is not None:
+            return self.own, self.configuration()
+        return super().task_with_config(name)
 
 
 def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collection:
@@ -48,7 +67,9 @@ def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collectio
     for options_class in commands:
         group = options_class.command.rpartition(".")[0]
         if group and group not in top.collections:
-            top.add_collection(Collection(group))
+            made = Group(group)
+            made.own = top.tasks.get(group)
+            top.collections[group] = made  # add_collection refuses a group with the name of a command
         (top.collections[group] if group else top).add_task(Command(options_class))
     return top
 

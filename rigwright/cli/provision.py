@@ -16,7 +16,7 @@ from rigwright.core.numbers import count, whole
 from rigwright.core.program_name import program_name
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
-from rigwright.fleet import actions, pool, rollout
+from rigwright.fleet import actions, host_job, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.rollout import Rolling, Rollout
 from rigwright.report.labels import as_is, checks_in_words
@@ -113,6 +113,7 @@ def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, 
     ready = [job for job in jobs if job.host.name not in pending]
     batches = _batches(rolling, [job.host.name for job in jobs], list(pending))
     (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
+    host_job.tidy(list(pending.values()))
     for job in pending.values():
         job.run.transport.close()  # its turn may come in an hour; it is connected to again then
     _batch(ready, text, action, len(jobs) > MANY, findings=findings)

@@ -25,19 +25,26 @@ def remove(options: RemoveOptions) -> int:
             f"{program_name()} remove --host NAME",
         )
     playbook = runner.playbook(options.playbook, "remove-driver" if options.driver else "remove")
-    act = partial(_remove, options=options)
+    act = partial(
+        take_back,
+        question="Remove all this?",
+        activity="removing",
+        nothing="nothing to remove",
+        yes=options.yes,
+    )
     command = runner.HostCommand(options, act, playbook, options.tag_names, options.disrupt)
     return runner.run(options, lambda _run_id: command)
 
 
-def _remove(jobs: list[HostJob], text: Any, options: RemoveOptions) -> None:
+def take_back(jobs: list[HostJob], text: Any, *, question: str, activity: str, nothing: str, yes: bool) -> None:
+    """Plans, asks the question, applies, and says how many changes were made on each host, or `nothing`; rollback does the same."""
     pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
     if any(job.report.status == "pending" for job in alive):
-        runner.consent(options.yes, "Remove all this?")
-    pool.run_hosts(alive, actions.apply_host, activity="removing")
+        runner.consent(yes, question)
+    pool.run_hosts(alive, actions.apply_host, activity=activity)
     for job in alive:
         if job.report.error is None:
-            changed = count(job.report.changes, "change") if job.report.changes else "nothing to remove"
+            changed = count(job.report.changes, "change") if job.report.changes else nothing
             text.line(f"[bold]{as_is(job.host.name)}[/]: {changed}")

@@ -38,8 +38,8 @@ class HostCommand:
     """How a command uses the hosts. `options` are those that count: of the rollout when one is resumed.
 
     `tolerant`: a mistake in the variables of one host does not stop the others. `quiet`: no event is shown.
-    `checks_only` says of which hosts the steps of the playbook are left out. `exit_code`: what the report of a host makes the
-    exit code of the command.
+    `checks_only` says of which hosts the steps of the playbook are left out. `before_connecting` gets the inventory and the bound
+    playbooks, and may raise an error. `exit_code`: what the report of a host makes the exit code of the command.
     """
 
     options: HostsOptions
@@ -54,6 +54,7 @@ class HostCommand:
     watch: bool = False
     checks_only: Callable[[Any], bool] = lambda _host: False
     rollout: Rolling | None = None
+    before_connecting: Callable[[Any, Sequence[Any]], object] = lambda _inventory, _bound: None
     exit_code: Callable[[HostReport], int] = attrgetter("exit_code")
 
 
@@ -159,6 +160,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
+    command.before_connecting(inventory, bound)
     output.inventory, output.many = short(inventory.path), len(bound) > 1
 
     def password(host_name: str) -> str:

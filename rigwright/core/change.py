@@ -29,7 +29,9 @@ class Change:
 
     `disruptive`: work on the host may be interrupted. `leads_to`: the later action that the change requires ("reboot",
     "restart UNIT").
-    `reboot`: the change is the reboot itself; it has no commands. `reboot_timeout_s`: the host must answer again within that time.
+    `units`: the units of systemd that it enables, disables, starts or stops.
+    `reboot`: the change is the reboot itself; its commands run before it. `reboot_timeout_s`: the host must answer again within that
+    time. `in_vain`: commands that run after the boot if the step still wants something.
     """
 
     action: Action
@@ -39,5 +41,7 @@ class Change:
     commands: tuple[Command, ...] = ()
     disruptive: bool = False
     leads_to: str = ""
+    units: tuple[str, ...] = ()
     reboot: bool = False
     reboot_timeout_s: int = 900
+    in_vain: tuple[Command, ...] = ()

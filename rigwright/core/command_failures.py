@@ -103,6 +103,14 @@ def _no_space(match: re.Match[str]) -> Failure:
     )
 
 
+def _clock(match: re.Match[str]) -> Failure:
+    behind = match[1] != "expired"
+    return Failure(
+        f"{match[0]}: the host's clock is {'behind' if behind else 'ahead, or the mirror is old'}",
+        "on the host: date -u; sudo timedatectl set-ntp true, or sudo apt-get install chrony; then sudo hwclock --systohc",
+    )
+
+
 def _immutable(match: re.Match[str]) -> Failure:
     path = re.sub(r"\.X{6}$", "", match[1])
     folder = path.rpartition("/")[0] or "/"
@@ -142,6 +150,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Failure]], ...] =
     (re.compile(rf"(?:Temporary failure resolving|Could not resolve(?: host:)?) '?({_NAME})"), _no_name),
     (re.compile(rf"(?:Could not connect to|Unable to connect to|Cannot initiate the connection to) ({_NAME}(?::\w+)?)"), _no_connection),
     (re.compile(rf"(?:'({_PATH})'|({_PATH})): No space left on device|No space left on device"), _no_space),
+    (re.compile(r"Release file for \S{1,200} is (not valid yet|expired)|certificate (?:chain uses|is) (not yet valid)"), _clock),
     (re.compile(rf"'({_PATH})': Operation not permitted"), _immutable),
     (re.compile(rf"'?({_PATH})'?: Read-only file system"), _read_only),
     (re.compile(rf"(?:^|: )({_PROGRAM}): (?:command )?not found$"), lambda match: missing_program(match[1])),

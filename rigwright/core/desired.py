@@ -11,6 +11,9 @@ from typing import Any, Literal, get_args, get_type_hints
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
 
+SecureBoot = Literal["enrol", "trusted"]
+"""With Secure Boot on: rigwright enrols DKMS' key, together with a person at the console; or the owner has seen to the key."""
+
 SOURCES = ("auto", "distribution", "cuda", "ubuntu-server")
 """The sources of a driver that have a name."""
 
@@ -53,8 +56,12 @@ class Driver:
         if not re.fullmatch(r"\d{3}", self.branch) or (
             self.version and not re.fullmatch(rf"{self.branch}(\.\d+)+", self.version)
         ):
-            found = f"branch '{self.branch}', version '{self.version}'"
-            raise ValueError(found, "a branch such as '535', or a version of it such as '535.183.01'")
+            found = f"branch '{self.branch}'" + (f", version '{self.version}'" if self.version else "")
+            raise ValueError(
+                found,
+                "a branch such as '535', or a version of it such as '535.183.01'",
+                "invoke explain GPU, such as rtx-3090, names the branches that support it",
+            )
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,23 @@ class Limits(GpuLimits):
 
 
 @dataclass(frozen=True)
+class Reboot:
+    """How a host is rebooted.
+
+    `trial`: None: a new boot is tried once where the host's GRUB can do that; True: a host whose GRUB cannot is refused; False: no
+    boot is tried. `confirm_within_s`: a boot that is tried has so many seconds from the start of systemd until rigwright has seen
+    that it is healthy; then the host goes back by itself.
+    """
+
+    trial: bool | None = None
+    confirm_within_s: int = 600
+
+    def __post_init__(self) -> None:
+        if not 30 <= self.confirm_within_s <= 7200:
+            raise ValueError(f"confirm_within_s {self.confirm_within_s}", "30 to 7200 seconds, such as 600")
+
+
+@dataclass(frozen=True)
 class Desired:
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
@@ -158,6 +182,8 @@ class Desired:
     ssh_known_hosts: str | None = None
     p2p_wheels: str | None = None
     expected_gpus: int | None = None
+    secure_boot: SecureBoot | None = None
+    reboot: Reboot | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

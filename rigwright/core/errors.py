@@ -80,6 +80,10 @@ class Unreachable(RigwrightError):
     exit_code = 3
 
 
+class HostKeyRefused(Unreachable):
+    """The key that a host sends is not one that is known for it, so that waiting for the host does not help."""
+
+
 def unexpected(where: str, error: BaseException) -> HostError:
     """The error for an exception that nothing else handles: no memory, or a bug, whose traceback is printed."""
     if isinstance(error, MemoryError):

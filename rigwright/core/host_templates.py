@@ -30,12 +30,13 @@ class HostFile:
     """A file on a host that is rendered from a template. `example` has a value for each variable of the template.
 
     `essential`: texts that the file must contain outside comments, as it has no effect without them. `{NAME}` in a text is
-    a value; a text that is the name of a list stands for all its items.
+    a value; a text that is the name of a list stands for all its items. `part`: it is a block of a file that an owner may have.
     """
 
     path: str
     example: Values
     essential: tuple[str, ...]
+    part: bool = False
 
     def essential_texts(self, values: Values) -> Iterator[str]:
         """The essential texts of a file that is rendered with these values."""
@@ -65,6 +66,12 @@ _SOURCE = {
 }
 _PROGRAM = {"program": "/usr/local/lib/rigwright/gpu_limits.py", "config": "/etc/rigwright/limits.json"}
 _HOME = {"home": "/usr/local/cuda-12.2"}
+_TRIAL = {
+    "run": "20261122-190200-ab12",
+    "default": "0",
+    "fallback": "menuentry 'before' --id rigwright-fallback {\n    linux /vmlinuz ro quiet\n}",
+    "trial": "menuentry 'trial' --id rigwright-trial {\n    linux /vmlinuz ro\n}",
+}
 _UNITS = "/etc/systemd/system"
 _BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 
@@ -81,6 +88,9 @@ HOST_FILES: dict[str, HostFile] = {
         {"kernel_cmdline": ["iommu=pt", "pci=realloc"]},
         ("GRUB_CMDLINE_LINUX_DEFAULT", "kernel_cmdline"),
     ),
+    "grub/trial.cfg.j2": HostFile(
+        "/boot/grub/custom.cfg", _TRIAL, ("load_env next_entry", "{fallback}", "{trial}"), part=True
+    ),
     "modprobe/blocked.conf.j2": HostFile(
         "/etc/modprobe.d/rigwright-blocked.conf", {"modules": ["nouveau", "nova_core"]}, ("modules",)
     ),
@@ -94,6 +104,16 @@ HOST_FILES: dict[str, HostFile] = {
         f"{_UNITS}/gpu-limits-watch.service", _PROGRAM, ("{program} watch", "{config}")
     ),
     "systemd/gpu-limits.timer.j2": HostFile(f"{_UNITS}/gpu-limits.timer", {}, ("gpu-limits-watch.service",)),
+    "systemd/rigwright-trial.service.j2": HostFile(
+        f"{_UNITS}/rigwright-trial.service",
+        {"program": "/etc/rigwright/trial-watch.sh", "limit_s": 600},
+        ("{program} watch {limit_s}", "DefaultDependencies=no"),
+    ),
+    "trial/watch.sh.j2": HostFile(
+        "/etc/rigwright/trial-watch.sh",
+        {"folder": "/var/lib/rigwright/trial"},
+        ("dir={folder}", "systemctl reboot", "/run/rigwright/trial-healthy"),
+    ),
 }
 """The files on hosts by the name of the template in templates/. docs/templates.md has the same table."""
 

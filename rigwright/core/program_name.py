@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import PurePath
 
 _SHARED = (
-    "provision|plan|verify|accept|facts|limits|init|trust|explain|TASK|--list"
+    "provision|plan|verify|accept|facts|limits|try|stress|remove|rollback|init|trust|explain|TASK|--list"
     r"|(?:inventory|fleet|history|catalogue|power)\.[a-z-]+"
 )
 _COMMAND = r"(?<![\w/.-])(?<!-m )invoke (?=(?:{})(?![\w-]))"

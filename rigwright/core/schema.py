@@ -163,8 +163,8 @@ def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     try:
         return wanted(**given)
     except ValueError as error:
-        problem, meant = error.args
-        raise InputError(where, f"'{name}': {problem}" if name else problem, meant) from None
+        problem, meant, *fix = error.args
+        raise InputError(where, f"'{name}': {problem}" if name else problem, meant, *fix) from None
 
 
 def _wrong(value: Any, wanted: str, where: str, name: str) -> InputError:

@@ -10,27 +10,47 @@ from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.command_failures import failure_in
 from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable, unexpected
-from rigwright.engine import events, jobs, lease, owed_test
+from rigwright.engine import events, jobs, lease, owed_test, reboot_order, run_record
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
+from rigwright.engine.trial import Trials
 from rigwright.facts import system
+from rigwright.facts import trial as trial_facts
+from rigwright.operations.trial import taken_away
 
 
-def apply(run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -> ApplyResult:
+def apply(
+    run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None = None
+) -> ApplyResult:
     """Applies the steps in order, under the host's lease; `preview` is the plan that the user has seen.
 
-    The result's `error` says what stopped it; the steps after that are as they were in the preview.
+    The result's `error` says what stopped it; the steps after that are as they were in the preview. `trials`: a new boot is tried
+    once, where the host can do that; None: it is not.
     """
-    return _Application(run, steps, preview).run_all()
+    return _Application(run, steps, preview, trials).run_all()
+
+
+def tidy(run: HostRun) -> None:
+    """Removes what a run of this machine left that was cut after its last change: its lease, and files that are half written.
+
+    For a host that needs no change, on which no lease is taken. Nothing is removed while another run holds the host.
+    """
+    left = run.store.known.get(lease.holder)
+    if isinstance(left, str) and lease.ended(left):
+        with contextlib.suppress(HostError):
+            lease.take(run.transport, run.host.name, run.options.run_id).release()
 
 
 class _Application:
     """The application of steps to one host. `ended`: the steps that ended; `done`: their changes by Step.key."""
 
-    def __init__(self, run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep]) -> None:
-        self.run, self.steps, self.preview = run, steps, preview
+    def __init__(
+        self, run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None
+    ) -> None:
+        self.run, self.steps, self.preview, self.trials = run, steps, preview, trials
+        self.reboot = next((step for step in steps if step.declared.reboots and not step.skipped), None)
         # The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to.
         leads = any(change.leads_to == "reboot" for step in preview for change in step.changes)
         self.announced = {
@@ -40,7 +60,7 @@ class _Application:
         }
         self.ended: list[PlannedStep] = []
         self.done: dict[str, tuple[Change, ...]] = {}
-        self.rebooted = False
+        self.rebooted = self.recorded = self.complete = False
 
     def run_all(self) -> ApplyResult:
         failure: RigwrightError | None = None
@@ -48,13 +68,18 @@ class _Application:
             self.lease = lease.take(self.run.transport, self.run.host.name, self.run.options.run_id)
             try:
                 self._await_leftover_jobs()
+                self._settle_trial()
                 self.run.store.forget()  # another run may have changed the host between the preview and the lease
                 self._walk()
+                self._end_trial()
+                self.complete = True
             finally:
                 with contextlib.suppress(Exception):  # the first error is the one to report
-                    self.lease.release()
+                    self.lease.release(run_record.done() if self.complete else None)
         except BaseException as error:  # also a bug: what was done before it must be in the result
             failure = error if isinstance(error, RigwrightError) else unexpected(self.run.host.name, error)
+            if self._tries:
+                self._note("a reboot starts what ran before this run, until provision has tried a new boot")
         keys = {step.step.key for step in self.ended}
         steps = (*self.ended, *(step for step in self.preview if step.step.key not in keys))
         return ApplyResult(steps, self.done, failure, self.rebooted)
@@ -92,7 +117,12 @@ class _Application:
         try:
             self._require_consent(planned)
             # In the same script as the first change, and before it: no interruption can make the change without it.
-            first = (owed_test.owing(self.run.options.run_id, planned.changes),) if step.declared.affects_p2p else ()
+            first = run_record.before(planned.changes, first=not self.recorded)
+            if step.declared.affects_p2p:
+                first = (*first, owed_test.owing(self.run.options.run_id, planned.changes))
+            self.recorded = True
+            if self.trials and self.reboot and any(change.leads_to == "reboot" for change in planned.changes):
+                first = (*first, *self.trials.keep(self._replaced_modules()))
             for number, change in enumerate(planned.changes):
                 if change.reboot:
                     self._reboot(step, change, first)
@@ -156,6 +186,95 @@ class _Application:
             for cmd, result in zip(batch, results, strict=False):
                 _require_success(step, cmd, result)
 
+    def _replaced_modules(self) -> tuple[str, ...]:
+        """The kernel modules that the steps of this run replace which the preview did not show as done."""
+        left = [step for step in self.preview if step.status in ("pending", "unknown")]
+        return tuple(dict.fromkeys(module for step in left for module in step.step.declared.modules))
+
+    def _settle_trial(self) -> None:
+        """Ends what an earlier run left of a trial: judges a boot that is one, and reports one from which the host has come back."""
+        if self.trials is None or self.reboot is None:
+            return
+        trial = self.trials.state()
+        if trial is None or trial.stage == "prepared":
+            return
+        if trial.stage == "running":
+            self._note(f"this boot is the trial of run {trial.run}, which ended before it was judged")
+            self._judge_trial(self.reboot, 900)
+        elif trial.stage == "permanent":
+            self._note(f"the boot that run {trial.run} tried is permanent; what it left is removed")
+            self.trials.finish(self._work)
+        elif trial.stage == "left":
+            self._work(taken_away())
+        elif trial.stage == "armed":
+            self._note(f"run {trial.run} ended before its reboot; the trial is prepared again")
+            self._work((command("grub-editenv", "/boot/grub/grubenv", "unset", "next_entry"),))
+        else:
+            reason = self.trials.close(trial, (), self._work)
+            self._note(f"the host has come back from the trial of run {trial.run}: {reason.text}")
+            self._note_said(reason.said)
+
+    def _end_trial(self) -> None:
+        """Takes away what was kept for a trial that turned out not to be needed: the host needs no reboot.
+
+        It stays where an earlier trial failed and nothing has corrected that yet.
+        """
+        if self.trials is None or self.reboot is None or (self.rebooted and not self.trials.kept):
+            return
+        trial = self.run.value(trial_facts.trial)
+        if trial is None:
+            return
+        if self.trials.is_needed(trial):
+            host = self.run.host.name
+            self._note(
+                f"what ran before stays the default, because another boot was not healthy; invoke rollback --host {host}"
+            )
+        else:
+            self._work(taken_away())
+
+    def _judge_trial(self, step: Step, reboot_s: int) -> None:
+        """Confirms this boot if it is a trial and healthy. Raises HostError when it was not, with the host as it was before."""
+        assert self.trials
+        trial = self.trials.state()
+        why: tuple[str, ...] = ()
+        if trial is not None and trial.stage == "running":
+            self._becomes_ok(step, min(120.0, self.trials.judged_within_s / 2))
+            why = self.trials.reasons(trial, step)
+            if not why:
+                with self.run.critical_section(step.name):
+                    warning = self.trials.confirm(trial, self._work)
+                self._note("the new boot is healthy; it is permanent now")
+                if warning:
+                    self._note(warning)
+                self.run.store.forget()
+                return
+            self._note(f"the new boot is not healthy: {'; '.join(why)}; the host goes back")
+            before = str(self.run.value(system.boot_id))
+            with self.run.critical_section(step.name):
+                self._order_reboot(step, [self.trials.give_up()], before, reboot_s)
+            self._await_boot(before, reboot_s)
+            trial = self.trials.state()
+        if trial is None:
+            found = "the record of the trial is gone, so nothing says whether this boot is the new one"
+            raise HostError(step.name, found, f"the record in {trial_facts.FOLDER}", "invoke verify")
+        reason = self.trials.close(trial, why, self._work)
+        self._note_said(reason.said)
+        left = self.trials.state()
+        found = f"the new boot was tried, and the host went back to what ran before: {reason.text}"
+        if left is None:
+            fix = "correct kernel_cmdline in the inventory; the next provision tries it again"
+        else:
+            fix = f"invoke rollback --host {self.run.host.name} takes the packages back; until then it boots what ran before"
+        raise HostError(step.name, found, "a healthy boot", fix)
+
+    def _note_said(self, lines: Sequence[str]) -> None:
+        """Notes the last lines of a trial's journal or kernel, each once."""
+        for line in dict.fromkeys(lines):
+            self._note(f"said in the trial: {line}")
+
+    def _work(self, commands: Sequence[Command]) -> None:
+        self._run_commands("Reboot", 9, commands)
+
     def _note(self, text: str) -> None:
         self.run.emit(events.Note(self.run.host.name, text))
 
@@ -176,20 +295,35 @@ class _Application:
                 fix = f"look at {state.lost}; then run the same command again"
                 raise HostError(host, found, "a fleet that comes back", fix)
             before = str(self.run.value(system.boot_id))
-            self._note(f"rebooting: {change.before}")
-            delay = ("--on-active=1s", "--timer-property=AccuracySec=100ms")
-            reboot = Command(("systemd-run", "--quiet", "--collect", *delay, "systemctl", "reboot"))
+            limit_s, up_s = change.reboot_timeout_s, 240.0
             with self.run.critical_section(step.name):
-                self._run_batch(step.name, [*first, command("sync"), reboot], change.reboot_timeout_s)
+                if self.trials:
+                    self._run_batch(step.name, [*first, *self.trials.keep(self._replaced_modules())])
+                    self._run_batch(step.name, list(self.trials.arm()))
+                    first, limit_s = (), self.trials.limit_s(limit_s)
+                    up_s = self.trials.judged_within_s if self._tries else up_s
+                self._note(f"rebooting{', to try the new boot' if self._tries else ''}: {change.before}")
+                self._order_reboot(step, [*first, *change.commands], before, limit_s)
             self.run.rebooting = self.rebooted = True
-            self._await_boot(before, change.reboot_timeout_s)
-            self.run.transport.run([script("timeout 240 systemctl is-system-running --wait || :", timeout_s=250)])
-            back = self._becomes_ok(step)
+            self._await_boot(before, limit_s)
             self.run.rebooting = False
+            up = script(f"timeout {up_s:g} systemctl is-system-running --wait || :", timeout_s=up_s + 10)
+            self.run.transport.run([up])
+            if self._tries:
+                self._judge_trial(step, change.reboot_timeout_s)
+            back = self._becomes_ok(step)
+            if not back:
+                self._run_batch(step.name, list(change.in_vain))
         finally:
             if not back and not state.stopping.is_set():
                 state.lost = state.lost or host
             state.reboot_slots.release()
+
+    def _order_reboot(self, step: Step, first: Sequence[Command], boot: str, limit_s: int) -> None:
+        """Runs commands and reboots the host with that boot id, which should answer again within that time."""
+        run_id = self.run.options.run_id
+        reboot_order.record(self.run.host, run_id, boot, min(limit_s, reboot_order.LONGEST_S - 60))
+        self._run_batch(step.name, [*first, command("sync"), reboot_order.order(run_id)], limit_s)
 
     def _await_reboot_slot(self) -> None:
         """Takes a reboot slot; renews the lease while it waits for one. Raises Interrupted."""
@@ -204,9 +338,13 @@ class _Application:
                 renewed = time.monotonic()
                 self.lease.renew()
 
-    def _becomes_ok(self, step: Step) -> bool:
-        """Whether a step is ok within two minutes of a boot: a driver may load after systemd reports that the boot is complete."""
-        deadline = time.monotonic() + 120
+    @property
+    def _tries(self) -> bool:
+        return self.trials is not None and self.trials.kept
+
+    def _becomes_ok(self, step: Step, within_s: float = 120) -> bool:
+        """Whether a step is ok within that time of a boot: a driver may load after systemd reports that the boot is complete."""
+        deadline = time.monotonic() + within_s
         while True:
             self.run.store.forget()
             if self.run.planned([step])[0].status == "ok":
@@ -236,12 +374,15 @@ class _Application:
             time.sleep(1)
             if self._is_back(before, limit_s):
                 self._note(f"back after {time.monotonic() - started:.0f} s")
+                reboot_order.forget(self.run.host)
                 return
             if time.monotonic() - noted > 30:
                 noted = time.monotonic()
                 self._note(f"waiting for it to come back, {noted - started:.0f} s so far")
         found = f"it did not come back within {limit_s} s of its reboot"
         fix = "look at its console; then run the same command again"
+        if self._tries:
+            fix = f"look at its console; off and on again it boots what ran before; {fix.partition('; ')[2]}"
         raise Unreachable(self.run.host.name, found, "a boot", fix)
 
 

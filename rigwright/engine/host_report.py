@@ -10,13 +10,16 @@ from rigwright.checks import Finding, Verdict, problems
 from rigwright.checks.problems import Judgement, Problem
 from rigwright.core.change import Change
 from rigwright.core.errors import RigwrightError
+from rigwright.engine.attempt import Attempt
 from rigwright.engine.events import Event, StepStarted
 from rigwright.engine.plan import PlannedStep
 from rigwright.facts.machine import Past
 from rigwright.inventory.model import Host
 
 if TYPE_CHECKING:
+    from rigwright.engine.limit_points import Sweep
     from rigwright.facts.nccl import Document
+    from rigwright.facts.stress import Stress
 
 FAILS: tuple[Verdict, ...] = ("fail", "unknown")
 """Verdicts that make the status of a host `failed`."""
@@ -127,6 +130,27 @@ class CommandResult:
     cut: bool = False
 
 
+@dataclass(frozen=True)
+class AttemptResult:
+    """How far a try has come, in place of what an earlier stage said of it."""
+
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
+class StressResult:
+    """The document of a stress of the GPUs."""
+
+    stress: Stress
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A sweep over limits, as far as it has come."""
+
+    sweep: Sweep
+
+
 StageResult = (
     ConnectResult
     | PlanResult
@@ -139,6 +163,9 @@ StageResult = (
     | HistoryResult
     | IdentityResult
     | CommandResult
+    | AttemptResult
+    | StressResult
+    | SweepResult
 )
 
 
@@ -166,6 +193,9 @@ class HostReport:
     events: tuple[tuple[float, Event], ...] = ()
     p2p: Document | None = None
     ran: CommandResult | None = None
+    attempt: Attempt | None = None
+    stress: Stress | None = None
+    sweep: Sweep | None = None
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0

@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rigwright.core.errors import ConsentError, HostError, Interrupted
+from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.engine import events, plan
+from rigwright.engine import events, lease, plan
 from rigwright.engine.playbook import Step
-from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, system
+from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, scratch, system
 from rigwright.facts.machine import Past
 from rigwright.history.machines import Match, RecordedMachines
 from rigwright.inventory.model import Host
 from rigwright.ssh.transport import Transport
 
 EventSink = Callable[[events.Event], None]
+
+MOST_OWNERS = 200
+"""The most marks of other runs that are looked at when scratch directories are removed."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class HostRun:
         self.current_section = ""
         """The name of the critical section that is open, "" for none."""
         self.asking_s = 0.0
+        self.untidy = False
+        """Whether the host has scratch directories, of this run or of an earlier one."""
         self.recorded = RecordedMachines()
         """The machines of the history."""
         self._sink = sink
@@ -125,13 +130,20 @@ class HostRun:
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
         """Reads facts, and those that are prefetched, in one round trip. Boot id, simulation and identity are read along when not known."""
-        along: tuple[Fact[Any], ...] = (system.boot_id, system.simulated, system.identity, *self._prefetch)
+        along: tuple[Fact[Any], ...] = (
+            system.boot_id,
+            system.simulated,
+            system.identity,
+            *(() if self.untidy else (scratch.left,)),
+            *self._prefetch,
+        )
         self._prefetch.clear()
         asked = tuple(dict.fromkeys((*facts, *(fact for fact in along if fact not in self.store.known))))
         began = time.monotonic()
         answers = self.transport.run([fact.command for fact in asked], together=True)
         self.asking_s += time.monotonic() - began
         self.store.learn(zip(asked, answers, strict=True))
+        self.untidy = self.untidy or any(fact.scratch for fact in asked) or self.store.known.get(scratch.left) is True
         if not self.announced:
             self.announced = True
             simulated = self.store.known[system.simulated]
@@ -139,6 +151,21 @@ class HostRun:
             self.emit(events.Connected(self.host.name, self.host.address, description))
             if self.transport.warning:
                 self.emit(events.Note(self.host.name, self.transport.warning))
+
+    def tidy(self) -> None:
+        """Removes the scratch directories of this run, and those that runs have left which ended early; those of a run at work stay.
+
+        Without an open connection, and where the host does not answer, they are left for the next run.
+        """
+        if not self.untidy or self.abandoned or self.rebooting or not self.options.root:
+            return
+        with contextlib.suppress(RigwrightError):
+            mine = self.options.run_id
+            answer = self.transport.run([scratch.tidied(mine)])[0]
+            owners = dict.fromkeys(answer.text.split("\n", MOST_OWNERS)[:MOST_OWNERS])
+            if ended := tuple(owner for owner in owners if lease.ended(owner)):
+                self.transport.run([scratch.tidied(mine, ended)])
+            self.untidy = False
 
     @property
     def match(self) -> Match:

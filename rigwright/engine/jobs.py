@@ -14,17 +14,19 @@ from collections.abc import Callable
 
 from rigwright.core.command import Command, Result, script, with_stdin
 from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.host_folders import RUNS
 from rigwright.core.numbers import count
 from rigwright.engine import lease
 from rigwright.facts import Fact
 from rigwright.ssh.transport import Transport
 
-FOLDER = "/var/lib/rigwright"
 LOG_BYTES = 1 << 20
 """The end of a job's output that is kept for its result."""
 LINES, LINE_BYTES = 20_000, 4 << 20
 """At most so many lines, and bytes of them, are passed on while a job runs."""
 RECONNECT_S = 600
+QUIET_S = 120
+"""After so long without output it is said that the job is still at work: DKMS prints nothing while it compiles."""
 _AGAIN = "run the same command again; it continues from there"
 _START = f"""{lease.SHELL}
 dir=$1 unit=$2 mine=$3 length=$4 token=$5
@@ -40,17 +42,19 @@ dir=$1; sh "$dir/script" >"$dir/log" 2>&1 </dev/null; code=$?
 read boot </proc/sys/kernel/random/boot_id
 echo "$code $boot" >"$dir/result.new" && sync "$dir/result.new" && mv "$dir/result.new" "$dir/result" && sync "$dir"
 END
-rm -f "$dir/result"; : >"$dir/log"; cat /proc/sys/kernel/random/boot_id >"$dir/boot"; sync "$dir/script" "$dir/job" "$dir"
+rm -f "$dir/result"; : >"$dir/log"; cat /proc/sys/kernel/random/boot_id >"$dir/boot"
+sync "$dir/script" "$dir/job" "$dir/boot" "$dir" "${{dir%/*}}"
 state=$(systemctl show -p SubState --value -- "$unit")
 case $state in running|start*|stop*|final*) echo "the unit $unit is running already" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
 echo "$dir" >"/run/rigwright.$unit"; echo "$token" >"$dir/token"
-systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
+systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p IgnoreSIGPIPE=no -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
   --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir" 9>&-
 """
 """Starts a job while this run holds the lease. Repeated with the same token it does not start the job a second time."""
 _WATCH = f"""{lease.SHELL}
 dir=$1 from=$2 mine=$3 length=$4 n=0
+[ ! -e "$dir/watched" ] || touch "$dir/watched"
 while [ $n -lt 40 ]; do
   [ -s "$dir/result" ] && break
   [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && [ $n -gt 1 ] && break
@@ -70,7 +74,8 @@ case $code in ''|*[!0-9]*|????*)
   esac
   [ $code = lost ] && [ "$(systemctl is-system-running 2>/dev/null)" = stopping ] && code=running;;
 esac
-echo "$code $boot $(cat "$dir/boot" 2>/dev/null || echo -) ${{lease:-kept}} $(date -d "@$(awk '/^btime/{{print $2}}' /proc/stat)" '+%F %T %Z')"
+first=$(head -c 64 "$dir/boot" 2>/dev/null | tr -cd '[:alnum:]-')  # a power cut may leave it empty
+echo "$code $boot ${{first:--}} ${{lease:-kept}} $(date -d "@$(awk '/^btime/{{print $2}}' /proc/stat)" '+%F %T %Z')"
 tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 """
 
@@ -93,7 +98,7 @@ def run(
     run_id = owner.partition(" ")[0]
     slug = re.sub(r"[^a-z0-9]+", "-", step.lower()).strip("-")[:48]
     unit = f"rigwright-job-{slug or 'step'}-{number}"
-    folder = f"{FOLDER}/runs/{run_id}/{unit}"
+    folder = f"{RUNS}/{run_id}/{unit}"
     text = f"export RIGWRIGHT_RUN={run_id}\n{with_stdin(cmd)}\n"
     words = (folder, unit, owner, str(lease.EXPIRES_S), secrets.token_hex(8))
     started = _start(transport, script(_START, *words, stdin=text.encode(), timeout_s=60))
@@ -135,6 +140,7 @@ def watch(
     """
     deadline = time.monotonic() + limit_s
     log, boot, unread = _Log(on_line, folder), "", 0
+    began = quiet_since = time.monotonic()
     while time.monotonic() < deadline:
         raise_if_stopped()
         words = (folder, str(log.size), owner, str(lease.EXPIRES_S))
@@ -163,6 +169,12 @@ def watch(
         code, seen_boot, first_boot = (poll[name].decode() for name in ("code", "boot", "first"))
         boot = boot or ("" if first_boot == "-" else first_boot)
         log.add(more)
+        quiet_since = time.monotonic() if more else quiet_since
+        if code == "running" and time.monotonic() - quiet_since > QUIET_S:
+            quiet_since = time.monotonic()
+            on_line(
+                f"at work for {count(round((quiet_since - began) / 60), 'minute')}, and silent for the last {QUIET_S // 60}"
+            )
         if code in ("running", "lost") and boot and seen_boot != boot:
             found = f"the machine went down in the middle of it, and booted again at {poll['booted'].decode()}"
             raise HostError(step, found, "the job to end", _AGAIN)
@@ -225,7 +237,7 @@ def _running(result: Result) -> tuple[str, ...]:
     folders = []
     for line in result.text.splitlines():
         unit, _, folder = line.strip().partition(" ")
-        if not re.fullmatch(rf"{FOLDER}/runs/[\w.-]+/{re.escape(unit)}", folder):
+        if not re.fullmatch(rf"{RUNS}/[\w.-]+/{re.escape(unit)}", folder):
             raise ValueError(f"the job {unit} runs, and nothing says in which folder")
         folders.append(folder)
     return tuple(folders)

@@ -18,17 +18,18 @@ from pathlib import Path
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
+from rigwright.core.host_folders import STATE
+from rigwright.facts import Fact
+from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport
 
 EXPIRES_S = 600
 """A lease that was not renewed for so long has expired, unless one of its jobs still runs."""
 
-FILE = "/var/lib/rigwright/lease"
+FILE = f"{STATE}/lease"
 LOST = 77
 """The exit code of a script that found another owner."""
 _HELD, _DAMAGED = 75, 78
-KEPT_RUNS = 20
-"""The number of runs whose scripts and previous contents of files stay in /var/lib/rigwright/runs, the last ones."""
 
 JOBS_AT_WORK = (
     "[ ! -d /run/systemd/system ] || systemctl list-units --plain --no-legend"
@@ -40,8 +41,8 @@ SHELL = f"""
 set -f
 file={FILE}
 alone() {{
-  mkdir -p -m 755 /var/lib/rigwright && {{ umask 077; exec 9>>/var/lib/rigwright/lease.lock; umask 022; }} || return 1
-  flock -w 10 9 || {{ echo "another command has held /var/lib/rigwright/lease.lock for 10 s" >&2; return 1; }}
+  mkdir -p -m 755 {STATE} && {{ umask 077; exec 9>>{STATE}/lease.lock; umask 022; }} || return 1
+  flock -w 10 9 || {{ echo "another command has held {STATE}/lease.lock for 10 s" >&2; return 1; }}
 }}
 clock() {{
   read -r boot </proc/sys/kernel/random/boot_id && read -r up _ </proc/uptime && read -r init </proc/1/stat && up=${{up%%.*}}
@@ -76,11 +77,22 @@ _RENEW = f'{SHELL}\nalone && clock || exit 1; held; [ "$owner" = "$1" ] || lost;
 _RELEASE = f"""{SHELL}
 alone || exit 1
 held; [ "$owner" = "$1" ] && [ -z "$(jobs_at_work)" ] || exit 0
-cd /var/lib/rigwright/runs 2>/dev/null && ls -1t | tail -n +{KEPT_RUNS + 1} | while read -r run; do rm -rf -- "./$run"; done
+set +f
+[ ! -f {STATE}/files ] || sed -n 's,^\\(/.*\\)/.*,\\1,p' {STATE}/files | sort -u | while read -r folder; do
+  for half in "$folder"/.rigwright.??????; do [ ! -e "$half" ] || rm -rf -- "$half"; done
+done
+cd {STATE}/runs 2>/dev/null && for kind in record other; do
+  ls -1t | while read -r run; do
+    if [ -d "./$run/record" ]; then this=record; else this=other; fi
+    [ "$this" != "$kind" ] || echo "$run"
+  done | tail -n +{KEPT_RUNS + 1} | while read -r run; do rm -rf -- "./$run"; done
+done
 rm -f "$file"
 """
 
-_OWNER = re.compile(r"(?P<run>\S+) (?P<user>\S+@\S+) (?P<pid>\d{1,10}) (?P<started>\S+)")
+_OWNER = re.compile(
+    r"(?P<run>[\w.-]{1,100}) (?P<user>[\w.+-]{1,256}@[\w.+-]{1,300}) (?P<pid>\d{1,10}) (?P<started>[\d?]{1,20})"
+)
 _HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{_OWNER.pattern})\s*")
 
 
@@ -110,10 +122,11 @@ class Lease:
         """Renews the lease. Raises HostError when this run does not hold it, Unreachable."""
         self.require(self.transport.run([self.renewal(limit_s)])[0])
 
-    def release(self) -> None:
-        """Releases the lease if this run holds it, and deletes what older runs left. While a job runs it stays, and ends with the job or
-        later."""
-        self.transport.run([script(_RELEASE, self.owner, timeout_s=30)])
+    def release(self, last: Command | None = None) -> None:
+        """Releases the lease if this run holds it, after the command `last`, and deletes what older runs left: their records, and
+        files that a cut left half written. While a job runs it stays, and ends with the job or later."""
+        release = script(_RELEASE, self.owner, timeout_s=30)
+        self.transport.run([release] if last is None else [last, release])
 
 
 def take(transport: Transport, host: str, run_id: str) -> Lease:
@@ -122,9 +135,7 @@ def take(transport: Transport, host: str, run_id: str) -> Lease:
     A lease has expired when it was not renewed for its length and no job is running, or when its holder was a process of this
     machine that has ended. One that cannot be read has not.
     """
-    machine = _machine()
-    mine = f"{run_id} {_word(_user())}@{machine} {os.getpid()} {_started(os.getpid()) or '?'}"
-    dead = ""
+    mine, dead = owner(run_id), ""
     for _ in range(2):
         answer = transport.run([script(_TAKE, mine, dead, str(EXPIRES_S), timeout_s=30)])[0]
         if answer.code == 0:
@@ -132,7 +143,7 @@ def take(transport: Transport, host: str, run_id: str) -> Lease:
         match = _HELD_BY.fullmatch(answer.text) if answer.code == _HELD else None
         if match is None:
             break
-        if not match["user"].endswith(f"@{machine}") or _started(int(match["pid"])) in (match["started"], "?"):
+        if not ended(match["owner"]):
             left = max(0, int(match["length"]) - int(match["age"]))
             why = "one of its jobs runs" if match["busy"] else f"its lease was renewed {match['age']} s ago"
             until = "its job ends" if match["busy"] else f"its lease expires, in {left} s unless it renews it"
@@ -143,6 +154,29 @@ def take(transport: Transport, host: str, run_id: str) -> Lease:
         found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
         raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
     raise _not_written(host, "taken", answer)
+
+
+def owner(run_id: str) -> str:
+    """How a run of this process is named on a host: the run, the user and machine, the process, and when that started."""
+    return f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
+
+
+def ended(owner: str) -> bool:
+    """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other text."""
+    match = _OWNER.fullmatch(owner)
+    if match is None or not match["user"].endswith(f"@{_machine()}"):
+        return False
+    return _started(int(match["pid"])) not in (match["started"], "?")
+
+
+def _first_line(result: Result) -> str:
+    if result.code != 0:
+        raise ValueError(f"{FILE} cannot be read: {result.error_text[:200]}")
+    return result.text.strip()[:500]
+
+
+holder: Fact[str] = Fact("lease.holder", script(f"[ ! -e {FILE} ] || head -n 1 {FILE} | head -c 500"), _first_line)
+"""The owner of the lease, which may be a run that was cut; "" for none."""
 
 
 def lost(host: str, answer: Result) -> HostError:

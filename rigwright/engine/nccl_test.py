@@ -53,7 +53,7 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
         document = _run_once(run, options, ())
         if not _lacks_library(document):
             return NcclTestResult(document)
-        folders = _libraries(run, options)
+        folders = libraries(run, options)
         if folders:
             return NcclTestResult(_run_once(run, options, folders))
     except wheel_copy.NoWheels as error:
@@ -76,17 +76,19 @@ def _lacks_library(document: Document) -> bool:
     )
 
 
-def _libraries(run: HostRun, options: NcclTestOptions) -> list[str]:
+def libraries(run: HostRun, options: NcclTestOptions) -> list[str]:
     """The folders on the host with the libraries that the test needs: kept from an earlier run, or copied now.
 
     [] when the host lacks them and `wheels` is "". Raises NoWheels.
     """
     bus, loaded, machine = run.value(pci.gpus), run.value(driver.loaded_version), run.value(system.architecture)
+    if not loaded:
+        raise wheel_copy.NoWheels("no driver is loaded, and the test needs one", "invoke provision")
     models = [catalogue.model_of(gpu.device_id) for gpu in bus]
     capabilities = sorted({model.compute_capability for model in models if model})
-    libraries = nccl_wheels.libraries_for(int((loaded or "0").partition(".")[0]), capabilities)
+    libraries = nccl_wheels.libraries_for(int(loaded.partition(".")[0]), capabilities)
     if libraries is None or machine != "x86_64":
-        why = f"no pinned libraries are for driver {loaded or 'none'}, {machine} and capabilities {', '.join(capabilities)}"
+        why = f"no pinned libraries are for driver {loaded}, {machine} and capabilities {', '.join(capabilities)}"
         fix = "install NCCL and the CUDA runtime of that driver on the host (libnccl2, cuda-cudart)"
         raise wheel_copy.NoWheels(why, fix)
     needed = libraries.needed(options.quick)

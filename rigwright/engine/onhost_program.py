@@ -25,6 +25,7 @@ from rigwright.ssh.transport import Transport
 UNIT = FOLDER.rpartition("/")[2]
 LIBRARIES = f"{FOLDER}/libraries"
 """The folder with links to all libraries of a program: NVIDIA's libraries load each other from their own folder."""
+WATCHED = f"{FOLDER}/watched"
 PROGRAMS = shipped_files.folder("onhost")
 
 
@@ -32,7 +33,9 @@ PROGRAMS = shipped_files.folder("onhost")
 class OnhostProgram:
     """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: the name in messages.
 
-    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs.
+    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs. `afterwards`: a program of
+    onhost/ with its arguments, "" for none, that runs whenever the program has ended, also killed, and once more at the end of its
+    unit; it must do nothing when there is nothing left to do. While this machine follows a program it touches the file WATCHED.
     """
 
     program: str
@@ -40,27 +43,30 @@ class OnhostProgram:
     limit_s: int
     name: str
     folders: Sequence[str] = ()
+    afterwards: str = ""
 
 
 _START = """
 set -e
-dir=$1 unit=$2 limit=$3 owner=$4 folders=$5; shift 5
+dir=$1 unit=$2 limit=$3 owner=$4 folders=$5 after=$6 program=$7; shift 7
 command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 69; }
 state=$(systemctl show -p SubState --value -- "$unit")
 case $state in running|start*|stop*) echo "another test is running ($unit.service)" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
 rm -rf -- "$dir"; mkdir -m 711 -- "$dir"; echo "$owner" >"$dir/owner"; mkdir -m 755 -- "$dir/libraries"
 for folder in $folders; do ln -s -- "$folder"/*.so* "$dir/libraries/"; done
-tar -xzpf - -C "$dir"; umask 077; : >"$dir/log"
+tar -xzpf - -C "$dir"; umask 077; : >"$dir/log"; : >"$dir/watched"
 cat >"$dir/job" <<'END'
-umask 077; dir=$1 program=$2; shift 2
+umask 077; dir=$1 program=$2 after=$3; shift 3
 python3 "$dir/$program" "$@" >"$dir/document" 2>"$dir/log" </dev/null; code=$?
+[ -z "$after" ] || python3 "$dir"/$after >>"$dir/log" 2>&1 </dev/null
 read boot </proc/sys/kernel/random/boot_id
 echo "$code $boot" >"$dir/result.new" && mv "$dir/result.new" "$dir/result"
 END
 systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p RuntimeMaxSec="$limit" -p TimeoutStopSec=30 -p SendSIGKILL=yes \\
   --setenv=LC_ALL=C --setenv=HOME=/root --setenv=TMPDIR="$dir" --setenv=RIGWRIGHT_USER="${SUDO_USER:-}" \\
-  --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir" "$@"
+  --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
+  ${after:+-p "ExecStopPost=$(command -v python3) $dir/$after"} sh "$dir/job" "$dir" "$program" "$after" "$@"
 """
 _END = """
 dir=$1 unit=$2 owner=$3
@@ -100,9 +106,9 @@ def run(
     """
     owner = secrets.token_hex(8)
     limit, folders = str(program.limit_s + 90), " ".join(program.folders)
-    words = (FOLDER, UNIT, limit, owner, folders, program.program, *program.arguments)
+    words = (FOLDER, UNIT, limit, owner, folders, program.afterwards, program.program, *program.arguments)
     try:
-        started = transport.run([script(_START, *words, stdin=_archive(), timeout_s=90)])[0]
+        started = transport.run([script(_START, *words, stdin=archive(), timeout_s=90)])[0]
         if started.code != 0:
             expected, fix = "systemd-run, python3, room in /run", "sudo apt-get install python3; df -h /run"
             if started.code == 75:
@@ -120,14 +126,15 @@ def run(
                 transport.run([end])
 
 
-@lru_cache(maxsize=1)
-def _archive() -> bytes:
+@lru_cache(maxsize=2)
+def archive(pattern: str = "*.py") -> bytes:
+    """A gzipped tar of the programs of onhost/ whose names match, and of pynvml.py."""
     pynvml = importlib.util.find_spec("pynvml")
-    paths = [*sorted(PROGRAMS.glob("nccl_*.py")), *([Path(pynvml.origin)] if pynvml and pynvml.origin else [])]
+    paths = [*sorted(PROGRAMS.glob(pattern)), *([Path(pynvml.origin)] if pynvml and pynvml.origin else [])]
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+    with tarfile.open(fileobj=out, mode="w:gz") as packed:
         for path in paths:
             entry = tarfile.TarInfo(path.name)
             entry.size, entry.mode = path.stat().st_size, 0o644
-            archive.addfile(entry, io.BytesIO(path.read_bytes()))
+            packed.addfile(entry, io.BytesIO(path.read_bytes()))
     return out.getvalue()

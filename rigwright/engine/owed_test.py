@@ -16,12 +16,13 @@ from rigwright.checks import Finding, declared
 from rigwright.core.change import Change
 from rigwright.core.command import Command, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.host_folders import STATE
 from rigwright.core.schema import bus_id
 from rigwright.engine.host_report import FAILS
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, p2p_record, system
-from rigwright.facts.p2p_record import FOLDER, LOCK, MOST_CHARACTERS, MOST_LINES, OWED, PASSED, Owing, Passed, Record
+from rigwright.facts.p2p_record import LOCK, MOST_CHARACTERS, MOST_LINES, OWED, PASSED, Owing, Passed, Record
 
 FACTS: tuple[Fact[Any], ...] = (p2p_record.record, system.firmware, gpu.gpus, driver.loaded_version)
 """The facts that say whether the test is owed."""
@@ -29,7 +30,7 @@ FACTS: tuple[Fact[Any], ...] = (p2p_record.record, system.firmware, gpu.gpus, dr
 SHOWN = 6
 """The number of changes that a warning names."""
 
-_LOCKED = f"umask 022; mkdir -p {FOLDER} && cd {FOLDER} && {{ umask 077; exec 9>{LOCK}; umask 022; }} && flock -w 10 9 || exit 1\n"
+_LOCKED = f"umask 022; mkdir -p {STATE} && cd {STATE} && {{ umask 077; exec 9>{LOCK}; umask 022; }} && flock -w 10 9 || exit 1\n"
 _OWE = f"""
 {{ head -c 60000 {OWED} 2>/dev/null | head -n {MOST_LINES - 1}; printf '%s\\n' "$1"; }} >{OWED}.new &&
   sync {OWED}.new && mv -T {OWED}.new {OWED} && sync .
@@ -65,7 +66,7 @@ def reasons(run: HostRun) -> tuple[str, ...]:
     if not isinstance(record, Record):
         return (f"a record that cannot be read ({run.store.known[p2p_record.record]})",)
     texts = [entry.after for entry in record.owed]
-    texts += [f"a record in {FOLDER} that is damaged"] if record.damaged else []
+    texts += [f"a record in {STATE} that is damaged"] if record.damaged else []
     return tuple(dict.fromkeys((*texts, *(_differences(run, record.passed) if record.passed else ()))))
 
 
@@ -126,7 +127,7 @@ def settle(run: HostRun, judged: Sequence[Finding]) -> str:
     written = run.transport.run([script(_LOCKED + _PAY, json.dumps(entry), checksum, timeout_s=60)])[0]
     run.read((p2p_record.record,))
     return (
-        "" if written.code == 0 else one_line(f"it passed, and {FOLDER} cannot be written: {written.error_text}")[:300]
+        "" if written.code == 0 else one_line(f"it passed, and {STATE} cannot be written: {written.error_text}")[:300]
     )
 
 

@@ -220,9 +220,9 @@ class _Reading:
         found = [*self._from_findings("fail", "warn", "unknown"), *self._from_xids(), *self._from_tracebacks()]
         keys = {problem.key for problem in found}
         found += [
-            self._of_symptom(catalogue.symptoms()[key], hit)
+            self._of_symptom(catalogue.all_symptoms()[key], hit)
             for key, hit in self._search.symptoms.items()
-            if key not in keys and catalogue.symptoms()[key].level != "info"
+            if key not in keys and catalogue.all_symptoms()[key].level != "info"
         ]
         telling = [problem for problem in found if _rank(problem) != "wrapper"] or found
         return sorted(telling, key=lambda problem: problem.line)
@@ -246,7 +246,7 @@ class _Reading:
                 groups.setdefault((finding.symptom, finding.cause), []).append((line, finding))
         for (key, cause), members in groups.items():
             line, first = members[0]
-            known = catalogue.symptoms().get(key)
+            known = catalogue.all_symptoms().get(key)
             seen = _seen([finding for _, finding in members])
             title = known.title if known else first.seen[:1].upper() + first.seen[1:]
             yield Problem(key, title, first.verdict, line, seen, cause, first.fix, known.source if known else "")
@@ -273,7 +273,7 @@ class _Reading:
             yield f"{problem.seen}. {problem.cause}" if problem.cause else problem.seen
         keys = {finding.symptom for _, finding in self._findings.values()}
         for key, hit in self._search.symptoms.items():
-            symptom = catalogue.symptoms()[key]
+            symptom = catalogue.all_symptoms()[key]
             if symptom.level == "info" and key not in keys:
                 yield f"line {hit.line}: {symptom.title}. {symptom.cause}"
         unknown = [line for line in self._warnings if not catalogue.symptoms_in(line)]
@@ -366,10 +366,10 @@ def _may_follow(effect: Problem, cause: Problem) -> bool:
 
 
 def _rank(problem: Problem) -> str:
-    symptom = catalogue.symptoms().get(problem.key)
+    symptom = catalogue.all_symptoms().get(problem.key)
     return symptom.rank if symptom else "cause"
 
 
 def _kind(problem: Problem) -> str:
-    symptom = catalogue.symptoms().get(problem.key)
+    symptom = catalogue.all_symptoms().get(problem.key)
     return symptom.kind if symptom else ""

@@ -20,7 +20,7 @@ MAX_ROUNDS = 6
 class PlannedStep:
     """A step with its status: `pending` with changes, `unknown` with the reason, `failed` with the error.
 
-    `notes`: what the operation chose, for the person who reads the plan.
+    `notes`: what the operation chose, for the person who reads the plan. `fix`: what a person does about an unknown step, if known.
     """
 
     step: Step
@@ -29,6 +29,7 @@ class PlannedStep:
     reason: str = ""
     error: HostError | None = None
     notes: tuple[Note, ...] = ()
+    fix: str = ""
 
 
 def plan_steps(steps: Sequence[Step], store: FactStore, read: Read) -> tuple[PlannedStep, ...]:
@@ -59,7 +60,7 @@ def _plan_step(step: Step, store: FactStore) -> PlannedStep:
     try:
         yielded = tuple(step.function(store, **step.parameters))
     except Unavailable as reason:
-        return PlannedStep(step, "unknown", reason=str(reason))
+        return PlannedStep(step, "unknown", reason=str(reason), fix=reason.fix)
     except Unreadable as reason:
         fix = f"{reason.fix or 'correct the cause on the host'}; then run the same command again"
         error = HostError(step.name, str(reason), "an answer that can be read", fix)
@@ -78,7 +79,7 @@ def _unknown_or_failed(planned: Sequence[PlannedStep]) -> tuple[PlannedStep, ...
     changing = False
     for step in planned:
         if step.status == "unknown" and not changing:
-            step = replace(step, status="failed", error=HostError(step.step.name, step.reason))
+            step = replace(step, status="failed", error=HostError(step.step.name, step.reason, fix=step.fix))
         changing = changing or step.status in ("pending", "unknown")
         result.append(step)
     return tuple(result)

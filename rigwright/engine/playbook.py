@@ -67,7 +67,7 @@ class Check:
 class BoundPlaybook:
     """The steps and checks of a playbook for one host, in order; all tags of its plays; the host's variables of rigwright.
 
-    `partial`: tags were given, which leave out the steps and checks without them.
+    `partial`: tags were given, which leave out the steps and checks without them. `templates`: those for the host's files.
     """
 
     host: Host
@@ -76,6 +76,7 @@ class BoundPlaybook:
     tags: frozenset[str] = frozenset()
     desired: Desired = field(default_factory=Desired)
     partial: bool = False
+    templates: host_templates.Templates = host_templates.SHIPPED
 
 
 def read(path: Path) -> YamlSequence:
@@ -130,7 +131,9 @@ def bind(
             steps += [Step(*bound) for bound in binder.bind(task, of_play, "operations")]
         for task in questions:
             checks += [Check(*bound[:-1]) for bound in binder.bind(task, of_play, "checks") if not bound[-1]]
-    return BoundPlaybook(host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired, bool(tags))
+    return BoundPlaybook(
+        host, tuple(steps), tuple(checks), frozenset(known_tags), variables.desired, bool(tags), owners
+    )
 
 
 def bind_all(
@@ -188,7 +191,11 @@ def _is_for(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
         if error.found == NO_MATCH:
             return False
         expected = f"hosts and groups of the inventory {inventory.path}, or `all`"
-        fix = f"put {host.name} into that group in the inventory, or change `hosts:` in a playbook of your own"
+        group = play["hosts"] if isinstance(play["hosts"], str) and play["hosts"].isidentifier() else "GROUP"
+        fix = (
+            f"put {host.name} into that group: `{group}: {{hosts: {{{host.name}: }}}}` in the inventory (docs/inventory.md); or change "
+            "`hosts:` in a playbook of your own"
+        )
         raise InputError(play.where("hosts"), error.found, expected, fix) from None
 
 

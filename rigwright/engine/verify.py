@@ -121,5 +121,6 @@ def drift(planned: Sequence[PlannedStep]) -> tuple[Finding, ...]:
                 seen, _, todo = note.text.rpartition(": ")
                 findings.append(Finding(name, "warn", seen, "", "", todo, "host", check="plan"))
         if planned_step.status in ("unknown", "failed"):
-            findings.append(unknown("plan", name, planned_step.reason))
+            missing = unknown("plan", name, planned_step.reason)
+            findings.append(replace(missing, fix=planned_step.fix or missing.fix))
     return tuple(findings)

@@ -19,9 +19,10 @@ from rigwright.catalogue.nccl_wheels import Wheel
 from rigwright.core import child_processes, nameless_user
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
+from rigwright.core.host_folders import STATE
 from rigwright.ssh.transport import Transport
 
-KEPT = "/var/lib/rigwright/libraries"
+KEPT = f"{STATE}/libraries"
 CHUNK_BYTES = 8 << 20
 FETCH_S = 1800
 _PIP_OPTIONS = (

@@ -23,6 +23,8 @@ class Fact(Generic[T]):
 
     `kept`: a function that returns the part of the value that the history records: `whole` for all of it, another function
     to leave out momentary readings; None: the history records nothing.
+
+    `scratch`: the command uses a scratch directory of the host (scratch.py), which the run removes at its end.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Fact(Generic[T]):
     parse: Callable[[Result], T] = field(compare=False)
     durable: bool = False
     kept: Callable[[T], object] | None = field(default=None, compare=False)
+    scratch: bool = field(default=False, compare=False)
 
 
 def whole(value: T) -> T:
@@ -45,19 +48,21 @@ class Missing(Exception):
         self.facts = facts
 
 
-class Unavailable(Exception):
-    """The host cannot answer now: no driver is loaded, or the program is not installed. It may answer later."""
-
-
-class Unreadable(Exception):
-    """The parser does not understand the answer, or the answer was too long or too late. `fix`: what a person does about it, if known."""
-
+class _Reason(Exception):
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
         self.fix = fix
 
-    def __reduce__(self) -> tuple[type[Unreadable], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[_Reason], tuple[str, str]]:
         return type(self), (str(self), self.fix)
+
+
+class Unavailable(_Reason):
+    """The host cannot answer now: no driver is loaded, or the program is not installed. It may answer later. `fix`: as of Unreadable."""
+
+
+class Unreadable(_Reason):
+    """The parser does not understand the answer, or the answer was too long or too late. `fix`: what a person does about it, if known."""
 
 
 class Facts(Protocol):
@@ -123,5 +128,9 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
         OverflowError,
         RecursionError,
     ) as error:  # JSON of another shape
+        if result.code != 0 and not result.stdout.strip() and not result.error_text:
+            return Unreadable(
+                f"{fact.name}: its command failed (exit {result.code}) and printed nothing, also no error ({error})"
+            )
         first = result.text.strip().split("\n", 1)[:1] if result.stdout.strip() else [result.error_text]
         return Unreadable(f"{fact.name}: cannot read {first[0][:120]!r} ({error})")

@@ -1,6 +1,8 @@
 """Packages that apt could install. The host's own apt answers, with private sources, lists and pins; nothing is changed.
 
-The private lists are read again after ten minutes, and when the host's own lists or sources have changed since.
+The private lists are a scratch directory (scratch.py), which the end of the run removes: the package lists only, without
+translations and sources, and one cache. The room for them is checked, and their size is limited. They are read again after ten
+minutes, and when the host's own lists or sources have changed since.
 
 NVIDIA's repository may be added to the private sources. Of the fetched key file only the key with the expected fingerprint is kept,
 and it is accepted only if the repository's InRelease has a valid signature by it (gpgv). Other keys of the file are trusted nowhere.
@@ -18,6 +20,7 @@ from rigwright.core.command_failures import failure_in
 from rigwright.facts import Fact, Unreadable
 from rigwright.facts.apt_sources import KEYS
 from rigwright.facts.dpkg import HOLDS, Move, moves
+from rigwright.facts.scratch import FOLDER, USE
 
 
 @dataclass(frozen=True)
@@ -54,16 +57,30 @@ class Archive:
     key: str
 
 
+LISTS_MIB = 200
+"""The room that the private lists need besides twice the size of the host's own ones, of which a new host may have none."""
+MOST_MIB = 2000
+"""The largest size of the private lists."""
+
 _PRIVATE = (
     KEYS
+    + USE
     + """
 url=$1 key_url=$2 fingerprint=$3 preferences=$4; shift 4
-d=/run/rigwright/apt-$(printf %s "$url" | sha256sum | cut -c1-8)
-mkdir -p "$d" && { umask 077; exec 9>"$d/lock"; umask 022; } && flock -w 280 9 || { echo 'no lock on private lists' >&2; exit 1; }
-[ -d "$d/lists" ] || cp -a /var/lib/apt/lists "$d/lists"
+scratch "apt-$(printf %s "$url" | sha256sum | cut -c1-8)" || { echo 'no lock on private lists' >&2; exit 1; }
+own() { find /var/lib/apt/lists -maxdepth 1 -type f ! -name '*.diff_Index' \\( -name '*Packages*' -o -name '*Release*' \\) "$@"; }
+room() {
+  free=$(df -Pm "$d" | awk 'NR==2{print $4}'); need=$((@LISTS@ + 2 * ($(own -printf '%s\\n' | awk '{n+=$1} END{printf "%d", n/1048576}'))))
+  [ "${free:-0}" -ge "$need" ] || { rm -rf "$d"; echo "NOROOM $free $need" >&2; exit 1; }
+}
+[ -d "$d/lists" ] || { room; mkdir -p "$d/lists"; own -exec cp -a -t "$d/lists" {} +; }
 mkdir -p "$d/lists/partial" "$d/cache/archives/partial"
 rm -rf "$d/etc" && cp -a /etc/apt "$d/etc" && rm -f "$d"/etc/preferences.d/rigwright-* "$d"/etc/preferences.d/nvidia-driver-pin "$d"/etc/sources.list.d/rigwright-*
-private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
+private="-o Dir::Etc=$d/etc -o Dir::State::lists=$d/lists -o Dir::Cache=$d/cache -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none"
+private="$private -o APT::Get::List-Cleanup=false -o Acquire::Retries=1 -o Acquire::http::Timeout=20"
+for target in $(apt-config dump | sed -n 's/^Acquire::IndexTargets::\\(deb\\|deb-src\\)::\\([A-Za-z0-9_.-]*\\)::MetaKey .*/\\1::\\2/p'); do
+  [ "$target" = deb::Packages ] || private="$private -o Acquire::IndexTargets::$target::DefaultEnabled=false"
+done
 fetch="/usr/lib/apt/apt-helper -q $private download-file"
 get() { rm -f "$2"; (ulimit -f 8192; exec $fetch "$1" "$2") >"$d/get.log" 2>&1 || { tail -3 "$d/get.log" >&2; exit 1; }; }
 case $url in
@@ -96,20 +113,23 @@ esac
 if [ -n "$preferences" ]; then printf '%s' "$preferences" >"$d/etc/preferences.d/rigwright-private"; fi
 sources=$(cat "$d"/etc/sources.list "$d"/etc/sources.list.d/* 2>/dev/null | sha256sum)
 if [ -e "$d/updated" ] && [ -n "$(find /var/lib/apt/lists /etc/apt/sources.list /etc/apt/sources.list.d -newer "$d/updated" 2>/dev/null | head -1)" ]; then
-  rm -f "$d/updated"; cp -a /var/lib/apt/lists/. "$d/lists/"
+  rm -f "$d/updated"; own -exec cp -a -t "$d/lists" {} +
 fi
 if [ "$(cat "$d/sources" 2>/dev/null)" != "$sources" ] || [ -z "$(find "$d/updated" -mmin -10 2>/dev/null)" ]; then
   rm -f "$d/updated"
-  if apt-get $private -q update >"$d/update.log" 2>&1 && ! grep -qE '^(W|Err)' "$d/update.log"; then
+  room
+  if (ulimit -f $((@MOST@ * 2048)); exec apt-get $private -q update) >"$d/update.log" 2>&1 && ! grep -qE '^(W|Err)' "$d/update.log"; then
     echo "$sources" >"$d/sources"; : >"$d/updated"
   elif [ -z "$(find "$d/lists" -maxdepth 1 -name '*Packages*')" ]; then
     grep -E '^(E|W|Err)' "$d/update.log" | head -5 >&2; exit 1
   fi
 fi
+size=$(du -sm "$d" | cut -f1)
+[ "$size" -le @MOST@ ] || { rm -rf "$d"; echo "TOOLARGE $size" >&2; exit 1; }
 if [ -n "$url" ] && ! apt-cache $private policy | grep -qF "${url%/}"; then
   echo "the packages of $url could not be read: $(grep -E '^(E|W|Err)' "$d/update.log" | head -1)" >&2; exit 1
 fi
-"""
+""".replace("@LISTS@", str(LISTS_MIB)).replace("@MOST@", str(MOST_MIB))
 )
 _OFFERED = (
     _PRIVATE
@@ -151,6 +171,7 @@ def offered(names: tuple[str, ...], repository: Repository | None = None) -> Fac
         f"apt_archive.offered({','.join(asked)}){_from(repository)}",
         script(_OFFERED, *_arguments(repository), "", *asked, timeout_s=300),
         parse,
+        scratch=True,
     )
 
 
@@ -179,6 +200,13 @@ def _arguments(repository: Repository | None) -> tuple[str, str, str]:
 def _unreadable(result: Result, repository: Repository | None) -> Unreadable:
     """The reason for a failed script, with the fix if its output tells the cause."""
     error = result.error_text
+    if match := re.search(r"^NOROOM (\d{1,9}) (\d{1,9})$", error, re.MULTILINE):
+        reason = (
+            f"{FOLDER} has {match[1]} MiB free, and apt's private lists need {match[2]} MiB for the length of a run"
+        )
+        return Unreadable(reason, f"on the host: df -h {FOLDER.rpartition('/')[0]}; sudo apt-get clean")
+    if match := re.search(r"^TOOLARGE (\d{1,9})$", error, re.MULTILINE):
+        return Unreadable(f"the package lists of the host's sources have {match[1]} MiB; {MOST_MIB} MiB is the most")
     failure = failure_in(error)
     if failure and repository and not any(word in error for word in ("NOINDEX", "BADKEY", "BADSIG")):
         return Unreadable(f"{repository.url} cannot be read: {failure.found}", failure.fix)
@@ -282,4 +310,4 @@ def simulated(packages: tuple[str, ...], preferences: str, repository: Repositor
 
     arguments = (*_arguments(repository), preferences, *packages)
     name = f"apt_archive.simulated({','.join(packages)}){_from(repository)}"
-    return Fact(name, script(_SIMULATE, *arguments, timeout_s=300), parse)
+    return Fact(name, script(_SIMULATE, *arguments, timeout_s=300), parse, scratch=True)

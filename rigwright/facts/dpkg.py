@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
+from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact, Unreadable
 
 
@@ -72,8 +73,8 @@ _PROOF_NOW = (
     "stat -c '%n %Y %s' /var/lib/dpkg/status /var/lib/apt/lists /etc/apt/preferences.d /etc/apt/preferences.d/* "
     "/etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/sources.list.d/* 2>/dev/null | sha256sum | cut -d' ' -f1"
 )
-PROOF_FILE = "/var/lib/rigwright/pin-proof"
-PROOF_WRITE = f"mkdir -p /var/lib/rigwright && {{ {_PROOF_NOW}; }} > {PROOF_FILE}"
+PROOF_FILE = f"{STATE}/pin-proof"
+PROOF_WRITE = f"mkdir -p {STATE} && {{ {_PROOF_NOW}; }} > {PROOF_FILE}"
 
 
 def _proof(result: Result) -> Proof:
@@ -199,12 +200,12 @@ def _repair(result: Result) -> Repair:
     return Repair(tuple(names.split()), moves(plan), error, tuple(held.split()))
 
 
-repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=120), _repair)
+repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=300), _repair)
 """Packages with unmet dependencies, and apt's repair of them. The repair may change held NVIDIA packages."""
 
 
 next_upgrade = Fact(
-    "dpkg.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=120), _upgrades
+    "dpkg.next_upgrade", script("apt-get -s upgrade && apt-get -s dist-upgrade", timeout_s=300), _upgrades
 )
 
 

@@ -10,16 +10,16 @@ import re
 from dataclasses import dataclass
 
 from rigwright.core.command import Command, Result, script
+from rigwright.core.host_folders import STATE
 from rigwright.core.host_templates import HOST_FILES
 from rigwright.facts import Fact
 
-FOLDER = "/var/lib/rigwright"
-ORIGINALS = f"{FOLDER}/originals"
+ORIGINALS = f"{STATE}/originals"
 
 NOTE = f"""
 note() {{  # LIST TEXT...: adds lines to a list of what was put on this host, each once
-  mkdir -p -m 755 {FOLDER} || return
-  list={FOLDER}/$1; shift
+  mkdir -p -m 755 {STATE} || return
+  list={STATE}/$1; shift
   for text; do grep -qxF -e "$text" "$list" 2>/dev/null || printf '%s\\n' "$text" >>"$list" || return; done
   sync "$list"
 }}
@@ -27,7 +27,7 @@ note() {{  # LIST TEXT...: adds lines to a list of what was put on this host, ea
 """A shell function that records what is put on the host, before it is."""
 
 _FORGET = f"""
-list={FOLDER}/$1; shift
+list={STATE}/$1; shift
 [ -e "$list" ] || exit 0
 printf '%s\\n' "$@" | grep -vxF -f - "$list" >"$list.new"
 sync "$list.new" && mv -f "$list.new" "$list"
@@ -66,13 +66,13 @@ class Footprint:
 
 
 _USUAL = sorted(
-    {file.path.replace("NAME", "*") for file in HOST_FILES.values()}
+    {file.path.replace("NAME", "*") for file in HOST_FILES.values() if not file.part}
     | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/usr/local/lib/rigwright/*.py"}
 )
 """Where rigwright's files are, also on a host that has lost the list of them."""
 
 _READ = f"""
-echo footprint; cd {FOLDER} 2>/dev/null || cd /
+echo footprint; cd {STATE} 2>/dev/null || cd /
 {{ [ ! -f files ] || head -c 262144 files; for path in {" ".join(_USUAL)}; do [ ! -f "$path" ] || echo "$path"; done; }} | sort -u |
 while read -r path; do
   case $path in /*) ;; *) continue;; esac
@@ -81,7 +81,7 @@ while read -r path; do
   printf 'file %s %s %s\\n' "$there" "$before" "$path"
 done
 [ ! -f holds ] || apt-mark showhold | grep -xF -f holds | sed 's/^/held /'
-[ ! -d {FOLDER} ] || ls -A {FOLDER} | grep -vE '^(runs|lease.*|originals|files)$' | sed 's/^/kept /'; :
+[ ! -d {STATE} ] || ls -A {STATE} | grep -vE '^(runs|lease.*|originals|files)$' | sed 's/^/kept /'; :
 """
 
 
@@ -111,7 +111,7 @@ def _recorded(result: Result) -> frozenset[str]:
 
 recorded_holds = Fact(
     "footprint.recorded_holds",
-    script(f"[ ! -f {FOLDER}/holds ] || head -c 262144 {FOLDER}/holds", reads=True),
+    script(f"[ ! -f {STATE}/holds ] || head -c 262144 {STATE}/holds", reads=True),
     _recorded,
 )
 """The packages that rigwright held at any time."""

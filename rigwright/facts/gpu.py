@@ -9,8 +9,13 @@ from typing import Any
 
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, command, script
+from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts import Fact, Unavailable, whole
+
+
+class NoGpus(Unavailable):
+    """nvidia-smi runs with a loaded driver, and lists no GPU."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,15 @@ QUERY = (
 
 
 def answered(result: Result) -> str:
-    """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed."""
+    """nvidia-smi's stdout, also with status 14 (a corrupted infoROM). Raises Unavailable with its message if it failed, NoGpus if it
+    lists none."""
     if result.code == 127 or "not found" in result.error_text or "No such file" in result.error_text:
         raise Unavailable("nvidia-smi is not installed")
     text = "\n".join(line for line in host_text.lines(result.text.strip()) if not line.startswith("WARNING:"))
     if result.code not in (0, 14) or text.startswith("No devices"):
         lines = host_text.lines(text or result.error_text)
-        raise Unavailable(f"nvidia-smi says: {lines[0] if lines else f'nothing (exit {result.code})'}")
+        kind = NoGpus if text.startswith("No devices") else Unavailable
+        raise kind(f"nvidia-smi says: {lines[0] if lines else f'nothing (exit {result.code})'}")
     return text
 
 
@@ -96,7 +103,7 @@ def _pair(memory: str, graphics: str) -> ClockPair | None:
 
 LOST = "Unable to determine the device handle"
 """How nvidia-smi's output begins when a GPU is lost. It then reports no other GPU."""
-_LOST = re.compile(rf"{LOST} for GPU ?\d*:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
+_LOST = re.compile(rf"{LOST} for GPU ?\d{{0,4}}:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
 
 
 def lost(text: str) -> dict[BusId, str]:
@@ -256,7 +263,7 @@ nvml = Fact("gpu.nvml", command("python3", LIMITS_PROGRAM, "show", timeout_s=45)
 Locks = dict[tuple[str, str], tuple[int, int]]
 """Locked clocks recorded since this boot and this load of the driver: [min, max] MHz by UUID and kind (graphics, memory)."""
 
-LOCKED_FILE = "/run/rigwright/locked-clocks"
+LOCKED_FILE = f"{UNTIL_BOOT}/locked-clocks"
 """The file with the locked clocks, because the driver does not report them. Lines: UUID graphics|memory MIN MAX BOOT_ID LOAD CODE."""
 
 _LOCKED = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rigwright.core import host_text
@@ -67,38 +67,56 @@ def _grub(result: Result) -> Grub:
         raise Unreadable(f"/boot/grub/grub.cfg is broken ({error}): sudo update-grub") from None
 
 
-def default_entry(cfg: str, environment: dict[str, str]) -> Entry:
-    """The entry that a grub.cfg with this grubenv boots next. Raises ValueError if there is none."""
-    wanted = environment.get("next_entry") or _default(cfg, environment)
-    entries = _entries(cfg)
+TRIAL, FALLBACK = "rigwright-trial", "rigwright-fallback"
+"""The ids of rigwright's entries in custom.cfg: the boot that is tried once, and what ran before it."""
+
+
+def default_entry(cfg: str, environment: Mapping[str, str]) -> Entry:
+    """The entry that a grub.cfg with this grubenv boots next, or after a trial. Raises ValueError if there is none."""
+    return entry_of(default_node(cfg, environment))
+
+
+def default_node(cfg: str, environment: Mapping[str, str]) -> Node:
+    """The menu entry that `default_entry` returns, as it is written. Raises ValueError if there is none."""
+    once = environment.get("next_entry", "")
+    wanted = (once if once != TRIAL else "") or _default(cfg, environment)
+    entries = menu(cfg)
     for level in wanted.split(">"):
         chosen = _pick(entries, level) or next(iter(entries), None)
         if chosen is None:
             break
         if not chosen.children:
-            return _entry(chosen)
+            return chosen
         entries = chosen.children
     if entries:
-        return _entry(entries[0])
+        return entries[0]
     raise ValueError("grub.cfg has no menu entry")
 
 
 @dataclass(frozen=True)
-class _Node:
+class Node:
+    """A menu entry or a submenu: `heading` is its first line, `body` the lines of an entry, without indentation."""
+
     title: str
     identifier: str
+    heading: str
     body: list[str]
-    children: list[_Node]
+    children: list[Node]
 
 
-def _default(cfg: str, environment: dict[str, str]) -> str:
+def default_expression(cfg: str) -> str:
+    """What grub.cfg sets as the default entry: a number, title or id, `1>2`, or `${saved_entry}`."""
     stripped = (line.strip() for line in host_text.lines(cfg))
     values = [line[13:].partition('"')[0] for line in stripped if line.startswith('set default="') and '"' in line[13:]]
-    value = next((word for word in reversed(values) if "next_entry" not in word), "0")
+    return next((word for word in reversed(values) if "next_entry" not in word), "0")
+
+
+def _default(cfg: str, environment: Mapping[str, str]) -> str:
+    value = default_expression(cfg)
     return environment.get("saved_entry", "0") if "saved_entry" in value else value
 
 
-def _pick(entries: list[_Node], level: str) -> _Node | None:
+def _pick(entries: list[Node], level: str) -> Node | None:
     if level.isdigit() and host_text.integer(level) < len(entries):
         return entries[host_text.integer(level)]
     return next((node for node in entries if level and level in (node.title, node.identifier)), None)
@@ -108,10 +126,10 @@ MOST_ENTRIES, LONGEST_HEADING = 500, 1000
 """Menu entries and submenus of a grub.cfg that are read, and the characters of each heading."""
 
 
-def _entries(cfg: str) -> list[_Node]:
-    """Menu entries and submenus as a tree of (title, id, body lines, children). A line with a single brace ends a level."""
-    root: list[_Node] = []
-    stack: list[list[_Node]] = [root]
+def menu(cfg: str) -> list[Node]:
+    """The menu entries and submenus as a tree. A line with a single brace ends a level. Raises ValueError for too many."""
+    root: list[Node] = []
+    stack: list[list[Node]] = [root]
     depths: list[int] = []
     body: list[str] | None = None
     depth = 0
@@ -126,7 +144,7 @@ def _entries(cfg: str) -> list[_Node]:
                     f"more than {MOST_ENTRIES} menu entries, or a longer heading than {LONGEST_HEADING} characters"
                 )
             title, identifier = _heading(words)
-            node = _Node(title, identifier, [], [])
+            node = Node(title, identifier, words, [], [])
             stack[-1].append(node)
             if opened.group(1) == "submenu":
                 stack.append(node.children)
@@ -155,7 +173,8 @@ def _heading(line: str) -> tuple[str, str]:
     return words[1], identifier
 
 
-def _entry(node: _Node) -> Entry:
+def entry_of(node: Node) -> Entry:
+    """The kernel, initramfs and command line of a menu entry. Raises ValueError if it loads no kernel."""
     linux: list[str] = []
     initrd = ""
     for line in node.body:

@@ -27,19 +27,18 @@ def headers(kernel: str) -> Fact[bool]:
     )
 
 
-_MODINFO = """
+MODINFO = """
 command -v modinfo >/dev/null || { echo 'modinfo is not there' >&2; exit 127; }
-modinfo -k "$1" -F "$3" -- "$2" 2>/dev/null && exit
-modinfo -k "$1" -F "$3" -- "$2-current" 2>/dev/null && exit
+for name in "$2" "$2-current" "$2-current-open"; do modinfo -k "$1" -F "$3" -- "$name" 2>/dev/null && exit; done
 for file in "/lib/modules/$1/updates/dkms/$2"-tesla-*.ko*; do modinfo -F "$3" -- "$file" 2>/dev/null && exit; done
 exit 1
 """
-"""Debian names NVIDIA's module nvidia-current or nvidia-tesla-535; modprobe loads it for the name nvidia."""
+"""A script with the arguments KERNEL MODULE FIELD. Debian names NVIDIA's module nvidia-current, nvidia-current-open or nvidia-tesla-535; modprobe loads it for the name nvidia."""
 
 
 def module_version(kernel: str, module: str) -> Fact[str]:
     """The version of the module that a kernel would load; "" without a module."""
-    return Fact(f"kernel.module_version({kernel},{module})", script(_MODINFO, kernel, module, "version"), _modinfo)
+    return Fact(f"kernel.module_version({kernel},{module})", script(MODINFO, kernel, module, "version"), _modinfo)
 
 
 def module_licence(kernel: str, module: str) -> Fact[str]:
@@ -47,7 +46,7 @@ def module_licence(kernel: str, module: str) -> Fact[str]:
 
     NVIDIA's open modules name Dual MIT/GPL, the proprietary ones NVIDIA (MODULE_LICENSE in the source of the modules).
     """
-    return Fact(f"kernel.module_licence({kernel},{module})", script(_MODINFO, kernel, module, "license"), _modinfo)
+    return Fact(f"kernel.module_licence({kernel},{module})", script(MODINFO, kernel, module, "license"), _modinfo)
 
 
 def _modinfo(result: Result) -> str:
@@ -85,6 +84,19 @@ def initramfs(path: str) -> Fact[Initramfs]:
         return Initramfs(modules, blocked_modules(result.text))
 
     return Fact(f"kernel.initramfs({path})", script(_INITRAMFS, path, timeout_s=120), parse)
+
+
+_INITRAMFS_SIZES = (
+    'for image in /boot/initrd* /boot/initramfs*; do [ ! -f "$image" ] || stat -L -c %s -- "$image"; done; :'
+)
+
+
+def _largest(result: Result) -> int:
+    return -(-max(map(host_text.integer, result.text.split()), default=0) // (1 << 20))
+
+
+largest_initramfs_mib = Fact("kernel.largest_initramfs_mib", script(_INITRAMFS_SIZES, reads=True), _largest)
+"""The size of the largest initramfs in /boot, MiB; 0 without one."""
 
 
 _BLOCKS = {
@@ -137,7 +149,18 @@ drm_modeset_loaded = Fact("kernel.drm_modeset_loaded", script(_DRM_MODESET_LOADE
 """Whether nvidia-drm is loaded with modeset; None when it is not loaded."""
 
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod", reads=True), _loaded)
-command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline", reads=True), said, kept=whole)
+
+
+TRIAL_WORDS = re.compile(r" panic=60 rigwright\.trial=([\w.-]{1,64}) systemd\.wants=rigwright-trial\.service$")
+"""The end of the command line of a boot that is tried once: rigwright's own words, which the next boot no longer has."""
+
+
+def _command_line(result: Result) -> str:
+    return TRIAL_WORDS.sub("", said(result).strip())
+
+
+command_line = Fact("kernel.command_line", command("cat", "/proc/cmdline", reads=True), _command_line, kept=whole)
+"""The kernel command line, without the words that rigwright adds to a boot that is tried once."""
 
 _BUILD_LOG = """
 for log in $(ls -t /var/lib/dkms/nvidia*/*/build/make.log /var/lib/dkms/nvidia*/*/"$1"/*/log/make.log 2>/dev/null); do tail -n 60 "$log"; exit; done; :

@@ -28,7 +28,8 @@ Kind = Literal["P2P", "SHM", "NET", "mixed", "unknown"]
 class CopyResult:
     """A copy from one GPU to another, or within one GPU. `ok` None: not tested; `outcome` and `error` have the reason.
 
-    `gb_s`: in one direction, 10^9 bytes per second. None: not measured.
+    `gb_s`: in one direction, while no other pair of GPUs transfers, 10^9 bytes per second. None: not measured alone.
+    `round_gb_s`: while the other pairs of its round transfer too. None: not measured in a round.
     """
 
     ok: bool | None
@@ -36,6 +37,7 @@ class CopyResult:
     gb_s: float | None = None
     latency_us: float | None = None
     error: str | None = None
+    round_gb_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,15 @@ class Granted:
 
 @dataclass(frozen=True)
 class Grant:
-    """`cuda`: peer access (None: unknown). `distance`: PIX, PXB, PHB, NODE or SYS, as in `nvidia-smi topo -m`."""
+    """`cuda`: peer access (None: unknown). `distance`: PIX, PXB, PHB, NODE or SYS, as in `nvidia-smi topo -m`.
+
+    `link`: the kind of the link: NV2 (two NVLinks), else the distance.
+    """
 
     cuda: bool | None
     nvml: Granted | None
     distance: str | None
+    link: str | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +209,8 @@ class Document:
     errors: tuple[Mistake, ...]
     left_behind: tuple[int, ...]
     tiers_s: dict[str, float] = field(default_factory=dict)
+    rounds: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    """Rounds of ordered pairs that were tested at the same time; without rounds every pair was tested alone."""
 
 
 _RENAMED = {"from": "start", "to": "end"}

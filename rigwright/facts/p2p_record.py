@@ -10,14 +10,14 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
+from rigwright.core.host_folders import STATE
 from rigwright.core.schema import convert
 from rigwright.facts import Fact
 
 T = TypeVar("T")
 
-FOLDER = "/var/lib/rigwright"
 OWED, PASSED, LOCK = "p2p-test.owed", "p2p-test.passed", "p2p-test.lock"
-"""Names in FOLDER: a line of JSON for each change that makes the test owed; one line about the last passed test; a lock for both."""
+"""Names in STATE: a line of JSON for each change that makes the test owed; one line about the last passed test; a lock for both."""
 
 MOST_LINES = 64
 MOST_CHARACTERS = 200
@@ -71,7 +71,7 @@ def _require_time(text: str) -> None:
 
 
 _READ = f"""
-echo record; cd {FOLDER} 2>/dev/null || exit 0
+echo record; cd {STATE} 2>/dev/null || exit 0
 if [ -f {OWED} ]; then sha256sum <{OWED} | cut -c 1-64; else echo; fi
 if [ -f {PASSED} ]; then echo "$(head -c 16384 {PASSED} | tr -d '\\000' | head -n 1)"; else echo; fi
 if [ -f {OWED} ]; then head -c 65536 {OWED}; fi

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
+from array import array
 from typing import Any
 
 from rigwright.core.secrets import Secret
@@ -11,7 +13,7 @@ from rigwright.facts import Unavailable, Unreadable
 
 
 def plain(value: Any) -> Any:
-    """Converts the value of a fact to JSON types; a secret becomes `(secret)`."""
+    """Converts the value of a fact to JSON types; a secret becomes `(secret)`, NaN in a column of numbers None."""
     if isinstance(value, (Unavailable, Unreadable)):
         return {"unavailable": str(value)}
     if isinstance(value, Secret):
@@ -20,6 +22,8 @@ def plain(value: Any) -> Any:
         return {key.name: plain(getattr(value, key.name)) for key in dataclasses.fields(value)}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, array):
+        return [None if math.isnan(number) else number for number in value]
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, (set, frozenset)):

@@ -9,7 +9,7 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.facts import Fact, whole
+from rigwright.facts import Fact, Unreadable, whole
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class OsRelease:
 
 
 def _os_release(result: Result) -> OsRelease:
+    if result.code != 0:
+        said = host_text.lines(result.error_text)[-1] if result.error_text else "it printed nothing, also no error"
+        raise Unreadable(f"system.os_release: cat /etc/os-release failed (exit {result.code}): {said[:200]}")
     values: dict[str, str] = {}
     for line in result.lines:
         key, equals, value = line.partition("=")
@@ -61,14 +64,19 @@ simulated = Fact(
 )
 
 
+ROOM = ("/", "/boot", "/var", "/usr", "/run")
+"""The directories whose free room is known."""
+
+
 def _free(result: Result) -> dict[str, int]:
-    return {
-        path: host_text.integer(line.split()[3])
-        for path, line in zip(("/", "/boot", "/var", "/usr"), result.lines[1:], strict=True)
-    }
+    return {path: host_text.integer(line.split()[3]) for path, line in zip(ROOM, result.lines[1:], strict=True)}
 
 
-free_mib = Fact("system.free_mib", command("df", "-Pm", "/", "/boot", "/var", "/usr", reads=True), _free)
+free_mib = Fact("system.free_mib", command("df", "-Pm", *ROOM, reads=True), _free)
+"""The free room of ROOM, MiB."""
+
+RUN_ROOM = "df -h /run; sudo du -xah /run | sort -h | tail shows what fills it; a reboot empties it"
+"""What a person does about a full /run: it is in memory, and no package manager cleans it."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,9 @@ today = Fact(
     "system.today", command("date", "+%F", reads=True), lambda result: datetime.date.fromisoformat(said(result))
 )
 """The date of the host's clock, which may be wrong."""
+
+clock_s = Fact("system.clock_s", command("date", "+%s", reads=True), lambda result: host_text.integer(said(result)))
+"""The host's clock, seconds since 1970 in UTC."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rigwright.core.command import Result, command, script
+from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact
 
 LIMITS_UNIT, LIMITS_TIMER = "gpu-limits.service", "gpu-limits.timer"
@@ -26,6 +28,32 @@ class Unit:
     def at_boot(self) -> str:
         """`enabled` in words. systemd says `bad` of a unit whose file is gone and whose links are not."""
         return {"": "not there", "bad": "its file is gone"}.get(self.enabled, self.enabled)
+
+
+_MODULES_LOAD = """
+PATH=$PATH:/usr/sbin:/sbin
+[ "$(systemctl show -p Result --value systemd-modules-load.service 2>/dev/null)" = success ] && exit 0
+journalctl -q --no-pager -b -o cat -n 200 -u systemd-modules-load.service 2>/dev/null | grep -iE "fail|error|refus" | grep -i nvidia | tail -n 3; :
+"""
+
+
+def _module_load_errors(result: Result) -> tuple[str, ...]:
+    return tuple(one_line(line)[:200] for line in result.lines[:3])
+
+
+module_load_errors = Fact("systemd.module_load_errors", script(_MODULES_LOAD), _module_load_errors)
+"""What systemd-modules-load said about modules of NVIDIA that it could not load in this boot, three lines at most."""
+
+_FAILED = "systemctl list-units --plain --no-legend --state=failed 2>/dev/null | head -n 50; :"
+
+
+def _failed(result: Result) -> tuple[str, ...]:
+    names = (line.split()[0] for line in result.lines if line.split())
+    return tuple(name for name in names if re.fullmatch(r"[\w@.:\\-]{1,200}", name))
+
+
+failed: Fact[tuple[str, ...]] = Fact("systemd.failed", script(_FAILED, reads=True), _failed)
+"""The units that have failed, 50 at most: for them systemd calls the system degraded."""
 
 
 def unit(name: str) -> Fact[Unit]:

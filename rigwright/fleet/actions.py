@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rigwright.checks import Finding
     from rigwright.engine.nccl_programs import Programs
     from rigwright.engine.nccl_test import NcclTestOptions
+    from rigwright.engine.plan import PlannedStep
     from rigwright.engine.verify import CheckEvaluation
 
 R = TypeVar("R")
@@ -36,19 +37,24 @@ Stages = Generator[StageResult, None, R]
 
 
 def connect_host(job: HostJob) -> Iterator[StageResult]:
-    """Connects to the host. Raises Unreachable."""
+    """Connects to the host, and waits for one that an interrupted run has rebooted. Raises Unreachable, Interrupted."""
+    from rigwright.engine import reboot_order
+
     began = time.monotonic()
-    job.run.transport.connect()
+    reboot_order.connect(job.run, job.tell)
     yield ConnectResult(time.monotonic() - began)
 
 
 def plan_host(job: HostJob) -> Stages[PlanResult]:
     """Plans all steps; steps that fail are part of the result. So is the test that the host owes."""
-    from rigwright.engine import owed_test
+    from rigwright.engine import lease, owed_test, trial
 
+    job.run.prefetch((lease.holder,))
     if owed_test.concerns(job.bound):
         job.run.prefetch(owed_test.FACTS)
-    steps = job.run.planned(job.bound.steps)
+    if any(step.declared.reboots for step in job.bound.steps):
+        job.run.prefetch(trial.FACTS)
+    steps = trial.announced(job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps))
     result = PlanResult(steps, str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound))
     yield result
     return result
@@ -73,14 +79,24 @@ def plan_or_fail(job: HostJob, describe: bool = False) -> Iterator[StageResult]:
 def apply_host(job: HostJob) -> Stages[ApplyResult]:
     """Applies the plan of the report, where it has changes. Raises the error that stopped it."""
     if job.report.status != "pending":
-        return ApplyResult()
-    from rigwright.engine import apply as engine_apply
+        from rigwright.engine import apply as engine_apply
 
-    result = engine_apply.apply(job.run, job.bound.steps, job.report.planned)
+        engine_apply.tidy(job.run)
+        return ApplyResult()
+    result = applied(job, job.report.planned)
     yield result
     if result.error is not None:
         raise result.error
     return result
+
+
+def applied(job: HostJob, planned: Sequence[PlannedStep]) -> ApplyResult:
+    """Applies a plan of the job's playbook; a boot that it leads to is tried once. The error that stopped it is in the result."""
+    from rigwright.engine import apply as engine_apply
+    from rigwright.engine.trial import Trials
+
+    trials = Trials(job.run, job.bound.desired.reboot, job.bound.templates)
+    return engine_apply.apply(job.run, job.bound.steps, planned, trials)
 
 
 def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:
@@ -91,11 +107,16 @@ def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterato
 
     def stages() -> Iterator[StageResult]:
         yield from apply_host(job)
-        test = yield from _owed_test(job, wheels)
-        job.tell(ActivityStarted(job.host.name, "checking"))
-        yield from _check(job, test, describe)
+        yield from prove_host(job, wheels, describe)
 
     yield from described(job, stages(), describe)
+
+
+def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:
+    """Runs the peer-to-peer test where the host owes it, and the checks; the machine as they find it becomes the baseline."""
+    test = yield from _owed_test(job, wheels)
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    yield from _check(job, test, describe)
 
 
 def verify_host(
@@ -171,7 +192,7 @@ def _test(job: HostJob, options: NcclTestOptions) -> Stages[NcclTestResult]:
     from rigwright.engine import nccl_test
 
     job.tell(ActivityStarted(job.host.name, nccl_test.NAME))
-    wheels = _wheels(job, options.wheels)
+    wheels = source_of_wheels(job, options.wheels)
     result = nccl_test.test(job.run, replace(options, wheels="" if wheels == "none" else wheels))
     yield result
     return result
@@ -187,13 +208,13 @@ def _owed_test(job: HostJob, wheels: str) -> Stages[NcclTestResult]:
     from rigwright.engine import nccl_test
 
     wheels = wheels or nccl_test.AS_THE_INVENTORY_SAYS
-    if _wheels(job, wheels) == "none":
+    if source_of_wheels(job, wheels) == "none":
         return NcclTestResult()
     return (yield from _test(job, nccl_test.NcclTestOptions(wheels=wheels)))
 
 
-def _wheels(job: HostJob, given: str) -> str:
-    """The source of the test's libraries: the given one, or that of the inventory's variable."""
+def source_of_wheels(job: HostJob, given: str) -> str:
+    """The source of the test's libraries: the given one, or for AS_THE_INVENTORY_SAYS that of the inventory's variable."""
     from rigwright.engine import nccl_test
 
     return given if given != nccl_test.AS_THE_INVENTORY_SAYS else job.bound.desired.p2p_wheels or "fetch"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rigwright.core import interruption
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
 from rigwright.core.secrets import Secret
+from rigwright.engine import lease
 from rigwright.engine.events import ActivityStarted, Event
 from rigwright.engine.host_report import HostReport, StageResult
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
@@ -25,6 +27,8 @@ Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""
 
 
+WORKERS = 32
+"""The most hosts at a time."""
 _AGAIN = "run the same command again; it continues from there"
 
 
@@ -132,7 +136,8 @@ def new_run(
     since: float,
 ) -> HostRun:
     """The run of a host, with a transport that is not connected yet."""
-    transport = open_transport(host, {"RIGWRIGHT_RUN": options.run_id}, ask_password, options.root)
+    environment = {"RIGWRIGHT_RUN": options.run_id, "RIGWRIGHT_OWNER": lease.owner(options.run_id)}
+    transport = open_transport(host, environment, ask_password, options.root)
     return HostRun(host, transport, options, emit, state, since)
 
 
@@ -198,7 +203,23 @@ def _kept(store: FactStore) -> Mapping[str, Any]:
     }
 
 
+def tidy(jobs: Sequence[HostJob]) -> None:
+    """Removes what the runs have left in scratch directories of their hosts, many hosts at a time; a host that cannot be reached
+    keeps it until its next run."""
+    untidy = [job for job in jobs if job.run.untidy and not isinstance(job.report.error, Unreachable)]
+    if not untidy:
+        return
+    threads = ThreadPoolExecutor(min(WORKERS, len(untidy)), thread_name_prefix=interruption.LEFT_BEHIND)
+    try:
+        list(threads.map(lambda job: job.run.tidy(), untidy))
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
 def close(jobs: Sequence[HostJob]) -> None:
-    """Closes all connections."""
-    for job in jobs:
-        job.run.transport.close()
+    """Tidies the hosts, and closes all connections."""
+    try:
+        tidy(jobs)
+    finally:
+        for job in jobs:
+            job.run.transport.close()

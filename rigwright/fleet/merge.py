@@ -9,6 +9,7 @@ from rigwright.core.errors import RigwrightError, Unreachable
 from rigwright.engine.host_report import (
     FAILS,
     ApplyResult,
+    AttemptResult,
     CheckResult,
     CommandResult,
     ConnectResult,
@@ -21,6 +22,8 @@ from rigwright.engine.host_report import (
     NcclTestResult,
     PlanResult,
     StageResult,
+    StressResult,
+    SweepResult,
 )
 from rigwright.history.machines import CHECK
 
@@ -53,7 +56,7 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
         case FactsResult():
             simulated = str(result.facts.get("system.simulated", ""))
             return {"facts": result.facts, "simulated": simulated, "status": "ok"}
-        case LimitsResult() | MachineResult() | HistoryResult():
+        case LimitsResult() | MachineResult() | HistoryResult() | AttemptResult() | StressResult() | SweepResult():
             return vars(result)  # fields of the report
         case CommandResult():
             return {"ran": result, "status": "ok" if result.code == 0 else "failed"}

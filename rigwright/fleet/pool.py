@@ -14,11 +14,10 @@ from typing import Any
 from rigwright.core import child_processes, interruption
 from rigwright.core.errors import RigwrightError, unexpected
 from rigwright.engine.events import HostFinished, Note
-from rigwright.fleet.host_job import HostAction, HostJob, left_behind, run_action
+from rigwright.fleet.host_job import WORKERS, HostAction, HostJob, left_behind, run_action
 from rigwright.fleet.merge import not_attempted, with_error
 from rigwright.fleet.remote_work import merge_answer, merge_report, order, refusal, run_remote
 
-WORKERS = 32
 GRACE_S = 3.0
 """How long hosts that are abandoned may take to end."""
 

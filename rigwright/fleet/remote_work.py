@@ -16,7 +16,7 @@ from rigwright.core.errors import HostError, InputError, RigwrightError, unexpec
 from rigwright.engine.events import Connected
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import RunState
-from rigwright.fleet.host_job import HostAction, HostJob, new_run, no_events, run_action
+from rigwright.fleet.host_job import HostAction, HostJob, close, new_run, no_events, run_action
 from rigwright.fleet.merge import with_error
 from rigwright.inventory.model import CONNECTION
 from rigwright.inventory.secret_sources import read_private
@@ -92,10 +92,12 @@ def _report(remote: RemoteJob) -> HostReport:
     state, since = RunState(threading.BoundedSemaphore()), time.monotonic() - remote.at_s
     run = new_run(remote.bound.host, remote.options, no_events, state, _own_password(), since)
     run.recorded, run.announced = remote.recorded, remote.announced
+    job = HostJob(remote.bound, run, remote.report)
     try:
-        return run_action(HostJob(remote.bound, run, remote.report), remote.action)
+        job.report = run_action(job, remote.action)
+        return job.report
     finally:
-        run.transport.close()
+        close([job])
 
 
 def _own_password() -> Callable[[str], str] | None:

@@ -21,11 +21,13 @@ from rigwright.core.typed_json import Codec, Form, dumps, loads
 from rigwright.engine import events, plugins
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import Options
+from rigwright.engine.limit_points import Sweep
 from rigwright.engine.nccl_programs import Programs
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.nccl import Document
+from rigwright.facts.stress import Stress
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.report_shapes import KEPT, MACHINE, LimitRow
 from rigwright.history.machines import RecordedMachines
@@ -152,7 +154,14 @@ def _read_action(given: Any) -> HostAction:
     return partial(function, **arguments) if arguments else function
 
 
-_NAMES = {"Document": Document, "NcclTestOptions": NcclTestOptions, "Programs": Programs, "HostJob": HostJob}
+_NAMES = {
+    "Document": Document,
+    "Stress": Stress,
+    "Sweep": Sweep,
+    "NcclTestOptions": NcclTestOptions,
+    "Programs": Programs,
+    "HostJob": HostJob,
+}
 """Classes that other modules import only for type checking."""
 
 _PARAMETERS = Codec(names=_NAMES)

@@ -178,6 +178,27 @@ class History:
             ).fetchone()
             return {**self._outcome(row[0], machine), "run": row[0], "ended": utc(row[1])} if row else None
 
+    def attempt(self, host: str, run: str = "last") -> tuple[str, dict[str, Any]]:
+        """The id of a run of `try` on the machine that had this name last, and the key `try` of its document.
+
+        `run` is a run's id, a unique prefix of it, or `last` for the newest such run. Raises UsageError when there is none.
+        """
+        with history_database.reading(self.path):
+            rows = self._database.execute(
+                "SELECT run, value FROM fact WHERE host = ? AND name = ? ORDER BY id DESC",
+                (self.named(host), diff.ATTEMPT),
+            ).fetchall()
+            found = rows[:1] if run == "last" else [row for row in rows if row[0].startswith(run) and run]
+            if len(found) == 1:
+                document = json.loads(found[0][1])
+                return _text(found[0][0]), document if isinstance(document, dict) else {}
+        ids = ", ".join(str(row[0]) for row in rows[:6])
+        problem = f"{len(found)} runs of try begin so" if found else f"no run of try on {host} is of that id"
+        if not rows:
+            problem = f"no run of try on {host} is in the history"
+        fix = f"one of {ids}" if ids else f"invoke try --host {host} measures it as it is now"
+        raise UsageError(f"run '{run}'", problem, "an earlier run of try on that host", fix)
+
     def last_good(self, machine: int | None) -> datetime.datetime | None:
         """The end time (UTC) of the newest run after which a machine was in the desired state; None if there is none.
 
@@ -237,6 +258,8 @@ class History:
         ]
         sayings = self._rows(f"SELECT saying.finding FROM finding JOIN saying ON saying.id = saying {of}", run, host)
         made["findings"] = [json.loads(row["finding"]) for row in sayings]
+        tried = self._rows("SELECT value FROM fact WHERE run = ? AND host = ? AND name = ?", run, host, diff.ATTEMPT)
+        made["try"] = json.loads(tried[0]["value"]) if tried else None
         return made
 
     def _named(self, id: str) -> str:

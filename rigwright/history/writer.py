@@ -13,6 +13,7 @@ from typing import Any
 from rigwright.core import numbers
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.history import machines, samples
+from rigwright.history.diff import ATTEMPT
 from rigwright.history.machines import RecordedMachines
 
 KEPT_DAYS = 400
@@ -56,7 +57,8 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
         if document["command"] == BY_THE_CLOCK:
             report = {**report, "findings": [finding for finding in report["findings"] if finding["verdict"] != "pass"]}
         _outcome(database, id, host, name, report)
-        _facts(database, id, host, report["kept"], ended)
+        tried = {ATTEMPT: report["try"]} if report.get("try") else {}
+        _facts(database, id, host, {**report["kept"], **tried}, ended)
         samples.record(database, host, report.get("machine"), ended)
         if report.get("baseline"):
             database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(report["baseline"])))

@@ -29,11 +29,13 @@ class Declaration:
     peer-to-peer test until it passes.
     `reboots`: its change is the reboot that the changes before it lead to.
     `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
+    `modules`: kernel modules that its changes replace; a host that goes back to what ran before does not load the new ones.
     """
 
     affects_p2p: bool = False
     reboots: bool = False
     sets_limits: bool = False
+    modules: tuple[str, ...] = ()
 
     def __call__(self, function: F) -> F:
         """Declares the function as an operation."""

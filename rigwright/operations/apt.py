@@ -13,12 +13,15 @@ from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.holds import held_back
 from rigwright.facts import Facts, apt_archive, dpkg, files
 from rigwright.facts.footprint import NOTE
+from rigwright.facts.run_recording import LISTED
 from rigwright.operations import file, operation
 
 FLAT = Word("/")
 """The suite of an archive without suites."""
 
-_APT = """
+_APT = (
+    LISTED
+    + """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
 quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 holders() { @HOLDERS@ }
@@ -37,6 +40,7 @@ update() {
 E: "*|"E: "*) echo "$said"; return 1;; esac
 }
 """
+)
 _APT = _APT.replace("@HOLDERS@", f"\n{dpkg.LOCK_HOLDERS}\n")
 _INSTALL = (
     _APT
@@ -55,38 +59,71 @@ named=" "; for word in "$@"; do case $word in *-) named="$named${word%-} ";; esa
 also=$(apt -s install "$@" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
   case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
 if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
-fetched "$@" && turn && apt install "$@" || exit
-for deb in /var/cache/apt/archives/*nvidia*.deb; do
+fetched "$@" || exit
+for deb in /var/cache/apt/archives/*nvidia*.deb; do  # before they are installed: a run that repairs an interrupted one fetches nothing
   [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs && { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
 done
+turn && begun && apt install "$@"; code=$?
+ended "$own"; [ $code = 0 ] || exit $code
 cd /var/lib/rigwright/debs 2>/dev/null && ls -t | awk -F_ '!($2 in seen){seen[$2]=++n} seen[$2]>12' | while read -r old; do rm -f -- "$old"; done; :
 """
 )
 _HEAL = (
     _APT
     + """
-turn; dpkg --configure -a --force-confdef --force-confold || :
+turn; begun; dpkg --configure -a --force-confdef --force-confold || :
+fresh=$(dpkg-query -W -f '${db:Status-Status} [${Config-Version}] ${Package}\\n' | sed -nE 's/^(unpacked|half-configured) \\[\\] //p')
+undone=$(echo "$fresh" | grep -E 'nvidia|^cuda-')
+if [ -n "$undone" ]; then
+  also=$(apt-get -s remove $undone | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep -vxF -e "$fresh")
+  if [ -z "$also" ]; then
+    echo "rigwright: removes $(echo $undone), whose first installation was cut off; a later step installs what is needed"
+    apt-get -y -q $quiet --allow-change-held-packages remove $undone
+  fi
+fi
 @BROKEN@ | grep nvidia | xargs -r apt-mark unhold
 also=$(apt-get -s -f install | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep -vE 'nvidia|^cuda-drivers')
 if [ -n "$also" ]; then echo "E: apt --fix-broken install would also remove $also"; exit 1; fi
-exec apt-get -y -q $quiet -f install
+apt-get -y -q $quiet -f install; code=$?
+ended "$own"; exit $code
 """
 ).replace("@BROKEN@", dpkg.BROKEN)
 
 
-_PURGE = (
+_REMOVE = (
     _APT
     + """
-also=$(apt-get -s purge "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ :]*\\).*/\\2/p' | grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
+verb=$1; shift
+also=$(apt-get -s $verb "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ :]*\\).*/\\2/p' | grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
 if [ -n "$also" ]; then echo "E: apt would also remove $also"; exit 1; fi
-turn; exec apt-get -y -q $quiet --allow-change-held-packages purge "$@"
+turn; begun; apt-get -y -q $quiet --allow-change-held-packages $verb "$@"; code=$?
+ended "$own"; exit $code
+"""
+)
+_PURGE_LEFT = (
+    _APT
+    + """
+left=$(for name; do [ "$(dpkg-query -W -f '${db:Status-Status}' -- "$name" 2>/dev/null)" != config-files ] || echo "$name"; done)
+[ -n "$left" ] || exit 0
+turn; begun; dpkg --purge $left; code=$?
+ended "$own"; exit $code
 """
 )
 
 
 def purge(names: list[str]) -> Command:
     """A job that removes packages with their files in /etc. It refuses if another package would be removed too."""
-    return script(_PURGE, *names, timeout_s=900, long=True)
+    return script(_REMOVE, "purge", *names, timeout_s=900, long=True)
+
+
+def remove(names: list[str]) -> Command:
+    """A job that removes packages and leaves their files in /etc. It refuses if another package would be removed too."""
+    return script(_REMOVE, "remove", *names, timeout_s=900, long=True)
+
+
+def purge_left(names: list[str]) -> Command:
+    """A job that deletes the configuration of those packages that are removed and have left it."""
+    return script(_PURGE_LEFT, *names, timeout_s=900, long=True)
 
 
 def install(words: list[str]) -> Command:
@@ -226,8 +263,9 @@ def unattended_block(facts: Facts, *, patterns: list[str], templates: Templates 
 def clean(facts: Facts) -> Iterator[Change]:
     """dpkg has no half-installed package, and no package lacks a dependency.
 
-    Packages that an interrupted run left are configured. Dependencies that a half removed driver lacks are installed again,
-    so that apt can remove the driver as a whole.
+    Packages that an interrupted run left are configured. Packages of NVIDIA that were never configured, and now cannot be, are
+    removed: their scripts may need packages that the interrupted run had not unpacked yet. Dependencies that a half removed
+    driver lacks are installed again, so that apt can remove the driver as a whole.
 
     Raises HostError when apt cannot repair it, or only by removing packages that are not NVIDIA's.
     """

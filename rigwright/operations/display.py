@@ -76,7 +76,7 @@ def modeset(facts: Facts, *, driver: Driver, templates: Templates = SHIPPED) -> 
     _, mine, given, boot, there = facts.all(*asked)
     kept = pinned(facts, driver)
     if driver.display is False and mine is not None:
-        yield Change("remove", path, "modeset=1", "", (command("rm", "-f", "--", path),))
+        yield Change("remove", path, "modeset=1", "", (file.take_away(path),))
     if driver.display is False or not (driver.display or (kept and kept.display)):
         return
     if kept is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
@@ -22,6 +23,7 @@ from rigwright.core.desired import Cuda, CudaSource, Driver, Limits
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.numbers import count
 from rigwright.core.schema import AbsolutePath, BusId, FileName, Word
 from rigwright.driver.apt_pin import NVIDIAS, PINNING, interferes, pin_path, read_pins
 from rigwright.driver.module_build import build_problem, depends_on_release
@@ -30,7 +32,7 @@ from rigwright.driver.resolve import PIN, Resolution, block, cuda_distribution, 
 from rigwright.facts import Facts, Unavailable, apt_archive, apt_history, apt_sources, dpkg, files, gpu, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
-from rigwright.operations import apt, operation
+from rigwright.operations import apt, file, operation
 
 _OTHER_GPUS = "is this another machine (address)? If its GPUs were changed: invoke init --host HOST --update"
 
@@ -207,7 +209,7 @@ def other_pins_removed(facts: Facts) -> Iterator[Change]:
         yield Change("remove", name, package.version, "", (apt.purge([name]),))
     if pin is not None and not there:
         versions = ", ".join(dict.fromkeys(each.pin for each in read_pins(pin.text))) or "no pin"
-        moved = command("mv", "-f", NVIDIAS, f"{NVIDIAS}.disabled")
+        moved = file.take_away(NVIDIAS, f"{NVIDIAS}.disabled")
         yield Change("remove", NVIDIAS, versions, f"renamed to {NVIDIAS}.disabled", (moved,))
 
 
@@ -290,8 +292,12 @@ def patched(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None 
         yield Note(f"{lacking.text}: {lacking.fix}", warn=True)
 
 
-@operation(affects_p2p=True)
-def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change]:
+MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem")
+"""The kernel modules of the driver."""
+
+
+@operation(affects_p2p=True, modules=MODULES)
+def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
     """Every package of the driver is installed at the resolved version; a reboot loads it.
 
     The packages are all downloaded before the first is unpacked, in a job that outlives the controller. A module that is
@@ -305,7 +311,9 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
     if wrong or of_set:
         conflicting = _others(there, resolution)
         others = {**of_set, **conflicting}
-        before = sorted({now[name].version for name in wrong if name in now} | set(conflicting.values()))
+        before = _before(now, wrong, resolution) + sorted(
+            set(conflicting.values()) - {now[name].version for name in wrong if name in now}
+        )
         freed = _freed(facts, others, resolution.kernel)
         for name, version in others.items():
             yield Change("remove", name, version, "")
@@ -313,7 +321,7 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
         words = [f"{name}={resolution.closure[name]}" if name in exact else name for name in resolution.closure]
         yield Change(
             "change" if before else "add" if wrong else "remove",
-            f"driver {resolution.version} ({len(wrong)} packages)"
+            f"driver {resolution.version} ({count(len(wrong), 'package')})"
             if wrong
             else f"packages beside driver {resolution.version}",
             ", ".join(before),
@@ -324,6 +332,21 @@ def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | Non
             ),
             leads_to="reboot" if before or any(re.search("kernel|dkms|linux-", name) for name in wrong) else "",
         )
+        if any("dkms" in name for name in wrong):
+            yield Note(
+                "DKMS compiles the driver's module on the host, for each kernel with headers; apt prints nothing for the minutes that it takes"
+            )
+
+
+def _before(now: dict[str, dpkg.Package], wrong: Iterable[str], resolution: Resolution) -> list[str]:
+    """What stands in place of the packages that are wrong: other versions, and packages that are at the version and not configured."""
+    there = {name: now[name] for name in wrong if name in now and now[name].version}
+    half = sorted(name for name, package in there.items() if _right(name, replace(package, installed=True), resolution))
+    versions = sorted({package.version for name, package in there.items() if name not in half})
+    if not half:
+        return versions
+    more = f" and {len(half) - 3} more" if len(half) > 3 else ""
+    return [*versions, f"{', '.join(half[:3])}{more} not configured"]
 
 
 def _of_other_set(there: dict[str, dpkg.Package], resolution: Resolution, driver: Driver) -> dict[str, str]:

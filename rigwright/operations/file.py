@@ -15,20 +15,22 @@ from rigwright.core.templating import Template
 from rigwright.facts import Facts
 from rigwright.facts.files import file
 from rigwright.facts.footprint import NOTE, ORIGINALS
+from rigwright.facts.run_recording import KEEP
 from rigwright.operations import operation
 from rigwright.operations._own_folder import ENTER
 
 _WRITE = (
-    f"""{NOTE}{ENTER}
+    f"""{NOTE}{ENTER}{KEEP}
 originals={ORIGINALS}
 """
     + """
 path=$1 mode=$2 owner=$3 group=$4 name=${1##*/}
 enter "${path%/*}" make || exit 1
 if { [ -e "./$name" ] || [ -L "./$name" ]; } && ! grep -qxF -e "$path" /var/lib/rigwright/files 2>/dev/null && ! [ -e "$originals$path" ]; then
-  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "$originals${path%/*}") && cp -a -- "./$name" "$originals$path" || exit 1
+  mkdir -p -m 755 /var/lib/rigwright && (umask 077; mkdir -p -- "$originals${path%/*}") && cp -a -- "./$name" "$originals$path.new" || exit 1
+  { [ -L "$originals$path.new" ] || sync -- "$originals$path.new"; } && mv -fT -- "$originals$path.new" "$originals$path" || exit 1
 fi
-note files "$path" || exit 1
+note files "$path" && kept "./$name" "$path" || exit 1
 if [ -e "./$name" ] && [ -n "${RIGWRIGHT_RUN:-}" ]; then
   runs=/var/lib/rigwright/runs keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${path%/*}"
   mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" && (umask 077; mkdir -p -- "$keep") &&
@@ -38,13 +40,26 @@ new=$(mktemp -d ./.rigwright.XXXXXX) || exit 1
 here=$(pwd -P)
 cd -P -- "$new" && inside "$here" "${new#./}" || exit 1
 case $(stat -c %u:%a .) in "$(id -u)":700 | "$(id -u)":2700) ;; *) echo "$here/$new is not private" >&2; exit 1;; esac
-cat >content && chown -- "$owner:$group" content && chmod -- "$mode" content && sync -- content && mv -fT -- content "../$name"
+cat >content && chown -- "$owner:$group" content && chmod -- "$mode" content && sync -- content && wrote "$(state content "$path")" && mv -fT -- content "../$name"
 code=$?
 cd -P .. && rm -rf -- "$new"
 exit $code
 """
 )
 """The new content is made in a folder that only root can change, where no user can put a link in its place."""
+
+_TAKE_AWAY = (
+    f"""{ENTER}{KEEP}
+[ -e "${{1%/*}}/" ] || exit 0
+"""
+    + """
+path=$1 to=$2 name=${1##*/}
+enter "${path%/*}" && kept "./$name" "$path" && wrote "$(state /nonexistent "$path")" || exit 1
+if [ -n "$to" ]; then
+  kept "./${to##*/}" "$to" && wrote "$(state "./$name" "$to")" && mv -fT -- "./$name" "./${to##*/}"
+else rm -f -- "./$name"; fi
+"""
+)
 
 _DIRECTORY = (
     ENTER
@@ -65,6 +80,11 @@ def write(path: str, content: bytes, mode: str = "0644", owner: str = "root", gr
     file that was there before the first time is kept for `remove`.
     """
     return script(_WRITE, path, mode, owner, group, stdin=content)
+
+
+def take_away(path: str, renamed: str = "") -> Command:
+    """A command that removes a file, or renames it to another path of its folder. It is recorded for `rollback`."""
+    return script(_TAKE_AWAY, path, renamed)
 
 
 @operation()

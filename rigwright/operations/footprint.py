@@ -8,28 +8,31 @@ from dataclasses import dataclass
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
+from rigwright.core.host_folders import RUNS, STATE
 from rigwright.facts import Facts, dpkg, footprint, grub
 from rigwright.facts import systemd as units
-from rigwright.facts.footprint import FOLDER, ORIGINALS, OwnFile
+from rigwright.facts.footprint import ORIGINALS, OwnFile
+from rigwright.facts.run_recording import KEEP
 from rigwright.operations import apt, operation
+from rigwright.operations._grub_cfg import update_grub
 from rigwright.operations._own_folder import ENTER
 
-_RUNS = "/var/lib/rigwright/runs"
 _UNITS = "/etc/systemd/system/"
 _OF_DRIVER = re.compile(
     r"(lib|firmware-|xserver-xorg-video-|linux-(modules|objects|signatures)-)?nvidia.*|(lib)?cuda.*"
 )
 
-_TAKE_AWAY = f"""{ENTER}
+_TAKE_AWAY = f"""{ENTER}{KEEP}
 path=$1 folder=${{1%/*}} name=${{1##*/}} original="{ORIGINALS}$1"
 if [ -e "$original" ] || [ -L "$original" ]; then enter "$folder" make || exit 1; else
   [ -e "$folder/" ] || exit 0
   enter "$folder" || exit 1
 fi
 if [ -e "./$name" ] || [ -L "./$name" ]; then
-  keep="{_RUNS}/${{RIGWRIGHT_RUN:-removed}}/before$folder"
+  keep="{RUNS}/${{RIGWRIGHT_RUN:-removed}}/before$folder"
   (umask 077; mkdir -p -- "$keep") && cp -an -- "./$name" "$keep/" || exit 1
 fi
+kept "./$name" "$path" && wrote "$(state "$original" "$path")" || exit 1
 if [ -e "$original" ] || [ -L "$original" ]; then mv -fT -- "$original" "./$name"; else rm -f -- "./$name"; fi || exit 1
 case $folder in */rigwright) rm -rf ./__pycache__; cd / && rmdir -- "$folder" 2>/dev/null;; esac; :
 """
@@ -58,7 +61,7 @@ _CONSEQUENCES = (
     ),
     _Consequence(
         "/etc/default/grub.d/", "update-grub", "without the kernel parameters",
-        lambda _: command("update-grub", timeout_s=600, long=True), reboot=True,
+        lambda _: update_grub(), reboot=True,
     ),
 )  # fmt: skip
 
@@ -76,7 +79,8 @@ def units_removed(facts: Facts) -> Iterator[Change]:
         clear = script('systemctl reset-failed -- "$1" 2>/dev/null || :', name)
         after = (command("systemctl", "daemon-reload"), clear, footprint.forget([file.path]))
         commands = (*((stop,) if file.there else ()), *_taken_away(file), *after)
-        yield Change("remove", name, f"{state.active}, {state.enabled or 'not enabled'}", _after(file), commands)
+        before = f"{state.active}, {state.enabled or 'not enabled'}"
+        yield Change("remove", name, before, _after(file), commands, units=(name,))
 
 
 @operation()
@@ -142,6 +146,6 @@ def state_removed(facts: Facts) -> Iterator[Change | Note]:
     """/var/lib/rigwright has only the lease, and under runs/ the previous contents of files."""
     own = facts(footprint.footprint)
     if own.kept:
-        delete = script(f'cd {FOLDER} && rm -rf -- "$@" files originals', *own.kept)
-        yield Change("remove", FOLDER, ", ".join(own.kept), "", (delete,))
-    yield Note(f"{_RUNS} keeps the previous contents of files; sudo rm -r {FOLDER} deletes them")
+        delete = script(f'cd {STATE} && rm -rf -- "$@" files originals', *own.kept)
+        yield Change("remove", STATE, ", ".join(own.kept), "", (delete,))
+    yield Note(f"{RUNS} keeps the previous contents of files; sudo rm -r {STATE} deletes them")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rigwright.core.change import Change, Note
-from rigwright.core.command import command
 from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
@@ -14,6 +13,7 @@ from rigwright.core.schema import KernelWord
 from rigwright.facts import Facts, files, grub, system
 from rigwright.facts import kernel as kernels
 from rigwright.operations import file, operation
+from rigwright.operations._grub_cfg import update_grub
 
 DROP_IN = "/etc/default/grub.d/zz-rigwright.cfg"
 
@@ -56,13 +56,12 @@ def cmdline(
         failure = missing_program("update-grub")
         raise HostError("kernel command line", failure.found, "update-grub, which makes grub.cfg", failure.fix)
     if changes or lost:
-        update = command("update-grub", timeout_s=600, long=True)
         yield Change(
             "run",
             "update-grub",
             now.entry.command_line,
             f"with {' '.join(lost or kernel_cmdline)}",
-            (update,),
+            (update_grub(),),
             leads_to=lead,
         )
 

@@ -20,10 +20,12 @@ from rigwright.core.command import Command, command, script
 from rigwright.core.desired import Clocks, GpuLimits, Limits
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import called, place
+from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.schema import BusId
 from rigwright.core.templating import Template
-from rigwright.facts import Facts, files, gpu, pci
+from rigwright.driver.start_failure import quoted, silent_gpus
+from rigwright.facts import Facts, Unavailable, Unreadable, files, gpu, pci
 from rigwright.facts import systemd as units
 from rigwright.facts.driver import loaded_version
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
@@ -34,7 +36,7 @@ from rigwright.operations._limit_ranges import cannot, in_their_place, outside_c
 CONFIG = "/etc/rigwright/limits.json"
 PROGRAM, PYNVML = gpu.LIMITS_PROGRAM, "/usr/local/lib/rigwright/pynvml.py"
 UNIT, WATCH, TIMER = units.LIMITS_UNIT, "gpu-limits-watch.service", units.LIMITS_TIMER
-PAUSED = "/run/rigwright/limits-rest"
+PAUSED = f"{UNTIL_BOOT}/limits-rest"
 """The program writes this file at `reset`. While it exists the timer's check does nothing."""
 
 _RUN = """
@@ -92,14 +94,19 @@ def applied(
 ) -> Iterator[Change | Note]:
     """Every GPU has the persistence, power limit and clocks of `limits`, and /etc/rigwright/limits.json holds them.
 
-    Application clocks are left out on a GPU that has none, with a note that offers the limit in their place.
+    Application clocks are left out on a GPU that has none, with a note that offers the limit in their place. A GPU on the bus
+    that the driver does not list has a note with the driver's own sentence.
     A GPU that cannot have its limits does not keep the others from theirs: the plan says what it supports. HostError is
     raised when nothing else is left to do. No driver reports locked clocks: the record of this boot and driver load counts.
     """
-    gpus, bus, *_ = facts.all(gpu.gpus, pci.gpus, *map(files.file, (PROGRAM, PYNVML, CONFIG)))
+    with quoted(facts, slots):
+        gpus, bus, *_ = facts.all(gpu.gpus, pci.gpus, *map(files.file, (PROGRAM, PYNVML, CONFIG)))
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     wanted = {device.bus_id: wanted_of(limits, device, models, slots) for device in gpus}
-    notes: list[Note] = []
+    notes = [
+        Note(f"{silent}, so it gets no limits; {silent.fix}", warn=True)
+        for silent in silent_gpus(facts, gpus, bus, slots)
+    ]
     for device in gpus:
         clocks = wanted[device.bus_id].application_clocks
         if clocks and device.without_application_clocks:
@@ -175,7 +182,8 @@ def defaults(facts: Facts, *, slots: dict[BusId, str] | None = None) -> Iterator
 
     The timer then leaves the GPUs alone until `limits.applied`, `limits.watched` or the next boot.
     """
-    gpus, locks, *_ = facts.all(gpu.gpus, gpu.locked, *map(files.file, (PROGRAM, PYNVML)))
+    with quoted(facts, slots):
+        gpus, locks, *_ = facts.all(gpu.gpus, gpu.locked, *map(files.file, (PROGRAM, PYNVML)))
     changes: list[Change] = []
     for device in gpus:
         name = _name(device, slots)
@@ -224,7 +232,9 @@ def boot(
         *bus,
         *((gpu.gpus, pci.gpus) if limits.gpus else ()),
     )
-    missing = (expected_gpus or 0) - len(facts(pci.gpus)) if bus else 0
+    present = facts(pci.gpus) if bus else ()
+    missing = (expected_gpus or 0) - len(present)
+    silent = silent_gpus(facts, _listed(facts), present, slots) if present and missing <= 0 else ()
     changes = [*_program_files(facts)]
     changes += file.differing(facts, CONFIG, _config(facts, limits, expected_gpus, slots))
     values = {"program": PROGRAM, "config": CONFIG}
@@ -242,7 +252,17 @@ def boot(
     if missing > 0:
         text = f"{UNIT} fails at every boot until all {expected_gpus} GPUs are present; {missing} missing now"
         yield Note(text, warn=True)
-    yield from _started(facts, bool(changes or fresh) or not run.current, missing <= 0)
+    elif missing + len(silent) > 0:
+        yield Note(f"{UNIT} fails at every boot until all {expected_gpus} GPUs answer; {silent[0]}", warn=True)
+    yield from _started(facts, bool(changes or fresh) or not run.current, missing + len(silent) <= 0)
+
+
+def _listed(facts: Facts) -> tuple[Gpu, ...] | None:
+    """The GPUs that nvidia-smi lists; None where it does not answer, as before the driver is installed."""
+    try:
+        return facts(gpu.gpus)
+    except (Unavailable, Unreadable):
+        return None
 
 
 @operation()
@@ -260,18 +280,19 @@ def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
     for name, state in ((UNIT, now), (TIMER, timer)):
         if state.enabled != "enabled":
             enable = (command("systemctl", "enable", name),)
-            yield Change("change", name, state.at_boot, "enabled at boot", enable)
+            yield Change("change", name, state.at_boot, "enabled at boot", enable, units=(name,))
     if can_succeed and now.active != "active":
         again = (command("systemctl", "reset-failed", UNIT),) if now.active == "failed" else ()
         start = command("systemctl", "start", UNIT, timeout_s=450)
-        yield Change("run", UNIT, now.active, "has set the limits of this boot", (*again, start))
+        yield Change("run", UNIT, now.active, "has set the limits of this boot", (*again, start), units=(UNIT,))
     elif can_succeed and stale:
         restart = command("systemctl", "restart", UNIT, timeout_s=450)
         yield Change("run", UNIT, "ran with older files", "run again", (restart,))
     current = facts(units.running(TIMER, (f"/etc/systemd/system/{TIMER}",))).current
     if timer.active != "active" or not current:
         seen = "older than its file" if timer.active == "active" else timer.active
-        yield Change("run", TIMER, seen, "checks each minute", (command("systemctl", "restart", TIMER),))
+        again = (command("systemctl", "restart", TIMER),)
+        yield Change("run", TIMER, seen, "checks each minute", again, units=(TIMER,))
 
 
 def _program_files(facts: Facts) -> Iterator[Change]:
@@ -302,7 +323,8 @@ def _rules(facts: Facts, limits: Limits, slots: dict[BusId, str] | None) -> list
     """The rules of limits.json: first each GPU with limits of its own, by UUID or bus id; last the host's, for all others."""
     rules: list[dict[str, object]] = []
     if limits.gpus:
-        gpus, bus = facts.all(gpu.gpus, pci.gpus)
+        with quoted(facts, slots):
+            gpus, bus = facts.all(gpu.gpus, pci.gpus)
         models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
         host = limits.of()
         for device in gpus:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections.abc import Iterator
 
 from rigwright.catalogue.compatibility import card_of
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command
-from rigwright.core.desired import Driver
+from rigwright.core.desired import Driver, SecureBoot
 from rigwright.core.errors import HostError
 from rigwright.driver.candidates import fits
 from rigwright.driver.module_build import build_problem
 from rigwright.driver.old_kernels import boot_room
 from rigwright.driver.package_sets import wants_prebuilt
+from rigwright.driver.secure_boot_advice import NOT_TRUSTED, steps
 from rigwright.facts import Facts, dpkg, pci, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
-from rigwright.facts.system import OsRelease
+from rigwright.facts.secure_boot import signing_key
 from rigwright.operations import operation
 
 _KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
@@ -24,18 +27,26 @@ _KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")
 
 @operation()
 def passed(
-    facts: Facts, *, free_mib: dict[str, int] | None = None, secure_boot: bool = False, driver: Driver | None = None
+    facts: Facts,
+    *,
+    free_mib: dict[str, int] | None = None,
+    secure_boot: SecureBoot | None = None,
+    driver: Driver | None = None,
 ) -> Iterator[Note]:
     """The system is a supported Ubuntu or Debian on x86-64 with enough disk space, and the driver can be installed on it.
 
     That means: Secure Boot accepts the driver's module, a release of its branch builds for the kernel that runs and for the
-    newest one, and no driver came from NVIDIA's .run file. A note names the processes that hold apt's locks.
+    newest one, no driver came from NVIDIA's .run file, and the host's clock is less than a day from this machine's. A note names the
+    processes that hold apt's locks.
 
-    `free_mib` names directories (/, /boot, /var, /usr) and the MiB that must be free. Secure Boot accepts the modules that
-    Ubuntu built and signed: with a `driver` that may use those it is only a note. Raises HostError; for a full /boot it
-    names the old kernels that can be removed.
+    `free_mib` names directories (/, /boot, /var, /usr, /run) and the MiB that must be free; /boot needs more where an initramfs is
+    larger. Secure Boot accepts the modules that Ubuntu built and signed: with a `driver` that may use those it is only a note; so is a
+    key that `mok.enrolled` will enrol, or that is enrolled. Raises HostError; for a full /boot it names the old kernels that can be
+    removed.
     """
-    release, machine, free, secured, runfile, holders, *_ = facts.all(
+    images = (kernels.largest_initramfs_mib,) if "/boot" in (free_mib or {}) else ()
+    clock_s, release, machine, free, secured, runfile, holders, *_ = facts.all(
+        system.clock_s,
         system.os_release,
         system.architecture,
         system.free_mib,
@@ -43,7 +54,9 @@ def passed(
         state.runfile_version,
         dpkg.lock_holders,
         *(_KERNEL_FACTS if driver else ()),
+        *images,
     )
+    yield from _clock(clock_s, int(time.time()))
     if release.version_id not in _KNOWN.get(release.id, ()):
         wanted = "; ".join(f"{name.capitalize()} {', '.join(versions)}" for name, versions in _KNOWN.items())
         raise HostError("preflight", f"the host runs {release.pretty_name}", wanted, "install one of these on it")
@@ -54,19 +67,19 @@ def passed(
             raise HostError(
                 "preflight", f"free_mib names {path}", f"one of {', '.join(free)}", f"take {path} out of free_mib"
             )
+        wanted = f"{least} MiB"
+        if path == "/boot" and (image := facts(kernels.largest_initramfs_mib)) + _BESIDE_MIB > least:
+            least = image + _BESIDE_MIB
+            wanted = f"{least} MiB: update-initramfs writes the new file beside the old one, of {image} MiB, and it becomes larger"
         if free[path] < least:
-            todo = boot_room(facts) if path == "/boot" else f"df -h {path}; sudo apt-get clean"
-            raise HostError("preflight", f"{path} has {free[path]} MiB free", f"{least} MiB", todo)
+            todo = f"df -h {path}; sudo apt-get clean"
+            todo = boot_room(facts) if path == "/boot" else system.RUN_ROOM if path == "/run" else todo
+            raise HostError("preflight", f"{path} has {free[path]} MiB free", wanted, todo)
     signed = driver is not None and wants_prebuilt(driver, release, secured)
     if secured and signed:
         yield Note("Secure Boot is on: the driver's module comes built and signed by Ubuntu, none is built on the host")
-    elif secured and not secure_boot:
-        raise HostError(
-            "preflight",
-            "Secure Boot is on: it refuses a driver module that is built on the host",
-            "Secure Boot off, or a machine owner key enrolled at the console",
-            _with_secure_boot(release, driver),
-        )
+    elif secured and secure_boot is None and facts(signing_key).state != "enrolled":
+        raise HostError("preflight", NOT_TRUSTED, "Secure Boot off, or an enrolled key", steps(release, driver))
     if driver and not signed:
         yield from _kernels(facts, driver)
     if runfile is not None:
@@ -79,6 +92,39 @@ def passed(
     if holders:
         names = ", ".join(f"{holder.name} ({holder.pid})" for holder in holders)
         yield Note(f"packages are locked by {names}; rigwright waits for it, ten minutes at most", warn=True)
+
+
+_BESIDE_MIB = 48
+"""What an initramfs may grow by with the driver's modules, and GRUB's files (assumed)."""
+_MOST_APART_S, _NOTED_APART_S = 86_400, 900
+"""How far apart the clocks may be, and from when on a note says that they are. Reading the facts can take minutes."""
+
+
+def _clock(host_s: int, here_s: int) -> Iterator[Note]:
+    """A note for clocks that are apart. Raises HostError where apt and TLS would refuse what is valid, or take what no longer is."""
+    apart_s = abs(host_s - here_s)
+    if apart_s < _NOTED_APART_S:
+        return
+    found = f"the host's clock says {_in_words(host_s)}, and this machine's {_in_words(here_s)}"
+    todo = (
+        "on the host: sudo timedatectl set-ntp true, or sudo apt-get install chrony; without a time server: "
+        f"sudo date -u -s '{_in_words(here_s).removesuffix(' UTC')}'; then sudo hwclock --systohc"
+    )
+    if apart_s < _MOST_APART_S:
+        yield Note(f"{found}; {todo}", warn=True)
+        return
+    wrong = "; if this machine's clock is the wrong one, correct that"
+    expected = "less than a day between them: apt and TLS refuse what is not valid by the host's clock (not valid yet, expired)"
+    raise HostError("preflight", found, expected, f"{todo}{wrong}")
+
+
+def _in_words(seconds: int) -> str:
+    """The time in UTC: 1970-01-01 00:03 UTC; the number where no calendar has it."""
+    try:
+        at = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+    except OverflowError:
+        return f"{seconds} s since 1970"
+    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 _KERNEL_FACTS = (system.running_kernel, kernels.newest, pci.gpus, system.today)
@@ -95,13 +141,6 @@ def _kernels(facts: Facts, driver: Driver) -> Iterator[Note]:
         if problem.certain and driver.source == "cuda" and driver.modules == "auto":
             raise problem.error
         yield Note(f"{problem.error.found}; {problem.error.expected}; {problem.error.fix}", warn=True)
-
-
-def _with_secure_boot(release: OsRelease, driver: Driver | None) -> str:
-    key = "/var/lib/dkms/mok.pub" if release.id == "debian" else "/var/lib/shim-signed/mok/MOK.der"
-    enrol = f"enrol dkms' key (sudo mokutil --import {key}, reboot, confirm at the console) and set secure_boot: true"
-    prebuilt = "modules: auto takes Ubuntu's signed module; or " if driver and release.id == "ubuntu" else ""
-    return f"{prebuilt}turn Secure Boot off in the firmware, or {enrol}"
 
 
 @operation()

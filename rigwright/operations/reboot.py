@@ -6,20 +6,31 @@ from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.core.change import Change, Note
+from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Driver
 from rigwright.core.schema import KernelWord
-from rigwright.facts import Facts, Unavailable, display, grub, pci
+from rigwright.driver.load_failure import build_failure, load_failure
+from rigwright.facts import Facts, Unavailable, display, grub, pci, reboot_record, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.operations import operation
+from rigwright.operations._reboot import ends, ordered
 
 _OTHERS = frozenset({"nouveau", "nova_core"})
 
 
 def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool, driver: Driver | None) -> list[str]:
-    asked = (grub.grub, kernels.command_line, pci.gpus, state.loaded_version, state.loaded_flavour, display.graphical)
+    asked = (
+        grub.grub,
+        kernels.command_line,
+        pci.gpus,
+        state.loaded_version,
+        state.loaded_flavour,
+        display.graphical,
+        reboot_record.in_vain,
+    )
     modes = (kernels.drm_modeset, kernels.drm_modeset_loaded) if with_driver and driver and driver.display else ()
-    boot, line, bound, loaded, flavour, _, *modeset = facts.all(*asked, *modes)
+    boot, line, bound, loaded, flavour, _, _, *modeset = facts.all(*asked, *modes)
     reasons = [f"{' '.join(lost)} not in /proc/cmdline"] if (lost := grub.missing(kernel_cmdline, line)) else []
     if with_driver:
         release = boot.entry.release
@@ -28,7 +39,8 @@ def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool, dri
         if holders:
             reasons.append(f"{', '.join(holders)} holds the GPUs")
         if loaded != built or not loaded:
-            reasons.append(f"driver {loaded or 'none'} is loaded, {built or 'none'} is installed")
+            there = f"{built} is installed" if built else f"no module is built for {release}"
+            reasons.append(f"driver {loaded or 'none'} is loaded, {there}")
         elif licence and flavour and (built_flavour := "proprietary" if licence == "NVIDIA" else "open") != flavour:
             reasons.append(f"the {flavour} kernel module is loaded, the {built_flavour} one is installed")
         if modeset == [True, False]:
@@ -56,13 +68,14 @@ def gate(
     if with_driver:
         release = boot.entry.release
         if not facts(kernels.module_version(release, "nvidia")):
-            log = facts(kernels.build_log(release))
-            known = (
-                [symptom for symptom in catalogue.symptoms_in(log) if symptom.kind in ("driver", "boot")] if log else []
+            failure = build_failure(facts, release)
+            known = catalogue.all_symptoms()[failure.symptom]
+            why = f": {failure.said}" if failure.said else ""
+            why = why if known.key == "dkms.build_failed" else f": {known.title}; {known.fix}"
+            found = f"no nvidia module is built for {release}, the kernel that boots next{why}"
+            raise Unavailable(
+                found, f"on the host: sudo dkms autoinstall -k {release}, which builds it or says why not"
             )
-            last = next((line.strip() for line in reversed(log.splitlines()) if "rror" in line), "")
-            why = f": {known[0].title}; {known[0].fix}" if known else f": {last}" if last else ""
-            raise Unavailable(f"no nvidia module is built for {release}, the kernel that boots next{why}")
         path = boot.entry.initrd_path
         image = facts(kernels.initramfs(path))
         held = sorted((image.modules & _OTHERS) - image.blocked)
@@ -84,17 +97,32 @@ def if_needed(
 
     With `with_driver` false only the parameters count. With `display` of the driver, nvidia-drm is loaded with modeset=1 where a
     file gives it that option. The host must answer again within `timeout_s` seconds. A graphical session that it ends is named.
+
+    If a reboot did not help, and the next boot would read the same kernel, initramfs, modules and settings, the host is not rebooted for
+    that again, also in later runs: raises Unavailable with the driver's own sentence.
     """
     reasons = _reasons(facts, kernel_cmdline, with_driver, driver)
     if reasons:
-        if sessions := facts(display.graphical).sessions:
-            yield Note(f"the reboot ends a graphical session: {', '.join(sessions)}; unsaved work is lost", warn=True)
-        yield Change(
-            "run",
-            "reboot",
-            "; ".join(reasons),
-            "a boot with all of it",
-            disruptive=True,
-            reboot=True,
-            reboot_timeout_s=timeout_s,
-        )
+        why = "; ".join(reasons)
+        if (before := facts(reboot_record.in_vain)) and before.same and before.reasons == one_line(why):
+            raise _no_use(facts, before, with_driver)
+        yield from ends(facts(display.graphical).sessions)
+        yield ordered(why, "a boot with all of it", timeout_s)
+
+
+def _no_use(facts: Facts, before: reboot_record.InVain, with_driver: bool) -> Unavailable:
+    """The reason against another reboot: what the last one was for, and what the driver says."""
+    found = f"the reboot of {before.at} did not help ({before.reasons}), and another one would read the same files"
+    again = "then sudo reboot, on the host, and run the same command again"
+    loaded, release = facts.all(state.loaded_version, system.running_kernel)
+    if loaded or not with_driver:
+        return Unavailable(found, f"cat /proc/cmdline, and the entry that GRUB starts, on the host; {again}")
+    failure = load_failure(facts, release, facts(kernels.module_version(release, "nvidia")))
+    known = catalogue.all_symptoms()[failure.symptom]
+    said = (
+        f"the driver says: {failure.said}"
+        if failure.said
+        else "neither the kernel log nor systemd-modules-load says why"
+    )
+    why = f" ({failure.cause or known.cause})" if failure.said else ""
+    return Unavailable(f"{found}; {said}{why}", f"{failure.fix or known.fix}; {again}")

@@ -45,12 +45,14 @@ def service(facts: Facts, *, name: str, enabled: bool = True, running: bool = Tr
             now.at_boot if now.enabled else "disabled",
             f"{verb}d at boot",
             (command("systemctl", verb, name),),
+            units=(name,),
         )
     if running != (now.active == "active"):
         verb = "start" if running else "stop"
         again = (command("systemctl", "reset-failed", name),) if now.active == "failed" else ()
         act = command("systemctl", verb, name, timeout_s=300)
-        yield Change("change", name, f"{now.active} ({now.sub})", "running" if running else "stopped", (*again, act))
+        after = "running" if running else "stopped"
+        yield Change("change", name, f"{now.active} ({now.sub})", after, (*again, act), units=(name,))
 
 
 @operation()

@@ -17,16 +17,21 @@ from rigwright.core.errors import HostError
 
 CUT_BYTES = host_text.ANSWER_BYTES
 NO_ROOM = "rigwright: no room"
+FREE_ROOM = "on the host: df -h /run /dev/shm; sudo du -xah /run /dev/shm | sort -h | tail shows what fills them"
+LEAST_BYTES = 1 << 18
+"""The least room on a tmpfs for it to hold answers."""
+LEFT_BYTES = 1 << 14
+"""The room that must be left when all answers are written; with less, an answer may be incomplete."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def together(commands: Sequence[Command], nonce: str) -> str:
+def together(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
     """A script that runs the commands at the same time, each with an empty stdin, and prints their answers.
 
     Commands with the same time limit run under one `timeout`, which ends them and their child processes. Each command
     writes its exit code to a pipe when it ends. A command that does not end in time has no exit code.
     """
-    lines, groups = [_opening({})], []
+    lines, groups = [_opening(environment)], []
     for group, limit_s in enumerate(sorted({cmd.timeout_s for cmd in commands})):
         own = [_in_background(number, cmd) for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
         text = "\n".join(["trap : TERM", *own, "until wait; do :; done"])
@@ -66,9 +71,23 @@ def _opening(environment: Mapping[str, str]) -> str:
     exports = " ".join(f"{name}={quote([value])}" for name, value in environment.items())
     return (
         f"{{ export LC_ALL=C LANGUAGE=C PATH={_PATH} {exports}\numask 022\n"
-        f'd=$(mktemp -d -p /run rigwright.XXXXXX 2>/dev/null || mktemp -d -p /dev/shm rigwright.XXXXXX) && cd "$d" || {{ echo "{NO_ROOM}"; exit; }}\n'
-        "trap 'cd /; rm -rf \"$d\"' EXIT"
+        f"{_ROOM}room /run || room /dev/shm || {{ {_no_room('/run /dev/shm')}; exit; }}\n"
+        "trap 'cd /; rm -rf \"$d\"' EXIT; trap exit PIPE"  # a lost connection ends the shell at its first output
     )
+
+
+_ROOM = f"""room() {{
+d=$(mktemp -d -p $1 rigwright.XXXXXX 2>/dev/null) && cd "$d" || return 1
+{{ printf %{LEAST_BYTES}s '' >room; }} 2>/dev/null && : >room && return 0
+cd /; rm -rf "$d"; return 1
+}}
+"""
+
+
+def _no_room(places: str) -> str:
+    """Shell text that says which file systems are full."""
+    rest = "df -Pm $p | awk -v p=$p 'NR == 2 {print $4, p}'"
+    return f'echo "{NO_ROOM}" $(for p in {places}; do {rest}; done)'
 
 
 _END = ("exit; }", "")
@@ -81,9 +100,20 @@ def _frames(count: int, nonce: str, known: str) -> list[str]:
     """
     numbers = " ".join(str(number) for number in range(count))
     return [
+        f"{{ printf %{LEFT_BYTES}s '' >room; }} 2>/dev/null || {{ {_no_room('${d%/*}')}; exit; }}",
         f'set --; for i in {numbers}; do {known}; set -- "$@" "$c"; done',
         f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e 2>/dev/null; echo "{nonce} data"; cat *.o *.e 2>/dev/null; echo; echo "{nonce} end"',
     ]
+
+
+def without_room(answer: bytes, where: str) -> HostError | None:
+    """The error for a host that has no room for the answers; None for another output."""
+    if not answer.startswith(NO_ROOM.encode()):
+        return None
+    places = re.findall(rb"(\d{1,9}) (/[\w./-]{1,200})", answer.split(b"\n", 1)[0])[:2]
+    full = " and ".join(f"{path.decode()} ({free.decode()} MiB free)" for free, path in places)
+    found = f"the host has no room for the answers: {full or 'no temporary directory can be made'}"
+    return HostError(where, found, "room in /run or /dev/shm", FREE_ROOM)
 
 
 def finished(answer: bytes, nonce: str) -> bool:
@@ -102,6 +132,8 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
 
     Raises HostError for any other output, for example from a shell that is not POSIX or with a full tmpfs.
     """
+    if full := without_room(answer, ""):
+        raise full
     start = answer.find(f"{nonce} codes".encode())
     middle = answer.find(f"{nonce} data\n".encode(), start)
     header = (
@@ -116,7 +148,7 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         raise HostError("", found, "a POSIX shell and a writable /dev/shm or /run", fix)
     codes = [int(word) for word in header[1].split()]
     if len(codes) != count:
-        raise HostError("", "the host has no room for the answers", "room in /run or /dev/shm", "df -h /run /dev/shm")
+        raise HostError("", "the host has no room for the answers", "room in /run or /dev/shm", FREE_ROOM)
     parts: dict[str, bytes] = {}
     position = middle + len(f"{nonce} data\n")
     for line in header[2].decode("ascii").splitlines():

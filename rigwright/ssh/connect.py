@@ -20,7 +20,7 @@ import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core.control_characters import one_line
-from rigwright.core.errors import Unreachable
+from rigwright.core.errors import HostKeyRefused, Unreachable
 from rigwright.inventory.model import Host
 from rigwright.ssh import algorithms, route
 from rigwright.ssh import known_hosts as ssh_known_hosts
@@ -33,6 +33,8 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # rigwright reports it
 
 _ERRORS = (Unreachable, KeyFileError, paramiko.SSHException, OSError, EOFError, ValueError)
 """What ends a login for a reason that a person can understand."""
+_LATER_S = 5.0
+"""paramiko's own limits end so long after that of the attempt, which therefore names the reason."""
 
 
 def verified(
@@ -120,9 +122,9 @@ class _Attempt:
         if not hop.gateway:
             connection.connect_kwargs["sock"] = self.dial(hop)
         connection.connect_kwargs.update(
-            banner_timeout=self.timeout_s,
-            auth_timeout=self.timeout_s,
-            timeout=self.timeout_s,
+            banner_timeout=self.timeout_s + _LATER_S,
+            auth_timeout=self.timeout_s + _LATER_S,
+            timeout=self.timeout_s + _LATER_S,
             auth_strategy=hop.identities,
             transport_factory=partial(self._login, hop=hop, early_exec=program),
         )
@@ -156,24 +158,24 @@ class _Attempt:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
         return opened
 
-    def key_not_accepted(self, hop: Hop, error: _KeyNotAccepted) -> Unreachable:
+    def key_not_accepted(self, hop: Hop, error: _KeyNotAccepted) -> HostKeyRefused:
         """The error of a hop whose host key is not accepted."""
         where, todo = self._where(hop), f"invoke trust --host {self.host.name}"
         which = "the host key" if hop.is_last else f"the host key of the gateway {hop.known_as}"
         if error.revoked:
             found = f"{which} is revoked ({error.revoked}): {ssh_known_hosts.fingerprint(error.key)}"
-            return Unreachable(where, found, "a key that is not revoked", "make a new host key on that machine")
+            return HostKeyRefused(where, found, "a key that is not revoked", "make a new host key on that machine")
         if error.recorded is None:
             authority = next(filter(None, (ssh_known_hosts.authority(file, hop.known_as) for file in hop.files)), "")
             expected = "a key that you have checked"
             expected += f"; certificates of an authority ({authority}) are not supported" if authority else ""
-            return Unreachable(where, f"{which} is not known", expected, todo)
+            return HostKeyRefused(where, f"{which} is not known", expected, todo)
         old = error.recorded
         found = f"{which} has changed: it is now {ssh_known_hosts.fingerprint(error.key)}"
         expected = f"the recorded {ssh_known_hosts.fingerprint(old.key)}"
         expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
         todo = f"{old.removal}, then {todo}" if hop.precedes_own(old) else f"{todo}; that key then counts"
-        return Unreachable(where, found, expected, f"if the machine was re-installed or replaced: {todo}")
+        return HostKeyRefused(where, found, expected, f"if the machine was re-installed or replaced: {todo}")
 
     def _where(self, hop: Hop) -> str:
         return f"{self.host.name}{'' if hop.is_last else ': its gateway'} ({hop.connection.host}:{hop.connection.port})"

@@ -30,7 +30,7 @@ CONNECT_S = 20.0
 
 
 class Transport:
-    """A connection to a host, whose shell runs batches of commands as one script. `environment`: of commands that run in order.
+    """A connection to a host, whose shell runs batches of commands as one script. `environment`: of the commands.
 
     `round_trips` is the number of batches that were run.
     """
@@ -62,7 +62,7 @@ class Transport:
             return []
         nonce = secrets.token_hex(12)
         if together:
-            script = batch_script.together(commands, nonce)
+            script = batch_script.together(commands, nonce, self.environment)
             limit_s = max(cmd.timeout_s for cmd in commands) + 20
         else:
             script = batch_script.in_order(commands, nonce, self.environment)
@@ -153,9 +153,8 @@ class Ssh(Transport):
             answer, errors = channel_io.converse(channel, script, nonce, deadline, self.host)
         if batch_script.finished(answer, nonce):
             return answer
-        if answer.startswith(batch_script.NO_ROOM.encode()):
-            found = "no temporary directory can be made"
-            raise HostError(self.host.name, found, "room in /run or /dev/shm", "df -h /run /dev/shm")
+        if full := batch_script.without_room(answer, self.host.name):
+            raise full
         if user := _other_user(answer + errors):
             found = f"the host takes no login as {session.user}: it wants {user}"
             fix = f"set ansible_user: {user} for {self.host.name} ({self.host.where})"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from rigwright import catalogue
 from rigwright.catalogue import cards, drivers, gpus, loader, releases
-from rigwright.catalogue.devices import _table, devices, disagreements, unlisted, version
+from rigwright.catalogue.devices import _table, all_devices, disagreements, unlisted, version
 from rigwright.core.command import Result
 from rigwright.core.desired import Cuda, Driver
 from rigwright.core.errors import HostError, InputError
@@ -354,10 +356,10 @@ def test_a_mistake_in_the_tables_is_named_by_line(
 
 def test_models_agree_with_the_drivers_own_list() -> None:
     assert re.fullmatch(r"580\.\d+\.\d+", version())
-    assert len(devices()) > 1000
+    assert len(all_devices()) > 1000
     assert disagreements() == ()
     assert unlisted() == ("v100-sxm2-16gb 1db0", "v100-sxm2-16gb 1df5")
-    k80, b200 = devices()["102d"], devices()["2901"]
+    k80, b200 = all_devices()["102d"], all_devices()["2901"]
     assert (k80.name, k80.legacy_branch, k80.open, k80.proprietary) == ("Tesla K80", "470", False, True)
     assert (b200.name, b200.legacy_branch, b200.open, b200.proprietary) == ("NVIDIA B200", "", True, False)
 
@@ -400,7 +402,7 @@ def test_prefixes_of_a_name_may_differ(folder: Path) -> None:
 def test_a_mistake_in_the_list_is_told(folder: Path, old: str, new: str, words: str) -> None:
     _spoil(folder / "devices.csv", old, new)
     with pytest.raises(InputError) as caught:
-        devices()
+        all_devices()
     assert "catalogue/devices.csv:" in str(caught.value)
     assert words in str(caught.value)
 
@@ -446,3 +448,10 @@ def test_a_branch_that_drives_it_passes(device_id: str, branch: str, toolkit: st
 def test_a_toolkit_without_code_for_it_is_refused(device_id: str, branch: str, toolkit: str) -> None:
     with pytest.raises(HostError, match=f"CUDA {toolkit} has no code"):
         _supported(device_id, branch, toolkit)
+
+
+def test_no_function_of_the_catalogue_hides_a_module_of_it() -> None:
+    """`from rigwright.catalogue import rigs` is the module: a function of that name would be imported in its place."""
+    modules = {info.name for info in pkgutil.iter_modules(catalogue.__path__)}
+    hidden = [name for name in modules if not isinstance(vars(catalogue).get(name, catalogue), ModuleType)]
+    assert hidden == []

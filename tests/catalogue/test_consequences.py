@@ -24,7 +24,7 @@ def test_every_consequence_has_causes_and_a_source(key: str) -> None:
 
 
 def test_nothing_follows_from_itself() -> None:
-    names = [*catalogue.symptoms(), *(f"Xid {code}" for code in catalogue.xids())]
+    names = [*catalogue.all_symptoms(), *(f"Xid {code}" for code in catalogue.xids())]
     graph = {effect: {cause for cause in names if follows(effect, cause)} for effect in consequences()}
     graphlib.TopologicalSorter(graph).prepare()
 
@@ -56,7 +56,7 @@ def test_follows(effect: str, cause: str, expected: bool) -> None:
     ],
 )
 def test_a_mistake_is_named_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, words: str) -> None:
-    catalogue.symptoms(), catalogue.xids()
+    catalogue.all_symptoms(), catalogue.xids()
     (tmp_path / "consequences.yml").write_text(f"# a comment\nconsequences:\n  {row}\n", encoding="utf-8")
     monkeypatch.setattr(loader, "FOLDER", tmp_path)
     consequences.cache_clear()

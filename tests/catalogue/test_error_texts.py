@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rigwright.catalogue.symptoms import symptoms
+from rigwright.catalogue.symptoms import all_symptoms
 from tests.catalogue.error_texts import ErrorText, error_texts, wrong
 
 TEXTS = error_texts()
@@ -23,10 +23,10 @@ def test_there_are_forty_texts_of_different_symptoms() -> None:
 
 
 def test_each_cause_that_a_text_can_show_has_such_a_text() -> None:
-    texts = [row.text for row in TEXTS] + [text for known in symptoms().values() for text in known.texts] + SHOWN
+    texts = [row.text for row in TEXTS] + [text for known in all_symptoms().values() for text in known.texts] + SHOWN
     unseen = [
         f"{known.key}: {pattern}"
-        for known in symptoms().values()
+        for known in all_symptoms().values()
         for cause in known.causes
         for pattern in cause.shown_by
         if not any(re.search(pattern, text, re.IGNORECASE | re.MULTILINE) for text in texts)

@@ -33,9 +33,11 @@ def test_nothing_of_a_host_that_told_nothing() -> None:
 
 
 def test_the_dates_of_distributions_go_up() -> None:
-    for name, one in catalogue.distributions().items():
+    for name, one in catalogue.all_distributions().items():
         assert one.further is None or one.until < one.further, name
         assert bool(one.further) == bool(one.by), name
     for family in ("ubuntu", "debian"):
-        lasting = [one.until for name, one in catalogue.distributions().items() if name.startswith(family) and one.by]
+        lasting = [
+            one.until for name, one in catalogue.all_distributions().items() if name.startswith(family) and one.by
+        ]
         assert lasting == sorted(lasting)

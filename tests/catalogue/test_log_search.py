@@ -12,7 +12,7 @@ from rigwright.catalogue.symptoms import literal
 
 PATTERNS = [
     pytest.param(symptom, pattern, id=f"{key}-{at}")
-    for key, symptom in catalogue.symptoms().items()
+    for key, symptom in catalogue.all_symptoms().items()
     for at, pattern in enumerate(symptom.patterns)
 ]
 

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from rigwright.catalogue import loader
-from rigwright.catalogue.recovery_actions import recovery_actions
+from rigwright.catalogue.recovery_actions import all_recovery_actions
 from rigwright.core.errors import InputError
 
 NVML_NAMES = {
@@ -21,7 +21,7 @@ NVML_NAMES = {
 
 
 def test_every_step_is_one_of_nvml() -> None:
-    assert list(recovery_actions()) == list(NVML_NAMES)
+    assert list(all_recovery_actions()) == list(NVML_NAMES)
     numbers = [getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{name}") for name in NVML_NAMES.values()]
     assert numbers == [1, 2, 3, 4]
 
@@ -29,9 +29,9 @@ def test_every_step_is_one_of_nvml() -> None:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(loader, "FOLDER", tmp_path)
-    recovery_actions.cache_clear()
+    all_recovery_actions.cache_clear()
     yield tmp_path / "recovery_actions.yml"
-    recovery_actions.cache_clear()
+    all_recovery_actions.cache_clear()
 
 
 GOOD = """sources: {level: a, cause: a, fix: a}
@@ -54,10 +54,10 @@ actions:
 )
 def test_a_mistake_is_named(file: Path, old: str, new: str, words: str) -> None:
     file.write_text(GOOD, encoding="utf-8")
-    assert recovery_actions()["Reset"].fix == "sudo reboot"
-    recovery_actions.cache_clear()
+    assert all_recovery_actions()["Reset"].fix == "sudo reboot"
+    all_recovery_actions.cache_clear()
     file.write_text(GOOD.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        recovery_actions()
+        all_recovery_actions()
     assert words in str(caught.value)
     assert caught.value.where.startswith("catalogue/recovery_actions.yml:")

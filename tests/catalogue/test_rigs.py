@@ -23,7 +23,7 @@ FILES = CASES / "rigs"
 # nvidia-smi topo -m of a DGX-1V, the half above the diagonal: links from each GPU to those after it.
 CUBE_MESH = ("1122000", "210200", "20010", "0001", "112", "21", "2")
 
-NAME = pytest.mark.parametrize("name", sorted({*catalogue.rigs(), *(path.stem for path in FILES.glob("*.yml"))}))
+NAME = pytest.mark.parametrize("name", sorted({*catalogue.all_rigs(), *(path.stem for path in FILES.glob("*.yml"))}))
 
 
 def _rig(name: str) -> Rig:
@@ -57,8 +57,8 @@ def _kinds(rig: Rig) -> set[str]:
 
 def test_every_rig_has_a_case() -> None:
     cases = {path.stem for path in FILES.glob("*.yml")}
-    assert [f"write tests/cases/rigs/{name}.yml" for name in catalogue.rigs() if name not in cases] == []
-    assert cases - set(catalogue.rigs()) == set(), "cases of no rig"
+    assert [f"write tests/cases/rigs/{name}.yml" for name in catalogue.all_rigs() if name not in cases] == []
+    assert cases - set(catalogue.all_rigs()) == set(), "cases of no rig"
 
 
 @NAME
@@ -206,7 +206,7 @@ def test_a_variant_has_what_it_does_not_change() -> None:
 
 
 def test_only_the_desktop_has_a_single_lane() -> None:
-    lanes = {name: _rig(name).lanes for name in catalogue.rigs() if _rig(name).lanes}
+    lanes = {name: _rig(name).lanes for name in catalogue.all_rigs() if _rig(name).lanes}
     assert {name: {at: (one.width, one.generation) for at, one in found.items()} for name, found in lanes.items()} == {
         "desktop": {"PCIE-2": (1, 3)}
     }

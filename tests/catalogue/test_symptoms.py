@@ -11,10 +11,10 @@ import pytest
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.init_failures import init_failures_in
-from rigwright.catalogue.symptoms import check_symptoms, literal, nearest, symptoms, symptoms_in, xids, xids_in
+from rigwright.catalogue.symptoms import all_symptoms, check_symptoms, literal, nearest, symptoms_in, xids, xids_in
 from rigwright.core.errors import InputError
 
-SYMPTOMS = symptoms()
+SYMPTOMS = all_symptoms()
 SYMPTOM = pytest.mark.parametrize("key", list(SYMPTOMS))
 XIDS = pytest.mark.parametrize("code", list(xids()))
 TEXTS = [
@@ -38,6 +38,14 @@ def test_every_pattern_has_a_text(key: str) -> None:
     one = SYMPTOMS[key]
     idle = [p for p in one.patterns if not any(re.search(p, text, re.IGNORECASE | re.MULTILINE) for text in one.texts)]
     assert idle == []
+
+
+@SYMPTOM
+def test_a_module_is_named_as_debian_names_it_too(key: str) -> None:
+    one = SYMPTOMS[key]
+    texts = [one.fix, *(text for cause in one.causes for text in (cause.see, cause.fix))]
+    commands = [text for text in texts if re.search(r"modinfo (?:-\S+ )*nvidia\b", text)]
+    assert all("nvidia{,-current,-current-open}" in text for text in commands)
 
 
 @SYMPTOM
@@ -304,10 +312,10 @@ def test_nearest_gives_no_more_than_asked_and_nothing_for_nothing() -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yields an empty catalogue folder that replaces ours; the test writes it."""
     monkeypatch.setattr(loader, "FOLDER", tmp_path)
-    symptoms.cache_clear()
+    all_symptoms.cache_clear()
     xids.cache_clear()
     yield tmp_path
-    symptoms.cache_clear()
+    all_symptoms.cache_clear()
     xids.cache_clear()
 
 
@@ -329,7 +337,7 @@ symptoms:
 
 def test_a_good_file_loads(folder: Path) -> None:
     (folder / "symptoms.yml").write_text(GOOD, encoding="utf-8")
-    assert list(symptoms()) == ["disk.full"]
+    assert list(all_symptoms()) == ["disk.full"]
     check_symptoms()
 
 

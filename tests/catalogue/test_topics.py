@@ -66,7 +66,7 @@ def test_no_topic_has_the_examples_of_another_or_of_a_symptom() -> None:
 
 @pytest.mark.parametrize("key", list(topics()))
 def test_a_topic_is_no_other_entry_of_the_catalogue(key: str) -> None:
-    assert key not in (*catalogue.gpu_keys(), *catalogue.rigs(), *catalogue.symptoms(), *catalogue.branches())
+    assert key not in (*catalogue.gpu_keys(), *catalogue.all_rigs(), *catalogue.all_symptoms(), *catalogue.branches())
 
 
 PAGE = """\

@@ -18,7 +18,7 @@ from tests.ssh.fake_transport import FakeTransport
 
 
 def test_a_symptom_gives_verdict_cause_and_fix() -> None:
-    known = catalogue.symptoms()["ecc.remap_pending"]
+    known = catalogue.all_symptoms()["ecc.remap_pending"]
     found = of_symptom("ecc.remap_pending", "GPU 2", "pending", "none", "host", names={"INDEX": "2"})
     assert (found.verdict, found.cause, found.symptom) == (known.level, known.cause, known.key)
     assert "nvidia-smi -r -i 2," in found.fix

@@ -17,6 +17,7 @@ from typing import Any
 import pynvml
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from lab.hardware.rigfile import describe
 from lab.simulators.cuda.bare import add_cuda
@@ -101,7 +102,7 @@ def few(rig: str) -> list[str]:
     return ["--pairs", ",".join(f"{a}-{b}" for a, b in zip(ends, [*ends[1:], ends[0]], strict=True))]
 
 
-@pytest.mark.parametrize("rig", catalogue.rigs())
+@pytest.mark.parametrize("rig", catalogue.all_rigs())
 def test_every_rig_is_well(tested: Callable[..., Document], rig: str) -> None:
     document = tested(rig, {}, "--quick", *few(rig))
     for findings in (judged(rig, document), judged(rig, document, described=False)):
@@ -171,6 +172,31 @@ def test_sixteen_gpus_in_eighty_columns() -> None:
     assert "364" in rows[0]
     assert "HANG" in rows[1]
     assert max(len(line) for line in text.splitlines() if line.startswith("  ")) <= 80
+
+
+def test_the_table_names_the_pairs_that_were_measured_alone() -> None:
+    case = json.loads((CASES / "p2p/pair.json").read_text())
+    gpu, pair = case["gpus"][0], case["pairs"][0]
+    case["gpus"] = [{**gpu, "index": number} for number in range(16)]
+    case["pairs"] = [{**pair, "from": a, "to": b} for a in range(16) for b in range(16) if a != b]
+
+    def shown(alone: set[tuple[int, int]]) -> list[str]:
+        for one in case["pairs"]:
+            if (one["from"], one["to"]) not in alone:
+                for tier in ("bytes", "collective"):
+                    one[tier] = {**pair[tier], "gb_s": None, "latency_us": None, "round_gb_s": 30.6}
+        return [Text.from_markup(line).plain for line in lines(facts.read(json.dumps(case)))]
+
+    every = {(one["from"], one["to"]) for one in case["pairs"]}
+    assert not any("alone" in line for line in shown(every))
+    few = shown({(0, 1), (1, 0)})
+    assert "  alone: 0-1, 1-0; 238 others beside other pairs" in few
+    assert " 31" in next(line for line in few if line.startswith("    2 "))
+    assert any("GB/s or more for 2 alone, 30.6 or more in rounds; " in line for line in few)
+    assert "  alone: none; 240 others beside other pairs" in shown(set())
+    case["pairs"] = [{**pair, "from": a, "to": b} for a in range(16) for b in range(16) if a != b]
+    many = next(line for line in shown({(a, b) for a in range(10, 13) for b in range(16)}) if "alone" in line)
+    assert many == "  alone: 10-0, 10-1, 10-2, 10-3, 41 more; 195 others beside other pairs"
 
 
 # Libraries

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from rigwright.checks import Finding, of_symptom
+from rigwright.checks import Finding, of_symptom, unknown
+from rigwright.checks.gpu import answering, limits_in_force
 from rigwright.checks.health import xids
 from rigwright.checks.problems import judge, problems
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Result
+from rigwright.core.desired import Limits
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.verify import drift
-from rigwright.facts import FactStore, gpu_health, kernel_log
+from rigwright.facts import FactStore, gpu, gpu_health, kernel_log, pci
 from rigwright.inventory.model import Host
 from rigwright.operations import file
 from rigwright.report.terminal import Text
@@ -217,3 +219,27 @@ def test_unfinished_work_follows_from_a_job_at_work() -> None:
     Text(stream, "inventory", many=False).problems(report)
     assert "6 more findings of the same cause" in stream.getvalue()
     assert "differ:" not in stream.getvalue()
+
+
+def test_gpus_that_were_not_started_are_one_problem_each_with_all_that_follows() -> None:
+    """nvidia-smi then says nothing to the other checks: they are unknown, and follow from it."""
+    store = FactStore()
+    words = "NVRM: GPU 0000:0{0}:00.0: Failed to copy vbios to system memory.\nNVRM: GPU 0000:0{0}:00.0: RmInitAdapter failed! (0x30:0xffff:1)"
+    answers = {
+        pci.gpus: Result(0, b"0000:01:00.0 0x030200 1db1 nvidia\n0000:02:00.0 0x030200 1db1 nvidia\n"),
+        gpu.gpus: Result(6, b"No devices were found\n"),
+        gpu.nvml: Result(0, b'{"gpus": []}'),
+        kernel_log.kernel: Result(0, "\n".join(words.format(number) for number in (1, 2)).encode()),
+    }
+    store.learn(answers.items())
+    others = [
+        unknown(name, name, str(store.known[gpu.gpus]))
+        for name in ("health.memory", "health.not_throttled", "card.equal")
+    ]
+    findings = [*answering(store), *limits_in_force(store, limits=Limits(power_limit_w=200)), *others]
+    made = problems(findings)
+    assert [(problem.gpus, problem.symptom) for problem in made] == [
+        (("0000:01:00.0",), "gpu.init_vbios"), (("0000:02:00.0",), "gpu.init_vbios"),
+    ]  # fmt: skip
+    assert sum(len(problem.findings) for problem in made) == len(findings) == 7
+    assert made[0].steps[0].text == "a cold boot first"

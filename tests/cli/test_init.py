@@ -26,7 +26,7 @@ from tests.paths import ROOT
 
 TODAY = datetime.date(2026, 11, 21)
 SILENT = Board("", "", "")
-RIGS = [catalogue.rig(name, "a test") for name in catalogue.rigs()]
+RIGS = [catalogue.rig(name, "a test") for name in catalogue.all_rigs()]
 
 
 def _matching(models: Sequence[str], board: Board = SILENT) -> list[str]:
@@ -116,7 +116,7 @@ def test_nothing_is_drafted_for_gpus_that_do_not_fit(tmp_path: Path) -> None:
         _drafted(tmp_path, ["v100-pcie-16gb", "rtx-5090"])
 
 
-@pytest.mark.parametrize("name", catalogue.rigs())
+@pytest.mark.parametrize("name", catalogue.all_rigs())
 def test_the_variables_of_every_rig_are_understood(name: str) -> None:
     rig = catalogue.rig(name, "a test")
     positions = {f"0000:{at:02x}:00.0": position for at, position in enumerate(rig.gpus, 1)}

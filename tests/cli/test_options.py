@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import keyword
 import typing
 
 import pytest
@@ -19,6 +20,7 @@ def test_a_command_has_a_function_that_takes_its_options(options: type[CommandOp
     """The module has the name of the command or of the command's group."""
     module, _, function = options.function.partition(":")
     name = options.command.replace(".", "_").replace("-", "_")
+    name += "_" * keyword.iskeyword(name)
     assert module.removeprefix("rigwright.cli.") in (name, name.split("_")[0])
     hints = typing.get_type_hints(getattr(importlib.import_module(module), function))
     assert hints == {"options": options, "return": int}

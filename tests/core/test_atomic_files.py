@@ -55,7 +55,7 @@ def _append(path: Path) -> None:
 
 def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "hosts.yml"
-    both = [multiprocessing.get_context("fork").Process(target=_append, args=(path,)) for _ in range(4)]
+    both = [multiprocessing.get_context("spawn").Process(target=_append, args=(path,)) for _ in range(4)]
     for one in both:
         one.start()
     for one in both:

@@ -46,6 +46,22 @@ CASES = {
         "nothing was installed: the host cannot resolve the name archive.example",
         "Acquire::http::Proxy",
     ),
+    "clock of 1970": (
+        "E: Release file for http://deb.example/debian/dists/bookworm/InRelease is not valid yet (invalid for another 20778d). "
+        "Updates for this repository will not be applied.",
+        "Release file for http://deb.example/debian/dists/bookworm/InRelease is not valid yet: the host's clock is behind",
+        "timedatectl set-ntp true",
+    ),
+    "clock far ahead": (
+        "E: Release file for http://deb.example/debian/dists/bookworm/InRelease is expired (invalid since 3d 4h).",
+        "Release file for http://deb.example/debian/dists/bookworm/InRelease is expired: the host's clock is ahead, or the mirror is old",
+        "date -u",
+    ),
+    "certificate of the future": (
+        "curl: (60) SSL certificate problem: certificate is not yet valid",
+        "certificate is not yet valid: the host's clock is behind",
+        "hwclock --systohc",
+    ),
     "full /boot": (
         INITRAMFS,
         "/boot is full: /boot/initrd.img-6.8.0-71-generic could not be written",

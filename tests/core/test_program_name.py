@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.cli.program import COMMANDS
 from rigwright.core.program_name import as_typed, package_name, program_name
 
 TEXT = "invoke verify --host a; sudo invoke lab.up; to invoke it"
@@ -44,3 +45,9 @@ def test_a_program_of_path_is_its_name_alone(name: str, tmp_path: Path, monkeypa
 def test_rigwright_has_no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [".venv/bin/rigwright", "verify"])
     assert as_typed(TEXT) == ".venv/bin/rigwright verify --host a; sudo invoke lab.up; to invoke it"
+
+
+def test_every_command_is_shown_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [".venv/bin/rigwright", "verify"])
+    shown = [as_typed(f"invoke {each.command} --host a") for each in COMMANDS]
+    assert shown == [f".venv/bin/rigwright {each.command} --host a" for each in COMMANDS]

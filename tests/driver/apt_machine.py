@@ -68,7 +68,7 @@ class Machine:
         if fact.name in self.known:
             return Result(0, self.known[fact.name])
         places = {
-            "/run/rigwright": "run",
+            "/var/cache/rigwright": "scratch",
             "/etc/apt": "etc",
             "/var/lib/apt/lists": "lists",
             "/var/lib/dpkg/status": "status",

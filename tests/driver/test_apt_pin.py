@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rigwright.core.command import script
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.driver.apt_pin import NVIDIAS, pin_text
 from rigwright.driver.resolve import Resolution, resolved
-from rigwright.facts import apt_archive, dpkg
+from rigwright.facts import Fact, apt_archive, dpkg
 from rigwright.operations import apt
 from rigwright.operations import driver as operations
 from tests.driver.apt_machine import Machine, archive, run
@@ -325,7 +326,8 @@ def test_a_pin_of_nvidias_own_is_purged_alone(folder: Path, needed: bool) -> Non
     packages = unbranched("595.71.05-0ubuntu1") + f"\nPackage: site-policy\nVersion: 1\nDepends: {name}\n"
     noble = Machine(folder / "machine", NOBLE, [archive(folder / "cuda", "NVIDIA", "NVIDIA CUDA", packages)])
     noble.install([f"{name}=595-1ubuntu1", *(["site-policy=1"] if needed else [])])
-    argv = [word.replace("exec apt-get -y", "exec apt-get -s -y") for word in apt.purge([name]).argv]
+    argv = [word.replace("; apt-get -y", "; apt-get -s -y") for word in apt.purge([name]).argv]
+    assert argv != list(apt.purge([name]).argv)
     said = run(*argv, config=noble.config, status=1 if needed else 0)
     assert ("E: apt would also remove site-policy" in said) is needed
     assert (f"Purg {name}" in said) is not needed
@@ -425,3 +427,14 @@ def test_the_set_changes_at_the_same_release_on_debian(folder: Path) -> None:
         machine.store.forget(everything=True)
         found = machine.ask(resolved, Driver("535", source="distribution", display=display), None)
         assert (set(found.closure), found.display) == (set(names) - left_out, display)
+
+
+def test_the_room_for_the_private_lists_is_checked(folder: Path) -> None:
+    """df says that 90 MiB are free: nothing is left there."""
+    machine = Machine(folder / "machine", "ID=debian\nVERSION_ID=12\n", [])
+    fact = apt_archive.offered(("a",))
+    df = 'df() { echo Filesystem; echo "/dev/vda1 500 410 90 82% /var"; }\n'
+    full = Fact(fact.name, script(df + fact.command.argv[2], *fact.command.argv[4:]), fact.parse)
+    assert machine.answer(full).error_text == f"NOROOM 90 {apt_archive.LISTS_MIB}"
+    assert list((folder / "machine/scratch").iterdir()) == []
+    assert machine.answer(fact).code == 0

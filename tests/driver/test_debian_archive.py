@@ -17,6 +17,7 @@ import pytest
 from rigwright.core.desired import Driver
 from rigwright.driver.package_sets import BESIDE
 from rigwright.driver.resolve import resolved
+from rigwright.facts import apt_archive
 from rigwright.operations import driver as operations
 from tests.driver.apt_machine import Machine, run
 
@@ -90,3 +91,22 @@ def test_the_pin_keeps_535_where_debian_12_and_13_are_both_sources(machines: dic
     assert "libc6" in pinned, "the rest of the system still moves"
     assert [name for name in pinned if name in found.closure] == []
     assert [name for name, version in pinned.items() if "nvidia" in name and version.startswith("550.")] == []
+
+
+def test_the_private_lists_are_small_and_need_no_memory(machines: dict[str, Machine]) -> None:
+    """Of Debian 12 with all components: one cache, and no translations. They are beside /run, and in the room that is checked."""
+    machine = machines["12"]
+    machine.config.write_text(machine.config.read_text().replace('Acquire::Languages "none";', ""))
+    fact = apt_archive.offered(("nvidia-kernel-dkms",))
+    assert "/run/" not in fact.command.argv[2]
+    assert machine.answer(fact).code == 0
+    sizes = {
+        str(path.relative_to(machine.folder)): path.stat().st_size >> 20
+        for path in (machine.folder / "scratch").rglob("*")
+        if path.is_file() and "/etc/" not in str(path)
+    }
+    host = sum(path.stat().st_size for path in (machine.folder / "lists").glob("*Packages*")) >> 20
+    print(f"private lists {sum(sizes.values())} MiB, the host's own {host} MiB", {k: v for k, v in sizes.items() if v})
+    assert not [name for name in sizes if "Translation" in name or "srcpkgcache" in name]
+    assert sum(sizes.values()) < apt_archive.LISTS_MIB + 2 * host
+    assert sum(sizes.values()) < 110

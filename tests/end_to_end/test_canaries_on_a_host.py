@@ -144,7 +144,9 @@ def test_a_run_leaves_no_canary(spare_host: str, tmp_path: Path, monkeypatch: py
     assert (watch.rounds > 20, watch.seen) == (True, set())
     folders = "/var/lib/rigwright/runs /var/lib/rigwright/originals"
     kept = ssh(spare_host, f"sudo find {folders} -name token -printf '%m '; sudo stat -c %a {folders}").stdout
-    assert kept == "644 644 700\n700\n", "the file of the owner that was replaced is kept where only root can read it"
+    assert kept == "644 644 644 700\n700\n", (
+        "the file of the owner that was replaced is kept where only root can read it"
+    )
     assert ssh(spare_host, f"find {folders} -type f").stdout == ""
     found = ssh(
         spare_host,

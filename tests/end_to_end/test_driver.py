@@ -68,7 +68,7 @@ FLEET = {
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
     FLEET |= {
         f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}, licence=licence(rig))
-        for rig in catalogue.rigs()
+        for rig in catalogue.all_rigs()
         if f"t-{rig}" not in FLEET
     }
 MIXED, TROUBLED = "t-mixed", "t-troubled"

@@ -108,7 +108,8 @@ def test_grub_drop_in_shows_after_update_grub_and_reboot(spare_host: str, ssh: S
 
 
 def test_grub_reboot_holds_for_one_boot(spare_host: str, ssh: Ssh) -> None:
-    entry = "menuentry once --id once {\n linux /boot/vmlinuz-$(uname -r) root=UUID=x ro once=1\n}"
+    root = "$(grep -o 'root=[^ ]*' /proc/cmdline)"
+    entry = f"menuentry once --id once {{\n linux /boot/vmlinuz-$(uname -r) {root} ro once=1\n}}"
     out(ssh, spare_host, f'printf "%s\\n" "{entry}" | sudo tee /boot/grub/custom.cfg && sudo grub-reboot once')
     reboot(spare_host)
     assert "once=1" in out(ssh, spare_host, "cat /proc/cmdline")

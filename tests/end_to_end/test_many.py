@@ -129,6 +129,11 @@ def _side_by_side(hosts: dict[str, Any]) -> bool:
     """Returns whether all hosts were down at the same time."""
     spans = []
     for host in hosts.values():
-        at = {event["text"].split()[0]: event["at_s"] for event in host["events"] if event["event"] == "note"}
-        spans.append((at["rebooting:"], at["back"]))
+        notes = [event for event in host["events"] if event["event"] == "note"]
+        begin, end = (
+            [event["at_s"] for event in notes if event["text"].startswith(words)]
+            for words in ("rebooting, to try the new boot: ", "back after ")
+        )
+        assert len(begin) == len(end) == 1, notes
+        spans.append((begin[0], end[0]))
     return max(begin for begin, _ in spans) < min(end for _, end in spans)

@@ -339,5 +339,6 @@ def test_degrees_to_the_limit_in_place_of_a_slowdown_temperature(newer_h100: Smi
     assert (cool.slowdown_c, cool.slowdown_tlimit_c) == (None, -2)
     assert cool.tlimit_c == 87 - (cool.temperature_c or 0)
     newer_h100.driver.put(gpu0__temp__idle=89)
+    newer_h100.driver.pass_time(1200)
     (finding,) = newer_h100.judged(health.not_throttled, tmp_path)
     assert finding[1:] == ("fail", "hot enough to be slowed down at 89 C (T.Limit -2 C, slowdown at -2)")

@@ -1,4 +1,7 @@
-"""A provision that is interrupted after the driver's change: the next one runs the peer-to-peer test before it says `proved`."""
+"""A provision that is interrupted after the driver's change: the next one runs the peer-to-peer test before it says `proved`.
+
+A boot that the interrupted run asked for and did not judge is judged first.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from lab.cli import commands
 from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
+from rigwright.facts.trial import FOLDER
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import argv, document, inventory, invoke
 from tests.end_to_end.test_rigs import Server
@@ -24,6 +28,8 @@ from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
 NAME, RIG = "t-owed", "rig-3090"
+OPEN = "which nobody has confirmed; it ends by itself"
+ENDED = "which ended before it was judged"
 RECORD = "cat /var/lib/rigwright/p2p-test.owed 2>/dev/null; :"
 
 
@@ -39,7 +45,8 @@ def boot_begins() -> None:
 class Place:
     """Where the first run is interrupted: at the line of its output that contains `at`, by a signal, after `wait`.
 
-    `code`: its exit code. `without`: runs after it that cannot pay, by --wheels, and what each says.
+    `code`: its exit code. `without`: runs after it that cannot pay, by --wheels, and what each says. `open_trial`: the boot that it
+    asked for runs, and nobody has judged it.
     """
 
     at: str
@@ -47,15 +54,18 @@ class Place:
     code: int
     wait: Callable[[], object] = int
     without: tuple[tuple[str, str], ...] = ()
+    open_trial: bool = False
 
 
 PLACES = {
-    "while it waits for the boot": Place("rebooting: ", signal.SIGKILL, -signal.SIGKILL, boot_begins),
+    "while it waits for the boot": Place(
+        "… rebooting, to try the new boot: ", signal.SIGKILL, -signal.SIGKILL, boot_begins, open_trial=True,
+    ),
     "before the last change": Place(
         "• Limits at every boot", signal.SIGINT, 130,
         without=(("none", "hold, 1 test is owed"), ("fetch", "hold, 1 could not be answered, 1 test is owed")),
     ),
-    "during the test": Place(" pair 0-1: ", signal.SIGINT, 130),
+    "during the test": Place(" pair ", signal.SIGINT, 130),
 }  # fmt: skip
 
 
@@ -98,13 +108,17 @@ def test_interrupted_after_the_driver(place: Place, given: tuple[str, ...], ssh:
 
     plan = invoke("plan", *given)
     assert "peer-to-peer test: owed since 20" in plan.stdout, plan.stdout
+    assert (OPEN in plan.stdout) is place.open_trial, plan.stdout
     for command, words in (("verify", ("--quick",)), ("fleet.check", ())):
         findings = document(command, *given, *words)["hosts"][NAME]["findings"]
         owed = [finding for finding in findings if finding["seen"].startswith("owed since")]
         assert [(finding["verdict"], finding["check"]) for finding in owed] == [("warn", "p2p.ran")], command
         assert ", driver 535." in owed[0]["seen"]
         assert owed[0]["seen"].endswith(", reboot")
+        tried = [finding["verdict"] for finding in findings if OPEN in finding["seen"]]
+        assert tried == ["warn"] * place.open_trial, command
     assert ssh(NAME, RECORD).stdout == written, "these commands pay nothing"
+    assert (ssh(NAME, f"test -e {FOLDER}").returncode == 0) is place.open_trial, "these commands settle nothing"
 
     for wheels, words in place.without:
         done = invoke("provision", *given, "--yes", "--wheels", wheels)
@@ -117,7 +131,17 @@ def test_interrupted_after_the_driver(place: Place, given: tuple[str, ...], ssh:
     assert "proved by" in done.stdout, done.stdout
     host = json.loads((tmp_path / "run.json").read_text())["hosts"][NAME]
     assert (host["p2p"]["outcome"], host["p2p"]["quick"], host["owed"]) == ("ok", False, [])
-    assert not [finding for finding in host["findings"] if finding["seen"].startswith("owed")]
+    assert not [
+        finding for finding in host["findings"] if finding["seen"].startswith("owed") or OPEN in finding["seen"]
+    ]
+    settled = [
+        done.stdout.find(text)
+        for text in (ENDED, "the new boot is healthy; it is permanent now", " pair ", "proved by")
+    ]
+    if place.open_trial:
+        assert -1 not in settled, done.stdout
+        assert settled == sorted(settled), done.stdout
+    assert ssh(NAME, f"test -e {FOLDER}").returncode == 1, "the boot is permanent"
     assert ssh(NAME, RECORD).stdout == ""
     again = document("provision", *given, "--yes")["hosts"][NAME]
     assert (again["p2p"], again["owed"]) == (None, []), "nothing that the test measured has changed"

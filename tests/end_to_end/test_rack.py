@@ -67,7 +67,7 @@ def test_who_differs_is_named_and_nobody_else(rack: list[str], ssh: Ssh, chromiu
     board.write_text(board.read_text().replace(old, new))
     ssh(SWAPPED, "sudo modprobe nvidia; sudo systemctl start gpu-limits")
     inject.fault(HOT, "gpu-hot", "1", print)
-    hw_state.edit(switch.get(HOT).hw, volatile={f"gpu{number}.load": 100 for number in range(2)})
+    hw_state.edit(switch.get(HOT).hw, volatile={"heat.speed": 60, "gpu0.load": 100, "gpu1.load": 100})
     commands.power_cut(AWAY)
 
     found = document("fleet.check", *words, deadline=LONG_S)

@@ -1,8 +1,9 @@
-"""`remove` on a provisioned host: nothing of rigwright's acts on it any more, and a second `remove` finds nothing."""
+"""`remove` and `rollback` on a provisioned host: nothing of rigwright's acts on it any more, and then it is what it was before both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ pytestmark = pytest.mark.lab
 NAME, RIG = "t-remove", "rig-3090"
 OURS = "sudo find /etc /usr/local /usr/share/keyrings -path '*rigwright/*' -o -name 'rigwright-*' -not -name rigwright-lab -o -name 'gpu-limits*' | sort"
 
+STATE = r"""sudo sh -c '
+dpkg-query -W -f "\${Package}:\${Architecture} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort
+find /etc /usr/local /usr/share/keyrings ! -type d ! -name ld.so.cache ! -name mtab ! -name "*-" ! -name passwd ! -name group ! -name "*shadow" >/tmp/paths
+sort /tmp/paths | xargs -d "\n" stat -c "%N %a %u:%g"; sort /tmp/paths | xargs -d "\n" sha256sum 2>/dev/null
+cat /boot/grub/grub.cfg; systemctl list-unit-files --plain --no-legend | grep -v transient | sort
+cat /proc/driver/nvidia/version; sed "s/ panic=60 rigwright.*//" /proc/cmdline; nvidia-smi --query-gpu=uuid,persistence_mode,power.limit --format=csv,noheader'
+"""
+"""Packages with holds and marks, files with modes, grub.cfg, units, the loaded driver, the command line and the limits."""
+
 
 @pytest.fixture
 def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
@@ -28,7 +38,10 @@ def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]
     commands.down(name=NAME, say=print)
 
 
-def test_everything_goes_and_the_driver_when_asked(given: tuple[str, ...], ssh: Ssh) -> None:
+def test_everything_goes_and_the_driver_when_asked_and_all_comes_back(given: tuple[str, ...], ssh: Ssh) -> None:
+    ssh(NAME, "sudo LC_ALL=C update-grub")  # the image's grub.cfg was made without a locale
+    before = ssh(NAME, STATE).stdout.splitlines()
+    assert len(before) > 500
     whole = document("provision", *given, "--yes", "--wheels", ".lab/cache/wheels")
     assert whole["exit_code"] == 0, not_as_wanted(whole)
     assert "/etc/apt/preferences.d/rigwright" in ssh(NAME, OURS).stdout
@@ -46,3 +59,9 @@ def test_everything_goes_and_the_driver_when_asked(given: tuple[str, ...], ssh: 
     assert "iommu=pt" not in ssh(NAME, "cat /boot/grub/grub.cfg").stdout
     assert ssh(NAME, OURS).stdout == ""
     assert "nothing to remove" in invoke("remove", *given, "--yes").stdout
+
+    back = document("rollback", *given, "--to", whole["run"], "--yes")
+    assert back["exit_code"] == 0, not_as_wanted(back)
+    assert list(unified_diff(before, ssh(NAME, STATE).stdout.splitlines(), n=0)) == []
+    listed = document("rollback", *given, "--list")["hosts"][NAME]["facts"]["run_record.runs"]
+    assert [(run["done"], run["to"]) for run in listed] == [(True, ""), (True, ""), (True, whole["run"])]

@@ -28,7 +28,7 @@ from rigwright import catalogue
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 Ssh = Callable[..., "CompletedProcess[str]"]
-RIGS = catalogue.rigs()
+RIGS = catalogue.all_rigs()
 GROUPS = [RIGS[i : i + 6] for i in range(0, len(RIGS), 6)]
 CASES = [(group, name) for group in range(len(GROUPS)) for name in GROUPS[group]]
 

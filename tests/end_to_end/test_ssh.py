@@ -1,10 +1,8 @@
-"""The connection to a host: verified keys for it and every gateway, lost connections, two users at once."""
+"""The connection to a host: verified keys for it and every gateway, hosts that are away."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,7 @@ import yaml
 
 from lab.base.paths import KNOWN_HOSTS, SSH_KEY
 from lab.power import switch
-from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import INVENTORY, argv, document, invoke
+from tests.end_to_end.rw import document, invoke
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
@@ -76,38 +73,6 @@ def test_the_gateway_is_verified_too(plain_host: str, spare_host: str, tmp_path:
     assert (refused["exit_code"], "not known" in refused["hosts"]["far"]["error"]["found"]) == (3, True)
     mine.write_text(known[str(far.address)] + "\n" + known[str(jump.address)] + "\n")
     assert document("facts", "--inventory", inventory, HOME=str(tmp_path))["exit_code"] == 0
-
-
-def test_a_connection_that_is_lost_in_a_long_step_is_taken_up_again(spare_host: str, ssh: Ssh, tmp_path: Path) -> None:
-    playbook = tmp_path / "playbooks" / "slow.yml"
-    playbook.parent.mkdir()
-    playbook.write_text(
-        "- name: Slow\n  hosts: all\n  tasks:\n    - name: Words\n      grub.cmdline: {kernel_cmdline: [quiet]}\n"
-    )
-    ssh(
-        spare_host,
-        "printf '#!/bin/sh\\nsleep 10; exec /usr/sbin/grub-mkconfig -o /boot/grub/grub.cfg\\n' | sudo tee /usr/local/sbin/update-grub",
-    )
-    ssh(spare_host, "sudo chmod 755 /usr/local/sbin/update-grub")
-    environment = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)}
-    words = argv("provision", "--host", spare_host, "--playbook", str(playbook), "--yes")
-    with subprocess.Popen(
-        words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    ) as run:
-        ends = time.monotonic() + 60
-        while ssh(spare_host, "pgrep -f update-grub").returncode:
-            assert time.monotonic() < ends, "the step did not start within 60 s"
-        held = invoke("provision", "--host", spare_host, "--playbook", str(playbook), "--yes")
-        assert "one run at a time" in held.stdout + held.stderr
-        assert held.returncode == 1
-        ssh(
-            spare_host,
-            "sudo systemd-run --quiet --on-active=0.2s --timer-property=AccuracySec=10ms pkill -KILL -u ubuntu",
-        )
-        output, _ = run.communicate(timeout=120)
-    assert "✓ Words  proved" in output
-    assert run.returncode == 2, "the step owes a peer-to-peer test, which this playbook does not run"
-    assert "quiet" in ssh(spare_host, "sudo grep quiet /boot/grub/grub.cfg").stdout
 
 
 def test_the_second_of_two_keys_is_the_right_one(plain_host: str, tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError
-from rigwright.engine import lease
+from rigwright.engine import apply, lease
+from rigwright.engine.host_run import HostRun, Options, RunState
 from tests.engine.shell_host import Host
 from tests.ssh.fake_transport import FakeTransport
 
@@ -23,6 +26,19 @@ def test_the_message_about_another_run() -> None:
         "  expected: one run at a time\n"
         "  fix:      wait until it is done, or until its lease expires, in 588 s unless it renews it; then run the same command"
     )
+
+
+@pytest.mark.parametrize("owner", ["@" * 60_000, "a@" * 30_000, "a " * 30_000, "a@a 1 " + "1" * 60_000])
+@pytest.mark.parametrize("begin", ["", "a ", "12 600 busy a "])
+def test_an_owner_without_end_is_refused_at_once(begin: str, owner: str) -> None:
+    """Hostile: an expression that tries every @ for every beginning takes minutes, and stops the threads of the other hosts."""
+    transport = FakeTransport(lambda _cmd: Result(75, (begin + owner).encode()))
+    started = time.thread_time()
+    assert not lease.ended(begin + owner)
+    with pytest.raises(HostError):
+        lease.take(transport, "servbadge", "20261122-0900")
+    assert len(lease.lost("servbadge", Result(77, b"", (begin + owner).encode())).found) < 100
+    assert time.thread_time() - started < 1
 
 
 def test_the_message_about_a_lease_that_cannot_be_written() -> None:
@@ -52,3 +68,41 @@ def test_the_last_twenty_runs_stay_on_the_host(tmp_path: Path) -> None:
         f"run-{number}" for number in range(5, 25)
     )
     assert not host.lease.exists()
+
+
+def test_files_that_a_cut_left_half_written_are_removed(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    folder = tmp_path / "etc dir"
+    for name in (".rigwright.aB3xYz", ".rigwright.other-name", "kept.d"):
+        (folder / name).mkdir(parents=True)
+    (folder / ".rigwright.aB3xYz" / "content").write_text("half")
+    (folder / ".rigwright.000000").symlink_to(folder / "kept.d")
+    held = lease.take(host, "host", "20261122-0900")
+    (tmp_path / "var/files").write_text(f"{folder}/a.conf\n{folder}/b.conf\n/does/not/exist\nno path\n")
+    held.release()
+    assert sorted(path.name for path in folder.iterdir()) == [".rigwright.other-name", "kept.d"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "stays"),
+    [
+        ("20261122-0900 ada@{machine} 999999999 4711", False),  # a process of this machine that has ended
+        ("20261122-0900 ada@{machine} {pid} {started}", True),
+        ("20261122-0900 ada@elsewhere-2f.402 999999999 4711", True),
+        ("nobody knows", True),
+    ],
+)
+def test_a_run_without_changes_removes_the_lease_of_one_that_was_cut(tmp_path: Path, owner: str, stays: bool) -> None:
+    host = Host(tmp_path)
+    started = lease._started(os.getpid())
+    line = owner.format(machine=lease._machine(), pid=os.getpid(), started=started)
+    host.lease.write_text(f"{line}\n11111111-first 15 600\n")
+    (tmp_path / "etc" / ".rigwright.aB3xYz").mkdir(parents=True)
+    (tmp_path / "var/files").write_text(f"{tmp_path}/etc/a.conf\n")
+    run = HostRun(host.host, host, Options("20261122-1000"), lambda _: None, RunState(threading.Semaphore()))
+    apply.tidy(run)
+    assert host.lease.exists(), "nothing was read yet"
+    run.store.learn([(lease.holder, host.run([lease.holder.command])[0])])
+    apply.tidy(run)
+    assert host.lease.exists() == stays
+    assert (tmp_path / "etc" / ".rigwright.aB3xYz").exists() == stays

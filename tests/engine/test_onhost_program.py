@@ -108,3 +108,20 @@ def test_a_connection_that_drops_while_it_starts(tmp_path: Path) -> None:
         raise AssertionError
     assert host.connected == 1
     assert host.ended()
+
+
+def test_what_runs_afterwards(tmp_path: Path) -> None:
+    """It runs when the program has ended, and systemd is told to run it at the end of the unit; the file that watchers touch is there."""
+    host = Host(tmp_path)
+    run = tmp_path / "bin" / "systemd-run"
+    run.write_text(run.read_text().replace("#!/bin/sh\n", '#!/bin/sh\nprintf "%s\\n" "$@" >"$STATE.words"\n', 1))
+    order = OnhostProgram("nccl_p2p.py", ["--quick"], 60, "test", afterwards="limits_sweep.py restore --nonsense")
+    with onhost_program.run(host, order, print):  # type: ignore[arg-type]
+        log = (host.folder / "log").read_text()
+        assert "limits_sweep.py: error: unrecognized arguments: --nonsense" in log
+        assert (host.folder / "watched").exists()
+    words = (tmp_path / "state.words").read_text().splitlines()
+    (stop,) = [word for word in words if word.startswith("ExecStopPost=")]
+    assert stop.endswith(f"/python3 {host.folder}/limits_sweep.py restore --nonsense")
+    assert words[words.index(stop) - 1] == "-p"
+    assert host.ended()

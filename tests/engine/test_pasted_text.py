@@ -46,9 +46,9 @@ def test_pasted(path: Path) -> None:
     assert case["notes"] or not text.notes
 
 
-@pytest.mark.parametrize("key", list(catalogue.symptoms()))
+@pytest.mark.parametrize("key", list(catalogue.all_symptoms()))
 def test_every_symptom_is_found_in_a_log(key: str) -> None:
-    symptom = catalogue.symptoms()[key]
+    symptom = catalogue.all_symptoms()[key]
     for example in symptom.texts:
         text = _read(f"Linux version 6.8.0-71-generic\n{example}\nusb 1-3: new high-speed USB device number 4\n")
         known = {problem.key for problem in text.problems}
@@ -176,7 +176,7 @@ def _random() -> Iterator[bytes]:
 def test_a_log_of_50_mb_is_read_within_10_seconds(
     lines: Callable[[], Iterator[bytes]], size: int, limit_s: float
 ) -> None:
-    catalogue.symptoms()
+    catalogue.all_symptoms()
     start = time.process_time()
     text = read(_Endless(lines(), size), TODAY)  # type: ignore[arg-type]
     assert time.process_time() - start < limit_s
@@ -184,7 +184,7 @@ def test_a_log_of_50_mb_is_read_within_10_seconds(
 
 
 def test_the_log_is_not_kept() -> None:
-    catalogue.symptoms()
+    catalogue.all_symptoms()
     tracemalloc.start()
     read(_Endless(_xids(), 7_000_000), TODAY)  # type: ignore[arg-type]
     peak = tracemalloc.get_traced_memory()[1]

@@ -319,7 +319,7 @@ def test_a_mistake_says_what_was_wanted(project: Project) -> None:
 
 def test_a_play_for_an_unknown_group_says_how_to_add_the_host(project: Project) -> None:
     error = project.refused("- name: x\n  hosts: gpus\n")
-    assert error.fix.startswith("put servbadge into that group in the inventory")
+    assert error.fix.startswith("put servbadge into that group: `gpus: {hosts: {servbadge: }}` in the inventory")
 
 
 def test_a_mistake_in_a_template_is_at_the_template_s_line(project: Project) -> None:

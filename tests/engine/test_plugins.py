@@ -10,7 +10,7 @@ import pytest
 
 from rigwright import checks, operations
 from rigwright.engine import plugins
-from rigwright.facts import nccl_programs
+from rigwright.facts import nccl_programs, stress
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def _checks(flag: str) -> set[str]:
 
 def test_what_operations_declare() -> None:
     """A change of only a pin or a hold does not repeat the peer-to-peer test."""
-    assert _operations("reboots") == {"reboot.if_needed"}
+    assert _operations("reboots") == {"reboot.if_needed", "rollback.rebooted"}
     assert _operations("sets_limits") == {"limits.applied"}
     assert _operations("affects_p2p") == {
         "driver.installed",
@@ -72,6 +72,10 @@ def test_what_operations_declare() -> None:
         "kernel.headers_installed",
         "kernel.modules_blocked",
         "reboot.if_needed",
+        "rollback.boot_files",
+        "rollback.module_built",
+        "rollback.rebooted",
+        "rollback_packages.versions",
     }
 
 
@@ -85,8 +89,13 @@ def test_what_checks_declare() -> None:
         "health.xids",
     }
     assert _checks("replaces") == {"p2p.settings"}
+    loads = {name for name in _checks("needs") if name.startswith("load.")}
+    assert loads == {
+        f"load.{name}" for name in ("supplied", "survived", "exact", "cool", "speed", "as_model", "copies", "counters")
+    }
     needs = {name: checks.declared(name) for name in _checks("needs")}
     assert {name: found and found.needs for name, found in needs.items()} == {
         "nccl_programs.nccl_tests": nccl_programs.nccl_tests,
         "nccl_programs.torch": nccl_programs.torch,
+        **dict.fromkeys(loads, stress.measured),
     }

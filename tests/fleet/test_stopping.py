@@ -179,7 +179,9 @@ def test_a_plan_is_simply_ended(
     def answer(self: Fleet, name: str, cmd: Any) -> Any:
         if name == "gpu2":
             ctrl_c()
-            gpus.hosts[name].abandoned.wait(5)
+        gpus.hosts[name].abandoned.wait(
+            5
+        )  # gpu1 too, or its worker would plan the other four before the signal is handled
         return real(self, name, cmd)
 
     monkeypatch.setattr(Fleet, "answer", answer)

@@ -38,7 +38,7 @@ def a_node(number: int, **more: Any) -> dict[str, Any]:
     facts = {**known(cards, ()), driver.loaded_version: version}
     kept = {"system.os_release": plain(facts[system.os_release]), "driver.loaded_version": version, "pci.gpus": [{"device_id": device}] * count}  # fmt: skip
     host = a_host(
-        address=f"192.0.2.{number}", kept=kept, machine=a_machine(facts, rig if rig in catalogue.rigs() else None)
+        address=f"192.0.2.{number}", kept=kept, machine=a_machine(facts, rig if rig in catalogue.all_rigs() else None)
     )
     host["fleet"] = {
         "groups": ["gpu", group], "answered": SINCE, "since": SINCE, "run": "20261120-183000-0a1b", "was": "ok", "became": [], "new": [], "gone": [],

@@ -7,8 +7,10 @@ import ast
 from tests.paths import ROOT
 
 ALLOWED_ENGINE = {
+    "rigwright.engine.attempt",
     "rigwright.engine.events",
     "rigwright.engine.host_report",
+    "rigwright.engine.limit_points",
     "rigwright.engine.plan",
     "rigwright.engine.pasted_text",
 }

@@ -17,6 +17,7 @@ from rigwright.catalogue import explain as explained
 from rigwright.catalogue.power import plan, setting_of
 from rigwright.checks import Finding
 from rigwright.engine import events
+from rigwright.engine.attempt import QUANTITIES, Attempt, Measurement, compared
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
@@ -24,7 +25,7 @@ from rigwright.facts.gpu_health import Card
 from rigwright.facts.nccl import CopyResult, Counts, Document, Grant, Pair, SendRecvResult, Versions
 from rigwright.facts.nccl import Row as Scaled
 from rigwright.inventory.model import Host
-from rigwright.report.tables import accept, explain, fleet, limits, nccl, power
+from rigwright.report.tables import accept, attempt, explain, fleet, limits, nccl, power
 from rigwright.report.terminal import Text
 from tests.checks.test_problems import recorded
 from tests.paths import CASES
@@ -100,6 +101,22 @@ def _explain(console: Console) -> None:
     explain.show(console, explained.explain("gpu.off_bus", datetime.date(2026, 11, 22)))
 
 
+def _try(console: Console) -> None:
+    conditions = {"driver": "535.261.03", "kernel command line": WORDS}
+    rounds = dict.fromkeys(QUANTITIES, (1705.25, 1710.0, 1715.5, 1712.0))
+    before = Measurement("2026-11-22T19:28:27Z", conditions, 16, {}, "P2P", rounds)
+    failures = {f"GPU {number} to 1, NCCL": "hang" for number in range(9)}
+    slower = {name: tuple(value / 3 for value in values) for name, values in rounds.items()}
+    after = Measurement("2026-11-22T19:38:27Z", {"driver": "580.178.04"}, 7, failures, "SHM", slower, {"load": WORDS})
+    for tried in (
+        Attempt("driver: {branch: '580'}", before=before),
+        Attempt("driver: {branch: '580'}", "", before, after, "", compared(before, after)),
+        Attempt("", "BIOS 4.11", after, before, "", compared(after, before)),
+        Attempt("", "BIOS 4.11", before, before, "", compared(before, before), failure=WORDS),
+    ):
+        attempt.show(console, tried)
+
+
 TABLES: dict[str, Callable[[Console], None]] = {
     "accept": _accept,
     "limits": _limits,
@@ -107,6 +124,7 @@ TABLES: dict[str, Callable[[Console], None]] = {
     "fleet.report": _over_time,
     "power.plan": _power,
     "explain": _explain,
+    "try": _try,
 }
 RUNS: dict[str, Callable[[Text], None]] = {
     "heading": lambda text: text.event(events.Connected("h", "192.0.2.1", f"simulated {WORDS}")),
@@ -160,6 +178,15 @@ def test_the_rest_of_a_line_is_indented(monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("heading", "note", "plan", "fleet.check", "fleet.report"):
         words = [line for line in _lines(name, 40, monkeypatch) if line.startswith("word")]
         assert words == [], name
+
+
+def test_a_try_is_a_table_on_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = _lines("try", 80, monkeypatch)
+    at = [line.split() for line in lines].index(["measured", "unit", "before", "after", "change"])
+    assert [line.split() for line in lines[at + 1 : at + 3]] == [
+        ["peer-to-peer", "test", "passed", "16", "of", "16", "7", "of", "16", "fails"],
+        ["products,", "all", "GPUs", "TFLOPS", "1711", "±", "5", "570.3", "±", "1.7", "-66.7", "%", "worse"],
+    ]
 
 
 def test_a_lost_gpu_keeps_the_table_of_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_a_key_file_without_the_pinned_key_is_refused(tmp_path: Path, keys: Path
 
 def test_a_mirror_does_not_fill_the_host(tmp_path: Path, keys: Path) -> None:
     assert _offered(tmp_path, keys, "real.asc", "real", more=b"\n" * (16 << 20)).code == 1
-    assert max(path.stat().st_size for path in (tmp_path / "machine/run").rglob("*") if path.is_file()) < 5 << 20
+    assert max(path.stat().st_size for path in (tmp_path / "machine/scratch").rglob("*") if path.is_file()) < 5 << 20
 
 
 def test_only_the_pinned_key_of_the_file_is_trusted(tmp_path: Path, keys: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_run_that_comes_back_from_its_boot_renews_first(taken: tuple[Host, Lea
     host, first = taken
     state = RunState(threading.BoundedSemaphore())
     run = HostRun(host.host, host, Options("1"), lambda _event: None, state)
-    application = apply._Application(run, (), ())
+    application = apply._Application(run, (), (), None)
     application.lease = first
     assert not application._is_back("11111111-first", 900)  # it is still going down
     host.boot("22222222-second", up_s=30)

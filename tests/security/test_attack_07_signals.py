@@ -42,7 +42,7 @@ def test_the_first_one_finishes_what_was_begun(tmp_path: Path, number: signal.Si
     run.go()
     out, errors = run.process.communicate(timeout=90)
     assert (run.process.returncode, errors) == (130, "")
-    assert run.statuses == dict.fromkeys(ALL, "changed")
+    assert run.statuses == dict.fromkeys(ALL, "changed"), out
     assert run.document["exit_code"] == 130
     assert "interrupted\n  done: gpu[1:3]\n  fix: run the same command again; it continues from there\n" in out
 

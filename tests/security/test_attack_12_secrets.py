@@ -67,7 +67,7 @@ def test_work_that_needs_a_secret_is_not_sent(
     assert CANARY not in str(error)
 
 
-def test_only_the_content_of_files_takes_a_secret() -> None:
+def test_only_what_goes_to_stdin_takes_a_secret() -> None:
     """All other parameters become arguments of commands, or stand in a job's script."""
     taking = {
         f"{name}.{parameter}"
@@ -77,7 +77,7 @@ def test_only_the_content_of_files_takes_a_secret() -> None:
         for parameter, hint in parameters.types(function).items()
         if Secret in get_args(hint)
     }
-    assert taking == {"file.present.content", "file.template.template"}
+    assert taking == {"file.present.content", "file.template.template", "mok.enrolled.password"}
     checks = [plugins.find("checks", name) for name in plugins.known("checks")]
     assert not any(Secret in get_args(hint) for one in checks if one for hint in parameters.types(one).values())
 

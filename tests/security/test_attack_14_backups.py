@@ -51,6 +51,18 @@ def test_a_replaced_file_keeps_its_mode_below_a_folder_of_root(
     assert (mode(host.folder / "var" / "runs"), mode(original)) == (0o700, 0o700)
 
 
+def test_an_original_that_a_cut_left_half_copied_is_copied_again(host: Host, tmp_path: Path) -> None:
+    replaced = tmp_path / "file"
+    replaced.write_text("before\n")
+    half = host.folder / "var" / "originals" / f".{replaced}.new"
+    half.parent.mkdir(parents=True)
+    half.write_text("bef")
+    owner, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name
+    (done,) = host.run([file.write(str(replaced), b"after\n", "0600", owner, group)])
+    assert done.code == 0, done.error_text
+    assert {path.name: path.read_text() for path in half.parent.iterdir()} == {"file": "before\n"}
+
+
 def test_the_script_and_the_output_of_a_job_are_in_a_folder_of_root(host: Host) -> None:
     owner = lease.take(host, "host", "run-1").owner
     done = jobs.run(host, owner, "a step", 0, script("echo done"), lambda _line: None)

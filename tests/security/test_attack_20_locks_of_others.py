@@ -18,7 +18,7 @@ def test_no_other_user_can_open_a_lock(tmp_path: Path) -> None:
     lease.take(host, "host", "1")
     assert host.run([owed_test.owing("1", (Change("run", "it", "", ""),))])[0].code == 0
     machine.answer(apt_archive.offered(("a",)))
-    locks = [*host.lease.parent.glob("*.lock"), *tmp_path.glob("machine/run/apt-*/lock")]
+    locks = [*host.lease.parent.glob("*.lock"), *tmp_path.glob("machine/scratch/apt-*/lock")]
     assert sorted(path.name for path in locks) == ["lease.lock", "lock", "p2p-test.lock"]
     assert [path.stat().st_mode & 0o777 for path in locks] == [0o600] * 3
     assert [path.stat().st_mode & 0o777 for path in host.lease.parent.glob("*owed")] == [0o644]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.base import debian
 from lab.bench import fleet
 from lab.host import image
 from lab.simulators.nvml import real_smi
@@ -21,7 +22,11 @@ from tests.paths import ROOT
 
 DOWNLOADS = {
     "lab/bench/fleet.py": "hash: requirements-bench.lock",
-    "lab/host/image.py": "signature: debootstrap with the keyring lab/host/keys",
+    "lab/base/debian.py": "signature: debootstrap with the keyring lab/host/keys",
+    "lab/base/debian13_root.py": "signature: debootstrap with the keyring lab/host/keys; pip with this machine's configuration",
+    "lab/vm/device/build.py": "signature: apt with the keys of this machine's Debian sources",
+    "lab/vm/files/build-modules": "signature: apt in the chroot, with Debian's keyring",
+    "lab/vm/modules.py": "signature: apt with the keyring lab/host/keys",
     "lab/simulators/guest_gpu/build-layer": "signature: apt in the image, with Debian's keyring",
     "lab/simulators/nvml/real_smi.py": "signature: apt with the keyring lab/host/keys, and the hash of the program",
     "lab/faults/catalogue/dkms_broken.py": "signature: apt of a simulated host, from the lab's own archive",
@@ -31,6 +36,7 @@ DOWNLOADS = {
     "rigwright/engine/wheel_copy.py": "hash: rigwright/catalogue/nccl_wheels.yml, again on the host",
     "rigwright/facts/apt_archive.py": "signature: the pinned fingerprint, alone in its keyring",
     "rigwright/facts/dpkg.py": "nothing: apt-get simulates",
+    "rigwright/facts/rollback_source.py": "signature: apt of the host reads lists, with the keys that it trusted before a run; packages are not fetched",
     "rigwright/operations/apt.py": "signature: apt of the host",
     "scripts/audit": "TLS: pip-audit asks its service; or a folder of the user's",
     "scripts/demo": "signature: apt of a simulated host, from the lab's own archive",
@@ -141,8 +147,8 @@ def test_a_mirror_that_debian_did_not_sign_makes_no_image(tmp_path: Path, monkey
     release.write_text(
         f"Suite: {image.SUITE}\nCodename: {image.SUITE}\nComponents: main\nArchitectures: amd64\nSHA256:\n"
     )
-    monkeypatch.setattr(image, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(image, "_mirror", lambda: f"file://{tmp_path}/mirror")
+    monkeypatch.setattr(debian, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(debian, "mirror", lambda _suite: f"file://{tmp_path}/mirror")
     gpg = ("gpg", "--homedir", str(tmp_path), "--batch", "-q", "--pinentry-mode", "loopback", "--passphrase", "")
     tmp_path.chmod(0o700)
     subprocess.run([*gpg, "--quick-gen-key", "other@example.org", "rsa2048", "sign", "never"], check=True)
@@ -150,7 +156,7 @@ def test_a_mirror_that_debian_did_not_sign_makes_no_image(tmp_path: Path, monkey
         if signed:
             subprocess.run([*gpg, "--clearsign", "-o", f"{release.parent}/InRelease", str(release)], check=True)
         with pytest.raises(HostError) as refused:
-            image._debootstrap(tmp_path / f"root-{signed}", lambda _: None)
+            debian.debootstrap(tmp_path / f"root-{signed}", image.SUITE, image.PACKAGES, lambda _: None)
         assert ("signed by unknown key" if signed else "release signature") in str(refused.value.found)
         assert not (tmp_path / f"root-{signed}" / "etc").exists()
     subprocess.run(["gpgconf", "--homedir", str(tmp_path), "--kill", "all"], check=True)

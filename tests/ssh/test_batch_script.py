@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +43,7 @@ def sh(text: str) -> bytes:
 
 def together(*commands: Command) -> list[Result]:
     """Runs the commands in parallel, as a round of facts does; returns their results."""
-    answer = sh(batch_script.together(commands, NONCE))
+    answer = sh(batch_script.together(commands, NONCE, {}))
     assert batch_script.finished(answer, NONCE)
     return batch_script.results(answer, NONCE, len(commands))
 
@@ -147,10 +148,10 @@ def test_a_child_that_holds_the_output_holds_nobody_up() -> None:
 
 def test_a_round_costs_few_processes() -> None:
     """A round starts one `timeout` for all commands of the same limit, no pipe for read-only ones, and no polling."""
-    text = batch_script.together([command("cat", "/proc/uptime", reads=True)] * 20, NONCE)
+    text = batch_script.together([command("cat", "/proc/uptime", reads=True)] * 20, NONCE, {})
     assert (text.count("timeout -k"), text.count("head -c"), text.count("sleep")) == (1, 0, 0)
     several = [command("cat", timeout_s=limit_s) for limit_s in (2, 120, 2, 30)]
-    assert batch_script.together(several, NONCE).count("timeout -k") == 3
+    assert batch_script.together(several, NONCE, {}).count("timeout -k") == 3
 
 
 def test_more_than_4_mib_is_cut_and_says_so() -> None:
@@ -186,6 +187,22 @@ def test_nothing_is_left_behind() -> None:
     assert not os.path.exists(folder.text.strip())
     (folder,) = in_order(command("pwd"))
     assert not os.path.exists(folder.text.strip())
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+@pytest.mark.parametrize("together", [False, True])
+def test_nothing_is_left_behind_when_the_connection_is_lost(tmp_path: Path, together: bool, shell: str) -> None:
+    make = batch_script.together if together else batch_script.in_order
+    script = make([command("sh", "-c", f"touch {tmp_path}/ran; head -c 200000 /dev/zero")], NONCE, {})
+    script = script.replace("room /run", f"room {tmp_path}", 1)
+    run = subprocess.Popen([shell], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert run.stdin
+    assert run.stdout
+    run.stdout.close()
+    run.stdin.write(script.encode())
+    run.stdin.close()
+    run.wait(20)
+    assert [path.name for path in tmp_path.iterdir()] == ["ran"]
 
 
 def test_the_environment() -> None:
@@ -231,10 +248,59 @@ def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
 
 
 def test_a_banner_before_the_answer() -> None:
-    answer = b"Welcome to host\n" + sh(batch_script.together([says(b"x")], NONCE))
+    answer = b"Welcome to host\n" + sh(batch_script.together([says(b"x")], NONCE, {}))
     assert batch_script.results(answer, NONCE, 1) == [Result(0, b"x")]
 
 
 def test_no_argument_holds_a_nul() -> None:
     with pytest.raises(ValueError, match="NUL"):
-        batch_script.together([command("echo", "a\0b")], NONCE)
+        batch_script.together([command("echo", "a\0b")], NONCE, {})
+
+
+SMALL = "trap '' XFSZ; ulimit -f {blocks}; "
+"""Shell text: no file can become larger than so many blocks of 512 bytes, as on a tmpfs without room."""
+
+
+def test_a_full_run_and_shm_are_named_before_any_command_runs(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    text = batch_script.together([command("touch", str(begun))], NONCE, {})
+    answer = sh(SMALL.format(blocks=1) + text)
+    error = batch_script.without_room(answer, "host")
+    assert error is not None
+    assert "no room for the answers: /run (" in error.found
+    assert "/dev/shm (" in error.found
+    assert not begun.exists()
+    with pytest.raises(HostError, match="no room for the answers"):
+        batch_script.results(answer, NONCE, 1)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_answers_that_fill_a_tmpfs_are_no_answers(tmp_path: Path, together: bool) -> None:
+    """On a real tmpfs of 1 MiB; needs root. Without the check the second answer is empty, with exit code 1 and no error."""
+    small = tmp_path / "small"
+    small.mkdir()
+    fills, beside = script("head -c 2000000 /dev/zero; :", reads=True), command("cat", "/etc/os-release", reads=True)
+    commands = [fills, script("sleep 0.3; cat /etc/os-release", reads=True), beside]
+    text = batch_script.together(commands, NONCE, {}) if together else batch_script.in_order(commands, NONCE, {})
+    text = text.replace("/run", str(small)).replace("/dev/shm", str(small))
+    mounted = f"mount -t tmpfs -o size=1m none {small} && exec sh"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mounted], input=text.encode(), capture_output=True, timeout=60, check=False
+    )
+    error = batch_script.without_room(done.stdout, "host")
+    assert error is not None, done.stdout[-300:]
+    assert f"{small} (0 MiB free)" in error.found
+
+
+def test_a_full_run_leaves_dev_shm(tmp_path: Path) -> None:
+    """Where /run has no room, the answers are in /dev/shm."""
+    text = batch_script.together([command("pwd")], NONCE, {}).replace("room /run", f"room {tmp_path}/none")
+    (found,) = batch_script.results(sh(text), NONCE, 1)
+    assert found.text.startswith("/dev/shm/rigwright.")
+
+
+@pytest.mark.parametrize("answer", [b"rigwright: no room", b"rigwright: no room \xff\x1b[2J x y z w"])
+def test_what_a_host_says_of_its_room_is_harmless(answer: bytes) -> None:
+    error = batch_script.without_room(answer, "host")
+    assert error is not None
+    assert error.found == "the host has no room for the answers: no temporary directory can be made"

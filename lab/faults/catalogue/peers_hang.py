@@ -19,19 +19,23 @@ LASTS: int | None = None
 
 
 def apply(host: Host, gpu: int) -> None:  # noqa: ARG001
-    branch = hw_state.read(host.hw, hw_state.VOLATILE).get("driver.loaded", "none").partition(".")[0]
-    if branch == "none":
-        raise UsageError(
-            host.name, "no driver is loaded", "the driver that is to hang", "invoke provision, or nvidia-smi"
-        )
-    keys = {"p2p": P2P_STATUS["OK"], "fault.pair": f"hang@{branch}"}
-    tamper.remembers(host, **{f"{key}.{pair}": value for pair in _pairs(host) for key, value in keys.items()})
+    keys = {"p2p": P2P_STATUS["OK"], "fault.pair": f"hang@{loaded_branch(host)}"}
+    tamper.remembers(host, **{f"{key}.{pair}": value for pair in pairs_of(host) for key, value in keys.items()})
 
 
 def heal(host: Host, gpu: int) -> None:  # noqa: ARG001
-    tamper.remembers(host, **{f"{key}.{pair}": "" for pair in _pairs(host) for key in ("p2p", "fault.pair")})
+    tamper.remembers(host, **{f"{key}.{pair}": "" for pair in pairs_of(host) for key in ("p2p", "fault.pair")})
 
 
-def _pairs(host: Host) -> list[str]:
+def loaded_branch(host: Host) -> str:
+    """Returns the branch of the loaded driver, such as 535. Raises UsageError when none is loaded."""
+    branch = hw_state.read(host.hw, hw_state.VOLATILE).get("driver.loaded", "none").partition(".")[0]
+    if branch == "none":
+        raise UsageError(host.name, "no driver is loaded", "a driver that is loaded", "invoke provision, or nvidia-smi")
+    return branch
+
+
+def pairs_of(host: Host) -> list[str]:
+    """Returns all pairs of GPUs, such as 0-1."""
     count = int(hw_state.read(host.hw, hw_state.BOARD).get("gpus", 0))
     return [f"{a}-{b}" for a, b in combinations(range(count), 2)]

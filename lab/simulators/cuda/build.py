@@ -10,11 +10,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.simulators import guest_libc
 from rigwright.core.errors import HostError
 
 HERE = Path(__file__).resolve().parent
 NVML = HERE.parent / "nvml"
-STATE = "activity clients clocks conf dynamics fabric gate gpu handles identity nvlink system topology".split()
+STATE = "activity clients clocks conf dynamics fabric gate gpu handles identity kernel nvlink physics rails supply system ticks topology".split()
 """Source files of the simulated NVML that libcuda contains too, so both report the same values."""
 FLAGS = (
     "-D_GNU_SOURCE",
@@ -111,19 +112,26 @@ def _sources(name: str, library: Library) -> list[Path]:
 
 def _compile(soname: str, defines: list[str], sources: list[Path], work: Path) -> Path:
     made = work / "library.so"
-    argv = ["gcc", *FLAGS, *defines, f"-Wl,-soname,{soname}", "-o", str(made), *map(str, sources)]
+    argv = ["gcc", *guest_libc.INCLUDED, *FLAGS, *defines, f"-Wl,-soname,{soname}", "-o", str(made), *map(str, sources)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     except FileNotFoundError:
         raise HostError(soname, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
     if done.returncode:
         raise HostError(soname, f"gcc failed:\n{done.stderr[-2000:]}")
+    guest_libc.check(made, soname)
     return made
 
 
 def _content_hash(defines: list[str], sources: list[Path]) -> str:
     """Returns the hash of all inputs of a library except the compiler."""
     digest = hashlib.sha256(f"{defines}\n{FLAGS}\n".encode())
-    for path in [*sources, *sorted(HERE.rglob("*.h")), *sorted(NVML.glob("*.h")), HERE / "exports.map"]:
+    for path in [
+        *sources,
+        *sorted(HERE.rglob("*.h")),
+        *sorted(NVML.glob("*.h")),
+        HERE / "exports.map",
+        guest_libc.HEADER,
+    ]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]

@@ -31,6 +31,8 @@
  *   gpuN.cores, gpuN.multiprocessors         of the model, as are
  *   gpuN.tensor_factor, gpuN.double_divisor  FP16 and FP64 against FP32
  *   gpuN.memory_gb_s
+ *   gpuN.speed_percent         products take longer than the clock says (100)
+ *   gpuN.wrong_bit=N           of every Nth product on it, of a process, one bit is wrong
  *   gpuN.context_mib           what a context takes (300)
  */
 #ifndef CUDASIM_ENGINE_H
@@ -140,8 +142,12 @@ struct engine {
     const char *(*error_text)(int code);
     void (*lock)(void); /* recursive; every function of the table takes it */
     void (*unlock)(void);
+    /* Called before bytes are copied, with NULL before others are written: the same copy was the last thing that was
+     * written, so the bytes are there. Programs that measure repeat a copy many times. */
+    int (*repeats)(const void *to, const void *from, size_t bytes);
+    unsigned long (*writes)(void); /* counts what was written or freed: as long as it stays, all memory is as it was */
 };
 
-#define ENGINE_TABLE "rigwright lab 1" /* 16 bytes: the identity of the table for cuGetExportTable */
+#define ENGINE_TABLE "rigwright lab 2" /* 16 bytes: the identity of the table for cuGetExportTable */
 
 #endif

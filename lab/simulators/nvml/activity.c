@@ -42,22 +42,33 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-static void add(const struct gpu_activity *seen, uint64_t now, uint64_t *busy_ns, uint64_t *effort_ns)
+/* What one process kept a GPU busy in a span of time, from buckets that lie in it and the interval. */
+static void add(const struct gpu_activity *seen, uint64_t from, uint64_t until, uint64_t *busy_ns, uint64_t *effort_ns)
 {
-    uint64_t window = WINDOW_BUCKETS * BUCKET_NS, tick = now / BUCKET_NS;
-    uint64_t from = seen->solid_from > now - window ? seen->solid_from : now - window;
-    uint64_t until = seen->solid_until < now ? seen->solid_until : now;
+    uint64_t start = seen->solid_from > from ? seen->solid_from : from;
+    uint64_t end = seen->solid_until < until ? seen->solid_until : until;
     for (int i = 0; i < ACTIVITY_BUCKETS; i++) {
         const struct busy_bucket *bucket = &seen->bucket[i];
-        if (bucket->tick >= (uint32_t)tick || bucket->tick + WINDOW_BUCKETS < (uint32_t)tick)
-            continue; /* the bucket of this moment is not full yet */
+        if (bucket->tick < (uint32_t)(from / BUCKET_NS) || bucket->tick >= (uint32_t)(until / BUCKET_NS))
+            continue;
         *busy_ns += 1000ull * bucket->busy_us;
         *effort_ns += 1000ull * bucket->effort_us;
     }
-    if (until > from) {
-        *busy_ns += until - from;
-        *effort_ns += (until - from) / 100 * (seen->solid_effort > 100 ? 100 : seen->solid_effort);
+    if (end > start) {
+        *busy_ns += end - start;
+        *effort_ns += (end - start) / 100 * (seen->solid_effort > 100 ? 100 : seen->solid_effort);
     }
+}
+
+struct span_load span_load(int gpu, uint64_t from_ns, uint64_t until_ns)
+{
+    uint64_t busy_ns = 0, effort_ns = 0;
+    const struct process_activity *all = look();
+    double span_ns = (double)(until_ns - from_ns);
+    for (int slot = 0; all && slot < ACTIVITY_SLOTS; slot++)
+        if (all[slot].pid && all[slot].gpu[gpu].mib && alive(slot))
+            add(&all[slot].gpu[gpu], from_ns, until_ns, &busy_ns, &effort_ns);
+    return (struct span_load){(double)busy_ns / span_ns, (double)effort_ns / span_ns};
 }
 
 static unsigned percent(uint64_t part_ns)
@@ -76,7 +87,7 @@ struct load gpu_load(int gpu)
         if (!all[slot].pid || !seen->mib || !alive(slot))
             continue;
         sum.mib += seen->mib;
-        add(seen, now, &busy_ns, &effort_ns);
+        add(seen, now - WINDOW_BUCKETS * BUCKET_NS, now, &busy_ns, &effort_ns);
     }
     sum.util = percent(busy_ns);
     sum.effort = percent(effort_ns);

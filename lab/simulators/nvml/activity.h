@@ -35,8 +35,13 @@ struct load {
     unsigned util, effort, mib; /* percent, percent of full power, MiB of all processes */
 };
 
+struct span_load {
+    double busy, effort; /* parts of a span of time; more than 1 where processes share a GPU */
+};
+
 /* activity.c */
 struct load gpu_load(int gpu);
+struct span_load span_load(int gpu, uint64_t from_ns, uint64_t until_ns);
 int context_holder(int gpu, int number, unsigned *pid, unsigned *mib); /* the number-th process on a GPU; 0: no such */
 
 #endif

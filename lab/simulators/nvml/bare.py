@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,10 +48,20 @@ class Bare:
         Creates the files of clients and contexts, writable for all, because the first client may be an ordinary user.
         """
         self._state.parent.mkdir(parents=True, exist_ok=True)
-        for path in (self._state.parent / name for name in ("clients", "contexts")):
+        for path in (self._state.parent / name for name in ("clients", "contexts", "physics")):
             path.touch()
             path.chmod(0o666)
         self.put(driver__loaded=version, driver__instance=time.time_ns())
+
+    def pass_time(self, seconds: float) -> None:
+        """Makes the next reading come that much later: the GPUs heat up or cool down as their load now makes them.
+
+        Needs a reading before it, from which time is counted.
+        """
+        with (self._state.parent / "physics").open("r+b") as file:
+            (tick,) = struct.unpack("<q", file.read(8))
+            file.seek(0)
+            file.write(struct.pack("<q", tick - round(10 * seconds)))
 
     def cut_power(self) -> None:
         """Simulates a power loss: deletes volatile; only nvram and board.conf stay."""

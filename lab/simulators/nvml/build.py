@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from lab.simulators import guest_libc
 from rigwright.core.errors import HostError
 
 HERE = Path(__file__).resolve().parent
@@ -91,7 +92,7 @@ def _compile(version: str, work: Path) -> Path:
     defines = [f'-DLIBRARY_VERSION="{version}"', f"-I{HERE}", "-Wl,-soname,libnvidia-ml.so.1"]
     try:
         done = subprocess.run(
-            ["gcc", *FLAGS, *defines, "-o", str(library), str(wrappers), *sources],
+            ["gcc", *guest_libc.INCLUDED, *FLAGS, *defines, "-o", str(library), str(wrappers), *sources],
             capture_output=True,
             text=True,
             timeout=300,
@@ -101,12 +102,13 @@ def _compile(version: str, work: Path) -> Path:
         raise HostError("libnvidia-ml", "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
     if done.returncode:
         raise HostError("libnvidia-ml", f"gcc failed:\n{done.stderr[-2000:]}")
+    guest_libc.check(library, "libnvidia-ml")
     return library
 
 
 def _content_hash(version: str) -> str:
     """Returns the hash of all inputs of the library except the compiler."""
     digest = hashlib.sha256(f"{version}\n{FLAGS}\n".encode())
-    for path in sorted([*HERE.glob("*.c"), *HERE.glob("*.h"), HERE / "symbols", HERE / "build.py"]):
+    for path in sorted([*HERE.glob("*.c"), *HERE.glob("*.h"), HERE / "symbols", HERE / "build.py", guest_libc.HEADER]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]

@@ -19,7 +19,7 @@ static unsigned power_field(int gpu, struct field_value *out)
     case 186:
         if (out->field == 185 && gpu_arch(gpu) < AMPERE)
             return NOT_SUPPORTED;
-        out->value.ui = gpu_now(gpu).power_mw;
+        out->value.ui = out->field == 185 ? gpu_now(gpu).average_mw : gpu_now(gpu).power_mw;
         return OK;
     case 187:
     case 188:

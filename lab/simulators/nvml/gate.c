@@ -52,7 +52,7 @@ static unsigned forced(const char *name, int gpu)
     for (size_t i = 0; i < sizeof always_known / sizeof *always_known; i++)
         if (!strcmp(name, always_known[i]))
             return OK;
-    return (unsigned)gpu_int(gpu, index_of_gpu(gpu) < 0 ? GPU_IS_LOST : OK, "fault");
+    return (unsigned)gpu_int(gpu, index_of_gpu(gpu) < 0 || gpu_off_the_bus(gpu) ? GPU_IS_LOST : OK, "fault");
 }
 
 static void hang(int gpu)
@@ -118,8 +118,8 @@ static void log_mismatch(const char *loaded)
 
 static unsigned driver_state(void)
 {
-    const char *loaded = conf_str("driver.loaded");
-    if (!loaded || !strcmp(loaded, "none"))
+    const char *loaded = driver_loaded();
+    if (!loaded)
         return DRIVER_NOT_LOADED;
     if (!strcmp(loaded, LIBRARY_VERSION))
         return OK;

@@ -94,7 +94,7 @@ void gpu_put(int gpu, enum store store, const char *key, const char *format, ...
 
 static int made_by_this_driver(int gpu)
 {
-    return gpu_int(gpu, 0, "set.instance") == conf_int("driver.instance", 0);
+    return gpu_int(gpu, 0, "set.instance") == driver_instance();
 }
 
 static int settings_alive(int gpu)
@@ -133,7 +133,7 @@ int setting_begin(int gpu)
     if (!settings_alive(gpu))
         settings_reset(gpu);
     gpu_put(gpu, VOLATILE, "set.epoch", "%ld", clients_epoch());
-    gpu_put(gpu, VOLATILE, "set.instance", "%ld", conf_int("driver.instance", 0));
+    gpu_put(gpu, VOLATILE, "set.instance", "%ld", driver_instance());
     return OK;
 }
 

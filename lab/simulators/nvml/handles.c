@@ -25,7 +25,7 @@ void handles_scan(void)
 {
     present = 0;
     for (int gpu = 0; gpu < gpu_count(); gpu++)
-        if (!gpu_int(gpu, 0, "absent"))
+        if (!gpu_int(gpu, 0, "absent") && gpu_driven(gpu))
             gpu_at[present++] = gpu;
 }
 
@@ -91,7 +91,7 @@ static unsigned give_handle(int gpu, void **out)
         return NOT_FOUND;
     if (!out)
         return INVALID_ARGUMENT;
-    unsigned code = (unsigned)gpu_int(gpu, OK, "fault.open");
+    unsigned code = (unsigned)gpu_int(gpu, gpu_off_the_bus(gpu) ? GPU_IS_LOST : OK, "fault.open");
     if (!code)
         *out = gpu_handle(gpu);
     return code;

@@ -1,14 +1,23 @@
 /* Power draw, limits, temperature, fans and utilisation. */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "sim.h"
 #include "structs.h"
 
+/* From Ampere on but for the A100 it is the average of a second (nvml.h); older ones show each moment. */
+static int averages(int gpu)
+{
+    const char *capability = gpu_str(gpu, "compute_capability");
+    return gpu_arch(gpu) >= AMPERE && !(capability && !strcmp(capability, "8.0"));
+}
+
 NVML(nvmlDeviceGetPowerUsage)(int gpu, unsigned *out)
 {
-    *out = gpu_now(gpu).power_mw;
+    struct moment now = gpu_now(gpu);
+    *out = averages(gpu) ? now.average_mw : now.power_mw;
     return OK;
 }
 
@@ -67,7 +76,7 @@ NVML(nvmlDeviceSetPowerManagementLimit_v2)(int gpu, const struct power_value_v2 
 
 NVML(nvmlDeviceGetTotalEnergyConsumption)(int gpu, unsigned long long *out)
 {
-    *out = (unsigned long long)gpu_int(gpu, 0, "energy_mj");
+    *out = (unsigned long long)gpu_int(gpu, (long)gpu_now(gpu).energy_mj, "energy_mj");
     return gpu_arch(gpu) >= VOLTA ? OK : NOT_SUPPORTED;
 }
 
@@ -96,14 +105,39 @@ NVML(nvmlDeviceGetFanSpeed)(int gpu, unsigned *out)
 {
     if (!gpu_int(gpu, 0, "fans"))
         return NOT_SUPPORTED;
-    long idle = gpu_int(gpu, 30, "fan_idle");
-    *out = (unsigned)gpu_int(gpu, idle + (100 - idle) * (long)gpu_now(gpu).util / 200, "fan_speed");
+    *out = gpu_now(gpu).fan_percent;
     return OK;
 }
 
 NVML(nvmlDeviceGetFanSpeed_v2)(int gpu, unsigned fan, unsigned *out)
 {
     return (long)fan < gpu_int(gpu, 0, "fans") ? sim_nvmlDeviceGetFanSpeed(gpu, out) : INVALID_ARGUMENT;
+}
+
+/* All fans of a GPU turn alike here. 0 gives the choice back to the GPU. */
+static unsigned set_fans(int gpu, unsigned fan, unsigned percent)
+{
+    if (!gpu_int(gpu, 0, "fans"))
+        return NOT_SUPPORTED;
+    if (geteuid())
+        return NO_PERMISSION;
+    if ((long)fan >= gpu_int(gpu, 0, "fans") || percent > 100)
+        return INVALID_ARGUMENT;
+    unsigned code = (unsigned)setting_begin(gpu);
+    if (code)
+        return code;
+    setting_put(gpu, "fan_percent", percent);
+    return (unsigned)edit_commit();
+}
+
+NVML(nvmlDeviceSetFanSpeed_v2)(int gpu, unsigned fan, unsigned percent)
+{
+    return percent < 30 ? INVALID_ARGUMENT : set_fans(gpu, fan, percent);
+}
+
+NVML(nvmlDeviceSetDefaultFanSpeed_v2)(int gpu, unsigned fan)
+{
+    return set_fans(gpu, fan, 0);
 }
 
 NVML(nvmlDeviceGetUtilizationRates)(int gpu, struct utilization *out)

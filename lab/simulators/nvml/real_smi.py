@@ -1,7 +1,7 @@
-"""Downloads the real, unmodified nvidia-smi from Debian's non-free packages.
+"""Downloads the real, unmodified nvidia-smi and libnvidia-ml from Debian's non-free packages.
 
 apt downloads and verifies it with a private configuration, so the machine's own sources, lists and pins do not change.
-The mirror is the one that the machine already uses. Only the binary is kept; it is never part of the project.
+The mirror is the one that the machine already uses. Only the files are kept; they are never part of the project.
 """
 
 from __future__ import annotations
@@ -51,6 +51,25 @@ def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
     return binary
 
 
+def nvidia_library(version: str, cache: Path = CACHE) -> Path:
+    """Returns NVIDIA's own libnvidia-ml.so.VERSION; downloads it to `cache` if that has none. It needs the real driver.
+
+    Raises HostError when no suite is known for the version, no mirror is found, or apt fails.
+    """
+    if version not in SUITES:
+        raise HostError("libnvidia-ml", f"no Debian suite is known for {version}", " or ".join(SUITES))
+    library = cache / "nvidia-smi" / version / f"libnvidia-ml.so.{version}"
+    with _locked(cache / "nvidia-smi.lock"), tempfile.TemporaryDirectory(prefix="libnvidia-ml.") as name:
+        if not library.is_file():
+            tree = _unpacked("libnvidia-ml1", version, SUITES[version][0], debian_mirror(cache), Path(name))
+            library.parent.mkdir(parents=True, exist_ok=True)
+            (found,) = tree.glob(f"usr/lib/*/nvidia/*/{library.name}")
+            fresh = library.with_suffix(".new")
+            shutil.copy2(found, fresh)
+            fresh.replace(library)
+    return library
+
+
 def debian_mirror(cache: Path = CACHE) -> str:
     """Returns the Debian archive in this machine's apt sources, or the one that debootstrap used for the base image.
 
@@ -82,7 +101,7 @@ def _fetch(version: str, binary: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="nvidia-smi.") as name:
             work = Path(name)
             try:
-                tree = _unpacked(version, suite, mirror, work)
+                tree = _unpacked(TESLA.get(version, "nvidia-smi"), version, suite, mirror, work)
             except HostError as error:
                 refusals.append(f"{suite}: {error.found}")
                 continue
@@ -98,8 +117,8 @@ def _fetch(version: str, binary: Path) -> None:
     raise HostError("nvidia-smi", f"{version} could not be fetched: {'; '.join(refusals)}", "network and a mirror")
 
 
-def _unpacked(version: str, suite: str, mirror: str, work: Path) -> Path:
-    """Returns the package's unpacked files. apt downloads it from `suite` and verifies it with the archive's key."""
+def _unpacked(name: str, version: str, suite: str, mirror: str, work: Path) -> Path:
+    """Returns the unpacked files of the package `name`. apt downloads it from `suite` and verifies it with the archive's key."""
     for folder in ("lists/partial", "archives/partial", "tree"):
         (work / folder).mkdir(parents=True)
     (work / "sources.list").write_text(f"deb [arch=amd64 signed-by={KEYRING}] {mirror} {suite} {COMPONENTS}\n")
@@ -116,7 +135,6 @@ def _unpacked(version: str, suite: str, mirror: str, work: Path) -> Path:
     ]
     apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
     _run([*apt, "update", "--error-on=any"])
-    name = TESLA.get(version, "nvidia-smi")
     _run([*apt, "download", f"{name}={version}-*"], cwd=work)
     (package,) = work.glob(f"{name}_*.deb")
     _run(["dpkg-deb", "-x", str(package), str(work / "tree")])

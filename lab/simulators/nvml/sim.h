@@ -15,6 +15,7 @@
 #define NVMLSIM_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 typedef unsigned long word; /* every argument of every NVML function fits one, at most six of them */
 typedef unsigned (*nvml_call)(word, word, word, word, word, word);
@@ -54,6 +55,15 @@ void edit_drop_prefix(enum store store, const char *prefix);
 int edit_commit(void);                                             /* write what changed, unlock; a code */
 const char *sim_path(const char *name);
 
+/* kernel.c: what is loaded and present, by a real kernel where there is one */
+const char *driver_loaded(void); /* the version; NULL: none */
+long driver_instance(void);      /* another number after each loading */
+int gpu_driven(int gpu);         /* whether a driver is bound to it */
+int gpu_off_the_bus(int gpu);
+
+/* ticks.c */
+int gpu_without_power(int gpu); /* its rail was too low since the power came on */
+
 /* gpu.c: one GPU's values and settings */
 int gpu_count(void); /* GPUs of the board, absent ones included */
 const char *gpu_str(int gpu, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -72,6 +82,7 @@ unsigned give_int(int gpu, const char *key, unsigned *out);             /* absen
 void clients_join(void);
 void clients_leave(void);
 long clients_epoch(void);
+void clients_watch(FILE *locks); /* for a process that is no client: settings count as long as there is one. /proc/locks */
 
 /* handles.c */
 int handle_gpu(word handle); /* the GPU number, -1: no handle */
@@ -94,10 +105,11 @@ void sim_unlock(void);
 /* dynamics.c: what load, limits and temperature make of a GPU at this moment */
 struct moment {
     unsigned graphics_mhz, memory_mhz, video_mhz, pstate, power_mw, temp_c, memory_temp_c, util, memory_util;
-    unsigned long long reasons;
+    unsigned average_mw, fan_percent; /* average: of a second */
+    unsigned long long reasons, energy_mj;
 };
 struct moment gpu_now(int gpu);
-unsigned busy_clock_mhz(int gpu); /* what it would run at under full load */
+unsigned busy_clock_mhz(int gpu); /* what a product that begins now runs at */
 unsigned power_limit_mw(int gpu);
 
 /* nvlink.c */

@@ -269,9 +269,15 @@ def circuits(rig: Rig, where: str) -> tuple[Circuit, ...]:
     return (*separate, Circuit(rest, left, BASE not in fed)) if left or BASE not in fed else tuple(separate)
 
 
-def budget(rig: Rig, on: tuple[Circuit, ...], setting: Setting = FULL) -> Budget:
-    """The load of each circuit with a setting. Raises InputError for a model whose power is unknown."""
-    draws = {position: draw(position_draw, setting) for position, position_draw in models_of(rig).items()}
+def budget(
+    rig: Rig, on: tuple[Circuit, ...], setting: Setting = FULL, by_model: Mapping[str, Setting] | None = None
+) -> Budget:
+    """The load of each circuit with a setting; `by_model`: the settings of models that have another one, by their keys.
+
+    Raises InputError for a model whose power is unknown.
+    """
+    others = by_model or {}
+    draws = {position: draw(card, others.get(card.key, setting)) for position, card in models_of(rig).items()}
     base = base_w(rig)
     idle = base * BASE_IDLE_SHARE + sum(position_draw.idle_w for position_draw in draws.values())
     return Budget(setting, tuple(_load(circuit, draws, base) for circuit in on), idle)

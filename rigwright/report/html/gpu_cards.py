@@ -159,10 +159,16 @@ def _measured(gpu: dict[str, Any], p2p: dict[str, Any]) -> Iterator[Row]:
     yield Row("Own memory", f"{gb_s(own['gb_s'])} GB/s" if own.get("ok") and own.get("gb_s") else "")
     for key, label in (("collective", "NCCL to peers"), ("bytes", "Copies to peers")):
         results = [pair[key] for pair in p2p.get("pairs") or [] if pair["from"] == tested["index"] and pair.get(key)]
-        speeds = [float(result["gb_s"]) for result in results if result.get("ok") and result.get("gb_s")]
+        right = [result for result in results if result.get("ok")]
+        alone = [float(result["gb_s"]) for result in right if result.get("gb_s")]
+        rounds = [
+            float(result["round_gb_s"]) for result in right if not result.get("gb_s") and result.get("round_gb_s")
+        ]
         wrong = [result for result in results if result.get("ok") is False]
-        if speeds or wrong:
-            text = _spread(speeds, results) + (f"; {len(wrong)} wrong" if wrong else "")
+        if alone or rounds or wrong:
+            text = _spread(alone, results) if alone or not rounds else ""
+            text += ("; " if text else "") + _spread(rounds, results) + " in rounds" if rounds else ""
+            text += f"; {len(wrong)} wrong" if wrong else ""
             yield Row(label, text, "fail" if wrong else "")
 
 

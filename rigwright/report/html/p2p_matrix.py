@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Cell:
-    """One ordered pair. `way`: the transport; `kind`: a CSS class; `heat`: 0 to 100, logarithmic up to the fastest pair."""
+    """One ordered pair. `text` in parentheses: not measured alone. `way`: the transport; `kind`: a CSS class; `heat`: 0 to 100, logarithmic up to the fastest pair."""
 
     text: str
     way: str
@@ -56,7 +56,7 @@ def _result(pair: dict[str, Any], key: str) -> dict[str, Any] | None:
 def _matrix(
     caption: str, results: dict[tuple[int, int], dict[str, Any] | None], names: dict[int, str], way: str
 ) -> Matrix:
-    speeds = [float(result["gb_s"]) for result in results.values() if result and result.get("gb_s")]
+    speeds = [speed for result in results.values() if result and (speed := _speed(result)[0])]
     most = max(speeds, default=1.0)
     rows = []
     for a, name in names.items():
@@ -73,11 +73,20 @@ def _cell(result: dict[str, Any] | None, way: str, most: float, pair: str) -> Ce
         kind = "refused" if outcome == "refused" else "none" if outcome == "not run" else "wrong"
         title = f"{pair}: {outcome}. {result.get('error') or ''}".rstrip()
         return Cell({"refused": "no", "not run": "–"}.get(outcome, outcome), "", kind, 0, title)
-    speed = float(result.get("gb_s") or 0.0)
+    speed, alone = _speed(result)
     transport = str(result.get(way) or "") if way else ""
     latency = f", {result['latency_us']:g} µs" if result.get("latency_us") else ""
     heat = round(100 * math.log1p(speed) / math.log1p(most)) if most else 0
-    return Cell(gb_s(speed), short(transport), "ok", heat, f"{pair}: {speed:g} GB/s{latency} {transport}".rstrip())
+    when = "" if alone else " in its round, not measured alone;"
+    title = f"{pair}: {speed:g} GB/s{latency}{when} {transport}".rstrip(" ;")
+    return Cell(gb_s(speed) if alone else f"({gb_s(speed)})", short(transport), "ok", heat, title)
+
+
+def _speed(result: dict[str, Any]) -> tuple[float, bool]:
+    """GB/s, and whether it was measured while no other pair transferred."""
+    if result.get("gb_s") is None and result.get("round_gb_s") is not None:
+        return float(result["round_gb_s"]), False
+    return float(result.get("gb_s") or 0.0), True
 
 
 def gb_s(value: float) -> str:

@@ -13,6 +13,9 @@ _NARROW = 12
 """With more GPUs than this a cell has four columns, so that 16 GPUs fit into 80 columns."""
 
 
+_NAMED = 4
+"""So many pairs that were measured alone are named."""
+
 _SCALING_COLUMNS = 68
 """Columns of the whole table of scaling."""
 
@@ -23,6 +26,7 @@ def lines(document: Document, columns: int = 80) -> Iterator[str]:
         yield ""
         yield "[bold]Copies[/], GB/s one way, from row to column [dim](h: through the host, no peer access)[/]"
         yield from _matrix(document, _copy_cell)
+        yield from _alone(document)
     if any(pair.collective for pair in document.pairs):
         yield from _nccl(document)
     if document.scaling:
@@ -61,8 +65,28 @@ def _copy_cell(pair: Pair) -> str:
     if copy is None:
         return "?"
     if copy.outcome == "refused":
-        return _failed(staged) or f"{_number(staged.gb_s if staged else None)}h"
-    return _failed(copy) or _number(copy.gb_s)
+        return _failed(staged) or f"{_number(_speed(staged))}h"
+    return _failed(copy) or _number(_speed(copy))
+
+
+def _speed(result: CopyResult | None) -> float | None:
+    """The speed that was measured alone, else in a round."""
+    if result is None:
+        return None
+    return result.round_gb_s if result.gb_s is None else result.gb_s
+
+
+def _alone(document: Document) -> Iterator[str]:
+    """The pairs of the matrix that were measured alone, if the others were measured in rounds."""
+    shown = {
+        (pair.start, pair.end): pair.staged if pair.bytes and pair.bytes.outcome == "refused" else pair.bytes
+        for pair in document.pairs
+    }
+    alone = [f"{a}-{b}" for (a, b), result in shown.items() if result and result.gb_s is not None]
+    together = sum(result is not None and _speed(result) is not None for result in shown.values()) - len(alone)
+    if together:
+        few = alone if len(alone) <= _NAMED else [*alone[:_NAMED], f"{len(alone) - _NAMED} more"]
+        yield f"  [dim]alone: {', '.join(few) or 'none'}; {together} others beside other pairs[/]"
 
 
 def _failed(result: CopyResult | SendRecvResult | None) -> str:
@@ -76,7 +100,7 @@ def _sent_cell(pair: Pair) -> str:
     sent = pair.collective
     if sent is None:
         return "?"
-    return _failed(sent) or f"{_number(sent.gb_s)}{_LETTER.get(sent.kind or '', '?')}"
+    return _failed(sent) or f"{_number(_speed(sent))}{_LETTER.get(sent.kind or '', '?')}"
 
 
 def _nccl(document: Document) -> Iterator[str]:
@@ -86,10 +110,12 @@ def _nccl(document: Document) -> Iterator[str]:
     version = f"NCCL {document.versions.nccl}" if document.versions.nccl else "NCCL"
     if len(transports) == 1 and sent[0].ok:
         speeds = [result.gb_s for result in sent if result.gb_s is not None]
+        rounds = [result.round_gb_s for result in sent if result.gb_s is None and result.round_gb_s is not None]
         without = [result.without_p2p for result in sent if result.without_p2p]
         off = [result.gb_s for result in without if result.gb_s is not None]
         rest = f"; {min(off):.3g} with P2P off" if off and sent[0].kind == "P2P" else ""
         speed = f", {min(speeds):.3g} GB/s or more" if speeds else ""
+        speed += f" for {len(speeds)} alone, {min(rounds):.3g} or more in rounds" if rounds else ""
         yield f"[bold]{version}[/]: {as_is(sent[0].transport or '?')} for all {len(sent)} pairs{speed}{rest}"
         return
     yield f"[bold]{version}[/], GB/s one way [dim](s: shared memory, n: network, m: mixed; else P2P)[/]"
@@ -98,7 +124,7 @@ def _nccl(document: Document) -> Iterator[str]:
 
 def _scaling(document: Document, whole: bool) -> Iterator[str]:
     """The table of scaling; the parts of a step only where the table is `whole`."""
-    yield "[bold]Scaling[/] [dim](synthetic: a matrix product, then the all-reduce of 300 million numbers, no overlap)[/]"
+    yield "[bold]Scaling[/] [dim](synthetic: a matrix product, then the all-reduce of 100 million numbers, no overlap)[/]"
     parts = "   product   all-reduce" if whole else ""
     yield f"  [dim]GPUs   step ms{parts}   speed-up   efficiency[/]"
     for row in document.scaling:

@@ -43,7 +43,7 @@ def _problem(number: int, problem: Problem) -> Explanation:
 
 
 def _lines(problem: Problem) -> Iterator[Line]:
-    symptom = catalogue.symptoms().get(problem.key)
+    symptom = catalogue.all_symptoms().get(problem.key)
     if symptom:
         yield Line("symptom", f"{symptom.key} ({symptom.kind}, {problem.level})")
     yield Line("seen", problem.seen)

@@ -62,7 +62,7 @@ def test_every_fault_is_whole(name: str) -> None:
     assert all(inject.told(name)), "what happens, and what is then seen"
     for act in (module.apply, module.heal):
         assert list(inspect.signature(act).parameters) == ["host", "gpu"]
-    files = (*(ROOT / "tests/end_to_end").glob("test_*.py"), Path(__file__))
+    files = (*(ROOT / "tests/end_to_end").glob("test_*.py"), *Path(__file__).parent.glob("test_*.py"))
     tests = "".join(path.read_text() for path in files)
     assert f'"{name}"' in tests, "a test of its own"
 
@@ -92,9 +92,18 @@ def test_what_is_refused(badge: Host, words: tuple[str, ...], message: str) -> N
 
 def test_parts_are_those_of_the_rig() -> None:
     assert inject.parts(None) == set()
-    assert inject.parts("servbadge", 3) == {"rig", "gpu", "several-gpus", "nvlink", "ecc", "p2p"}
-    assert inject.parts("rig-3090") == {"rig", "gpu", "several-gpus"}
-    assert inject.parts("dgx-2", 5) == set(inject.PARTS)
+    assert inject.parts("servbadge", 3) == {
+        "rig",
+        "gpu",
+        "several-gpus",
+        "nvlink",
+        "ecc",
+        "p2p",
+        "memory-limit",
+        "rails",
+    }
+    assert inject.parts("rig-3090") == {"rig", "gpu", "several-gpus", "memory-limit", "rails"}
+    assert inject.parts("dgx-2", 5) == set(inject.PARTS) - {"rails"}
     assert {"nvlink", "p2p"} <= inject.parts("dgx-1v")
 
 

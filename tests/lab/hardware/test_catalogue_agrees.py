@@ -27,7 +27,7 @@ from rigwright.facts import FactStore, parsed, pci
 from tests.paths import ROOT
 
 EVERY = pytest.mark.parametrize(
-    "name", sorted(path.stem for path in RIGS.glob("*.yml") if path.stem in catalogue.rigs())
+    "name", sorted(path.stem for path in RIGS.glob("*.yml") if path.stem in catalogue.all_rigs())
 )
 PROGRAM = ROOT / "onhost" / "gpu_limits.py"
 

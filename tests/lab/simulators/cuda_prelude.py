@@ -281,18 +281,39 @@ def small_product():
 
 
 def heat(device, long_s):
-    """Multiplies large matrices for that long; three matrices of 64 MiB."""
+    """Multiplies large matrices for that long; three matrices of 64 MiB. Always has work in the stream, as programs do."""
     handle, sides = blas(device), [V(), V(), V()]
     for side in sides:
         ok(rt.cudaMalloc(C.byref(side), S(64 * MIB)))
     ends = time.monotonic() + long_s
+    marks = []
     while time.monotonic() < ends:
-        product(handle, 4096, 4096, 4096, *sides)
-        ok(rt.cudaStreamSynchronize(gpu(device).stream))
+        for _ in range(40):
+            product(handle, 4096, 4096, 4096, *sides)
+        marks.append(V())
+        ok(rt.cudaEventCreate(C.byref(marks[-1])))
+        ok(rt.cudaEventRecord(marks[-1], gpu(device).stream))
+        if len(marks) > 2:
+            ok(rt.cudaEventSynchronize(marks[-3]))
+    ok(rt.cudaStreamSynchronize(gpu(device).stream))
 
 
-def tflops(device):
+def wrong(device, number):
+    """Returns how many of that many large products differ from the first one, and what the first ones' corners are."""
+    handle, sides = blas(device), [V(), V(), V()]
+    for side in sides:
+        ok(rt.cudaMalloc(C.byref(side), S(16 * MIB)))
+    for side in sides[:2]:
+        put(side, [float(n % 5 + 1) for n in range(1024 * 1024)])
+    seen = []
+    for _ in range(number):
+        product(handle, 1024, 1024, 1024, *sides)
+        seen.append(got(sides[2], 4))
+    return [sum(one != seen[0] for one in seen), seen[0]]
+
+
+def tflops(device, times=3):
     handle, sides = blas(device), [V(), V(), V()]
     for side in sides:
         ok(rt.cudaMalloc(C.byref(side), S(64 * MIB)))
-    return 2 * 4096**3 / seconds(device, lambda: product(handle, 4096, 4096, 4096, *sides), 3) / 1e12
+    return 2 * 4096**3 / seconds(device, lambda: product(handle, 4096, 4096, 4096, *sides), times) / 1e12

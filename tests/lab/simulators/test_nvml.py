@@ -237,15 +237,66 @@ def test_load_shows_in_power_clocks_and_reasons(servbadge: Bare) -> None:
     )
     assert ask(servbadge, read) == "0 135 40 1"
     servbadge.put(gpu0__load=100)
-    assert ask(servbadge, read) == "100 1312 223 2"
+    servbadge.pass_time(10)
+    use, full_clock, watts, reasons = map(int, ask(servbadge, read).split())
+    assert (use, reasons) == (100, 4)
+    assert 295 <= watts <= 300
     ask(servbadge, "nvmlInit(); nvmlDeviceSetPersistenceMode(gpu(0), 1)")
     ask(servbadge, "nvmlInit(); nvmlDeviceSetPowerManagementLimit(gpu(0), 180000)")
+    servbadge.pass_time(10)
     use, clock, watts, reasons = map(int, ask(servbadge, read).split())
     assert (use, reasons) == (100, 4)
-    assert clock < 1312
+    assert clock < 0.85 * full_clock
     assert watts <= 180
+    ask(servbadge, "nvmlInit(); nvmlDeviceSetApplicationsClocks(gpu(0), 877, 1005)")
+    servbadge.pass_time(10)
+    use, clock, watts, reasons = map(int, ask(servbadge, read).split())
+    assert (clock, reasons) == (1005, 2)
     servbadge.put(gpu0__throttle="0x88")
+    servbadge.pass_time(1)
     assert int(ask(servbadge, read).split()[1]) == clock // 2
+
+
+def test_a_gpu_heats_up_over_minutes_and_its_fans_cool_it(rig_3090: Bare) -> None:
+    read = (
+        "nvmlInit(); h = gpu(0)\n"
+        "print(nvmlDeviceGetTemperature(h, 0), nvmlDeviceGetFanSpeed(h), nvmlDeviceGetTotalEnergyConsumption(h) // 1000)"
+    )
+    idle, _, before_j = map(int, ask(rig_3090, read).split())
+    rig_3090.put(gpu0__load=100)
+    seen = []
+    for _ in range(3):
+        rig_3090.pass_time(40)
+        seen.append(int(ask(rig_3090, read).split()[0]))
+    assert idle < seen[0] < seen[1] < seen[2] < 71
+    rig_3090.pass_time(600)
+    hot, fan, used_j = map(int, ask(rig_3090, read).split())
+    assert hot == 70
+    assert used_j - before_j == pytest.approx(350 * 720, rel=0.02)
+    ask(rig_3090, "nvmlInit(); nvmlDeviceSetPersistenceMode(gpu(0), 1); nvmlDeviceSetFanSpeed_v2(gpu(0), 0, 100)")
+    rig_3090.pass_time(600)
+    cooler, full_fan, _ = map(int, ask(rig_3090, read).split())
+    assert (cooler < hot - 5, fan < full_fan, full_fan) == (True, True, 100)
+    ask(rig_3090, "nvmlInit(); nvmlDeviceSetDefaultFanSpeed_v2(gpu(0), 0)")
+    rig_3090.pass_time(600)
+    assert int(ask(rig_3090, read).split()[0]) == hot
+    rig_3090.put(heat__speed=60, gpu0__load="")
+    rig_3090.pass_time(10)
+    assert int(ask(rig_3090, read).split()[0]) < idle + 2
+
+
+def test_a_geforce_shows_the_average_of_a_second_and_a_v100_each_moment(servbadge: Bare, rig_3090: Bare) -> None:
+    read = (
+        "import time\nnvmlInit(); h = gpu(0); nvmlDeviceGetPowerUsage(h); open({!r}, 'a').write('gpu0.load=100\\n')\n"
+        "time.sleep(0.35)\n"
+        "usage, values = nvmlDeviceGetPowerUsage(h), nvmlDeviceGetFieldValues(h, [186])\n"
+        "print(usage // 1000, values[0].value.uiVal // 1000)"
+    )
+    shown, moment = map(int, ask(servbadge, read.format(str(servbadge.hardware / "volatile/state"))).split())
+    assert abs(shown - moment) < 40
+    assert shown > 280
+    shown, moment = map(int, ask(rig_3090, read.format(str(rig_3090.hardware / "volatile/state"))).split())
+    assert 40 < shown < moment - 40
 
 
 def test_faults_of_one_gpu_and_of_one_call(servbadge: Bare) -> None:
@@ -297,3 +348,54 @@ def test_no_getter_of_pynvml_harms_the_caller(servbadge: Bare, rig_3090: Bare) -
 def test_only_driver_versions_are_built(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="no driver version"):
         build('535"', tmp_path, tmp_path)
+
+
+@pytest.fixture
+def kernel(servbadge: Bare, folder: Path) -> Path:
+    """Yields the files of a kernel with a loaded module that drives servbadge's GPUs; the simulated library reads them."""
+    root = folder / "kernel"
+    for bus in ("06", "07", "0a", "0b"):
+        (root / f"devices/0000:{bus}:00.0/driver").mkdir(parents=True)
+        (root / f"devices/0000:{bus}:00.0/config").write_bytes(b"\xde\x10\xb1\x1d")
+    (root / "module").mkdir()
+    (root / "version").write_text(
+        f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {VERSION}  Mon Jul 14 16:57:01 UTC 2025\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)\n"
+    )
+    servbadge.load_driver("none")
+    board = servbadge.hardware / "board.conf"
+    keys = {"driver.version_file": "version", "driver.module": "module", "bus.devices": "devices"}
+    board.write_text(board.read_text() + "".join(f"{key}={root / name}\n" for key, name in keys.items()))
+    return root
+
+
+def test_a_real_kernel_says_which_driver_is_loaded(servbadge: Bare, kernel: Path) -> None:
+    init = "print(code(nvmlInit))"
+    assert ask(servbadge, init) == "0"
+    (kernel / "version").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.163.01  Tue\n")
+    assert ask(servbadge, init) == "18", "a library of another version"
+    (kernel / "version").unlink()
+    assert ask(servbadge, init) == "9", "no driver"
+
+
+def test_settings_end_when_a_real_module_is_loaded_again(servbadge: Bare, kernel: Path) -> None:
+    ask(servbadge, "nvmlInit(); nvmlDeviceSetPersistenceMode(gpu(0), 1)")
+    show = "nvmlInit(); print(nvmlDeviceGetPersistenceMode(gpu(0)))"
+    assert ask(servbadge, show) == "1"
+    (kernel / "module").rename(kernel / "unloaded")
+    (kernel / "module").mkdir()
+    assert ask(servbadge, show) == "0"
+
+
+def test_gpus_without_the_driver_are_absent_and_those_off_the_bus_lost(servbadge: Bare, kernel: Path) -> None:
+    (kernel / "devices/0000:06:00.0/driver").rmdir()
+    (kernel / "devices/0000:0a:00.0/config").write_bytes(b"\xff\xff\xff\xff")
+    shown = ask(servbadge, "nvmlInit(); print([code(gpu, index) for index in range(4)])")
+    assert shown == "[0, 15, 0, 2]"
+
+
+def test_a_gpu_that_leaves_the_bus_is_lost_for_the_programs_that_use_it(servbadge: Bare, kernel: Path) -> None:
+    config = kernel / "devices/0000:06:00.0/config"
+    lose = f"open({str(config)!r}, 'wb').write(bytes([255, 255]))"
+    shown = ask(servbadge, f"nvmlInit(); one = gpu(0); {lose}; print(code(nvmlDeviceGetPowerUsage, one))")
+    assert shown == "15"

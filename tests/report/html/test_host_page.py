@@ -243,6 +243,24 @@ def test_pairs_that_were_not_tried() -> None:
     assert p2p_matrix.matrices({}, {}) == []
 
 
+def test_what_was_not_measured_alone_is_in_parentheses() -> None:
+    host = made.healthy()
+    for pair in host["p2p"]["pairs"]:
+        if {pair["from"], pair["to"]} != {0, 1}:
+            for result in (pair["bytes"], pair["collective"]):
+                result.update(gb_s=None, latency_us=None, round_gb_s=43.1)
+    nccl = p2p_matrix.matrices(host["p2p"], {})[0]
+    _, alone, beside, _ = nccl.rows[0][1]
+    assert alone
+    assert beside
+    assert (alone.text, beside.text) == ("44", "(43)")
+    assert beside.title == "GPU 0 to GPU 2: 43.1 GB/s in its round, not measured alone; P2P/direct pointer"
+    assert beside.heat > 90
+    text = page([made.a_document(h=host)])
+    assert "44 GB/s by P2P; 43 GB/s by P2P in rounds" in text
+    assert "(48): not measured alone" in text
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(243.6, "244"), (44.41, "44"), (9.96, "10"), (7.81, "7.8"), (0.791, "0.79")]
 )
@@ -422,7 +440,7 @@ def test_no_template_lies_about_unused() -> None:
     folder = ROOT / "templates" / "report"
     texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.j2")}
     used = {name for text in texts.values() for name in re.findall(r'(?:include|from) "([^"]+)"', text)}
-    assert set(texts) - used == {"page.html.j2", "fleet.html.j2"}
+    assert set(texts) - used == {"page.html.j2", "fleet.html.j2", "power.html.j2"}
 
 
 def test_sixteen_lost_gpus_are_one_problem() -> None:

@@ -38,9 +38,9 @@ void driver_unlock(void)
 
 static int state_of_driver(void)
 {
-    const char *loaded = conf_str("driver.loaded");
+    const char *loaded = driver_loaded();
     long forced = conf_int("fault.cuda.init", SUCCESS);
-    if (!loaded || !strcmp(loaded, "none"))
+    if (!loaded)
         return NO_DEVICE;
     if (strcmp(loaded, LIBRARY_VERSION))
         return SYSTEM_DRIVER_MISMATCH;
@@ -119,7 +119,7 @@ int initialise(void)
     handles_scan();
     count = 0;
     for (int index = 0; index < present_count(); index++)
-        if (!gpu_int(gpu_of_index(index), 0, "fault.open"))
+        if (!gpu_int(gpu_of_index(index), 0, "fault.open") && !gpu_without_power(gpu_of_index(index)))
             order[count++] = gpu_of_index(index);
     sort_devices();
     keep_visible();
@@ -161,7 +161,7 @@ int enter_gpu(int gpu)
 {
     if (gpu < 0)
         return INVALID_DEVICE;
-    if (gpu_int(gpu, 0, "fault") || gpu_int(gpu, 0, "absent"))
+    if (gpu_int(gpu, 0, "fault") || gpu_without_power(gpu) || gpu_int(gpu, 0, "absent"))
         return contexts[gpu] ? LAUNCH_FAILED : UNKNOWN;
     if (contexts[gpu])
         return SUCCESS;

@@ -30,12 +30,16 @@ static double pair_number(const char *name, int a, int b, double absent)
     return number > 0 ? number : absent;
 }
 
-/* Whether FAULT@BRANCH is of the branch that is loaded; a fault without a branch is of each. */
+/* Whether FAULT@BRANCH is of the branch that is loaded, or FAULT@!BRANCH of every other one; a fault without a branch is of each. */
 static int of_this_driver(const char *at)
 {
-    const char *loaded = conf_str("driver.loaded");
-    size_t length = *at ? strlen(at + 1) : 0;
-    return !*at || (*at == '@' && loaded && !strncmp(loaded, at + 1, length) && loaded[length] == '.');
+    const char *loaded = driver_loaded();
+    if (!*at)
+        return 1;
+    int others = at[1] == '!';
+    const char *branch = at + 1 + others;
+    size_t length = strlen(branch);
+    return *at == '@' && loaded && others != (!strncmp(loaded, branch, length) && loaded[length] == '.');
 }
 
 enum pair_fault fault_of_pair(int a, int b)
@@ -92,10 +96,12 @@ static double pcie_gb_s(int gpu)
     return lane[generation < 1 ? 1 : generation > 6 ? 6 : generation] * (double)(width < 1 ? 1 : width);
 }
 
+/* An IOMMU that translates every access may cost much of what PCIe carries between two devices (fault.iommu_slow). */
 static double slower_pcie(int a, int b)
 {
     double one = pcie_gb_s(a), other = pcie_gb_s(b);
-    return one < other ? one : other;
+    double factor = conf_int("iommu.translates", 0) ? (double)conf_int("fault.iommu_slow", 1) : 1;
+    return (one < other ? one : other) / factor;
 }
 
 struct path pair_path(int a, int b, int direct)

@@ -7,7 +7,7 @@
 #define SPIN_NS 150000ull     /* a sleep cannot be that short */
 #define NAP_NS 20000000ull    /* how soon a loss or an abort is noticed */
 #define DISABLE_TIMING 2u
-#define HELD_NS 20000000ull  /* for how long the clock waits for the program */
+#define HELD_NS 200000000ull /* for how long the clock waits for the program */
 #define SPIN_EFFORT 30 /* percent of full power */
 
 struct event {

@@ -129,6 +129,16 @@ static int t_fill(void *to, int value, size_t bytes, struct stream *stream)
     LOCKED(int, memory_fill(to, value, bytes, stream));
 }
 
+static int t_repeats(const void *to, const void *from, size_t bytes)
+{
+    LOCKED(int, memory_repeats(to, from, bytes));
+}
+
+static unsigned long t_writes(void)
+{
+    LOCKED(unsigned long, memory_writes());
+}
+
 static void t_moved(uint64_t from_ns)
 {
     driver_lock();
@@ -264,5 +274,6 @@ const struct engine engine = {
     .event_new = t_event_new, .event_free = t_event_free, .event_record = t_event_record,
     .event_query = t_event_query, .event_wait = event_wait, .event_ms = t_event_ms,
     .stream_wait_event = t_stream_wait_event, .error_name = runtime_error_name, .error_text = error_text,
-    .lock = driver_lock, .unlock = driver_unlock,
+    .lock = driver_lock, .unlock = driver_unlock, .repeats = t_repeats,
+    .writes = t_writes,
 };

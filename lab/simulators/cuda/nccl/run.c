@@ -197,6 +197,7 @@ static void run_collective(const struct engine *cuda, struct clique *clique, str
         spin_thread(1);
     }
     if (!ring.hangs) {
+        cuda->repeats(NULL, NULL, 0);
         collect(ops, ranks, ring.spoilt);
         cuda->moved(began);
     }
@@ -216,7 +217,11 @@ static void run_pair(const struct engine *cuda, struct clique *clique, struct op
         route(cuda, clique, from, to, 0, &way);
     end = cuda->transfer(a, b, bytes, &way.path, (sends > recvs ? sends : recvs) + LAUNCH_US * 1000);
     if (end != NEVER) {
-        copy(recv->recv, send->send, bytes, way.transport == P2P && a != b && cuda->corrupts(a, b));
+        int spoilt = way.transport == P2P && a != b && cuda->corrupts(a, b);
+        if (!cuda->repeats(recv->recv, send->send, bytes))
+            copy(recv->recv, send->send, bytes, spoilt);
+        if (spoilt)
+            cuda->repeats(NULL, NULL, 0);
         cuda->moved(began);
     }
     finish(cuda, clique, send, end);

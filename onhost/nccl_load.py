@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Measures the speed of this machine's GPUs under a short load, several times. Prints a JSON document.
+
+    nccl_load.py                        two processes of three rounds, about 20 s
+    nccl_load.py --without collective   no NCCL; copies: no copies between GPUs; both: collective,copies
+
+Needs what nccl_p2p.py needs. A round is: products of 4096 x 4096 matrices of 32-bit floats on all GPUs at once, copies
+of 64 MiB from every GPU to every other one, and NCCL's all-reduce of 256 MiB. The first round of a process warms the
+GPUs up and is not counted. Clock, power and temperature are read with NVML while the products run (the median of a
+round), if pynvml.py of nvidia-ml-py is beside this file. Each part runs with a time limit in a child process; one that
+hangs is killed, and that part is not run again.
+
+Exit status: 0 measured, 1 a part failed, 2 could not run. The document:
+
+    {"schema": 1, "outcome": "ok" | "failed" | "could not run", "started", "seconds", "versions", "libraries",
+     "gpus": [{"index", "bus_id", "uuid", "name"}],
+     "rounds": [{"process", "tflops": [one per GPU] | null, "copies": [{"start", "end", "gb_s"}] | null,
+                 "all_reduce_gb_s" (bus bandwidth) | null,
+                 "sensors": [{"clock_mhz", "power_w", "temperature_c", "reasons"}, one per GPU] | null}],
+     "errors": [{"where", "what"}], "left_behind"}
+"""
+
+import argparse
+import ctypes
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nccl_cuda
+import nccl_host
+import nccl_steps
+from nccl_steps import MIB, SIDE
+from nccl_watch import Watch, carried_out, in_words, step
+
+PARTS = ("copies", "collective")
+COPY, SUM = 64 * MIB, 256 * MIB
+PRODUCT = 2.0 * SIDE**3  # operations
+SAMPLE_S = 0.1
+IDLE = 0x1  # NVML's reason for a lower clock: nothing runs
+
+
+class LoadWork(nccl_steps.Work):
+    """The steps of the load. What they allocate stays until the process ends."""
+
+    def __init__(self, job, report_fd):
+        super().__init__(job, report_fd)
+        self.sides, self.handles, self.buffers, self.gradients = {}, {}, {}, {}
+        self.product_s, self.sensors, self.matrix = None, None, None
+
+    # --- products
+
+    def do_products(self, gpus, seconds):
+        """Products on all GPUs at once for about that long: TFLOPS of each GPU, and what NVML says meanwhile."""
+        for gpu in gpus:
+            self.prepare(gpu)
+        if self.product_s is None:
+            self.multiply(gpus, 4)
+            self.product_s = max(self.multiply(gpus, 8)) / 8
+        number = max(4, round(seconds / self.product_s))
+        sampler = Sampler(self.nvml_handles(gpus))
+        sampler.start()
+        try:
+            took = self.multiply(gpus, number)
+        finally:
+            sensors = sampler.stop()
+        self.product_s = max(took) / number
+        rates = [round(number * PRODUCT / one / 1e12, 4) for one in took]
+        return {"ok": True, "outcome": "ok", "error": None, "tflops": rates, "sensors": sensors}
+
+    def prepare(self, gpu):
+        if gpu in self.sides:
+            return
+        cudart, size = self.cudart, 4 * SIDE * SIDE
+        self.matrix = self.matrix or nccl_steps.fractions(SIDE * SIDE)
+        self.sides[gpu] = [self.memory(gpu, size) for _ in range(2)]
+        cudart.cudaMemcpy(self.sides[gpu][0], self.matrix, size, nccl_cuda.TO_DEVICE)
+        self.handles[gpu] = self.cublas.made("cublasCreate_v2")
+        self.cublas.cublasSetStream_v2(self.handles[gpu], self.stream(gpu))
+
+    def multiply(self, gpus, number):
+        """Seconds that each GPU took for that many products."""
+        return self.multiply_each(gpus, [number] * len(gpus))
+
+    def multiply_each(self, gpus, numbers):
+        """Seconds that each GPU took for its number of products. They are started in turns, so that no GPU waits for another one's."""
+        cudart, unit, zero, most = self.cudart, ctypes.c_float(1), ctypes.c_float(0), max(numbers)
+        marks = {}
+        for gpu in gpus:
+            self.device(gpu)
+            marks[gpu] = [cudart.made("cudaEventCreate") for _ in range(2)]
+            self.record(gpu, marks[gpu][0])
+        for turn in range(most):
+            for at, gpu in enumerate(gpus):
+                if (turn + 1) * numbers[at] // most == turn * numbers[at] // most:
+                    continue
+                self.device(gpu)
+                side, product = self.sides[gpu]
+                self.cublas.cublasSgemm_v2(
+                    self.handles[gpu], 0, 0, SIDE, SIDE, SIDE,
+                    ctypes.byref(unit), side, SIDE, side, SIDE, ctypes.byref(zero), product, SIDE,
+                )  # fmt: skip
+        took = []
+        for gpu in gpus:
+            self.device(gpu)
+            self.record(gpu, marks[gpu][1])
+        for gpu in gpus:
+            self.device(gpu)
+            cudart.cudaEventSynchronize(marks[gpu][1])
+            took.append(max(nccl_steps.elapsed_ms(cudart, *marks[gpu]), 1e-3) / 1000)
+            for event in marks[gpu]:
+                cudart.cudaEventDestroy(event)
+        return took
+
+    def nvml_handles(self, gpus):
+        """NVML's handle of each GPU; [] without pynvml.py beside this file, or without an answer of NVML."""
+        if self.sensors is None:
+            self.sensors = []
+            try:
+                import pynvml
+
+                pynvml.nvmlInit()
+                self.sensors = [pynvml.nvmlDeviceGetHandleByPciBusId(self.bus_id(gpu)) for gpu in gpus]
+            except Exception:  # pynvml has many kinds of errors; without sensors the speeds are still measured
+                self.sensors = []
+        return self.sensors
+
+    def bus_id(self, gpu):
+        text = ctypes.create_string_buffer(32)
+        self.cudart.cudaDeviceGetPCIBusId(text, 32, self.job["devices"][str(gpu)])
+        return text.value
+
+    # --- between GPUs
+
+    def do_copies(self, pairs):
+        """The speed of each pair [from, to, with peer access]."""
+        speeds = []
+        for a, b, direct in pairs:
+            for gpu in (a, b):
+                if gpu not in self.buffers:
+                    self.buffers[gpu] = self.memory(gpu, COPY)
+            self.allow(a, b, direct)
+            from_device, to_device = self.job["devices"][str(a)], self.job["devices"][str(b)]
+
+            def copy(a=a, b=b, from_device=from_device, to_device=to_device):
+                self.cudart.cudaMemcpyPeerAsync(
+                    self.buffers[b], to_device, self.buffers[a], from_device, COPY, self.stream(a)
+                )
+
+            copy()
+            self.cudart.cudaStreamSynchronize(self.stream(a))
+            speeds.append({"start": a, "end": b, "gb_s": round(COPY / self.round_seconds(a, 4, copy) / 1e9, 4)})
+        return {"ok": True, "outcome": "ok", "error": None, "copies": speeds}
+
+    def allow(self, a, b, direct):
+        """Enables peer access between two GPUs in both directions, once."""
+        for gpu, peer in ((a, b), (b, a)) if direct and ("peers", a, b) not in self.hosts else ():
+            self.device(gpu)
+            self.cudart.cudaDeviceEnablePeerAccess(self.job["devices"][str(peer)], 0)
+        self.hosts[("peers", a, b)] = self.hosts[("peers", b, a)] = True
+
+    def do_sum(self, ranks):
+        """The bus bandwidth of the all-reduce over these GPUs."""
+        self.communicator(ranks)
+        for gpu in ranks:
+            if gpu not in self.gradients:
+                self.gradients[gpu] = (self.memory(gpu, SUM),) * 2
+
+        def reduce():
+            self.reduce(self.gradients, SUM // 4, nccl_cuda.FLOAT)
+
+        reduce()
+        for gpu in ranks:
+            self.device(gpu)
+            self.cudart.cudaStreamSynchronize(self.stream(gpu))
+        took = self.round_seconds(ranks[0], 3, reduce)
+        shares = 2.0 * (len(ranks) - 1) / len(ranks)
+        return {"ok": True, "outcome": "ok", "error": None, "busbw_gb_s": round(SUM * shares / took / 1e9, 4)}
+
+
+class Sampler(threading.Thread):
+    """Reads clock, power, temperature and the reasons for a lower clock of these GPUs every SAMPLE_S seconds."""
+
+    def __init__(self, handles):
+        super().__init__(daemon=True)
+        self.handles, self.ended = handles, threading.Event()
+        self.samples = [[] for _ in handles]
+
+    def run(self):
+        while not self.ended.wait(SAMPLE_S):
+            for number, handle in enumerate(self.handles):
+                self.samples[number].append(sample(handle))
+
+    def stop(self):
+        """The median of each value and all reasons, by GPU; the first quarter is left out. None without samples."""
+        self.ended.set()
+        self.join()
+        if not self.handles or not all(self.samples):
+            return None
+        return [summary(samples[len(samples) // 4 :]) for samples in self.samples]
+
+
+def sample(handle):
+    import pynvml
+
+    def ask(name, *arguments):
+        try:
+            return getattr(pynvml, name)(handle, *arguments)
+        except (pynvml.NVMLError, AttributeError):
+            return None
+
+    power_mw = ask("nvmlDeviceGetPowerUsage")
+    return {
+        "clock_mhz": ask("nvmlDeviceGetClockInfo", 0),
+        "power_w": None if power_mw is None else power_mw / 1000.0,
+        "temperature_c": ask("nvmlDeviceGetTemperature", 0),
+        "reasons": ask("nvmlDeviceGetCurrentClocksThrottleReasons"),
+    }
+
+
+def summary(samples):
+    made = {}
+    for name in ("clock_mhz", "power_w", "temperature_c"):
+        values = sorted(one[name] for one in samples if one[name] is not None)
+        made[name] = round(values[len(values) // 2], 1) if values else None
+    reasons = [one["reasons"] & ~IDLE for one in samples if one["reasons"] is not None]
+    made["reasons"] = 0 if reasons else None
+    for one in reasons:
+        made["reasons"] |= one
+    return made
+
+
+class Load:
+    """One measurement; adds its results to `document`."""
+
+    def __init__(self, options, watch):
+        self.options, self.watch, self.could_run = options, watch, True
+        self.failed = set()
+        self.document = {
+            "schema": 1,
+            "outcome": "ok",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": None,
+            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
+            "libraries": {},
+            "gpus": [],
+            "rounds": [],
+            "errors": [],
+            "left_behind": [],
+        }
+
+    def run(self):
+        collective = "collective" not in self.options.without
+        look = self.watch.run([step("look", "CUDA and the libraries", "look", [collective, True], timeout_s=120)])[
+            "look"
+        ]
+        if "devices" not in look or look["lacking"]:
+            what = look["lacking"][0] if look.get("lacking") else look["error"]
+            self.wrong("libraries" if look.get("missing") or look.get("lacking") else "CUDA", what)
+            self.could_run = False
+            return
+        self.document["versions"].update(look["versions"])
+        self.document["libraries"] = look["libraries"]
+        devices = look["devices"]
+        self.watch.devices = {str(number): number for number in range(len(devices))}
+        for number, device in enumerate(devices):
+            self.document["gpus"].append({"index": number, **{key: device[key] for key in ("bus_id", "uuid", "name")}})
+        pairs = look["peers"] if "copies" not in self.options.without else []
+        gpus = list(range(len(devices)))
+        for process in range(self.options.processes):
+            self.process(process, gpus, pairs, collective and len(gpus) > 1)
+
+    def process(self, process, gpus, pairs, collective):
+        """A process of its own: a new context and a new communicator. The first round is not counted."""
+        steps, seconds = [], self.options.round_s
+        for number in range(self.options.rounds + 1):
+            title = "process %d, %s" % (process + 1, "round %d" % number if number else "warm-up")
+            made = [step("products", title + ": products", "products %d" % number, [gpus, seconds], timeout_s=60)]
+            if pairs and "copies" not in self.failed:
+                limit_s = 10 + len(pairs)
+                made.append(step("copies", title + ": copies", "copies %d" % number, [pairs], timeout_s=limit_s))
+            if collective and "collective" not in self.failed:
+                ranks = list(gpus)
+                made.append(step("sum", title + ": all-reduce", "sum %d" % number, [ranks], [], ranks, 30))
+            steps += [dict(one, init_s=60) for one in made]
+        answers = self.watch.run(steps)
+        for ident, answer in answers.items():
+            part = {"products": "products", "copies": "copies", "sum": "collective"}[ident.partition(" ")[0]]
+            if answer["ok"] is not True and part not in self.failed:
+                self.failed.add(part)
+                self.wrong(part, in_words(answer))
+        for number in range(1, self.options.rounds + 1):
+            products, copies, total = (
+                answers.get("%s %d" % (do, number)) or {} for do in ("products", "copies", "sum")
+            )
+            self.document["rounds"].append(
+                {
+                    "process": process,
+                    "tflops": products.get("tflops"),
+                    "copies": copies.get("copies"),
+                    "all_reduce_gb_s": total.get("busbw_gb_s"),
+                    "sensors": products.get("sensors"),
+                }
+            )
+
+    def wrong(self, where, what):
+        self.document["errors"].append({"where": where, "what": what})
+
+    def finished(self, seconds):
+        self.document["seconds"] = round(seconds, 1)
+        self.document["left_behind"] = self.watch.left_behind
+        if self.document["errors"]:
+            self.document["outcome"] = "failed" if self.could_run else "could not run"
+        return self.document
+
+
+def options_of(words):
+    parser = argparse.ArgumentParser(
+        prog="nccl_load.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--libraries", metavar="DIR", help="load the libraries from this folder or below")
+    parser.add_argument("--without", default="", help="parts to leave out: copies, collective")
+    parser.add_argument("--processes", type=int, default=2, help="processes, one after the other (2)")
+    parser.add_argument("--rounds", type=int, default=3, help="counted rounds of each process (3)")
+    parser.add_argument("--round-s", type=float, default=1.5, help="duration of the products of a round (1.5)")
+    parser.add_argument("--timeout-s", type=float, default=300, help="time limit of the whole measurement (300)")
+    parser.add_argument("--step-timeout-s", type=float, help="time limit of one step (default: 10 to 60)")
+    options = parser.parse_args(words)
+    options.without = [word for word in options.without.split(",") if word]
+    if [word for word in options.without if word not in PARTS]:
+        parser.error("--without knows %s" % ", ".join(PARTS))
+    if options.libraries and not os.path.isdir(options.libraries):
+        parser.error("--libraries %s: no such folder" % options.libraries)
+    if options.processes < 1 or options.rounds < 1 or not 0 < options.round_s <= 60:
+        parser.error("--processes and --rounds are 1 or more, --round-s is up to 60")
+    options.quick, options.journal = True, None
+    return options
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        return nccl_steps.main(sys.argv[2], int(sys.argv[3]), LoadWork)
+    options = options_of(sys.argv[1:])
+    watch = Watch(options, os.path.abspath(__file__))
+    return carried_out(Load(options, watch), watch)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,530 @@
+"""The work of stress.py, in a child process that may hang, crash or lose its GPUs: products, copies, all-reduces.
+
+A batch is a number of products C = A x A - C + A x A - ..., so that an error of any of them stays in C. Its result is compared
+with that of the first batch on the GPU itself, bit for bit: cuBLAS gives the same bits for the same call on the same GPU in one
+stream. After each batch the parent gets what was measured so far; without that for as long as the step's time limit it is a hang.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import time
+import zlib
+
+import nccl_cuda
+import nccl_steps
+from nccl_steps import MIB
+
+BLOCK = MIB  # random numbers, repeated
+SEED = 20261123  # the same numbers in every process
+BATCH_S = 0.12
+AHEAD = 2  # batches that a GPU has in its stream
+POLL_S = 0.004
+ON_HOST, ON_DEVICE = 0, 1  # cublasPointerMode_t
+MOST_IN_BATCH = 20001
+COPY, HOST_COPY = 256 * MIB, 64 * MIB
+MOST_WRONG = 20  # wrong batches of a GPU that are described
+TRAINING_STEPS = 4  # products and all-reduces between two pauses
+PRODUCTS_S, PAUSE_S = (
+    0.2,
+    0.4,
+)  # of the pattern of training: longer than a supply's control and NVML's readings (assumed)
+DEVICE_TO_DEVICE = 3
+MORE_SIGNATURES = {
+    "cudart": {
+        "cudaEventQuery": [nccl_cuda.POINTER],
+        "cudaDeviceGetByPCIBusId": [nccl_cuda.OUT, nccl_cuda.TEXT],
+        "cudaMemcpyAsync": [nccl_cuda.POINTER, nccl_cuda.POINTER, nccl_cuda.SIZE, nccl_cuda.NUMBER, nccl_cuda.POINTER],
+    },
+    "cublas": {
+        "cublasSetPointerMode_v2": [nccl_cuda.POINTER, nccl_cuda.NUMBER],
+        "cublasGemmEx": [nccl_cuda.POINTER]
+        + [nccl_cuda.NUMBER] * 5
+        + [nccl_cuda.POINTER] * 2
+        + [nccl_cuda.NUMBER] * 2
+        + [nccl_cuda.POINTER]
+        + [nccl_cuda.NUMBER] * 2
+        + [nccl_cuda.POINTER] * 2
+        + [nccl_cuda.NUMBER] * 4,
+        **{
+            "cublas%s%s_v2" % (letter, name): [nccl_cuda.POINTER, nccl_cuda.NUMBER, *rest]
+            for letter in "SD"
+            for name, rest in (
+                ("copy", [nccl_cuda.POINTER, nccl_cuda.NUMBER] * 2),
+                ("axpy", [nccl_cuda.POINTER] * 2 + [nccl_cuda.NUMBER, nccl_cuda.POINTER, nccl_cuda.NUMBER]),
+                ("asum", [nccl_cuda.POINTER, nccl_cuda.NUMBER, nccl_cuda.POINTER]),
+            )
+        },
+    },
+}
+for _library, _functions in MORE_SIGNATURES.items():
+    nccl_cuda.SIGNATURES[_library].update(_functions)
+
+
+class Kind:
+    """A kind of products: cuBLAS' numbers of the types of A and of C and of the computation, and the chips that have it.
+
+    `large`: the side where the product of a smaller matrix is shorter than its start takes, from that compute capability on.
+    """
+
+    def __init__(self, a_type, c_type, compute, number, side=4096, since=(0, 0), large=None):
+        self.a_type, self.c_type, self.compute, self.number = a_type, c_type, compute, number
+        self.side, self.since, self.large = side, since, large
+        self.letter = "D" if number is ctypes.c_double else "S"
+
+    def side_on(self, capability):
+        return 8192 if self.large and capability >= self.large else self.side
+
+
+R_32F, R_64F, R_16F = 0, 1, 2  # cudaDataType
+COMPUTE_32F, COMPUTE_64F, COMPUTE_FAST_TF32 = 68, 70, 77  # cublasComputeType_t, since cuBLAS 11
+KINDS = {
+    "fp32": Kind(R_32F, R_32F, COMPUTE_32F, ctypes.c_float),
+    "tf32": Kind(R_32F, R_32F, COMPUTE_FAST_TF32, ctypes.c_float, since=(8, 0)),
+    "fp16": Kind(R_16F, R_32F, COMPUTE_32F, ctypes.c_float, since=(7, 0), large=(8, 0)),
+    "fp64": Kind(R_64F, R_64F, COMPUTE_64F, ctypes.c_double, side=2048),
+}
+SIZES = {R_32F: 4, R_64F: 8, R_16F: 2}
+
+
+def kinds_of(capability):
+    """The kinds of products that a chip of that compute capability, such as "7.0", has units for."""
+    number = tuple(int(part) for part in capability.split("."))
+    return [name for name, kind in KINDS.items() if number >= kind.since]
+
+
+class Devices(dict):
+    """CUDA's number of each GPU in this process, by the place of the GPU: a process does not count a GPU that was lost before."""
+
+    def __init__(self, work, bus_ids):
+        super().__init__()
+        self.work, self.bus_ids = work, bus_ids
+
+    def __missing__(self, gpu):
+        self[gpu] = self.work.cudart.number("cudaDeviceGetByPCIBusId", self.bus_ids[gpu].encode())
+        return self[gpu]
+
+
+class StressWork(nccl_steps.Work):
+    """The steps of the stress. What they allocate stays until the process ends, but for the memory of copies."""
+
+    def __init__(self, job, report_fd):
+        super().__init__(dict(job, devices=None), report_fd)
+        self.job["devices"] = Devices(self, job["devices"])
+        self.handles, self.sides, self.products, self.lengths, self.gradients = {}, {}, {}, {}, {}
+        self.blocks, self.made, self.value = {}, {}, {}
+
+    # --- what was measured so far
+
+    def begins(self, gpus, marks):
+        """Begins a step: what is measured from now on is its value."""
+        self.value = {"ok": True, "outcome": "ok", "error": None, "began": time.monotonic(), "gpus": {}}
+        for gpu in gpus:
+            self.value["gpus"][str(gpu)] = {"kinds": {}, "gb_s": {}, "digests": {}, "wrong": []}
+        self.mark(marks, gpus, "begin")
+        self.tell()
+
+    def tell(self):
+        self.say(part=self.step["id"] + " so far", value=self.value)
+
+    def ends(self, gpus, marks):
+        self.value["ended"] = time.monotonic()
+        self.mark(marks, gpus, "end")
+        self.value["words"] = self.words()
+        wrong = [gpu for gpu, one in self.value["gpus"].items() if one["wrong"]]
+        if wrong:
+            text = "wrong results on GPU %s" % ", ".join(wrong)
+            self.value.update(ok=False, outcome="wrong data", error=text)
+        return self.value
+
+    def words(self):
+        """What was measured, as texts for a line of progress: of several GPUs the slowest."""
+        rates = {}
+        for one in self.value["gpus"].values():
+            for kind, found in one["kinds"].items():
+                rates.setdefault(kind, []).append(found["tflops"])
+        least = "from " if len(self.value["gpus"]) > 1 else ""
+        made = ["%s %s%.1f TFLOPS" % (kind.upper(), least, min(values)) for kind, values in rates.items()]
+        rate = self.value.get("all_reduce_gb_s")
+        return made + (["all-reduce %.1f GB/s" % rate] if rate else [])
+
+    def mark(self, marks, gpus, event):
+        """Appends a line to the file of marks, for whoever records the machine meanwhile."""
+        if not marks:
+            return
+        line = {"t": round(time.time(), 3), "stage": self.step["title"], "gpus": list(gpus), "event": event}
+        with contextlib.suppress(OSError), open(marks, "a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def of(self, gpu):
+        return self.value["gpus"][str(gpu)]
+
+    # --- the steps
+
+    def do_alone(self, gpu, seconds, kinds, marks):
+        """One GPU: each kind of product, and its copies."""
+        self.begins([gpu], marks)
+        for kind in kinds:
+            self.load([gpu], kind, 0.8 * seconds / len(kinds), digest=True)
+        self.copy(gpu, 0.2 * seconds)
+        return self.ends([gpu], marks)
+
+    def do_together(self, gpus, seconds, kind, marks):
+        """Products on these GPUs at once."""
+        gpus = list(gpus)
+        self.begins(gpus, marks)
+        if gpus:
+            self.load(gpus, kind, seconds)
+        return self.ends(gpus, marks)
+
+    def do_in_step(self, gpus, seconds, kind, collective, marks):
+        """All GPUs in step, as in training: products, an all-reduce, again, then a pause, in which no GPU has work."""
+        gpus = list(gpus)
+        self.begins(gpus, marks)
+        if not gpus:
+            return self.ends(gpus, marks)
+        collective = collective and len(gpus) > 1
+        if collective:
+            self.communicator(gpus)
+        self.prepare(gpus, kind)
+        number = odd(PRODUCTS_S / self.longest(gpus, kind))
+        for gpu in gpus:
+            self.lengths[gpu, kind] = number
+            self.products[gpu, kind]["first"] = True
+            if collective:
+                self.gradient(gpu)
+        until = time.monotonic() + seconds
+        while True:
+            for _ in range(TRAINING_STEPS):
+                self.batch(gpus, kind)
+                if collective:
+                    self.all_reduced(gpus)
+            self.tell()
+            if time.monotonic() >= until:
+                return self.ends(gpus, marks)
+            time.sleep(PAUSE_S)
+
+    # --- products
+
+    def load(self, gpus, kind, seconds, digest=False):
+        """Products on these GPUs for about that long. Each has its next batch before the last one ends, and waits for no other GPU."""
+        self.prepare(gpus, kind)
+        slowest = self.longest(gpus, kind)
+        lanes = []
+        for gpu in gpus:
+            self.lengths[gpu, kind] = odd(min(BATCH_S, seconds / 4) / slowest)
+            self.products[gpu, kind]["first"] = True
+            lanes.append(Lane(self, gpu, kind))
+        until = time.monotonic() + seconds
+        while True:
+            more = time.monotonic() < until
+            for lane in lanes:
+                lane.take_results()
+                if len(lane.waiting) < AHEAD and (more or not lane.begun):
+                    lane.begin()
+            if all(lane.done > lane.said or not lane.waiting for lane in lanes):
+                for lane in lanes:
+                    lane.said = lane.done
+                self.tell()
+            if not more and not any(lane.waiting for lane in lanes):
+                break
+            time.sleep(POLL_S)
+        for gpu in gpus if digest else ():
+            self.of(gpu)["digests"][kind] = self.digest(gpu, kind)
+
+    def prepare(self, gpus, kind):
+        """Allocates and fills the matrices of a kind on these GPUs, and starts cuBLAS there."""
+        for gpu in gpus:
+            if (gpu, kind) in self.products:
+                continue
+            of, side = KINDS[kind], KINDS[kind].side_on(self.capability(gpu))
+            if gpu not in self.handles:
+                self.device(gpu)
+                self.handles[gpu] = self.cublas.made("cublasCreate_v2")
+                self.cublas.cublasSetStream_v2(self.handles[gpu], self.stream(gpu))
+            size = side * side * SIZES[of.c_type]
+            self.products[gpu, kind] = {
+                "side": side,
+                "a": self.filled(gpu, of.a_type, side),
+                "c": self.memory(gpu, size),
+                "kept": self.memory(gpu, size),
+                "left": self.memory(gpu, 8),
+                "outcomes": self.cudart.made("cudaHostAlloc", 8 * (AHEAD + 1), 0),
+                "first": True,
+            }
+            self.tell()
+
+    def capability(self, gpu):
+        device = self.job["devices"][str(gpu)]
+        return tuple(self.cudart.number("cudaDeviceGetAttribute", attribute, device) for attribute in (75, 76))
+
+    def filled(self, gpu, type_, side):
+        """A square matrix of random numbers from 1 to 2, the same ones on every GPU and in every process."""
+        if (gpu, type_, side) not in self.sides:
+            made, block = self.memory(gpu, side * side * SIZES[type_]), self.block(type_)
+            for at in range(0, side * side * SIZES[type_], len(block)):
+                self.cudart.cudaMemcpy(made.value + at, block, len(block), nccl_cuda.TO_DEVICE)
+            self.sides[gpu, type_, side] = made
+        return self.sides[gpu, type_, side]
+
+    def block(self, type_):
+        if type_ not in self.blocks:
+            width = SIZES[type_]
+            low, high = {
+                R_32F: (0x007FFFFF, 0x3F800000),
+                R_64F: (0x000FFFFFFFFFFFFF, 0x3FF0000000000000),
+                R_16F: (0x03FF, 0x3C00),
+            }[type_]
+            bits = random.Random(SEED).getrandbits(8 * width * BLOCK)
+            masks = [int.from_bytes(word.to_bytes(width, "little") * BLOCK, "little") for word in (low, high)]
+            self.blocks[type_] = (bits & masks[0] | masks[1]).to_bytes(width * BLOCK, "little")
+        return self.blocks[type_]
+
+    def longest(self, gpus, kind):
+        """Seconds of a product on the slowest of these GPUs, all at once, after a warm-up."""
+        for number in (1, 3):
+            took = self.multiplied(gpus, kind, dict.fromkeys(gpus, number))
+        return max(took.values()) / 3
+
+    def batch(self, gpus, kind):
+        """A batch on each GPU; adds its speed to what was measured, and compares its result."""
+        began = time.monotonic()
+        took = self.multiplied(gpus, kind, {gpu: self.lengths[gpu, kind] for gpu in gpus})
+        for gpu in gpus:
+            self.count(gpu, kind, took[gpu], began)
+        for gpu in gpus:
+            self.compare(gpu, kind)
+
+    def count(self, gpu, kind, seconds, began):
+        """Adds a batch that took that long to what was measured."""
+        side, number = self.products[gpu, kind]["side"], self.lengths[gpu, kind]
+        new = {"products": 0, "seconds": 0.0, "tflops": 0.0, "span": [began, began]}
+        one = self.of(gpu)["kinds"].setdefault(kind, new)
+        one["products"] += number
+        one["seconds"] += seconds
+        one["tflops"] = 2.0 * side**3 * one["products"] / one["seconds"] / 1e12
+        one["span"][1] = time.monotonic()
+
+    def multiplied(self, gpus, kind, numbers):
+        """Seconds that each GPU took for that many products."""
+        cudart, marks = self.cudart, {}
+        for gpu in gpus:
+            self.device(gpu)
+            marks[gpu] = [cudart.made("cudaEventCreate") for _ in range(2)]
+            self.record(gpu, marks[gpu][0])
+        self.launch(gpus, kind, numbers)
+        took = {}
+        for gpu in gpus:
+            self.device(gpu)
+            self.record(gpu, marks[gpu][1])
+        for gpu in gpus:
+            self.device(gpu)
+            cudart.cudaEventSynchronize(marks[gpu][1])
+            took[gpu] = max(nccl_steps.elapsed_ms(cudart, *marks[gpu]), 1e-3) / 1000
+            for event in marks[gpu]:
+                cudart.cudaEventDestroy(event)
+        return took
+
+    def launch(self, gpus, kind, numbers):
+        """Puts that many products into the stream of each GPU: C = A x A, - A x A + C, A x A + C, ..."""
+        of = KINDS[kind]
+        signs, none = {sign: of.number(sign) for sign in (1, -1)}, of.number(0)
+        for at in range(max(numbers.values())):
+            sign, kept = signs[-1 if at % 2 else 1], signs[1] if at else none
+            for gpu in gpus:
+                if at >= numbers[gpu]:
+                    continue
+                self.device(gpu)
+                one = self.products[gpu, kind]
+                side, a = one["side"], one["a"]
+                self.cublas.cublasGemmEx(
+                    self.handles[gpu], 0, 0, side, side, side, ctypes.byref(sign), a, of.a_type, side, a, of.a_type, side,
+                    ctypes.byref(kept), one["c"], of.c_type, side, of.compute, -1,
+                )  # fmt: skip
+
+    def compare(self, gpu, kind):
+        """Keeps the result of the first batch; subtracts it from that of a later one, in which nothing may be left."""
+        one, of = self.products[gpu, kind], KINDS[kind]
+        count = one["side"] ** 2
+        if one["first"]:
+            one["first"] = False
+            self.vectors(gpu, of, "copy", count, one["c"], 1, one["kept"], 1)
+            return
+        left = self.difference(gpu, of, count, one["c"], one["kept"])
+        if left != 0:
+            self.add_wrong(
+                gpu, kind, "products in %s: a result differs from the first one, by %g in all" % (kind, left)
+            )
+
+    def vectors(self, gpu, of, name, *arguments):
+        self.device(gpu)
+        getattr(self.cublas, "cublas%s%s_v2" % (of.letter, name))(self.handles[gpu], *arguments)
+
+    def difference(self, gpu, of, count, found, kept):
+        """Subtracts `kept` from `found`; the sum of what is left, without signs."""
+        minus, left = of.number(-1), of.number()
+        self.vectors(gpu, of, "axpy", count, ctypes.byref(minus), kept, 1, found, 1)
+        self.vectors(gpu, of, "asum", count, found, 1, ctypes.byref(left))
+        return left.value
+
+    def add_wrong(self, gpu, kind, text):
+        found = self.of(gpu)["wrong"]
+        if len(found) < MOST_WRONG:
+            found.append({"kind": kind, "at": time.monotonic(), "text": text})
+
+    def has_passed(self, gpu, event):
+        """Whether a GPU has come to that event. Raises Refused if the work before it failed."""
+        self.device(gpu)
+        try:
+            self.cudart.cudaEventQuery(event)
+        except nccl_cuda.Refused as error:
+            if error.code != nccl_cuda.NOT_READY:
+                raise
+            return False
+        return True
+
+    def digest(self, gpu, kind):
+        """A checksum of one product: equal on GPUs of the same model."""
+        self.multiplied([gpu], kind, {gpu: 1})
+        one = self.products[gpu, kind]
+        size = one["side"] ** 2 * SIZES[KINDS[kind].c_type]
+        _, got = self.host(HOST_COPY)
+        code = 0
+        for at in range(0, size, HOST_COPY):
+            length = min(HOST_COPY, size - at)
+            self.device(gpu)
+            self.cudart.cudaMemcpy(got, one["c"].value + at, length, nccl_cuda.FROM_DEVICE)
+            code = zlib.crc32((ctypes.c_char * length).from_address(got.value), code)
+        return "%08x" % (code & 0xFFFFFFFF)
+
+    # --- all-reduce
+
+    def gradient(self, gpu):
+        """Buffers for the all-reduce: two results of products, their sum, and the first sum."""
+        if gpu in self.gradients:
+            return
+        of, one = KINDS["fp32"], KINDS["fp32"].side
+        count = 2 * one * one
+        source, target, kept = (self.memory(gpu, 4 * count) for _ in range(3))
+        a, unit, none = self.filled(gpu, R_32F, one), of.number(1), of.number(0)
+        for at in (0, 4 * one * one):
+            self.device(gpu)
+            self.cublas.cublasGemmEx(
+                self.handles[gpu], 0, 0, one, one, one, ctypes.byref(unit), a, of.a_type, one, a, of.a_type, one,
+                ctypes.byref(none), source.value + at, of.c_type, one, of.compute, -1,
+            )  # fmt: skip
+        self.gradients[gpu] = {"source": source, "target": target, "kept": kept, "count": count, "first": True}
+
+    def all_reduced(self, gpus):
+        """An all-reduce over these GPUs: adds its speed to what was measured, and compares its result with the first one."""
+        cudart, count = self.cudart, self.gradients[gpus[0]]["count"]
+        self.device(gpus[0])
+        marks = [cudart.made("cudaEventCreate") for _ in range(2)]
+        self.record(gpus[0], marks[0])
+        self.reduce(
+            {gpu: (self.gradients[gpu]["source"], self.gradients[gpu]["target"]) for gpu in gpus},
+            count,
+            nccl_cuda.FLOAT,
+        )
+        self.device(gpus[0])
+        self.record(gpus[0], marks[1])
+        cudart.cudaEventSynchronize(marks[1])
+        took = max(nccl_steps.elapsed_ms(cudart, *marks), 1e-3) / 1000
+        for event in marks:
+            cudart.cudaEventDestroy(event)
+        shares = 2 * (len(gpus) - 1) / len(gpus)
+        rates = self.made.setdefault("all-reduce", [])
+        rates.append(4 * count * shares / took / 1e9)
+        del rates[:-1000]
+        self.value["all_reduce_gb_s"] = sorted(rates)[len(rates) // 2]
+        of = KINDS["fp32"]
+        for gpu in gpus:
+            one = self.gradients[gpu]
+            if one["first"]:
+                one["first"] = False
+                self.vectors(gpu, of, "copy", count, one["target"], 1, one["kept"], 1)
+                continue
+            left = self.difference(gpu, of, count, one["target"], one["kept"])
+            if left != 0:
+                self.add_wrong(gpu, "all-reduce", "all-reduce: a sum differs from the first one, by %g in all" % left)
+
+    # --- copies
+
+    def copy(self, gpu, seconds):
+        """GB/s of the GPU's own memory (what is read and what is written), to the GPU and back, with data compared."""
+        cudart, stream = self.cudart, self.stream(gpu)
+        sent, got = self.host(HOST_COPY)
+        source, target = self.memory(gpu, COPY), self.memory(gpu, COPY)
+        found, ways = self.of(gpu), (
+            ("memory", 2 * COPY, lambda: cudart.cudaMemcpyAsync(target, source, COPY, DEVICE_TO_DEVICE, stream)),
+            ("to_device", HOST_COPY, lambda: cudart.cudaMemcpyAsync(source, sent, HOST_COPY, nccl_cuda.TO_DEVICE, stream)),
+            ("from_device", HOST_COPY, lambda: cudart.cudaMemcpyAsync(got, source, HOST_COPY, nccl_cuda.FROM_DEVICE, stream)),
+        )  # fmt: skip
+        for name, size, action in ways:
+            once = self.seconds(gpu, 1, action)
+            times = max(1, min(2000, int(seconds / 3 / 3 / once)))
+            found["gb_s"][name] = size / self.seconds(gpu, times, action) / 1e9
+            self.tell()
+        value = nccl_steps.compared(sent, got, HOST_COPY)
+        if not value["ok"]:
+            self.add_wrong(gpu, "copies", "copies to the GPU and back: %s" % value["error"])
+        self.free(gpu, source, target)
+
+
+class Lane:
+    """The batches of one GPU: begun without waiting, in its stream; their results are taken when they are there.
+
+    `waiting`: events and result of each batch that has begun; `done`: how many have ended.
+    """
+
+    def __init__(self, work, gpu, kind):
+        self.work, self.gpu, self.kind = work, gpu, kind
+        self.waiting, self.begun, self.done, self.said = [], 0, 0, 0
+
+    def begin(self):
+        """Puts a batch, its comparison with the first one, and the copy of the outcome into the stream."""
+        work, gpu, of = self.work, self.gpu, KINDS[self.kind]
+        stream, one, began = work.stream(gpu), work.products[gpu, self.kind], time.monotonic()
+        events = [work.cudart.made("cudaEventCreate") for _ in range(3)]
+        outcome = ctypes.cast(one["outcomes"].value + 8 * (self.begun % (AHEAD + 1)), ctypes.POINTER(of.number))
+        work.cudart.cudaEventRecord(events[0], stream)
+        work.launch([gpu], self.kind, {gpu: work.lengths[gpu, self.kind]})
+        work.device(gpu)
+        work.cudart.cudaEventRecord(events[1], stream)
+        if one["first"]:
+            one["first"] = False
+            outcome[0] = 0
+            work.vectors(gpu, of, "copy", one["side"] ** 2, one["c"], 1, one["kept"], 1)
+        else:
+            minus, count = of.number(-1), one["side"] ** 2
+            work.vectors(gpu, of, "axpy", count, ctypes.byref(minus), one["kept"], 1, one["c"], 1)
+            work.cublas.cublasSetPointerMode_v2(work.handles[gpu], ON_DEVICE)
+            work.vectors(gpu, of, "asum", count, one["c"], 1, one["left"])
+            work.cublas.cublasSetPointerMode_v2(work.handles[gpu], ON_HOST)
+            work.cudart.cudaMemcpyAsync(outcome, one["left"], SIZES[of.c_type], nccl_cuda.FROM_DEVICE, stream)
+        work.cudart.cudaEventRecord(events[2], stream)
+        self.begun += 1
+        self.waiting.append((events, outcome, began))
+
+    def take_results(self):
+        """Adds the batches that have ended to what was measured."""
+        work = self.work
+        while self.waiting and work.has_passed(self.gpu, self.waiting[0][0][2]):
+            events, outcome, began = self.waiting.pop(0)
+            seconds = max(nccl_steps.elapsed_ms(work.cudart, events[0], events[1]), 1e-3) / 1000
+            work.count(self.gpu, self.kind, seconds, began)
+            if outcome[0] != 0:  # also when it is not a number
+                text = "products in %s: a result differs from the first one, by %g in all" % (self.kind, outcome[0])
+                work.add_wrong(self.gpu, self.kind, text)
+            for event in events:
+                work.cudart.cudaEventDestroy(event)
+            self.done += 1
+
+
+def odd(number):
+    """The nearest odd number, from 1 to MOST_IN_BATCH."""
+    return min(MOST_IN_BATCH, max(1, 2 * int(number / 2) + 1))

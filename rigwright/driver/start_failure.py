@@ -1,0 +1,140 @@
+"""Why a GPU on the bus does not answer a loaded driver: the driver's own sentences about its start, from the kernel log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rigwright import catalogue
+from rigwright.core.gpu_labels import place
+from rigwright.core.schema import BusId, bus_id
+from rigwright.driver.load_failure import LONGEST, complaints
+from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci
+from rigwright.facts.gpu import Gpu, NoGpus
+from rigwright.facts.pci import PciGpu
+
+_LOOK = "sudo dmesg | grep NVRM, and invoke explain with its first line"
+
+
+@dataclass(frozen=True)
+class StartFailure:
+    """`said`: the driver's sentences about one GPU. `symptom`: the key in the catalogue, "" if it knows none of them."""
+
+    said: str
+    symptom: str
+
+    @property
+    def fix(self) -> str:
+        """What a person does about it."""
+        if not self.symptom:
+            return _LOOK
+        return f"{catalogue.all_symptoms()[self.symptom].fix}; invoke explain {self.symptom}"
+
+
+_OF_GPU = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): *(.*)")
+_FAILED = "RmInitAdapter failed"
+_ECHO = "rm_init_adapter failed"
+"""The kernel part of the driver repeats in these words that RmInitAdapter failed."""
+_DOES_WITHOUT = "; falling back to "
+"""In a sentence about a GPU that starts in another way, as without MSI."""
+_BEFORE = 6
+"""Sentences without a bus id that are counted to the failure after them."""
+_SHOWN = 4
+_OFF_BUS = 79
+"""The Xid of a GPU that fell off the bus."""
+_KINDS = ("driver", "boot", "hardware", "power")
+
+
+class StartFailures:
+    """The failures of a kernel log. A GPU that has one may have started later: they count for a GPU that does not answer.
+
+    A GPU that fell off the bus has none: that it cannot be started then is a consequence.
+    """
+
+    def __init__(self, log: Sequence[str]) -> None:
+        texts: dict[str, list[str]] = {}
+        before: list[str] = []
+        for text in complaints(log):
+            match = _OF_GPU.match(text)
+            at, words = (bus_id(match[1]), match[2]) if match else ("", text)
+            if _ECHO in words or _DOES_WITHOUT in words:
+                continue
+            if _FAILED in words:
+                texts.setdefault(at, []).extend([*before, words])
+                before = []
+            elif at:
+                texts.setdefault(at, []).append(words)
+            else:
+                before = [*before, words][-_BEFORE:]
+        fallen = {error.bus_id for error in kernel_log.xids(tuple(log)) if error.code == _OFF_BUS}
+        self._failures = {at: _failure(tuple(dict.fromkeys(words))) for at, words in texts.items() if at not in fallen}
+
+    def of(self, at: str) -> StartFailure | None:
+        """That of one GPU; an older driver's sentences name no GPU, and count for each."""
+        return self._failures.get(at) or self._failures.get("")
+
+
+def _failure(texts: Sequence[str]) -> StartFailure:
+    known = (each.key for each in catalogue.symptoms_in("\n".join(texts)) if each.kind in _KINDS)
+    shown = [*texts[: _SHOWN - 1], *texts[_SHOWN - 1 :][-1:]]
+    return StartFailure("; ".join(text.rstrip(".") for text in shown)[:LONGEST], next(known, ""))
+
+
+def start_failures(facts: Facts) -> StartFailures:
+    """The failures in the kernel log of the host; none where the log cannot be read."""
+    try:
+        log = facts(kernel_log.kernel)
+    except (Unavailable, Unreadable):
+        log = ()
+    return StartFailures(log)
+
+
+@dataclass(frozen=True)
+class SilentGpu:
+    """A GPU on the bus that the driver does not list. `failure`: what the kernel log says of its start, if it says something."""
+
+    place: str
+    failure: StartFailure | None
+
+    def __str__(self) -> str:
+        said = f", which could not start it: {self.failure.said}" if self.failure else ""
+        return f"{self.place} does not answer the driver{said}"
+
+    @property
+    def fix(self) -> str:
+        """What a person does about it."""
+        return self.failure.fix if self.failure else _LOOK
+
+
+def silent_gpus(
+    facts: Facts, listed: Sequence[Gpu] | None, bus: Sequence[PciGpu], slots: Mapping[BusId, str] | None = None
+) -> tuple[SilentGpu, ...]:
+    """The GPUs of the bus that the driver has and does not list; () where it does not answer at all (None).
+
+    The kernel log is read only if there are some.
+    """
+    answering = {device.bus_id for device in listed or ()}
+    silent = [device.bus_id for device in bus if device.driver == "nvidia" and device.bus_id not in answering]
+    if listed is None or not silent:
+        return ()
+    failures = start_failures(facts)
+    return tuple(SilentGpu(place(at, slots), failures.of(at)) for at in silent)
+
+
+@contextmanager
+def quoted(facts: Facts, slots: Mapping[BusId, str] | None = None) -> Iterator[None]:
+    """Adds the driver's own sentences to NoGpus, which says only that nvidia-smi lists no GPU."""
+    try:
+        yield
+    except NoGpus as reason:
+        bus = facts(pci.gpus)
+        failures = start_failures(facts)
+        failed = [(device.bus_id, failure) for device in bus if (failure := failures.of(device.bus_id))]
+        if not failed:
+            raise
+        at, first = failed[0]
+        others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        found = f"{reason}; the driver could not start {place(at, slots)}{others}: {first.said}"
+        raise Unavailable(found, first.fix) from None

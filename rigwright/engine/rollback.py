@@ -1,0 +1,49 @@
+"""The way back to what a host was before a run: the steps of playbooks/rollback.yml with their aim, for `rollback` and `try`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from rigwright.core import shipped_files
+from rigwright.core.errors import UsageError
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts.run_record import run_id
+
+
+def path() -> Path:
+    """The playbook that rigwright brings."""
+    return shipped_files.folder("playbooks") / "rollback.yml"
+
+
+_EXAMPLE = "20261122-141753-136a"
+
+
+def require_run(to: str, host: str) -> None:
+    """Raises UsageError for a text that is neither the id of a run nor its beginning; "" is the last run. `host`: for the fix."""
+    whole = f"{to}{_EXAMPLE[len(to) :]}"
+    if to and not re.fullmatch(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", whole):
+        found = f"{to!r} is no id of a run"
+        fix = f"invoke rollback --host {shlex.quote(host)} --list shows the runs that it remembers"
+        raise UsageError("--to", found, f"an id such as {_EXAMPLE}, or its beginning", fix)
+
+
+def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
+    """The playbook with the run before which its steps go back; "" is the last run of each host.
+
+    The run that goes back may be that run itself. Raises UsageError for a text that names no folder of a run.
+    """
+    if to and not run_id(to):
+        raise UsageError(
+            "--to", f"{to!r} is no id of a run", f"an id such as {_EXAMPLE}", "invoke rollback --host NAME --list"
+        )
+    steps = tuple(
+        replace(step, parameters={**step.parameters, "to": to})
+        if "to" in inspect.signature(step.function).parameters
+        else step
+        for step in bound.steps
+    )
+    return replace(bound, steps=steps)

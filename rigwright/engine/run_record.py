@@ -1,0 +1,33 @@
+"""The commands that record on a host what was there before a run, that the run changes units, and that it ended without an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rigwright.core.change import Change
+from rigwright.core.command import Command, script
+from rigwright.facts.run_recording import RECORD
+
+_UNITS = """
+own=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record/own-units
+[ ! -e "$own" ] || { printf '\\n' && printf '%s\\n' "$@"; } >>"$own" && sync "$own"
+"""
+_DONE = """
+record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
+[ ! -d "$record" ] || { : >"$record/done" && sync "$record/done" "$record"; } || :
+"""
+
+
+def before(changes: Sequence[Change], *, first: bool) -> tuple[Command, ...]:
+    """The commands that run before changes: with `first` what is on the host is recorded, once in a run; then the units of the changes.
+
+    A host that has no room for the record is not changed.
+    """
+    units = list(dict.fromkeys(unit for change in changes for unit in change.units))
+    record = (script(RECORD, timeout_s=120),) if first else ()
+    return (*record, *((script(_UNITS, *units, timeout_s=30),) if units else ()))
+
+
+def done() -> Command:
+    """The command that records that this run ended without an error. It never fails."""
+    return script(_DONE, timeout_s=30)

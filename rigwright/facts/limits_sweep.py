@@ -1,0 +1,60 @@
+"""The results of a sweep over limits of the GPUs. onhost/limits_sweep.py describes every key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.core.command import Result
+from rigwright.facts import Fact
+from rigwright.facts.nccl import READ_DOCUMENT, Mistake, Versions, left_document, read_document
+from rigwright.facts.nccl_load import MOST_ERRORS, LoadedGpu, Sensors
+
+MOST_POINTS = 32
+
+
+@dataclass(frozen=True)
+class SweptPoint:
+    """One point, by its number in the order of the sweep: TFLOPS and sensors of each GPU. None: NVML reported nothing."""
+
+    number: int
+    tflops: tuple[float, ...]
+    sensors: tuple[Sensors, ...] | None
+
+
+@dataclass(frozen=True)
+class SweepDocument:
+    """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as before."""
+
+    schema: int
+    outcome: Literal["ok", "failed", "could not run"]
+    started: str
+    seconds: float | None
+    versions: Versions
+    libraries: dict[str, str]
+    gpus: tuple[LoadedGpu, ...]
+    points: tuple[SweptPoint, ...]
+    errors: tuple[Mistake, ...]
+    not_put_back: tuple[str, ...]
+    left_behind: tuple[int, ...]
+
+
+def _swept(result: Result) -> SweepDocument:
+    text = left_document(result, "the sweep has not run", "the sweep left no document: it was ended before it was done")
+    document = read_document(text, SweepDocument, "sweep's")
+    if len(document.points) > MOST_POINTS:
+        raise ValueError(f"{len(document.points)} points, not up to {MOST_POINTS}")
+    if len(document.errors) > MOST_ERRORS + MOST_POINTS:
+        raise ValueError(f"{len(document.errors)} errors, not up to {MOST_ERRORS + MOST_POINTS}")
+    for point in document.points:
+        sensors = point.sensors or ()
+        if len(point.tflops) != len(document.gpus) or (point.sensors is not None and len(sensors) != len(point.tflops)):
+            raise ValueError(f"point {point.number} has not a value for each GPU")
+        readings = [value for one in sensors for value in (one.clock_mhz, one.power_w, one.temperature_c)]
+        if any(value is not None and not 0 <= value < 1e9 for value in (*point.tflops, *readings)):
+            raise ValueError("a speed or a reading that is none")
+    return document
+
+
+swept = Fact("limits_sweep.swept", READ_DOCUMENT, _swept)
+"""The document of the sweep; it exists on the host only right after the run."""

@@ -1,0 +1,132 @@
+"""The shell functions with which a run records on a host what is there before it changes it; run_record.py reads the record."""
+
+from __future__ import annotations
+
+from rigwright.core.host_folders import STATE
+from rigwright.core.host_templates import HOST_FILES
+from rigwright.facts.gpu import LOCKED_FILE, QUERY
+from rigwright.facts.kernel import MODINFO
+
+MOST_FILES, MOST_FILE_KIB, MOST_KIB = 400, 1024, 16 * 1024
+"""Files that a record has from the beginning, the size of one whose content it has, and of all of them; others have only their digest there."""
+KEPT_RUNS = 20
+"""The number of runs that changed the host, and of other runs, whose records and scripts stay in /var/lib/rigwright/runs, the last ones."""
+LISTS = (f"{STATE}/files", f"{STATE}/holds")
+"""What rigwright itself remembers of what it put on the host."""
+
+TEXTS = "about packages automatic units gpus locks"
+"""The files of a record whose digests are in it."""
+
+KEEP = (
+    (
+        r"""
+record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
+state() {  # FILE PATH: KIND MODE OWNER SHA256 PATH of what stands there
+  if [ -L "$1" ]; then printf 'link\t777\t%s\t%s\t%s\n' "$(stat -c %u:%g -- "$1")" "$(readlink -- "$1" | sha256sum | cut -c 1-64)" "$2"
+  elif [ -f "$1" ]; then printf 'file\t%s\t%s\t%s\n' "$(stat --printf '%a\t%u:%g' -- "$1")" "$(sha256sum <"$1" | cut -c 1-64)" "$2"
+  elif [ -e "$1" ]; then printf 'other\t-\t-\t-\t%s\n' "$2"
+  else printf 'absent\t-\t-\t-\t%s\n' "$2"; fi
+}
+kept() {  # FILE PATH: adds to the record of this run what stands there, once
+  [ -d "$record" ] || return 0
+  ! cut -f 5- "$record/files" | grep -qxF -e "$2" || return 0
+  was=$(state "$1" "$2")
+  case $was in
+  file*) was_mode=0$(printf %s "$was" | cut -f 2)
+    was_size=$(stat -c %s -- "$1")
+    if [ $((was_mode & 4)) != 0 ] && [ "$was_size" -le @BYTES@ ] && [ "$was_size" -le "${record_room:=@ROOM@}" ]; then
+      record_room=$((record_room - was_size)); (umask 077; mkdir -p -- "$record/before${2%/*}") && cp -a -- "$1" "$record/before$2" && secure "$record/before$2" || return
+    fi;;
+  link*) (umask 077; mkdir -p -- "$record/before${2%/*}") && cp -a -- "$1" "$record/before$2" || return;;
+  esac
+  printf '\n%s\n' "$was" >>"$record/files" && secure "$record/files" "$record"
+}
+secure() { [ -n "${all_at_once:-}" ] || sync -- "$@"; }
+wrote() {  # STATE: adds what will stand at a path to what this run wrote
+  [ ! -d "$record" ] || { printf '\n%s\n' "$1" >>"$record/wrote" && sync "$record/wrote"; }
+}
+"""
+    )
+    .replace("@BYTES@", str(MOST_FILE_KIB * 1024))
+    .replace("@ROOM@", str(MOST_KIB * 1024))
+)
+"""Shell functions that add a path to the record of the run, before the path is changed. Without a record they do nothing.
+
+Their variables (record, was, was_mode, was_size, record_room) are global: a script that uses them has others."""
+
+LISTED = r"""
+listed() {
+  dpkg-query -W -f '${Package}\t${Architecture}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n' |
+    awk -F '\t' -v native="$(dpkg --print-architecture)" '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
+    LC_ALL=C sort
+}
+ended() {  # FOLDER: adds the packages that differ from those of before apt began to the packages of that run
+  [ -e "$1/apt-before" ] || return 0
+  listed | LC_ALL=C comm -3 "$1/apt-before" - | sed 's/^\t//' | cut -f 1 | sort -u >>"$1/own-packages" &&
+    sync "$1/own-packages" && rm -f "$1/apt-before"
+}
+begun() {
+  own=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
+  [ -d "$own" ] || return 0
+  ended "$own"; listed >"$own/apt-before.new" && sync "$own/apt-before.new" && mv "$own/apt-before.new" "$own/apt-before"
+}
+"""
+"""Shell functions: the packages of dpkg; and `begun`, `ended "$own"` around each work of apt, which find out what it changed."""
+
+_USUAL = " ".join(
+    sorted(
+        {file.path.replace("NAME", "*") for file in HOST_FILES.values()}
+        | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/usr/local/lib/rigwright/*.py"}
+        | {"/etc/default/grub", "/etc/default/grub.d/*", "/boot/grub/custom.cfg", "/etc/modprobe.d/*"}
+        | {"/etc/apt/sources.list", "/etc/apt/sources.list.d/*", "/etc/apt/preferences", "/etc/apt/preferences.d/*"}
+    )
+)
+
+RECORD = (
+    (
+        KEEP
+        + LISTED
+        + r"""
+run=${RIGWRIGHT_RUN:-} runs=/var/lib/rigwright/runs
+[ -n "$run" ] && [ ! -d "$runs/$run/record" ] || exit 0
+fail() { echo "E: what was before this run cannot be recorded: $1" >&2; rm -rf "$runs/$run/record.new"; exit 1; }
+mkdir -p -m 755 /var/lib/rigwright && mkdir -p -m 700 "$runs" && chmod 700 "$runs" || fail "$runs cannot be made"
+umask 077; record=$runs/$run/record.new
+rm -rf "$record" && mkdir -p "$record/before" && cd "$record" || fail "$record cannot be made"
+for folder in "$runs"/*/record; do [ "$folder" = "$runs/*/record" ] || ended "$folder"; done
+number=$(sed -n 's/^number \([0-9]\{1,9\}\)$/\1/p' "$runs"/*/record/about 2>/dev/null | sort -n | tail -n 1)
+release=$(uname -r)
+{ echo "format 1"; echo "number $((${number:-0} + 1))"; echo "time $(date -u +%FT%TZ)"
+  echo "machine $(sha256sum </etc/machine-id | cut -c 1-64)"; echo "boot $(cat /proc/sys/kernel/random/boot_id)"
+  echo "kernel $release"; echo "cmdline $(tr -d '\n' </proc/cmdline)"
+  echo "loaded $(grep -o '[0-9]\{3,\}[.][0-9.]*[0-9]' /proc/driver/nvidia/version 2>/dev/null | head -n 1)"
+  echo "module $(set -- "$release" nvidia version; @MODINFO@)"
+} >about || fail "no room in $runs"
+listed >packages && [ -s packages ] || fail 'dpkg-query does not list the packages, or there is no room'
+awk '/^Package:/{p=$2} /^Architecture:/{a=$2} /^Auto-Installed: 1/{print p ":" a}' /var/lib/apt/extended_states 2>/dev/null |
+  sed "s/:$(dpkg --print-architecture)\$//; s/:all\$//" | LC_ALL=C sort >automatic
+timeout 20 systemctl list-unit-files --plain --no-legend --no-pager 2>/dev/null | awk '{print "file " $1 " " $2}' >units
+timeout 20 systemctl list-units --all --plain --no-legend --no-pager 2>/dev/null | awk '{print "unit " $1 " " $3}' >>units
+: >gpus; cat @LOCKED@ >locks 2>/dev/null || :
+if [ -e /proc/driver/nvidia/version ]; then
+  { timeout -k 1 20 nvidia-smi --query-gpu=@QUERY@ --format=csv,noheader,nounits >gpus.new 2>/dev/null && mv gpus.new gpus; echo >asked; } &
+  n=0; while [ ! -e asked ] && [ $n -lt 220 ]; do n=$((n + 1)); sleep 0.1; done; rm -f asked
+fi
+: >files; : >wrote; : >own-packages; : >own-units; n=0 all_at_once=1
+for path in @LISTS@; do kept "$path" "$path" || fail "no room in $runs"; done
+for path in @USUAL@; do
+  { [ -f "$path" ] || [ -L "$path" ]; } && [ $n -lt @MOST@ ] && case $path in *'
+'*) ;; *) n=$((n + 1)); kept "$path" "$path" || fail "no room in $runs";; esac
+done
+sha256sum @TEXTS@ >digests && find . ! -type l -exec sync -- {} + && mv "$record" "$runs/$run/record" && sync "$runs/$run" "$runs" || fail "no room in $runs"
+"""
+    )
+    .replace("@USUAL@", _USUAL)
+    .replace("@QUERY@", QUERY)
+    .replace("@LOCKED@", LOCKED_FILE)
+    .replace("@TEXTS@", TEXTS)
+    .replace("@MOST@", str(MOST_FILES))
+    .replace("@LISTS@", " ".join(LISTS))
+    .replace("@MODINFO@", MODINFO)
+)
+"""Records what is on the host, once in a run, in a folder that appears when it is whole."""

@@ -1,0 +1,37 @@
+"""The actions of `invoke stress` on one host: look whether it may be stressed, then load its GPUs and check what that showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rigwright.checks import ranked
+from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_report import CheckResult, FactsResult, StageResult, StressResult
+from rigwright.engine.stress import StressOptions
+from rigwright.facts import system
+from rigwright.fleet.host_job import HostJob
+
+
+def look(job: HostJob) -> Iterator[StageResult]:
+    """Reads what is in force. Raises HostError while processes use the GPUs, or when the host has none that answers."""
+    from rigwright.engine import stress
+
+    stress.refuse_busy(job.run)
+    job.run.read_unknown(stress.CONDITIONS)
+    known = job.run.store.known
+    yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *stress.CONDITIONS) if fact in known})
+
+
+def stress_host(job: HostJob, options: StressOptions) -> Iterator[StageResult]:
+    """Runs the stress, then the checks of the playbook. Raises HostError, Unreachable."""
+    from rigwright.engine import stress, verify
+    from rigwright.fleet import actions
+
+    job.tell(ActivityStarted(job.host.name, "loading the GPUs"))
+    job.run.store.forget()
+    wheels = actions.source_of_wheels(job, options.wheels or "inventory")
+    found = stress.stressed(job.run, StressOptions(options.seconds, "" if wheels == "none" else wheels))
+    yield StressResult(found)
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    checks = verify.answerable(job.bound.checks, job.run, tested=False)
+    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks).findings()))

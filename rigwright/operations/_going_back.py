@@ -1,0 +1,169 @@
+"""The run before which a rollback goes back, and the files that go back with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from rigwright.core.change import Action, Change
+from rigwright.core.command import Command, script
+from rigwright.core.errors import HostError
+from rigwright.facts import Facts, run_record
+from rigwright.facts.run_record import MARKS, Run, WrittenFile
+from rigwright.facts.run_recording import KEEP, KEPT_RUNS, LISTS
+from rigwright.operations._own_folder import ENTER
+
+_WHERE = "rollback"
+_LIST = "invoke rollback --host NAME --list shows the runs that this host remembers"
+
+_TOWARD = """
+record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
+[ ! -d "$record" ] || [ -e "$record/to" ] || [ "$1" = "$RIGWRIGHT_RUN" ] || { echo "$1" >"$record/to.new" && sync "$record/to.new" && mv "$record/to.new" "$record/to" && sync "$record"; }
+"""
+
+_PUT_BACK = f"""{ENTER}{KEEP}
+path=$1 kind=$2 mode=$3 owner=$4 sha=$5 source=$6 mark=$7 name=${{1##*/}}
+[ -z "$mark" ] || {{ mkdir -p -m 755 {MARKS} && : >"{MARKS}/$mark" && sync "{MARKS}/$mark" {MARKS}; }} || exit 1
+if [ "$kind" != absent ]; then enter "${{path%/*}}" make || exit 1; else
+  [ -e "${{path%/*}}/" ] || exit 0
+  enter "${{path%/*}}" || exit 1
+fi
+kept "./$name" "$path" && wrote "$(printf '%s\\t%s\\t%s\\t%s\\t%s' "$kind" "$mode" "$owner" "$sha" "$path")" || exit 1
+if [ -f "./$name" ] && [ -n "${{RIGWRIGHT_RUN:-}}" ]; then
+  keep="/var/lib/rigwright/runs/$RIGWRIGHT_RUN/before${{path%/*}}"
+  (umask 077; mkdir -p -- "$keep") && cp -an -- "./$name" "$keep/" || exit 1
+fi
+if [ "$kind" = absent ]; then
+  rm -f -- "./$name" || exit 1
+  case ${{path%/*}} in */rigwright) rm -rf ./__pycache__; folder=${{path%/*}}; cd / && rmdir -- "$folder" 2>/dev/null;; esac
+else
+  from=/var/lib/rigwright/runs/$source$path
+  new=$(mktemp -d ./.rigwright.XXXXXX) || exit 1
+  here=$(pwd -P)
+  cd -P -- "$new" && inside "$here" "${{new#./}}" || exit 1
+  cp -a -- "$from" content && if [ "$kind" = file ]; then
+    [ "$(sha256sum <content | cut -c 1-64)" = "$sha" ] && chown -- "$owner" content && chmod -- "$mode" content && touch content && sync -- content
+  else [ "$(readlink -- content | sha256sum | cut -c 1-64)" = "$sha" ] && chown -h -- "$owner" content; fi && mv -fT -- content "../$name"
+  code=$?
+  cd -P .. && rm -rf -- "$new"
+  [ $code = 0 ] || {{ echo "E: $from is not what the record of that run says" >&2; exit 1; }}
+fi
+[ "$path" = /var/lib/rigwright/files ] || exit 0
+cd /var/lib/rigwright/originals 2>/dev/null || exit 0
+find . ! -type d | sed 's/^\\.//' | while read -r old; do
+  grep -qxF -e "$old" /var/lib/rigwright/files 2>/dev/null || rm -f -- ".$old"
+done
+find . -depth -type d -empty -delete; :
+"""
+"""Puts a file back as it was, or takes it away. What stood there is recorded for the next rollback. An original that no list names any
+more is deleted, or the next run would keep an old one."""
+
+
+def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
+    """The run before which to go back, and the runs from it on; without `to` the last run.
+
+    Where the last run is a rollback that did not end, its aim is meant; where it ended, it is undone itself, with the ones that it
+    went on from. Raises HostError when the host has no record of it, or a damaged one.
+    """
+    runs = facts(run_record.runs)
+    if not runs:
+        expected = (
+            "a run that changed it and was recorded; rigwright has recorded runs since the version that has rollback"
+        )
+        found = f"the host has no record of {f'run {to}' if to else 'a run that changed it'}"
+        raise HostError(_WHERE, found, expected, "invoke remove takes away what rigwright put on the host")
+    sound = [run for run in runs if run.here and run.sound]
+    chosen = _named(runs, to) if to else _last(runs)
+    since = [run for run in runs if run.number >= chosen.number]
+    later = [run.run for run in sound if run.number > chosen.number]
+    instead = f"--to {later[0]}, a later run; or " if later else ""
+    if not chosen.here:
+        found = f"the record of run {chosen.run} was written by another installation of the system"
+        fix = "the system was installed anew, or the disk copied: sudo rm -r /var/lib/rigwright/runs on the host"
+        raise HostError(_WHERE, found, "a record of this installation", fix)
+    if broken := [run for run in since if not run.sound]:
+        found = f"the record of run {broken[0].run} is damaged or not complete"
+        fix = f"{instead}invoke remove takes away what rigwright put on the host"
+        raise HostError(_WHERE, found, "a record as it was written", fix)
+    if [run.number for run in since] != list(range(chosen.number, chosen.number + len(since))):
+        found = f"records of runs after {chosen.run} are gone"
+        raise HostError(_WHERE, found, "the records of all runs since then", f"{instead}{_LIST}")
+    if chosen.half:
+        found = f"dpkg was in the middle of {', '.join(chosen.half[:4])} when run {chosen.run} began"
+        earlier = [run.run for run in sound if run.number < chosen.number]
+        fix = f"--to {earlier[-1]}, the run before it" if earlier else f"{instead}{_LIST}"
+        raise HostError(_WHERE, found, "a state to which a host can go back", fix)
+    return chosen, tuple(since)
+
+
+def _named(runs: Sequence[Run], to: str) -> Run:
+    matching = [run for run in runs if run.run == to] or [run for run in runs if run.run.startswith(to)]
+    if len(matching) != 1:
+        found = (
+            f"the host has no record of run {to}" if not matching else f"{to} is the beginning of {len(matching)} runs"
+        )
+        expected = f"one of {', '.join(run.run for run in runs[-6:])}"
+        raise HostError("--to", found, expected, f"{_LIST}; it keeps the last {KEPT_RUNS}")
+    return matching[0]
+
+
+def _last(runs: Sequence[Run]) -> Run:
+    last = runs[-1]
+    if last.to and not last.done:
+        return _named(runs, last.to)
+    for earlier in reversed(runs[:-1]):
+        if not last.to or earlier.done or earlier.to != last.to:
+            break
+        last = earlier
+    return last
+
+
+def toward(run: Run, changes: Iterable[Change]) -> Iterator[Change]:
+    """The changes; before the first of them the run that makes them is recorded as a rollback to `run`."""
+    for number, change in enumerate(changes):
+        commands = change.commands if number else (script(_TOWARD, run.run), *change.commands)
+        yield replace(change, commands=commands)
+
+
+def differing(facts: Facts, run: Run) -> list[WrittenFile]:
+    """The files of rigwright's that are not as before the run and can go back."""
+    return [file for file in facts(run_record.written(run.number)).files if _differs(file) and not obstacle(file)]
+
+
+def obstacle(file: WrittenFile) -> str:
+    """Why a file that is not as before cannot go back; "" if it can."""
+    if not _differs(file):
+        return ""
+    if not file.ours:
+        return "somebody changed it since: it is left as it is"
+    if file.was.kind == "other":
+        return "no file stood there before"
+    if file.was.kind != "absent" and not file.kept_in:
+        return "the record does not have its content: it is left as it is"
+    return ""
+
+
+def _differs(file: WrittenFile) -> bool:
+    if file.path in LISTS:
+        return (file.was.kind, file.was.sha256) != (file.now.kind, file.now.sha256)
+    return file.was != file.now
+
+
+def put_back(file: WrittenFile, mark: str = "") -> Command:
+    """The command that makes a path what it was. With `mark` the work that this makes necessary is noted before."""
+    was = file.was
+    state = (was.kind, was.mode or "-", was.owner or "-", was.sha256 or "-")
+    return script(_PUT_BACK, file.path, *state, file.kept_in, mark, timeout_s=120)
+
+
+def unmark(mark: str) -> Command:
+    """The command that says that the work of a mark is done."""
+    return script(f'rm -f -- "{MARKS}/$1"; rmdir {MARKS} 2>/dev/null; :', mark)
+
+
+def change_of(file: WrittenFile, mark: str = "") -> Change:
+    """The change that makes a path what it was."""
+    action: Action = "remove" if file.was.kind == "absent" else "add" if file.now.kind == "absent" else "change"
+    before = "" if file.now.kind == "absent" else "as a later run wrote it"
+    after = "" if file.was.kind == "absent" else f"as before, mode {file.was.mode}"
+    return Change(action, file.path, before, after, (put_back(file, mark),))

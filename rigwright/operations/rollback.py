@@ -1,0 +1,259 @@
+"""The host goes back to what it was before a run: units, files, GRUB, the driver's module, and the reboot that puts them in force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rigwright.core.change import Change, Note
+from rigwright.core.command import Command, command, script
+from rigwright.core.command_failures import missing_program
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import HostError
+from rigwright.core.host_folders import RUNS
+from rigwright.core.numbers import count
+from rigwright.facts import Facts, Unavailable, display, grub, reboot_record, run_record, system
+from rigwright.facts import driver as state
+from rigwright.facts import kernel as kernels
+from rigwright.facts.run_record import Run, WrittenFile
+from rigwright.facts.run_recording import LISTS
+from rigwright.operations import apt, operation
+from rigwright.operations._going_back import change_of, differing, obstacle, target, toward, unmark
+from rigwright.operations._grub_cfg import update_grub
+from rigwright.operations._reboot import ends, ordered
+
+MOST_NAMED = 20
+"""Files that stay, by name; of the others the number is told."""
+RULES = ("/etc/apt/", "/usr/share/keyrings/")
+"""Where the files are that decide what apt installs. They go back before the packages."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What must be done after files of a folder changed. `command` gets the release of the kernel that boots next."""
+
+    folder: str
+    mark: str
+    subject: str
+    command: Callable[[str], Command]
+    reboot: bool = False
+    program: str = ""
+
+
+_WORKS = (
+    _Work("/etc/systemd/system/", "units", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
+    _Work("/etc/ld.so.conf.d/", "linker", "ldconfig", lambda _: command("ldconfig")),
+    _Work(
+        "/etc/modprobe.d/", "initramfs", "initramfs of {}",
+        lambda release: command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True),
+        reboot=True, program="update-initramfs",
+    ),
+    _Work(
+        "/etc/default/grub", "grub", "update-grub", lambda _: update_grub(),
+        reboot=True, program="update-grub",
+    ),
+)  # fmt: skip
+_LISTS_READ = "apt-lists"
+
+
+@operation()
+def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
+    """The host remembers the run `to` (without it the last one), in a record that is whole, and every run since.
+
+    Tells which runs are undone, which files stay because others changed them, and how many packages others changed. Raises HostError
+    for a record that is missing, damaged, or of another installation.
+    """
+    run, since = target(facts, to)
+    written, *_ = facts.all(run_record.written(run.number), run_record.pending)
+    when = run.time.replace("T", " ").removesuffix("Z")
+    text = f"back to before run {run.run} of {when} UTC"
+    own = [each for each in since if not each.to or each.done]
+    if later := [each.run for each in own if each.run != run.run]:
+        more = f" and {len(later) - 6} more" if len(later) > 6 else ""
+        text += f"; so {', '.join(later[:6])}{more} {'is' if len(later) == 1 else 'are'} undone too"
+    if run.to:
+        text += f"; it was a rollback to before {run.to}, and what that undid comes back"
+    yield Note(text)
+    unfinished = [each for each in facts(run_record.runs) if each.number == run.number - 1 and not each.done and not to]
+    for each in unfinished:
+        yield Note(f"run {each.run}, the one before, did not end: --to {each.run} goes back to before it", warn=True)
+    stays = [_left(file, why) for file in written.files if (why := obstacle(file))]
+    for text in stays[:MOST_NAMED]:
+        yield Note(text, warn=True)
+    if len(stays) > MOST_NAMED:
+        yield Note(f"{count(len(stays) - MOST_NAMED, 'more file')} cannot go back, for the same reasons", warn=True)
+    if written.unreadable:
+        yield Note(f"{written.unreadable} lines of the records cannot be read: files that they name stay", warn=True)
+
+
+def _left(file: WrittenFile, why: str) -> str:
+    if not file.kept_in:
+        todo = "delete it if it is not wanted" if file.was.kind == "absent" else "write it again yourself"
+        return f"{file.path}: {why}; {todo}"
+    words = command("sudo", "cp", "-a", f"{RUNS}/{file.kept_in}{file.path}", file.path)
+    return f"{file.path}: {why}; {words} puts it back"
+
+
+@operation()
+def units_stopped(facts: Facts, *, to: str = "") -> Iterator[Change]:
+    """No unit runs or starts at boot that a run enabled or started, and that did not before."""
+    run, _ = target(facts, to)
+    changes = []
+    for unit in facts(run_record.units(run.run, run.number)):
+        if unit.active and not unit.was_active:
+            stop = (command("systemctl", "stop", "--", unit.name, timeout_s=300),)
+            changes.append(Change("change", unit.name, "active", "stopped", stop, units=(unit.name,)))
+        if unit.enabled and not unit.was_enabled:
+            disable = (command("systemctl", "disable", "--", unit.name, timeout_s=60),)
+            changes.append(Change("change", unit.name, "enabled at boot", "disabled", disable, units=(unit.name,)))
+    yield from toward(run, changes)
+
+
+@operation()
+def apt_rules(facts: Facts, *, to: str = "") -> Iterator[Change]:
+    """The sources, keys and pins of apt that runs wrote are as before, and apt has read the lists of the sources."""
+    run, _ = target(facts, to)
+    pending = facts(run_record.pending)
+    files = [file for file in differing(facts, run) if file.path.startswith(RULES)]
+    sourced = ("/etc/apt/sources.list", "/usr/share/keyrings/")
+    changes = [change_of(file, _LISTS_READ if file.path.startswith(sourced) else "") for file in files]
+    if _LISTS_READ in pending or any(file.path.startswith(sourced) for file in files):
+        read = (apt.update(), unmark(_LISTS_READ))
+        changes.append(Change("run", "apt-get update", "", "lists read", read))
+    yield from toward(run, changes)
+
+
+@operation(affects_p2p=True)
+def boot_files(facts: Facts, *, to: str = "") -> Iterator[Change]:
+    """The files that runs wrote in /etc/modprobe.d and for GRUB are as before. Then the initramfs and grub.cfg are made again; an
+    interrupted rollback goes on with that.
+
+    Raises HostError where one of them has to be made and its program is not installed.
+    """
+    run, _ = target(facts, to)
+    yield from toward(run, _with_works(facts, run, [work for work in _WORKS if work.reboot])[0])
+
+
+@operation()
+def files(facts: Facts, *, to: str = "") -> Iterator[Change]:
+    """The other files that runs wrote are as before, and systemd and the dynamic linker have read theirs.
+
+    rigwright's own lists of what it put on the host are the last: what they name is looked for until then.
+    """
+    run, _ = target(facts, to)
+    changes, rest = _with_works(facts, run, [work for work in _WORKS if not work.reboot])
+    changes += [change_of(file) for file in sorted(rest, key=lambda file: file.path in LISTS)]
+    yield from toward(run, changes)
+
+
+def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Change], list[WrittenFile]]:
+    """The changes of files that make these works necessary, with the works; and the files that make none necessary."""
+    pending = facts(run_record.pending)
+    found = [file for file in differing(facts, run) if not file.path.startswith(RULES)]
+    due = [work for work in works if work.mark in pending or any(file.path.startswith(work.folder) for file in found)]
+    programs = [work.program for work in due if work.program]
+    there = facts.all(*map(system.program, programs)) if programs else ()
+    for name, present in zip(programs, there, strict=True):
+        if not present:
+            failure = missing_program(name)
+            raise HostError("rollback", failure.found, name, failure.fix)
+    release = facts(grub.grub).entry.release if any("{}" in work.subject for work in due) else ""
+    changes: list[Change] = []
+    for work in due:
+        changes += [change_of(file, work.mark) for file in found if file.path.startswith(work.folder)]
+        make = (work.command(release), unmark(work.mark))
+        lead = "reboot" if work.reboot else ""
+        changes.append(Change("run", work.subject.format(release), "", "as before", make, leads_to=lead))
+    return changes, [file for file in found if not file.path.startswith(tuple(work.folder for work in _WORKS))]
+
+
+@operation(affects_p2p=True)
+def module_built(facts: Facts, *, to: str = "") -> Iterator[Change]:
+    """The kernel that boots next has the module of the driver that its kernel had before; DKMS builds it where it is missing."""
+    run, _ = target(facts, to)
+    before, kernel = run.about.get("module", ""), run.about.get("kernel", "")
+    if not before:
+        return
+    boot, packages = facts.all(grub.grub, run_record.packages(run.run, run.number))
+    release = boot.entry.release
+    if release != kernel or any("nvidia" in each.name and each.was != each.now for each in packages.moved):
+        return  # the installation of the packages builds it
+    made = facts(kernels.module_version(release, "nvidia"))
+    if made == before:
+        return
+    build = command("dkms", "autoinstall", "-k", release, timeout_s=3600, long=True)
+    image = command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True)
+    change = Change("run", f"module for {release}", made or "not built", before, (build, image), leads_to="reboot")
+    yield from toward(run, [change])
+
+
+@operation(affects_p2p=True, reboots=True)
+def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Change | Note]:
+    """The kernel, its parameters and the loaded driver are those of before, where the next boot brings them; otherwise the host reboots.
+
+    Raises Unavailable when grub.cfg does not parse.
+    """
+    run, _ = target(facts, to)
+    reasons = _reasons(facts, run)
+    if not reasons:
+        return
+    if not facts(grub.grub).parses:
+        raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
+    why = "; ".join(reasons)
+    if (last := facts(reboot_record.in_vain)) and last.same and last.reasons == one_line(why):
+        found = f"the reboot of {last.at} did not help ({why}), and another one would read the same files"
+        raise Unavailable(
+            found, "look at what the host says; then sudo reboot, on the host, and the same command again"
+        )
+    yield from ends(facts(display.graphical).sessions)
+    yield from toward(run, [ordered(why, "a boot as before", timeout_s)])
+
+
+def _reasons(facts: Facts, run: Run) -> list[str]:
+    """Why a reboot is due: what runs is not as before, and the next boot brings another."""
+    asked = (system.running_kernel, kernels.command_line, state.loaded_version)
+    kernel, line, loaded = facts.all(*asked)
+    was = run.about
+    before = _words(kernels.TRIAL_WORDS.sub("", was.get("cmdline", "")))
+    if kernel == was.get("kernel") and _words(line) == before and loaded == was.get("loaded", ""):
+        return []
+    boot = facts(grub.grub)
+    reasons = []
+    if kernel not in (was.get("kernel"), boot.entry.release):
+        reasons.append(f"{kernel} runs, {boot.entry.release} boots next")
+    following = _words(boot.entry.command_line)
+    if _words(line) != before and _words(line) != following:
+        lost, new = sorted(following - _words(line)), sorted(_words(line) - following)
+        reasons.append(
+            f"kernel parameters: {' '.join((*(f'+{word}' for word in lost), *(f'-{word}' for word in new)))}"
+        )
+    if loaded != was.get("loaded", ""):
+        built = facts(kernels.module_version(boot.entry.release, "nvidia"))
+        if loaded != built:
+            reasons.append(f"driver {loaded or 'none'} is loaded, {built or 'none'} is installed")
+    return reasons
+
+
+def _words(line: str) -> frozenset[str]:
+    return frozenset(word for word in line.split() if not word.startswith("BOOT_IMAGE="))
+
+
+@operation()
+def units_started(facts: Facts, *, to: str = "") -> Iterator[Change | Note]:
+    """Every unit that a run disabled or stopped starts at boot and runs again, as before."""
+    run, _ = target(facts, to)
+    changes = []
+    for unit in facts(run_record.units(run.run, run.number)):
+        wanted = (unit.was_enabled and not unit.enabled, unit.was_active and not unit.active)
+        if any(wanted) and not unit.there:
+            raise Unavailable(f"the unit {unit.name} is not there")
+        if wanted[0]:
+            enable = (command("systemctl", "enable", "--", unit.name, timeout_s=60),)
+            changes.append(Change("change", unit.name, "disabled", "enabled at boot", enable, units=(unit.name,)))
+        if wanted[1]:
+            start = (
+                script('systemctl reset-failed -- "$1" 2>/dev/null || :', unit.name),
+                command("systemctl", "start", "--", unit.name, timeout_s=450),
+            )
+            changes.append(Change("change", unit.name, "stopped", "active", start, units=(unit.name,)))
+    yield from toward(run, changes)

@@ -1,0 +1,82 @@
+"""`invoke stress` on the command line; what it does on a host is in tests/end_to_end/test_stress.py."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from rigwright.cli import runner
+from rigwright.cli.options import StressOptions
+from rigwright.cli.stress import minutes, stress
+from rigwright.core.command import Result
+from rigwright.core.errors import RigwrightError
+from rigwright.core.schema import BusId
+from rigwright.facts.stress import Stress, measured
+from rigwright.report.tables import stress as table
+from tests.paths import CASES
+
+SLOTS = {BusId("0000:06:00.0"): "SXM2-1", BusId("0000:07:00.0"): "SXM2-2"}
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "found"),
+    [
+        ({"minutes": "0"}, "--minutes", "'0' is no duration of a stress"),
+        ({"minutes": "-3"}, "--minutes", "'-3' is no duration"),
+        ({"minutes": "0.05"}, "--minutes", "'0.05' is no duration"),
+        ({"minutes": "1441"}, "--minutes", "'1441' is no duration"),
+        ({"minutes": "nan"}, "--minutes", "'nan' is no duration"),
+        ({"minutes": "1e1"}, "--minutes", "'1e1' is no duration"),
+        ({"minutes": "ten"}, "--minutes", "'ten' is no duration"),
+        ({"wheels": "/nowhere"}, "--wheels", "/nowhere is not a directory"),
+        ({"executor": "tls://one:8786"}, "--executor", "watched from this machine"),
+    ],
+)
+def test_what_is_refused_before_connecting(
+    given: dict[str, str], where: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run", lambda _options, prepare: prepare("id"))
+    with pytest.raises(RigwrightError) as caught:
+        stress(StressOptions(host="frame", **given))
+    assert caught.value.where == where
+    assert found in caught.value.found
+
+
+def test_minutes_may_be_parts_of_one() -> None:
+    assert [minutes(text) for text in ("10", "0.1", " 1440 ", "2.5")] == [10, 0.1, 1440, 2.5]
+
+
+def document(check: str, case: str) -> Stress:
+    """Returns the document of a case of a check."""
+    text = yaml.safe_load((CASES / "checks" / check / f"{case}.yml").read_text())["facts"]["stress.measured"]
+    found = measured.parse(Result(0, text.encode()))
+    assert isinstance(found, Stress)
+    return found
+
+
+def shown(found: Stress) -> str:
+    out = io.StringIO()
+    table.show(Console(file=out, width=160), found, SLOTS)
+    return out.getvalue()
+
+
+def test_the_table_has_a_row_for_each_gpu_and_what_went_wrong() -> None:
+    text = shown(document("load.survived", "lost_when_together"))
+    assert "SXM2-1 0000:06:00.0  14.0         -            110.0" in text
+    assert "12.6 / 12.5" in text
+    assert "All-reduce: 125.4 GB/s" in text
+    assert "lost after 21 s, together, 3 GPUs: 0000:0a:00.0: GPU 2 no longer works: error 719" in text
+
+
+def test_a_host_with_markup_in_its_words_is_shown_as_it_is() -> None:
+    given: Any = yaml.safe_load((CASES / "facts" / "stress.measured" / "measured.yml").read_text())["answer"]
+    text = given.replace("GPU 0 no longer works", "[bold]x[/]")
+    assert json.loads(text)["events"][0]["text"] == "[bold]x[/]"
+    found = measured.parse(Result(0, text.encode()))
+    assert isinstance(found, Stress)
+    assert "[bold]x[/]" in shown(found)

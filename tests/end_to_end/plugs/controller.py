@@ -1,0 +1,111 @@
+"""rigwright's command line that stops at each place of a run and waits for its test (`python -m tests.end_to_end.plugs.controller FD ...`).
+
+The places are those of the engine: a step begins, its commands are about to be sent, their answers are here, the host is back from its
+reboot. At each of them a line of JSON is written to the socket FD, and the program waits for a byte. Nothing else differs from
+`invoke`: what is proved about this program holds for that one.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from rigwright.core.command import Command
+from rigwright.engine import events, host_run, jobs, owed_test, run_record, trial
+from rigwright.engine.apply import _Application
+
+
+class _Places:
+    """Tells the places. `trip`: how often commands of the current step were sent."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.socket = socket.socket(fileno=descriptor)
+        self.step, self.trip = "", 0
+
+    def stop(self, at: str, leads: bool = False) -> None:
+        """Tells a place, and waits for the test. `leads`: the step that begins leads to a reboot."""
+        told = {"at": at, "step": self.step, "trip": self.trip, "leads": leads}
+        self.socket.sendall(json.dumps(told).encode() + b"\n")
+        if not self.socket.recv(1):
+            raise SystemExit("the test has ended")
+
+    def event(self, event: events.Event) -> None:
+        """Tells the beginning and the end of a step."""
+        if isinstance(event, events.StepStarted):
+            self.step, self.trip = event.step, 0
+            self.stop("begun", any(change.leads_to == "reboot" for change in event.changes))
+        elif isinstance(event, events.StepDone):
+            self.stop(event.status)
+            self.step = ""
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with a stop before and after it."""
+
+        def told(*args: Any, **named: Any) -> Any:
+            self.trip += 1
+            self.stop("sends")
+            done = function(*args, **named)
+            self.stop("answered")
+            return done
+
+        return told
+
+
+def _patch(places: _Places) -> None:
+    emit, batch, is_back = host_run.HostRun.emit, _Application._run_batch, _Application._is_back
+    before, owing, keep = run_record.before, owed_test.owing, trial.Trials.keep
+    records: list[Command] = []  # what a run writes down before a change: not always in a script of its own
+
+    def told_emit(run: host_run.HostRun, event: events.Event) -> None:
+        emit(run, event)
+        places.event(event)
+
+    def told_batch(self: _Application, step: str, commands: list[Any], *more: Any) -> None:
+        if commands and all(any(one is other for other in records) for one in commands):
+            places.stop("records")
+            batch(self, step, commands, *more)
+            places.stop("recorded")
+        elif commands:
+            places.around(batch)(self, step, commands, *more)
+
+    def told_before(*args: Any, **named: Any) -> tuple[Command, ...]:
+        found = before(*args, **named)
+        records.extend(found)
+        return found
+
+    def told_keep(*args: Any) -> tuple[Command, ...]:
+        found = tuple(keep(*args))
+        records.extend(found)
+        return found
+
+    def told_owing(*args: Any) -> Command:
+        records.append(owing(*args))
+        return records[-1]
+
+    def told_back(self: _Application, before: str, limit_s: int) -> bool:
+        back = is_back(self, before, limit_s)
+        if back:
+            places.stop("back")
+        return back
+
+    for owner, name, told in (
+        (host_run.HostRun, "emit", told_emit),
+        (_Application, "_run_batch", told_batch),
+        (_Application, "_is_back", told_back),
+        (run_record, "before", told_before),
+        (owed_test, "owing", told_owing),
+        (trial.Trials, "keep", told_keep),
+        (jobs, "run", places.around(jobs.run)),
+    ):
+        assert callable(getattr(owner, name))
+        setattr(owner, name, told)
+
+
+if __name__ == "__main__":
+    from rigwright.cli.program import main
+
+    _patch(_Places(int(sys.argv.pop(1))))
+    main()

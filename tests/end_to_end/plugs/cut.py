@@ -1,0 +1,158 @@
+"""A cut: a place of the run and what is pulled there; then the same command again, and a comparison with the uninterrupted run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.end_to_end.plugs import state
+from tests.end_to_end.plugs.machine import Machine, programs
+from tests.end_to_end.plugs.run import LOOK_S, Place, Reference, Run
+from tests.end_to_end.rw import invoke
+
+Kind = Literal["connection", "controller", "power"]
+KINDS: tuple[Kind, ...] = ("connection", "controller", "power")
+FIRST_S, SECOND_S = 150.0, 240.0
+"""Deadlines: for the end of the run that was cut, and for the same command after it."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place and what is cut there."""
+
+    place: Place
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.kind}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cut led to.
+
+    `number`: of the place in the run. `first`: the exit code of the run that was cut, and `said`, the error in its own words. `second`: that of the same command after it, None
+    when the first one reached the end in spite of the cut; `error` of it. `differs`: from the uninterrupted run. `reached`: whether
+    the run came to the place at all. `seconds`: of the same command.
+    """
+
+    host: str
+    number: int
+    step: str
+    place: str
+    kind: str
+    reached: bool
+    first: int
+    said: str
+    second: int | None
+    seconds: float
+    changes: int
+    error: str
+    differs: tuple[str, ...]
+
+    @property
+    def ends(self) -> str:
+        """`same`, `not reached` for a run that nothing ended because the place did not come, or what went wrong."""
+        if not self.reached and self.second is None:
+            return "not reached"
+        if (self.first if self.second is None else self.second) != 0:
+            return f"stops: {self.error}"
+        return "differs" if self.differs else "same"
+
+
+def carry_out(machine: Machine, cut: Cut, reference: Reference, words: Sequence[str], folder: Path) -> Outcome:
+    """Cuts a run there, runs the same command again where the cut ended it, and compares the host with the uninterrupted run.
+
+    Raises AssertionError when the run that was cut hangs or prints a traceback.
+    """
+    machine.put_back(reference.disk(cut.place.step))
+    run = Run(words, folder / "first.log")
+    reached = _interrupt(machine, run, cut)
+    first = run.end(FIRST_S)
+    assert "Traceback" not in run.output, run.output
+    if cut.kind == "power":
+        machine.wait()
+    second, seconds, changes, error = None, 0.0, 0, _error(run.output)
+    said = error
+    if first != 0:
+        began = time.monotonic()
+        done = invoke("provision", *words, "--yes", "--json", str(folder / "second.json"), deadline=SECOND_S)
+        second, seconds = done.returncode, time.monotonic() - began
+        assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+        document = json.loads((folder / "second.json").read_text())
+        assert document["hosts"], done.stderr
+        (host,) = document["hosts"].values()
+        changes = sum(bool(change["done"]) for change in host["changes"])
+        error = _told(host["error"])
+    ended = second if second is not None else first
+    differs = state.differences(state.read(machine), reference.state) if ended == 0 else []
+    return Outcome(
+        machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, reached, first, said, second, round(seconds, 1), changes, error,
+        tuple(str(difference) for difference in differs),
+    )  # fmt: skip
+
+
+def _interrupt(machine: Machine, run: Run, cut: Cut) -> bool:
+    """Runs until the place of the cut, cuts, and lets go on what can; returns whether it was cut there.
+
+    A program of the place that has ended already, or does not run this time, is cut at the controller's next stop.
+    """
+    place, reached, in_time = cut.place, False, True
+    for stop in run.stops():
+        if reached or (stop.step, stop.at, stop.trip) != (place.step, place.at, place.trip):
+            continue
+        reached = True
+        if place.program or place.after_s:
+            ignored = frozenset(machine.programs())
+            run.go_on()
+            in_time = _until(machine, place, ignored, run)
+        if cut.kind == "controller":
+            run.process.kill()
+        elif cut.kind == "connection":
+            machine.cut_connections()
+        else:
+            machine.cut_power()
+            machine.power_on()
+    return reached and in_time
+
+
+def _until(machine: Machine, place: Place, ignored: frozenset[int], run: Run) -> bool:
+    """Waits until the host runs the place's program, then for its time; returns whether the program ran."""
+    ends = time.monotonic() + 60
+    while place.program and place.program not in programs(machine, ignored).values():
+        if time.monotonic() > ends or run.process.poll() is not None or run.is_at_next_stop():
+            return False
+        time.sleep(LOOK_S)
+    time.sleep(place.after_s)
+    return True
+
+
+def _error(output: str) -> str:
+    """The error that a run printed, in one line."""
+    lines = output.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("error ")]
+    return " ".join(line.strip() for line in lines[starts[0] : starts[0] + 3]) if starts else ""
+
+
+def _told(error: dict[str, Any] | None) -> str:
+    return f"{error['found']}; {error['fix']}" if error else ""
+
+
+def sample(cuts: Sequence[Cut], number: int, seed: int) -> list[Cut]:
+    """So many of the cuts, spread over the steps and kinds; the same for the same seed, also where a place more or less was seen."""
+    order = sorted(cuts, key=lambda cut: hashlib.sha256(f"{seed} {cut}".encode()).digest())
+    chosen: dict[Cut, None] = {}
+    for most in range(len(order)):
+        for cut in order:
+            same_step = sum(one.place.step == cut.place.step for one in chosen)
+            same_kind = sum(one.kind == cut.kind for one in chosen)
+            if cut not in chosen and same_step <= most and same_kind * len(KINDS) <= len(chosen):
+                chosen[cut] = None
+            if len(chosen) == min(number, len(order)):
+                return list(chosen)
+    return list(chosen)

@@ -1,0 +1,158 @@
+"""`stress` on a servbadge: a healthy host, every fault by its name, a GPU that is lost in the middle, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cli import commands
+from lab.faults import inject
+from lab.hardware import hw_state
+from lab.hardware.rigfile import describe
+from lab.power import switch
+from tests.end_to_end.conftest import Ssh, training
+from tests.end_to_end.rw import INVENTORY, argv, invoke, on_terminal
+from tests.end_to_end.test_rigs import Server
+from tests.paths import ROOT
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+NAME, RIG = "t-stress", "servbadge"
+LEFT = (
+    "systemctl list-units --all --plain --no-legend 'rigwright*'; ls -d /run/rigwright* /var/lib/rigwright/recordings/* 2>/dev/null;"
+    " nvidia-smi --query-compute-apps=pid --format=csv,noheader; pgrep -fa '[s]tress.py|[r]ecorder.py'; :"
+)
+
+
+@pytest.fixture(scope="module")
+def host(snapshots: Path, ssh: Ssh) -> Iterator[str]:
+    """Yields the name of a host with a driver and without CUDA; a second of heat is a minute."""
+    server = Server(RIG, ssh)
+    server.host, server.described = NAME, describe(RIG, NAME)
+    server.boots(snapshots)
+    hw_state.edit(switch.get(NAME).hw, volatile={"heat.speed": 60})
+    yield NAME
+    commands.down(name=NAME, say=print)
+
+
+@pytest.fixture
+def healed(host: str) -> Iterator[str]:
+    yield host
+    inject.heal(host, "", print)
+
+
+def stressed(folder: Path, code: int, minutes: str = "0.1") -> tuple[dict[str, Any], str]:
+    """Runs `stress` on the host; returns the document's part about the host, and the text."""
+    file = folder / "stress.json"
+    done = invoke("stress", "--host", NAME, "--minutes", minutes, "--yes", "--json", str(file), deadline=400)
+    assert done.returncode == code, done.stdout + done.stderr
+    host = json.loads(file.read_text())["hosts"][NAME]
+    assert isinstance(host, dict)
+    return host, done.stdout
+
+
+def found(host: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns the bad findings by the position of the GPU (or the subject) and the symptom, else the check."""
+    bad = [one for one in host["findings"] if one["verdict"] in ("fail", "warn")]
+    return {(one["subject"].partition(" ")[0], one["symptom"] or one["check"]): one for one in bad}
+
+
+def begin(*words: str) -> subprocess.Popen[str]:
+    """Starts a stress without a terminal."""
+    env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    command = argv("stress", "--host", NAME, "--yes", *words)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def reads_until(process: subprocess.Popen[str], words: str) -> None:
+    """Reads the output of a process up to a line with these words."""
+    assert process.stdout
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return
+    pytest.fail(f"no line with {words!r}:\n{''.join(lines)}")
+
+
+def test_a_healthy_host(healed: str, tmp_path: Path, ssh: Ssh) -> None:
+    host, text = stressed(tmp_path, 0)
+    assert "Fit for work" in text
+    assert [stage["outcome"] for stage in host["stress"]["stages"]] == ["ok"] * 10
+    assert host["stress"]["supplies"]["watts"].keys() == {"PS1 Power", "PS2 Power", "PS3 Power"}
+    assert ssh(healed, LEFT).stdout == "", "nothing is left on the host"
+
+
+def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
+    for fault, gpu in (("slow-gpu", 0), ("wrong-bit", 1), ("fan-dead", 2), ("memory-hot", 3), ("poor-joint", "")):
+        inject.fault(healed, fault, str(gpu), print)
+    host, _ = stressed(tmp_path, 2, "0.25")
+    bad = found(host)
+    assert "at the same clocks" in bad["SXM2-1", "load.speed"]["seen"]
+    assert "if the slowness moves with the GPU, return it" in bad["SXM2-1", "load.speed"]["fix"]
+    assert "take it out of use" in bad["SXM2-2", "gpu.wrong_results"]["fix"]
+    hot = next(
+        bad["SXM2-3", key]
+        for key in ("thermal.hardware", "thermal.software", "thermal.memory")
+        if ("SXM2-3", key) in bad
+    )
+    assert "slow" in hot["seen"] or "memory is at" in hot["seen"]
+    assert "its memory is at" in bad["SXM2-4", "thermal.memory"]["seen"]
+    assert "12 V connection of that supply" in bad["PS1", "power.share"]["fix"]
+    inject.heal(healed, "", print)
+    inject.fault(healed, "supply-out", "", print)
+    host, _ = stressed(tmp_path, 2)
+    assert "AC lost" in found(host)["PS1", "power.supply_lost"]["seen"]
+
+
+def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str, tmp_path: Path, ssh: Ssh) -> None:
+    file = tmp_path / "lost.json"
+    process = begin("--minutes", "0.3", "--json", str(file))
+    reads_until(process, "alone, GPU 0: ok")
+    second = invoke("stress", "--host", NAME, "--minutes", "0.1", "--yes")
+    assert second.returncode == 1
+    assert "the GPUs are in use by" in second.stdout + second.stderr
+    reads_until(process, "together, 2 GPUs")
+    inject.fault(healed, "gpu-lost", "1", print)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, out
+    host = json.loads(file.read_text())["hosts"][NAME]
+    lost = found(host)["SXM2-2", "gpu.off_bus"]
+    assert "fell off the bus after" in lost["seen"]
+    assert "Xid 79" in lost["seen"]
+    assert "every supply is there and delivers" in lost["fix"], "it was well while it worked alone"
+    soak = host["stress"]["stages"][-1]
+    assert (soak["stage"], [one["gpu"] for one in soak["results"]], soak["outcome"]) == ("soak", [0, 2, 3], "ok")
+    assert "stress.py" not in ssh(healed, LEFT).stdout
+
+
+def test_what_is_refused_and_ctrl_c(healed: str, ssh: Ssh) -> None:
+    done = invoke("stress", "--host", NAME, "--minutes", "0", "--yes")
+    assert done.returncode == 1
+    assert "'0' is no duration of a stress" in done.stdout + done.stderr
+    with training(healed):
+        done = invoke("stress", "--host", NAME, "--yes")
+        assert done.returncode == 1
+        assert "the GPUs are in use by" in done.stdout + done.stderr
+    code, text = on_terminal([("Load these GPUs with all that they can do?", "no")], "stress", "--host", NAME)
+    assert code == 2, text
+    process = begin("--minutes", "5")
+    reads_until(process, "alone, GPU 0: ok")
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, out
+    assert ssh(healed, LEFT).stdout == "", "no process is left on a GPU, and nothing on the host"

@@ -1,0 +1,162 @@
+"""A run that was killed after it ordered a reboot: the next command waits for the host; any other unreachable host is an error at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.core.command import Command, Result
+from rigwright.core.errors import HostError, HostKeyRefused, Interrupted, Unreachable
+from rigwright.engine import reboot_order
+from rigwright.engine.events import Event
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+HOST = Host("box/1", (), {"ansible_host": "192.0.2.7"})
+
+
+class Box(FakeTransport):
+    """A host that answers as a list says: `down`, `same boot`, `going down`, `refuses`, `up` (another boot), or an error; the last one for ever."""
+
+    def __init__(self, *states: str | Exception) -> None:
+        super().__init__(self.answer)
+        self.states, self.connections = list(states), 0
+
+    def connect(self, timeout_s: float = 0) -> None:  # noqa: ARG002
+        self.connections += 1
+        if len(self.states) > 1 and self.connections > 1:
+            self.states.pop(0)
+        if isinstance(self.states[0], Exception):
+            raise self.states[0]
+        if self.states[0] == "down":
+            raise Unreachable("box", "the connection was refused")
+
+    def answer(self, cmd: Command) -> Result:
+        if self.states[0] == "refuses":
+            raise HostError("box", "sudo refused: ")
+        if "list-units" not in str(cmd):
+            return Result(0, b"")
+        return Result(
+            0 if self.states[0] == "going down" else 1, b"boot-2\n" if self.states[0] == "up" else b"boot-1\n"
+        )
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Event]:
+    """Makes the state directory of this test, and returns the events that it gets; no second is waited for."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(reboot_order.time, "sleep", lambda _s: None)
+    return []
+
+
+def connects(box: Any, told: list[Event], state: RunState | None = None) -> None:
+    """Connects to a host with this transport."""
+    run = HostRun(HOST, box, Options("20261122-2"), told.append, state or RunState(threading.Semaphore()))
+    reboot_order.connect(run, told.append)
+
+
+def test_it_is_waited_for(told: list[Event]) -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    box = Box("going down", "down", "down", "up")
+    connects(box, told)
+    assert box.connections == 4
+    assert [getattr(event, "text", "") for event in told] == [
+        "run 20261122-1 reboots it; waiting up to 15 minutes until it is back"
+    ]
+    assert "is-system-running --wait" in str(box.ran[-1])
+    with pytest.raises(Unreachable):
+        connects(Box("down"), told)
+
+
+def test_a_session_that_the_shutdown_ends_is_no_error(told: list[Event]) -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    connects(Box("refuses", "refuses", "down", "up"), told)
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    box = Box("refuses")
+    with pytest.raises(HostError, match="sudo refused"):
+        connects(box, told)
+    assert box.connections == reboot_order.MOST_REFUSED
+
+
+def test_the_killed_run_has_not_given_its_order_yet(told: list[Event]) -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    box = Box("same boot", "same boot", "going down", "down", "up")
+    connects(box, told)
+    assert box.connections == 5
+
+
+def test_an_order_that_the_host_never_got(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    began = time.time()
+    monkeypatch.setattr(reboot_order.time, "time", lambda: began + reboot_order.ORDER_S + 1)
+    box = Box("same boot")
+    connects(box, told)
+    assert (box.connections, told) == (1, [])
+
+
+def test_it_is_back_already(told: list[Event]) -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    box = Box("up")
+    connects(box, told)
+    assert (box.connections, told) == (1, [])
+
+
+def _nothing() -> None:
+    return
+
+
+def _elsewhere() -> None:
+    reboot_order.record(Host("box/1", (), {"ansible_host": "192.0.2.8"}), "20261122-1", "boot-1", 900)
+
+
+def _overdue() -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", -1)
+
+
+def _back() -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    reboot_order.forget(HOST)
+
+
+def _clock_was_changed() -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 2 * reboot_order.LONGEST_S)
+
+
+def _damaged() -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    reboot_order._path(HOST).write_text("{")
+
+
+@pytest.mark.parametrize("before", [_nothing, _elsewhere, _overdue, _back, _clock_was_changed, _damaged])
+def test_other_hosts_are_unreachable_at_once(told: list[Event], before: Callable[[], None]) -> None:
+    before()
+    box = Box("down")
+    with pytest.raises(Unreachable):
+        connects(box, told)
+    assert (box.connections, told) == (1, [])
+
+
+def test_it_ends(told: list[Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    reboot_order.record(HOST, "20261122-1", "boot-1", 900)
+    with pytest.raises(HostKeyRefused):
+        connects(Box("down", HostKeyRefused("box", "the host key has changed")), told)
+    stopping = RunState(threading.Semaphore())
+    stopping.stopping.set()
+    with pytest.raises(Interrupted):
+        connects(Box("down"), told, stopping)
+    began, clock = time.time(), iter(range(0, 10**6, 60))
+    monkeypatch.setattr(reboot_order.time, "time", lambda: began + next(clock))
+    with pytest.raises(Unreachable):
+        connects(Box("down"), told)
+
+
+def test_the_order_can_be_recognized(told: list[Event]) -> None:
+    assert "--unit=rigwright-reboot-20261122-1" in reboot_order.order("20261122-1").argv
+    assert "rigwright-reboot-*" in str(reboot_order._GOES_DOWN)
+    assert told == []

@@ -1,0 +1,123 @@
+"""What a run records on a host is recorded in the script of its first change, once; that it ended, with the release of the lease."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rigwright.core.change import Change
+from rigwright.core.command import Command, Result, command
+from rigwright.core.errors import UsageError
+from rigwright.engine import plugins, rollback
+from rigwright.engine.apply import apply
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.facts import Fact, Unreadable, parsed, run_record
+from rigwright.facts.run_recording import RECORD
+from rigwright.inventory.model import Host
+from tests.ssh.fake_transport import FakeTransport
+
+HOST = Host("box", (), {})
+CHANGES = {
+    "First": Change("run", "one", commands=(command("change-one"),), units=("one.service",)),
+    "Second": Change("run", "two", commands=(command("change-two"),)),
+}
+
+
+def _ran(failing: str = "") -> list[str]:
+    """The commands of a run with two steps in their order; `failing` is one that fails."""
+    ran: list[str] = []
+    made: set[str] = set()
+
+    def answer(cmd: Command) -> Result:
+        text = str(cmd)
+        names = {
+            "RECORD": cmd.argv[2:3] == (RECORD,),
+            "units": "own-units" in text and "one.service" in text,
+            "done": "record/done" in text,
+            "release": "for kind in record other" in text,
+        }
+        ran.extend(name for name, true in names.items() if true)
+        if text.startswith("change-"):
+            ran.append(text)
+            made.add(text)
+        return Result(1 if failing and failing in (*[n for n, true in names.items() if true], text) else 0, b"")
+
+    plugins.known("operations")
+
+    def step(name: str, change: Change) -> Step:
+        def function(_facts: Any) -> Iterator[Change]:
+            if str(change.commands[0]) not in made:
+                yield change
+
+        return Step(name, "file.present", function, {}, f"play.yml:{name}")
+
+    steps = tuple(step(name, change) for name, change in CHANGES.items())
+    transport: Any = FakeTransport(answer)
+    run = HostRun(HOST, transport, Options("20261122-1"), lambda _: None, RunState(threading.Semaphore()))
+    preview = [PlannedStep(one, "pending", (CHANGES[one.name],)) for one in steps]
+    assert (apply(run, steps, preview).error is None) == (not failing)
+    return ran
+
+
+def test_the_first_change_only_is_recorded_before() -> None:
+    assert _ran() == ["RECORD", "units", "change-one", "change-two", "done", "release"]
+
+
+def test_a_run_that_stopped_has_not_ended() -> None:
+    assert _ran("change-two") == ["RECORD", "units", "change-one", "change-two", "release"]
+
+
+def test_nothing_is_changed_on_a_host_that_cannot_be_recorded() -> None:
+    assert "change-one" not in _ran("RECORD")
+
+
+def test_the_aim_is_that_of_each_step_that_has_one() -> None:
+    known = plugins.known("operations")
+    steps = tuple(Step(name, name, known[name], {}, name) for name in ("rollback.files", "apt.clean"))
+    bound = rollback.aimed(BoundPlaybook(HOST, steps, ()), "20261122-1")
+    assert [dict(step.parameters) for step in bound.steps] == [{"to": "20261122-1"}, {}]
+
+
+@pytest.mark.parametrize("to", ["../../etc", "x y", "$(reboot)", "a\nb", "-o"])
+def test_an_aim_that_is_no_run(to: str) -> None:
+    with pytest.raises(UsageError, match="is no id of a run"):
+        rollback.aimed(BoundPlaybook(HOST, (), ()), to)
+
+
+@pytest.mark.parametrize(
+    "to", ["yesterday", "last", "../../etc", "$(reboot)", "a\nb", "-", "2026-11-22", "20261122-141753-136g", "20261122-141753-136a0",
+           "20261122-141753-136a\n", "٢٠٢٦"]
+)  # fmt: skip
+def test_a_text_that_cannot_be_a_run_is_refused_with_the_command_that_lists_them(to: str) -> None:
+    with pytest.raises(UsageError, match="is no id of a run") as caught:
+        rollback.require_run(to, "frame")
+    assert caught.value.fix == "invoke rollback --host frame --list shows the runs that it remembers"
+
+
+@pytest.mark.parametrize("to", ["", "2", "2026", "20261122-", "20261122-141753-13", "20261122-141753-136a"])
+def test_the_id_of_a_run_and_its_beginnings(to: str) -> None:
+    rollback.require_run(to, "frame")
+
+
+@pytest.mark.parametrize(
+    ("fact", "line", "more"),
+    [
+        (run_record.runs, "run\tr{}", "201 runs, not up to 200"),
+        (run_record.written(1), "wrote\tr\tabsent\t-\t-\t-\t/{}", "2001 files, not up to 2000"),
+        (run_record.packages("r", 1), "package\tp{}\t1\tinstalled\t2\tinstalled\t00001", "packages, not up to 5000"),
+        (run_record.units("r", 1), "unit\tu{}\t\t\tactive loaded enabled", "201 units, not up to 200"),
+    ],
+    ids=["runs", "written", "packages", "units"],
+)
+def test_a_record_without_end_is_refused(fact: Fact[Any], line: str, more: str) -> None:
+    """Hostile: each line would be a line of the plan."""
+    most = {"runs": 201, "written": 2001, "packages": 5000, "units": 201}[fact.name.split(".")[1].split("(")[0]]
+    text = "\n".join(["records x", *(line.format(number) for number in range(most)), ""])
+    found = parsed(fact, Result(0, f"{text}others\t0\n".encode() if "packages" in fact.name else text.encode()))
+    assert isinstance(found, Unreadable)
+    assert more in str(found)

@@ -1,0 +1,177 @@
+"""The actions of `try` when something goes wrong: what is raised, what is part of the Attempt, and what is said about the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.core.change import Change
+from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
+from rigwright.engine import measurement, verify
+from rigwright.engine.attempt import Attempt, Measurement
+from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, HostReport, PlanResult, StageResult
+from rigwright.engine.measurement import MeasurementOptions
+from rigwright.engine.plan import PlannedStep
+from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.fleet import actions, attempts
+from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.merge import merge
+from rigwright.inventory.model import Host
+
+STEP = Step("Driver installed", "driver.installed", lambda _facts: iter(()), {}, "provision.yml:1")
+CHANGE = Change("change", "driver", "535", "580", ())
+FAST = Measurement("2026-11-22T19:28:27Z", {"driver": "535"}, 16, rounds={"products": (90.0, 91.0, 92.0, 91.5)})
+HANGS = replace(FAST, passed=9, failures={"GPU 0 to 1, copy": "hang"})
+OPTIONS = MeasurementOptions()
+
+
+def a_job(steps: tuple[PlannedStep, ...] = ()) -> HostJob:
+    """Returns the job of a host that was measured before a change; its steps are planned as given."""
+    host = Host("frame", (), {})
+    store = SimpleNamespace(forget=lambda: None, known={})
+    run: Any = SimpleNamespace(
+        planned=lambda _steps: steps, store=store, options=SimpleNamespace(run_id="r1"), earlier=None
+    )
+    report = HostReport(host, "ok", attempt=Attempt("driver: 580", before=FAST, before_run="r1"))
+    return HostJob(BoundPlaybook(host, (STEP,), ()), run, report)
+
+
+def result_of(job: HostJob, stages: Iterator[StageResult]) -> RigwrightError | None:
+    """Merges the results of an action into the job's report; returns the error that it raised."""
+    try:
+        for result in stages:
+            job.report = merge(job.report, result)
+    except RigwrightError as error:
+        return error
+    return None
+
+
+def applied(error: RigwrightError | None, done: bool, status: str = "failed") -> ApplyResult:
+    step = PlannedStep(STEP, status if error else "changed", (CHANGE,))  # type: ignore[arg-type]
+    return ApplyResult((step,), {STEP.key: (CHANGE,)} if done else {}, error)
+
+
+@pytest.fixture
+def after(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Returns what the next change and measurement return; an error is raised."""
+    given: dict[str, Any] = {"apply": applied(None, True), "measure": FAST, "proved": 0}
+
+    def prove(_job: HostJob, _wheels: str) -> Iterator[StageResult]:
+        given["proved"] += 1
+        yield CheckResult(())
+
+    def measure(*_given: object) -> Measurement:
+        if isinstance(given["measure"], Exception):
+            raise given["measure"]
+        found: Measurement = given["measure"]
+        return found
+
+    monkeypatch.setattr(actions, "applied", lambda *_given: given["apply"])
+    monkeypatch.setattr(measurement, "measure", measure)
+    monkeypatch.setattr(actions, "prove_host", prove)
+    monkeypatch.setattr(actions, "source_of_wheels", lambda _job, _given: "none")
+    monkeypatch.setattr(verify, "answerable", lambda *_given, **_more: ())
+    return given
+
+
+@pytest.mark.parametrize(
+    ("error", "done", "raised", "decision"),
+    [
+        (None, True, False, "left"),  # until somebody decides
+        (HostError("apt", "it failed"), True, False, "left"),
+        (HostError("apt", "the first step failed"), False, False, "left"),
+        (ConsentError("apt", "the GPUs are in use"), True, False, "left"),
+        (ConsentError("apt", "the GPUs are in use"), False, True, ""),
+        (Unreachable("frame", "it did not come back"), True, True, "left"),
+        (Interrupted("frame", "stopped"), True, True, "left"),
+    ],
+)
+def test_a_change_that_fails(
+    error: RigwrightError | None, done: bool, raised: bool, decision: str, after: dict[str, Any]
+) -> None:
+    after["apply"] = applied(error, done)
+    job = a_job()
+    assert result_of(job, attempts.change_and_measure(job, OPTIONS)) == (error if raised else None)
+    tried = job.report.attempt
+    assert tried is not None
+    assert tried.decision == decision
+    assert (tried.comparison is not None) == (error is None)
+    assert tried.failure == ("" if raised or error is None else f"apt: {error.found}")
+    assert after["proved"] == (1 if error is None else 0)
+
+
+def test_a_change_that_hangs_is_compared_and_not_proved(after: dict[str, Any]) -> None:
+    after["measure"] = HANGS
+    job = a_job()
+    assert result_of(job, attempts.change_and_measure(job, OPTIONS)) is None
+    tried = job.report.attempt
+    assert tried is not None
+    assert tried.comparison is not None
+    assert tried.comparison.verdict == "refused"
+    assert after["proved"] == 0
+
+
+def test_a_measurement_that_fails_after_the_change_is_a_failed_change(after: dict[str, Any]) -> None:
+    after["measure"] = HostError("frame", "the GPUs are in use by python3 (4711)")
+    job = a_job()
+    assert result_of(job, attempts.change_and_measure(job, OPTIONS)) is None
+    assert job.report.attempt is not None
+    assert job.report.attempt.failure == "frame: the GPUs are in use by python3 (4711)"
+
+
+def test_a_host_that_cannot_be_measured_is_not_changed(after: dict[str, Any]) -> None:
+    after["measure"] = Measurement("2026-11-22T19:28:27Z", missing={"peer-to-peer test": "libnccl.so.2 was not found"})
+    job = a_job()
+    error = result_of(job, attempts.measure(job, OPTIONS, "driver: 580", "", with_checks=True))
+    assert error is not None
+    assert "nothing was changed (peer-to-peer test: libnccl.so.2 was not found)" in error.found
+
+
+@pytest.mark.parametrize(
+    ("status", "refused"), [("ok", False), ("skipped", False), ("pending", True), ("unknown", True)]
+)
+def test_only_a_host_that_is_as_the_inventory_says_is_tried(
+    status: Any, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(_job: HostJob) -> Iterator[StageResult]:
+        yield PlanResult((PlannedStep(STEP, status, (CHANGE,)),) * 5)
+
+    monkeypatch.setattr(actions, "plan_or_fail", plan)
+    error = result_of(job := a_job(), attempts.plan_unchanged(job))
+    assert (error is not None) == refused
+    if error is not None:
+        assert error.found.endswith("Driver installed, Driver installed, Driver installed and 2 more steps")
+        assert error.fix == "invoke provision --host frame; then the same command again"
+
+
+@pytest.mark.parametrize("error", [None, HostError("apt", "no source has 535.261.03")])
+def test_the_way_back(error: RigwrightError | None, after: dict[str, Any]) -> None:
+    after["apply"] = applied(error, True)
+    job = a_job((PlannedStep(STEP, "pending", (CHANGE,)),))
+    job.report = replace(job.report, applied=applied(None, True))
+    assert result_of(job, attempts.go_back(job, "it is slower")) == error
+    assert job.report.attempt is not None
+    assert (job.report.attempt.decision, job.report.attempt.why) == ("left", "it is slower")
+    assert job.report.changes == 2, "those of the try and those of the way back"
+
+
+def test_a_way_back_that_cannot_be_planned_changes_nothing(after: dict[str, Any]) -> None:
+    after["apply"] = None
+    error = HostError("Record", "the record is damaged")
+    job = a_job((PlannedStep(STEP, "failed", (), error.found, error),))
+    assert result_of(job, attempts.go_back(job, "it is slower")) == error
+
+
+@pytest.mark.parametrize("status", ["ok", "pending", "unknown", "failed"])
+def test_back_is_what_the_inventory_says(status: Any, after: dict[str, Any]) -> None:
+    job = a_job((PlannedStep(STEP, status, (CHANGE,)), PlannedStep(STEP, "skipped")))
+    job.report = merge(job.report, AttemptResult(Attempt("driver: 580", before=FAST, decision="left")))
+    error = result_of(job, attempts.prove_back(job, OPTIONS))
+    assert job.report.attempt is not None
+    assert job.report.attempt.decision == ("back" if status == "ok" else "left")
+    assert after["proved"] == (1 if status == "ok" else 0)
+    assert (error is None) == (status == "ok")

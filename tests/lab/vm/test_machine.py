@@ -1,0 +1,139 @@
+"""Virtual machines: QEMU's arguments, names of recordings, consoles, flags and faults. Boots nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.cli import commands as lab_commands
+from lab.host.active_faults import Standing
+from lab.vm import commands, inject, machine, recording
+from lab.vm.console import Console, boots
+from lab.vm.machine import Machine
+from rigwright.core.errors import HostError, UsageError
+
+MADE = Machine("vm-1", "servbadge", "debian12", "bios", "/cache/debian12.raw", 40022)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "VMS", tmp_path / "vms")
+    monkeypatch.setattr("lab.host.active_faults.RUN", tmp_path / "run")
+
+
+def test_sshd_is_reached_on_the_loopback_address_alone() -> None:
+    argv = machine.arguments(MADE, [])
+    (net,) = [word for word in argv if word.startswith("user,")]
+    assert "hostfwd=tcp:127.0.0.1:40022-:22" in net
+
+
+def test_a_name_in_the_firmware_tables_cannot_add_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"sys_vendor": "A,b=1", "product_name": "P", "board_name": "B", "bios_version": "1"}
+    monkeypatch.setattr(machine, "describe", lambda _rig: {"dmi": names})
+    assert "type=1,manufacturer=A,,b=1,product=P" in " ".join(machine.arguments(MADE, []))
+
+
+def test_secure_boot_needs_a_firmware_in_system_management_mode() -> None:
+    argv = machine.arguments(replace(MADE, firmware="secureboot"), [])
+    assert "smm=on" in argv[argv.index("-machine") + 1]
+    assert any("OVMF_CODE_4M.ms.fd" in word for word in argv)
+
+
+def test_a_recording_belongs_to_a_name_and_to_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording.hardware, "options", lambda made: ["-m", str(made.memory_mib)])
+    monkeypatch.setattr(recording.hardware, "fingerprint", lambda: "device")
+    monkeypatch.setattr(recording, "run", lambda _argv: type("Done", (), {"stdout": "QEMU emulator version 7.2\n"}))
+    place = recording.place(MADE)
+    assert recording.place(replace(MADE, port=40023)) == place
+    assert recording.place(replace(MADE, name="vm-2")) != place
+    assert recording.place(replace(MADE, firmware="uefi")) != place
+    assert recording.place(replace(MADE, memory_mib=1536)) != place
+    assert recording.place(replace(MADE, image="/cache/debian13.raw")) != place
+    assert recording.place(MADE, "provisioned") != place
+
+
+def test_the_console_of_this_boot(tmp_path: Path) -> None:
+    path = tmp_path / "console.log"
+    path.write_bytes(b"Loading Linux 6.1.0\r\n[ 0.1] Kernel panic - not syncing: of an earlier boot\r\n")
+    log = Console(path)
+    assert log.panic() == ""
+    assert log.last() == "nothing on the console"
+    with path.open("ab") as file:
+        file.write(
+            b"Loading Linux 6.1.0\r\n\x1b[2J[ 0.05] Kernel panic - not syncing: VFS: Unable to mount root fs\r\n"
+        )
+    assert log.panic() == "Kernel panic - not syncing: VFS: Unable to mount root fs"
+    assert "\x1b" not in log.last()
+    assert boots(path) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [({"distro": "ubuntu2204"}, "debian12 or debian13"), ({"firmware": "efi"}, "bios, uefi, secureboot")],
+)
+def test_flags_of_a_machine(flags: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        commands.kind(flags.get("distro"), flags.get("firmware"))
+    assert words in str(refused.value.expected)
+
+
+def test_a_machine_that_exists_is_of_the_kind_that_is_asked_for() -> None:
+    machine.save(MADE)
+    assert machine.load("vm-1") == MADE
+    assert machine.known() == [MADE]
+    with pytest.raises(UsageError) as refused:
+        commands.up(["vm-1"], None, commands.kind("debian13", None), lambda _: None)
+    assert "lab.down --name vm-1" in str(refused.value.fix)
+
+
+def test_a_name_is_that_of_a_light_host_or_of_a_machine() -> None:
+    with pytest.raises(UsageError) as refused:
+        lab_commands._check_kind(["one"], {"one"}, "a virtual machine", "--vm")
+    assert "a virtual machine" in str(refused.value.found)
+
+
+@pytest.mark.usefixtures("as_root")
+def test_a_fault_that_cannot_be_applied_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.save(MADE)
+    monkeypatch.setattr(machine, "running", lambda _name: True)
+    with pytest.raises(HostError):
+        inject.fault(MADE, "hang", "", lambda _: None)
+    assert inject.standing("vm-1") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "words"), [("hangs", "", "did you mean 'hang'?"), ("hang", "1", "whole machine")]
+)
+@pytest.mark.usefixtures("as_root")
+def test_mistakes_about_faults(name: str, gpu: str, words: str) -> None:
+    machine.save(MADE)
+    with pytest.raises(UsageError) as refused:
+        inject.fault(MADE, name, gpu, lambda _: None)
+    assert words in str(refused.value)
+
+
+def test_every_fault_says_what_it_does() -> None:
+    for name in inject.names():
+        effect, symptoms = inject.told(name)
+        assert effect.endswith(".")
+        assert symptoms
+    assert str(Standing("gpu-lost", 2, None)) == "gpu-lost(2)"
+
+
+def test_a_machine_without_room_in_memory_is_not_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\n")
+    monkeypatch.setattr(commands, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(commands, "login_key", lambda: None)
+    machine.save(MADE)
+    with pytest.raises(HostError) as refused:
+        commands.up(["vm-1"], None, commands.kind("debian12", "bios"), lambda _: None)
+    assert "2048 MiB" in str(refused.value.found)
+    assert "3072 MiB" in str(refused.value.expected)
+
+
+def test_two_disks_are_not_recorded() -> None:
+    with pytest.raises(UsageError) as refused:
+        commands.kind("debian12", None, disk="raid1", warm=True)
+    assert "--warm" in str(refused.value.found)

@@ -1,0 +1,173 @@
+"""stress.py as on a GPU host, over the simulated libraries: speeds, wrong bits, lost GPUs, hangs, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from lab.simulators.cuda.bare import add_cuda
+from lab.simulators.nvml.bare import Bare, bare
+from rigwright.core.command import Result
+from rigwright.facts.stress import Stress, measured
+from tests.paths import ROOT
+
+VERSION = "535.261.03"
+SHORT = ("--seconds", "3", "--step-timeout-s", "15")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("stress")
+    for path in (*made.parents, made):
+        if path.is_relative_to("/tmp") and path != Path("/tmp"):
+            path.chmod(0o755)
+    for path in (*(ROOT / "onhost").glob("nccl_*.py"), *(ROOT / "onhost").glob("stress*.py"), Path(pynvml.__file__)):
+        shutil.copy(path, made / path.name)
+    return made
+
+
+def driver_of(rig: str, folder: Path) -> Bare:
+    return add_cuda(bare(rig, VERSION, folder / rig), VERSION)
+
+
+@pytest.fixture(scope="module")
+def _servbadge(folder: Path) -> Bare:
+    return driver_of("servbadge", folder)
+
+
+@pytest.fixture
+def servbadge(_servbadge: Bare) -> Iterator[Bare]:
+    state = _servbadge.hardware / "volatile/state"
+    before = state.read_text()
+    yield _servbadge
+    state.write_text(before)
+
+
+def start(driver: Bare, folder: Path, *words: str) -> subprocess.Popen[str]:
+    env = {**driver.env(), "TMPDIR": str(folder)}
+    argv = [sys.executable, "-I", str(folder / "stress.py"), *SHORT, *words]
+    return subprocess.Popen(argv, env=env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(driver: Bare, folder: Path, *words: str, code: int = 0) -> Stress:
+    """Runs the program, which must exit with `code`; returns its document as the fact reads it."""
+    process = start(driver, folder, *words)
+    out, errors = process.communicate(timeout=150)
+    assert process.returncode == code, out + errors
+    found = measured.parse(Result(0, out.encode()))
+    assert isinstance(found, Stress)
+    assert found.outcome == ("ok", "failed", "could not run")[code]
+    assert found.left_behind == ()
+    return found
+
+
+def test_stages_speeds_and_sensors(servbadge: Bare, folder: Path, tmp_path: Path) -> None:
+    marks = tmp_path / "marks.jsonl"
+    found = run(servbadge, folder, "--marks", str(marks))
+    titles = [stage.title for stage in found.stages]
+    assert titles == [
+        *(f"alone, GPU {number}" for number in range(4)),
+        "together, 1 GPU",
+        *(f"together, {number} GPUs" for number in (2, 3, 4)),
+        "in step",
+        "soak",
+    ]
+    for _, one in found.results("alone"):
+        rates = {products.kind: products.tflops for products in one.products}
+        assert rates == pytest.approx({"fp32": 14.1, "fp16": 112.4, "fp64": 7.04}, rel=0.02), "a V100 has no TF32"
+        assert one.gb_s.memory == pytest.approx(755, rel=0.02)
+        assert one.gb_s.to_device == one.gb_s.from_device == pytest.approx(12.6, rel=0.02)
+    assert len({json.dumps(one.digests) for _, one in found.results("alone")}) == 1, "the same bits on each GPU"
+    (step,) = (stage for stage in found.stages if stage.stage == "in step")
+    assert step.all_reduce_gb_s == pytest.approx(125, rel=0.05)
+    for gpu in found.gpus:
+        (soak,) = (one for _, one in found.results("soak") if one.gpu == gpu.index)
+        assert (soak.power_max_w or 0) > 100
+        assert None not in (soak.products[0].sm_mean_mhz, soak.core_max_c, soak.memory_max_c)
+        assert (gpu.power_limit_w, gpu.slowdown_c, gpu.memory_most_c) == (300, 87, 85)
+    lines = [json.loads(line) for line in marks.read_text().splitlines()]
+    assert [(line["stage"], line["event"]) for line in lines] == [(t, e) for t in titles for e in ("begin", "end")]
+
+
+def test_a_gpu_that_is_slow_and_one_that_is_wrong(servbadge: Bare, folder: Path) -> None:
+    servbadge.put(gpu1__speed_percent=70, gpu2__wrong_bit=20)
+    found = run(servbadge, folder, code=1)
+    rates = [next(iter(one.products)).tflops for _, one in found.results("alone")]
+    assert rates[1] / rates[0] == pytest.approx(0.7, abs=0.02)
+    assert {(event.what, event.gpu) for event in found.events} == {("wrong", 2)}
+    assert all("a result differs from the first one, by " in event.text for event in found.events)
+
+
+def test_a_gpu_that_falls_off_the_bus_and_the_others_go_on(servbadge: Bare, folder: Path) -> None:
+    process = start(servbadge, folder, "--seconds", "8")
+    assert process.stderr
+    for line in process.stderr:
+        if line.startswith("together, 1 GPU"):
+            servbadge.put(gpu1__fault=15, gpu1__fault__open=15)
+            break
+    out, _ = process.communicate(timeout=120)
+    found = measured.parse(Result(0, out.encode()))
+    assert (process.returncode, found.outcome) == (1, "failed")
+    lost = [event for event in found.events if event.what == "lost"]
+    assert [event.gpu for event in lost] == [1]
+    assert lost[0].stage.startswith("together"), lost
+    (soak,) = (stage for stage in found.stages if stage.stage == "soak")
+    assert (soak.outcome, [one.gpu for one in soak.results]) == ("ok", [0, 2, 3]), "the others are well"
+
+
+def test_a_hang_of_nccl_ends_and_the_soak_runs(servbadge: Bare, folder: Path) -> None:
+    servbadge.put(nccl__irq_hang=1)
+    found = run(servbadge, folder, "--step-timeout-s", "4", code=1)
+    assert [(event.what, event.stage) for event in found.events] == [("hang", "in step")]
+    assert found.stages[-1].outcome == "ok"
+
+
+def test_without_nccl_there_is_no_all_reduce(servbadge: Bare, folder: Path) -> None:
+    found = run(servbadge, folder, "--without", "collective")
+    assert [stage.all_reduce_gb_s for stage in found.stages if stage.stage == "in step"] == [None]
+
+
+def test_a_signal_ends_it_and_leaves_no_process(servbadge: Bare, folder: Path) -> None:
+    process = start(servbadge, folder, "--seconds", "60")
+    assert process.stderr
+    next(line for line in process.stderr if line.startswith("alone, GPU 0"))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert children
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert time.monotonic() - began < 15
+    assert json.loads(out)["errors"] == [{"where": "program", "what": "interrupted by SIGTERM; the rest was not run"}]
+    assert not [child for child in children if os.path.exists(f"/proc/{child}")]
+
+
+def test_without_a_driver_it_could_not_run(servbadge: Bare, folder: Path) -> None:
+    servbadge.load_driver("none")
+    found = run(servbadge, folder, code=2)
+    assert [error.where for error in found.errors] == ["CUDA"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seconds", "0"), "--seconds is from 1 to 86400"),
+        (("--seconds", "nan"), "--seconds is from 1 to 86400"),
+        (("--libraries", "/nowhere"), "--libraries /nowhere: no such folder"),
+        (("--without", "fans"), "--without knows collective"),
+    ],
+)
+def test_words_that_cannot_be_meant(words: tuple[str, str], said: str) -> None:
+    argv = [sys.executable, str(ROOT / "onhost/stress.py"), *words]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr

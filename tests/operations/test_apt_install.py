@@ -1,0 +1,35 @@
+"""The script that installs packages keeps the driver's packages before it installs them: an installation that is cut keeps them too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rigwright.operations import apt
+
+APT = """#!/bin/sh
+case " $* " in
+  *" --download-only "*) mkdir -p "$CACHE" && echo deb >"$CACHE/nvidia-smi_535.261.03_amd64.deb";;
+  *" -s "* | *" update "*) ;;
+  *) exit 100;;
+esac
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_was_fetched_is_kept_before_it_is_installed(tmp_path: Path, number: int) -> None:
+    cache, kept = tmp_path / "cache", tmp_path / "rigwright/debs"
+    (tmp_path / "apt-get").write_text(APT)
+    (tmp_path / "apt-get").chmod(0o755)
+    argv = [
+        word.replace("/var/cache/apt/archives", str(cache)).replace("/var/lib/rigwright", str(tmp_path / "rigwright"))
+        for word in apt.install(["nvidia-smi"]).argv
+    ]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CACHE": str(cache)}
+    for _ in range(number):
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 100, done.stderr
+    assert [path.name for path in kept.iterdir()] == ["nvidia-smi_535.261.03_amd64.deb"]

@@ -1,0 +1,97 @@
+"""NVIDIA's real driver in a virtual machine: packages of Debian's archive, dkms, signature, boot, and what then runs over it.
+
+One machine goes through these tests in their order. Only with -m vm: an hour under software emulation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cli import commands
+from lab.host import login
+from lab.vm import machine
+from lab.vm.commands import boots
+from tests.end_to_end import rw
+from tests.vm.recorded import DRIVER
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.usefixtures("as_root")]
+NAME, RIG = DRIVER.name, "servbadge"
+PROVISION_S = 5400.0
+SHORT_S = 900.0
+
+
+def asked(command: str, deadline: float = 120) -> str:
+    """Returns what a command in the machine prints."""
+    made = machine.load(NAME)
+    assert made is not None
+    done = login.ssh(made, command, deadline)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    """Yields the name of a fresh machine with the rig's GPUs and no driver."""
+    commands.down(name=NAME, say=print)
+    commands.up_vm(name=NAME, rig=RIG, say=print)
+    yield NAME
+    commands.down(name=NAME, say=print)
+
+
+@pytest.fixture(scope="module")
+def provisioned(host: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Returns the document of a provision of the fresh machine, which reboots once."""
+    made = machine.load(host)
+    assert made is not None
+    before = boots(made)
+    path = tmp_path_factory.mktemp("provision") / "run.json"
+    done = rw.invoke("provision", "--host", host, "--yes", "--json", str(path), deadline=PROVISION_S)
+    print(done.stdout)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    assert done.returncode == 0, rw.not_as_wanted(found)
+    assert boots(made) == before + 1
+    return found
+
+
+def test_provision_installs_debians_own_driver(host: str, provisioned: dict[str, Any]) -> None:
+    installed = [one for one in provisioned["hosts"][host]["changes"] if one["step"] == "Driver installed"]
+    assert [one["done"] for one in installed] == [True]
+    assert "535." in asked("dpkg-query -W -f '${Version} ${Status}' nvidia-kernel-dkms")
+    assert "nvidia-kernel-dkms" in asked("apt-mark showhold").split()
+
+
+def test_dkms_has_built_signed_and_installed_the_modules(provisioned: dict[str, Any]) -> None:  # noqa: ARG001
+    assert ": installed" in asked("sudo dkms status -k $(uname -r)")
+    assert asked("/usr/sbin/modinfo -F signer nvidia-current").strip() == "DKMS module signing key"
+    assert "the modules are copied from" in asked("cat /var/lib/dkms/nvidia-current/*/*/x86_64/log/make.log")
+
+
+def test_the_next_boot_has_loaded_the_real_module(provisioned: dict[str, Any]) -> None:  # noqa: ARG001
+    assert "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535." in asked("cat /proc/driver/nvidia/version")
+    assert asked("cat /proc/driver/nvidia/gpus/*/information").count("Tesla V100-SXM2-16GB") == 4
+    assert asked("lspci -k -d 10de:").count("Kernel driver in use: nvidia") == 4
+    assert "nouveau" not in asked("cat /proc/modules")
+    assert "iommu=pt" in asked("cat /proc/cmdline")
+
+
+def test_nvidias_own_nvidia_smi_shows_the_rigs_gpus_with_the_limits(provisioned: dict[str, Any]) -> None:  # noqa: ARG001
+    shown = asked("nvidia-smi --query-gpu=name,persistence_mode,power.limit --format=csv,noheader")
+    assert shown.splitlines() == ["Tesla V100-SXM2-16GB, Enabled, 200.00 W"] * 4
+    assert "dpkg -S" not in asked("dpkg --verify nvidia-smi && echo unchanged")
+
+
+def test_a_second_provision_changes_nothing(host: str, provisioned: dict[str, Any], tmp_path: Path) -> None:  # noqa: ARG001
+    path = tmp_path / "run.json"
+    done = rw.invoke("provision", "--host", host, "--yes", "--json", str(path), deadline=SHORT_S)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert done.returncode == 0, rw.not_as_wanted(found)
+    assert found["hosts"][host]["changes"] == []
+
+
+def test_the_machine_is_recorded_for_the_tests_that_start_from_it(host: str, provisioned: dict[str, Any]) -> None:  # noqa: ARG001
+    commands.record_vm(host, DRIVER.state, print)
+    assert DRIVER.is_there()
