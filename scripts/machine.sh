@@ -6,8 +6,8 @@
 PACKAGES='apt-utils coreutils debootstrap dpkg gcc gnupg iproute2 libc6-dev mount openssh-client
 python3 python3-venv systemd-container util-linux zstd'
 
-# Additional packages for the tests: a browser for the report pages, zsh for its completion script.
-TEST_PACKAGES='chromium zsh'
+# Additional packages for the tests: a browser for the report pages, sfdisk for partition tables, zsh for its completion script.
+TEST_PACKAGES='chromium fdisk zsh'
 
 # Additional packages for virtual machines: QEMU, its firmware, file systems of images, and a compiler's tools for the simulated GPU.
 VM_PACKAGES='dosfstools dpkg-dev e2fsprogs fdisk ovmf patch qemu-system-x86 qemu-utils xz-utils'
