@@ -12,13 +12,15 @@ from statistics import median
 
 from rigwright import catalogue
 from rigwright.catalogue.gpus import Tflops
-from rigwright.checks import Finding, Verdict, check, of_symptom, of_text
+from rigwright.checks import Finding, Verdict, check, of_symptom, of_text, own_past
 from rigwright.checks.health import HOTTER_C, xid_finding
+from rigwright.checks.own_past import Difference
 from rigwright.checks.recording import LOW_V
 from rigwright.core.gpu_labels import place
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, pci, stress
+from rigwright.facts.gpu_figures import Dated
 from rigwright.facts.stress import Event, Sensors, Stage, StageResult, Stress, StressedGpu, Supplies
 
 Slots = dict[BusId, str]
@@ -432,6 +434,71 @@ def _shares_of_peak(found: Stress, gpu: StressedGpu, peak: Tflops) -> Iterator[t
             figure = getattr(peak, products.kind)
             if figure and products.sm_mean_mhz:
                 yield products.kind, products.tflops / (figure * products.sm_mean_mhz / peak.at_mhz)
+
+
+# --- the past
+
+
+@check(needs=stress.measured, follows=("thermal.", "power.", "gpu.", "pcie.", survived, cool, speed))
+def as_before(
+    facts: Facts, *, figures_before: dict[str, tuple[Dated, ...]] | None = None, slots: Slots | None = None
+) -> Iterator[Finding]:
+    """Each GPU is as fast as in its earlier stresses on this machine, which the history has: in products, and in copies. Speeds are
+    compared where power limit, driver branch, CUDA runtime and about the duration are the same; else a difference is told with
+    what was set otherwise, and not judged."""
+    found = facts(stress.measured)
+    before = figures_before or {}
+    dates = []
+    yielded = False
+    for figures in stress.figures(found):
+        gpu = next(one for one in found.gpus if one.uuid == figures.uuid)
+        difference = own_past.difference(figures, before.get(gpu.uuid, ()))
+        if difference:
+            yielded = True
+            yield _unlike_before(_at(gpu, slots), difference, gpu.bus_id)
+        elif at := own_past.compared_with(figures, before.get(gpu.uuid, ())):
+            dates.append(at)
+    if not yielded:
+        known = any(before.get(gpu.uuid) for gpu in found.gpus)
+        nothing = (
+            "no earlier stress with these settings" if known else "no earlier stress of these GPUs on this machine"
+        )
+        seen = f"{count(len(dates), 'GPU')} as fast as {own_past.on_day(min(dates))}" if dates else nothing
+        yield Finding("own past", "pass" if dates else "info", seen, source="past")
+
+
+def _unlike_before(at: str, difference: Difference, bus_id: str) -> Finding:
+    """The finding on a GPU whose speed differs from its earlier one."""
+    if difference.settings:
+        return Finding(at, "info", difference.words, "", "; ".join(difference.settings), "", "past")
+    verdict: Verdict = "fail" if difference.unit == "TFLOPS" and difference.by >= MUCH_SLOWER else "warn"
+    cause, fix = _cause_since(difference)
+    wanted = f"about {difference.then:.1f} {difference.unit}"
+    return Finding(at, verdict, difference.words, wanted, cause, fix.replace("INDEX", bus_id), "past")
+
+
+_LINK_SINCE = "its PCIe link has fewer lanes or a lower generation than then, or it is at another slot"
+_LINK_FIX = "sudo lspci -vvv -s INDEX | grep LnkSta; reseat it, another slot or riser"
+_MEMORY_SINCE = "a lower memory clock than then, or memory that repairs errors"
+_MEMORY_FIX = "nvidia-smi -q -i INDEX -d CLOCK,ECC"
+_COOLER = "its cooler: fan, dust, screws crosswise to their torque, new paste; and the room"
+_SAME_CLOCK_SINCE = "its clock promises more than it computes: memory or links that became slow, work of others beside it, or a worn chip"
+_SAME_CLOCK_SINCE_FIX = "invoke stress again, with nothing else on the machine; if it stays, swap it with another position: if the slowness moves with the GPU, return it"
+
+
+def _cause_since(difference: Difference) -> tuple[str, str]:
+    """Cause and fix of a GPU that became slower with the same settings."""
+    if difference.unit != "TFLOPS":
+        return (_MEMORY_SINCE, _MEMORY_FIX) if "memory" in difference.name else (_LINK_SINCE, _LINK_FIX)
+    if difference.clock is None:
+        return "NVML reports no clocks, so their part in it is not known", _SAME_CLOCK_SINCE_FIX
+    if difference.clock >= 1 - own_past.SAME_CLOCK:
+        return _SAME_CLOCK_SINCE, _SAME_CLOCK_SINCE_FIX
+    lower = f"its clock is {1 - difference.clock:.0%} lower"
+    if difference.hotter_c is not None and difference.hotter_c >= own_past.HOTTER_C:
+        return f"{lower}, and it is {difference.hotter_c:.0f} C hotter than then", _COOLER
+    cause, fix = _LOWER.get(difference.slowed_by, ("", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE"))
+    return f"{lower}{f': {cause}' if cause else ', for no reason that NVML tells'}", fix
 
 
 # --- copies and counters

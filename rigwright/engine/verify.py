@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +18,15 @@ from rigwright.facts.machine import Past
 
 
 class CheckEvaluation:
-    """Evaluates checks in rounds, as their facts become known. A check that has ended is not evaluated again."""
+    """Evaluates checks in rounds, as their facts become known. A check that has ended is not evaluated again.
 
-    def __init__(self, run: HostRun, checks: Sequence[Check]) -> None:
+    `remembered`: values of parameters that no task can give (NOT_OF_TASKS), by name, beside `earlier`.
+    """
+
+    def __init__(self, run: HostRun, checks: Sequence[Check], remembered: Mapping[str, Any] | None = None) -> None:
         self._run = run
         self.checks = tuple(checks)
+        self._remembered = dict(remembered or {})
         self._ended: dict[int, tuple[Finding, ...]] = {}
 
     def evaluate(self) -> tuple[Fact[Any], ...]:
@@ -31,7 +35,7 @@ class CheckEvaluation:
         A check whose facts are unavailable or unreadable ends with the finding `unknown`.
         """
         missing: dict[Fact[Any], None] = {}
-        injected = {"earlier": self._run.earlier}
+        injected = {"earlier": self._run.earlier, **self._remembered}
         for number, check in enumerate(self.checks):
             if number in self._ended:
                 continue

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
+from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.nccl import READ_DOCUMENT, Mistake, Outcome, Versions, left_document, read_document
 
 StageName = Literal["alone", "together", "in step", "soak"]
@@ -205,5 +206,36 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-measured = Fact("stress.measured", READ_DOCUMENT, _measured)
-"""The document of the stress; it exists on the host only right after the run."""
+def figures(found: Stress) -> tuple[GpuFigures, ...]:
+    """The figures of each GPU that the history keeps; a GPU that computed nothing while it worked alone has none."""
+    made = (_figures_of(found, gpu) for gpu in found.gpus if gpu.uuid)
+    return tuple(one for one in made if one.tflops)
+
+
+def _figures_of(found: Stress, gpu: StressedGpu) -> GpuFigures:
+    every = [one for stage in found.stages for one in stage.results if one.gpu == gpu.index]
+    alone = next((one for _, one in found.results("alone") if one.gpu == gpu.index), None)
+    copies = alone.gb_s if alone else Copies(None, None, None)
+    shares = [(share, reason) for one in (alone.products if alone else ()) for reason, share in one.reasons.items()]
+    return GpuFigures(
+        uuid=gpu.uuid,
+        name=gpu.name,
+        power_limit_w=gpu.power_limit_w,
+        driver=found.versions.driver or "",
+        cuda=found.versions.cuda_runtime or "",
+        asked_s=found.asked_s,
+        tflops={one.kind: round(one.tflops, 3) for one in (alone.products if alone else ())},
+        clocks_mhz={one.kind: one.sm_mean_mhz for one in (alone.products if alone else ()) if one.sm_mean_mhz},
+        memory_gb_s=copies.memory,
+        to_device_gb_s=copies.to_device,
+        from_device_gb_s=copies.from_device,
+        alone_max_c=max((one.core_max_c for one in (alone.products if alone else ()) if one.core_max_c), default=None),
+        core_max_c=max((one.core_max_c for one in every if one.core_max_c is not None), default=None),
+        memory_max_c=max((one.memory_max_c for one in every if one.memory_max_c is not None), default=None),
+        power_max_w=max((one.power_max_w for one in every if one.power_max_w is not None), default=None),
+        slowed_by=max(shares)[1] if shares else "",
+    )
+
+
+measured = Fact("stress.measured", READ_DOCUMENT, _measured, kept=figures)
+"""The document of the stress; it exists on the host only right after the run. The history keeps a few figures of it (GpuFigures)."""

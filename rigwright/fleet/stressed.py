@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rigwright.checks import ranked
 from rigwright.engine.events import ActivityStarted
@@ -10,6 +10,7 @@ from rigwright.engine.host_report import CheckResult, FactsResult, StageResult, 
 from rigwright.engine.stress import StressOptions
 from rigwright.facts import system
 from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.measured_before import Figures
 
 
 def look(job: HostJob) -> Iterator[StageResult]:
@@ -22,8 +23,11 @@ def look(job: HostJob) -> Iterator[StageResult]:
     yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *stress.CONDITIONS) if fact in known})
 
 
-def stress_host(job: HostJob, options: StressOptions) -> Iterator[StageResult]:
-    """Runs the stress, then the checks of the playbook. Raises HostError, Unreachable."""
+def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figures]) -> Iterator[StageResult]:
+    """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses, as `measured_before` returns.
+
+    Raises HostError, Unreachable.
+    """
     from rigwright.engine import stress, verify
     from rigwright.fleet import actions
 
@@ -34,4 +38,5 @@ def stress_host(job: HostJob, options: StressOptions) -> Iterator[StageResult]:
     yield StressResult(found)
     job.tell(ActivityStarted(job.host.name, "checking"))
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
-    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks).findings()))
+    remembered = {"figures_before": before.get(job.host.name, {})}
+    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, remembered).findings()))

@@ -128,6 +128,15 @@ class History:
             ).fetchone()
             return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), _text(row[3])) if row else None
 
+    def every(self, machine: int | None, name: str) -> list[Seen]:
+        """All recorded values of a fact of a machine, oldest first."""
+        with history_database.reading(self.path):
+            rows = self._database.execute(
+                "SELECT value, first_seen, last_seen, run FROM fact WHERE host = ? AND name = ? ORDER BY id",
+                (machine, name),
+            ).fetchall()
+            return [Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), _text(row[3])) for row in rows]
+
     def everywhere(self, name: str) -> dict[int, tuple[str, Seen]]:
         """By machine, the one last seen at the end: its name and the last value of a fact."""
         with history_database.reading(self.path):

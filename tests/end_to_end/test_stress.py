@@ -98,6 +98,10 @@ def test_a_healthy_host(healed: str, tmp_path: Path, ssh: Ssh) -> None:
 
 
 def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
+    inject.fault(healed, "supply-out", "", print)
+    host, _ = stressed(tmp_path, 2)
+    assert "AC lost" in found(host)["PS1", "power.supply_lost"]["seen"]
+    inject.heal(healed, "", print)
     for fault, gpu in (("slow-gpu", 0), ("wrong-bit", 1), ("fan-dead", 2), ("memory-hot", 3), ("poor-joint", "")):
         inject.fault(healed, fault, str(gpu), print)
     host, _ = stressed(tmp_path, 2, "0.25")
@@ -113,10 +117,10 @@ def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
     assert "slow" in hot["seen"] or "memory is at" in hot["seen"]
     assert "its memory is at" in bad["SXM2-4", "thermal.memory"]["seen"]
     assert "12 V connection of that supply" in bad["PS1", "power.share"]["fix"]
-    inject.heal(healed, "", print)
-    inject.fault(healed, "supply-out", "", print)
-    host, _ = stressed(tmp_path, 2)
-    assert "AC lost" in found(host)["PS1", "power.supply_lost"]["seen"]
+    before = bad["SXM2-1", "load.as_before"]
+    assert "at the same power limit" in before["seen"], "slower than in its own earlier stress"
+    diff = invoke("history.diff", NAME, "--since", "1h")
+    assert before["seen"].replace(" ", "") in "".join(diff.stdout.split()), diff.stdout + diff.stderr
 
 
 def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str, tmp_path: Path, ssh: Ssh) -> None:

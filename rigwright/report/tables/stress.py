@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
+from rigwright.checks import Finding
+from rigwright.checks.load import as_before
 from rigwright.core.gpu_labels import place
+from rigwright.core.plugin_name import plugin_name
 from rigwright.core.schema import BusId
 from rigwright.facts.stress import Stage, StageResult, Stress, StressedGpu
 from rigwright.report.labels import as_is
@@ -50,6 +53,13 @@ def show(console: Console, stress: Stress, slots: Mapping[BusId, str] | None) ->
         )
     if len(stress.events) > _SHOWN:
         hanging(console, f"  and {len(stress.events) - _SHOWN} more")
+
+
+def with_other_settings(console: Console, findings: Sequence[Finding]) -> None:
+    """Writes a line for each GPU whose speed differs from an earlier one that was measured with other settings."""
+    for finding in findings:
+        if finding.check == plugin_name(as_before) and finding.verdict == "info" and finding.cause:
+            hanging(console, f"{as_is(finding.subject)}: {as_is(finding.seen)}: {as_is(finding.cause)}", 4)
 
 
 def loaded(stress: Stress, gpu: int) -> Sequence[tuple[Stage, StageResult]]:
