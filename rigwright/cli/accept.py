@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rigwright.cli import runner
+from rigwright.cli import earlier_figures, runner
 from rigwright.cli.options import AcceptOptions
+from rigwright.engine.host_report import MeasuredResult
 from rigwright.engine.nccl_test import NcclTestOptions
-from rigwright.fleet import actions, pool
+from rigwright.fleet import actions, measured_before, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.tables import accept as table
 
@@ -27,7 +28,9 @@ def accept(options: AcceptOptions) -> int:
 def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
     test = None if options.quick else NcclTestOptions(False, options.busy, options.wheels)
     pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
+    earlier = earlier_figures.read(jobs, text)
     for job in jobs:
+        job.merge(MeasuredResult(measured_before.of_machine(job.report.machine, earlier.get(job.host.name, {}))))
         if job.report.error is None:
             text.verdict(job.report)
             text.findings(job.report) if options.findings else text.problems(job.report)

@@ -6,15 +6,13 @@ import re
 from functools import partial
 from typing import Any
 
-from rigwright.cli import fleet_check, runner
+from rigwright.cli import earlier_figures, runner
 from rigwright.cli.options import StressOptions
-from rigwright.core.errors import HistoryError, UsageError
+from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.engine import stress as engine
-from rigwright.fleet import measured_before, pool, stressed
+from rigwright.fleet import pool, stressed
 from rigwright.fleet.host_job import HostJob
-from rigwright.fleet.measured_before import Figures
-from rigwright.history import History
 from rigwright.report.labels import as_is
 from rigwright.report.tables import stress as table
 
@@ -53,7 +51,7 @@ def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engin
     for job in able:
         text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(_announced(job, asked.seconds))}")
     runner.consent(options.yes, "Load these GPUs with all that they can do?")
-    before = _before(able, text)
+    before = earlier_figures.read(able, text)
     pool.run_hosts(able, partial(stressed.stress_host, options=asked, before=before), activity="loading the GPUs")
     for job in able:
         if job.report.stress is None:
@@ -62,17 +60,6 @@ def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engin
             runner.show_result(job.report, text, options.findings)
         table.show(text.console, job.report.stress, job.bound.desired.slots)
         table.with_other_settings(text.console, job.report.findings)
-
-
-def _before(jobs: list[HostJob], text: Any) -> dict[str, Figures]:
-    """By host what earlier stresses measured of its GPUs; {} where the history cannot be read."""
-    try:
-        with History.open() as past:
-            machines = fleet_check.machines_of(past, jobs)
-            return {name: measured_before.recorded(past, machine) for name, machine in machines.items()}
-    except HistoryError as error:
-        text.warn(f"no GPU is compared with its past: {error}")
-        return {}
 
 
 def _announced(job: HostJob, seconds: float) -> str:

@@ -12,6 +12,7 @@ from rigwright.core.change import Change
 from rigwright.core.errors import RigwrightError
 from rigwright.engine.attempt import Attempt
 from rigwright.engine.events import Event, StepStarted
+from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.engine.plan import PlannedStep
 from rigwright.facts.machine import Past
 from rigwright.inventory.model import Host
@@ -145,6 +146,13 @@ class StressResult:
 
 
 @dataclass(frozen=True)
+class MeasuredResult:
+    """The figures of the newest stress of each GPU that had one on this machine."""
+
+    measured: tuple[MeasuredGpu, ...]
+
+
+@dataclass(frozen=True)
 class SweepResult:
     """A sweep over limits, as far as it has come."""
 
@@ -166,6 +174,7 @@ StageResult = (
     | AttemptResult
     | StressResult
     | SweepResult
+    | MeasuredResult
 )
 
 
@@ -173,7 +182,7 @@ StageResult = (
 class HostReport:
     """Everything a run knows about one host. `fleet.merge` makes a new report from a report and the result of a stage.
 
-    `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
+    `measured`: figures of earlier stresses, None where they were not looked up. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
     which `connecting_s` was the login and `asking_s` the reading of facts.
     """
 
@@ -196,6 +205,7 @@ class HostReport:
     attempt: Attempt | None = None
     stress: Stress | None = None
     sweep: Sweep | None = None
+    measured: tuple[MeasuredGpu, ...] | None = None
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from rigwright.core.command import Result
@@ -207,7 +207,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def figures(found: Stress) -> tuple[GpuFigures, ...]:
-    """The figures of each GPU that the history keeps; a GPU that computed nothing while it worked alone has none."""
+    """The figures of each GPU, which the history keeps; a GPU that computed nothing while it worked alone has none."""
     made = (_figures_of(found, gpu) for gpu in found.gpus if gpu.uuid)
     return tuple(one for one in made if one.tflops)
 
@@ -237,5 +237,9 @@ def _figures_of(found: Stress, gpu: StressedGpu) -> GpuFigures:
     )
 
 
-measured = Fact("stress.measured", READ_DOCUMENT, _measured, kept=figures)
+def _kept(found: Stress) -> list[dict[str, Any]]:
+    return [asdict(one) for one in figures(found)]
+
+
+measured = Fact("stress.measured", READ_DOCUMENT, _measured, kept=_kept)
 """The document of the stress; it exists on the host only right after the run. The history keeps a few figures of it (GpuFigures)."""

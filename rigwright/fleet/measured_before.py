@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from rigwright import catalogue
 from rigwright.checks import own_past
 from rigwright.core.typed_json import Codec
+from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.facts import stress
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.history import Changed, History, Seen
@@ -18,6 +21,36 @@ Figures = dict[str, tuple[Dated, ...]]
 def recorded(past: History, machine: int | None) -> Figures:
     """The figures of all recorded stresses of a machine; {} for a new one. Raises HistoryError."""
     return by_gpu(past.every(machine, stress.measured.name))
+
+
+def of_machine(machine: Mapping[str, Any] | None, figures: Figures) -> tuple[MeasuredGpu, ...]:
+    """The newest figures of each GPU of a machine that had a stress. `machine`: as the key `machine` in docs/json.md."""
+    gpus = (machine or {}).get("gpus", ())
+    return tuple(_measured(gpu, figures[gpu["uuid"]][-1]) for gpu in gpus if gpu["uuid"] in figures)
+
+
+def _measured(gpu: Mapping[str, Any], dated: Dated) -> MeasuredGpu:
+    model = catalogue.model_of(gpu["device_id"]) if gpu["device_id"] else None
+    one, peak = dated.figures, model.tflops if model else None
+    figure_of = {kind: figure for kind in one.tflops if (figure := getattr(peak, kind, None))}
+    bandwidth = model.memory_bandwidth_gb_s if model else None
+    return MeasuredGpu(
+        gpu["bus_id"], gpu["uuid"], gpu["position"], gpu["name"] or one.name, dated.at, dated.run, one.power_limit_w, one.driver, one.tflops,
+        shares={kind: round(one.tflops[kind] / figure, 4) for kind, figure in figure_of.items()},
+        clock_shares={
+            kind: round(one.tflops[kind] / (figure * clock / peak.at_mhz), 4)
+            for kind, figure in figure_of.items()
+            if peak and (clock := one.clocks_mhz.get(kind))
+        },
+        memory_gb_s=one.memory_gb_s,
+        memory_share=round(one.memory_gb_s / bandwidth, 4) if one.memory_gb_s and bandwidth else None,
+        to_device_gb_s=one.to_device_gb_s,
+        from_device_gb_s=one.from_device_gb_s,
+        power_max_w=one.power_max_w,
+        core_max_c=one.core_max_c,
+        memory_max_c=one.memory_max_c,
+        slowed_by=one.slowed_by,
+    )  # fmt: skip
 
 
 def became(past: History, machine: int | None, since: datetime.datetime) -> list[Changed]:

@@ -19,6 +19,7 @@ from rigwright.engine.host_report import (
     IdentityResult,
     LimitsResult,
     MachineResult,
+    MeasuredResult,
     NcclTestResult,
     PlanResult,
     StageResult,
@@ -58,6 +59,8 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
             return {"facts": result.facts, "simulated": simulated, "status": "ok"}
         case LimitsResult() | MachineResult() | HistoryResult() | AttemptResult() | StressResult() | SweepResult():
             return vars(result)  # fields of the report
+        case MeasuredResult():
+            return {"measured": result.measured}
         case CommandResult():
             return {"ran": result, "status": "ok" if result.code == 0 else "failed"}
 

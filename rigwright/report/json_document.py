@@ -101,6 +101,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "try": plain(report.attempt),
         "stress": plain(report.stress),
         "sweep": plain(report.sweep),
+        "measured": plain(report.measured),
         "simulated": report.simulated,
         "rebooted": bool(report.applied and report.applied.rebooted),
         "round_trips": report.round_trips,

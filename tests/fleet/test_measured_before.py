@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from rigwright.core.command import Result
-from rigwright.facts.plain import plain
 from rigwright.facts.stress import figures, measured
 from rigwright.fleet import measured_before
 from rigwright.history import History, diff
@@ -26,7 +25,9 @@ def kept(**figures_of: float) -> list[dict[str, Any]]:
     document = json.loads(case["facts"]["stress.measured"])
     for one in document["stages"][0]["results"][0]["products"]:
         one["tflops"] = figures_of.get(one["kind"], one["tflops"])
-    found: list[dict[str, Any]] = plain(figures(measured.parse(Result(0, json.dumps(document).encode()))))
+    assert measured.kept is not None
+    found = measured.kept(measured.parse(Result(0, json.dumps(document).encode())))
+    assert isinstance(found, list)
     return found
 
 

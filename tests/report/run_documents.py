@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rigwright import catalogue
 from rigwright.core.schema import BusId
 from rigwright.facts import Unavailable, driver, gpu_health, system, topology
+from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.facts.gpu_health import Card, Errors
+from rigwright.facts.plain import plain
 from rigwright.facts.topology import NvLink, Place
-from rigwright.fleet import machine
+from rigwright.fleet import machine, measured_before
 
 RUN = "20261121-101500-1f2e"
 
@@ -155,6 +158,23 @@ def a_document(command: str = "verify", code: int = 0, **hosts: Any) -> dict[str
 def healthy(**more: Any) -> dict[str, Any]:
     """Returns a machine with four V100s, NVLinks and a P2P test, without faults."""
     return a_host(machine=a_machine(known(tuple(map(a_card, range(4))))), p2p=a_p2p(4), **more)
+
+
+def stressed(host: dict[str, Any], without: int = 0, **more: Any) -> list[dict[str, Any]]:
+    """Returns the key `measured` of a host whose GPUs were stressed, but the last `without`; `more`: other figures of all."""
+    gpus = host["machine"]["gpus"]
+    figures = GpuFigures(
+        "", "", 200.0, "535.261.03", "12.2", 600.0, {"fp32": 13.37, "fp16": 98.4, "fp64": 6.61}, {"fp32": 1312.0, "fp16": 1290.0, "fp64": 1400.0},
+        742.0, 12.6, 12.4, 66.0, 71.0, 74.0, 211.0, "power limit",
+    )  # fmt: skip
+    figures = replace(figures, **more)
+    at = "2026-05-12T10:00:00+00:00"
+    before = {
+        gpu["uuid"]: (Dated(at, RUN, replace(figures, uuid=gpu["uuid"], name=gpu["name"])),)
+        for gpu in gpus[: len(gpus) - without]
+    }
+    rows: list[dict[str, Any]] = plain(measured_before.of_machine(host["machine"], before))
+    return rows
 
 
 def broken() -> dict[str, Any]:

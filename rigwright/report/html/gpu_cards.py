@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,15 @@ class Group:
     rows: tuple[Row, ...]
 
 
-def groups(gpu: dict[str, Any], machine: dict[str, Any], p2p: dict[str, Any], limits: dict[str, Any]) -> list[Group]:
-    """The groups of a card; rows without a value are left out. `limits`: the GPU's row of the key `gpus` of the document."""
+def groups(
+    gpu: dict[str, Any],
+    machine: dict[str, Any],
+    p2p: dict[str, Any],
+    limits: dict[str, Any],
+    measured: Sequence[dict[str, Any]] = (),
+) -> list[Group]:
+    """The groups of a card; rows without a value are left out. `limits`: the GPU's row of the key `gpus` of the document;
+    `measured`: that key of the document, of all GPUs."""
     if not gpu["answers"]:
         answer = Row("Answer", gpu["lost"], "fail") if gpu["lost"] else Row("Answer", "none from the driver", "warn")
         return [Group("", (*_nonempty(_identity(gpu)), answer))]
@@ -38,6 +46,7 @@ def groups(gpu: dict[str, Any], machine: dict[str, Any], p2p: dict[str, Any], li
         ("Links", _links(gpu, machine)),
         ("Memory", _memory(gpu)),
         ("Measured", _measured(gpu, p2p)),
+        ("Under full load", _loaded(next((one for one in measured if one["uuid"] == gpu["uuid"]), None))),
     )
     return [Group(name, rows) for name, all_rows in sections if (rows := _nonempty(all_rows))]
 
@@ -170,6 +179,30 @@ def _measured(gpu: dict[str, Any], p2p: dict[str, Any]) -> Iterator[Row]:
             text += ("; " if text else "") + _spread(rounds, results) + " in rounds" if rounds else ""
             text += f"; {len(wrong)} wrong" if wrong else ""
             yield Row(label, text, "fail" if wrong else "")
+
+
+def _loaded(measured: dict[str, Any] | None) -> Iterator[Row]:
+    """The figures of its newest stress, each with its share of the model's figure."""
+    if measured is None:
+        return
+    at = datetime.datetime.fromisoformat(measured["at"]).astimezone()
+    limit = f", power limit {measured['power_limit_w']:g} W" if measured["power_limit_w"] is not None else ""
+    driver = f", driver {measured['driver']}" if measured["driver"] else ""
+    yield Row("Stressed", f"{at:%Y-%m-%d}{limit}{driver}")
+    for kind, rate in measured["tflops"].items():
+        yield Row(kind.upper(), f"{rate:.1f} TFLOPS{_of_model(measured['shares'].get(kind))}")
+    rate = measured["memory_gb_s"]
+    yield Row("Memory speed", "" if rate is None else f"{rate:.0f} GB/s{_of_model(measured['memory_share'])}")
+    ways = ((measured["to_device_gb_s"], "to it"), (measured["from_device_gb_s"], "from it"))
+    copies = [f"{value:.1f} GB/s {words}" for value, words in ways if value is not None]
+    yield Row("Host link", ", ".join(copies))
+    most = [_unit(measured["power_max_w"], "W"), _unit(measured["core_max_c"], "°C")]
+    memory = _unit(measured["memory_max_c"], "°C")
+    yield Row("Highest", ", ".join(text for text in (*most, memory and f"memory {memory}") if text))
+
+
+def _of_model(share: float | None) -> str:
+    return "" if share is None else f", {share:.0%} of its model's figure"
 
 
 def _spread(speeds: Sequence[float], results: Sequence[dict[str, Any]]) -> str:

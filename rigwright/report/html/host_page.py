@@ -41,7 +41,7 @@ FOLDER = shipped_files.folder("templates") / "report"
 
 _HOST: dict[str, Any] = {
     "status": "", "error": None, "steps": [], "changes": [], "findings": [], "problems": [], "gpus": [], "events": [], "p2p": None,
-    "owed": [], "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
+    "owed": [], "measured": None, "machine": None, "fleet": None, "simulated": "", "rebooted": False, "round_trips": 0, "seconds": 0.0,
 }  # fmt: skip
 _FINDING = {"check": "", "subject": "", "seen": "", "expected": "", "cause": "", "fix": "", "source": "", "symptom": ""}
 _MACHINE: dict[str, Any] = {
@@ -149,7 +149,7 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     positions = {gpu["bus_id"]: gpu["position"] for gpu in machine["gpus"]}
 
     def card(gpu: dict[str, Any]) -> Card:
-        groups = gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}))
+        groups = gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}), data["measured"] or [])
         title = f"{gpu['position']} {gpu['name'] or gpu['expected'] or 'GPU'}".strip()
         return Card(title, _worst(gpu, findings), groups, bool(gpu["answers"]))
 

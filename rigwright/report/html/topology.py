@@ -76,7 +76,7 @@ def drawn(machine: dict[str, Any]) -> Drawing | None:
     The GPUs are in one row below their processors. More than MOST are in two rows, the processors of the second one below it, and
     NVSwitches between the rows.
     """
-    gpus = {gpu["bus_id"]: gpu for gpu in machine.get("gpus", [])}
+    gpus = {gpu["bus_id"]: gpu for gpu in machine.get("gpus", []) if gpu["bus_id"]}
     if not gpus:
         return None
     upper, lower = _halves(_trees(machine.get("bus", []), gpus))

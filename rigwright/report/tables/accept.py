@@ -6,7 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
+from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import HostReport
+from rigwright.facts.plain import plain
 from rigwright.report import json_document
 from rigwright.report.html import gpu_cards
 from rigwright.report.labels import SIGNS, WEIGHTS, as_is
@@ -14,6 +16,7 @@ from rigwright.report.tables import with_columns, write, write_labels
 from rigwright.report.wrapping import hanging
 
 _STYLE = {"warn": "yellow", "fail": "bold red"}
+NOT_MEASURED = "no speed under full load is known: invoke stress --host {host} measures it"
 _COLUMNS = ("Bus id", "UUID", "Serial")
 """Rows of a card that are columns of the table; every other row is shown once for all cards that have the same."""
 
@@ -30,6 +33,8 @@ def show(console: Console, reports: list[HostReport]) -> None:
                 table.add_row(*(as_is(cell or "-") for cell in cells))
             write(console, table)
             write_labels(console, _properties(machine["gpus"], report))
+            if not report.measured:
+                hanging(console, as_typed(as_is(NOT_MEASURED.format(host=report.host.name))), 2)
         for name, why in machine.get("unknown", {}).items():
             hanging(console, f"[yellow]?[/] {as_is(name)}: {as_is(why)}")
         if report.error is None:
@@ -49,9 +54,10 @@ def _properties(gpus: list[dict[str, Any]], report: HostReport) -> list[tuple[st
     """A label and a text for each property; those that not all cards that answer share name the cards that have it."""
     places: dict[gpu_cards.Row, list[str]] = {}
     p2p: dict[str, Any] = json_document.p2p(report) or {}
+    measured = plain(report.measured or ())
     for gpu in gpus:
         limits = next((row for row in report.rows if row["bus_id"] == gpu["bus_id"]), {})
-        groups = gpu_cards.groups(gpu, report.machine or {}, p2p, limits)
+        groups = gpu_cards.groups(gpu, report.machine or {}, p2p, limits, measured)
         card = gpu_cards.Row("Card", gpu["name"] or gpu["expected"] or "unknown")
         for row in (card, *(row for group in groups for row in group.rows if row.label not in _COLUMNS)):
             places.setdefault(row, []).append(gpu["position"] or gpu["bus_id"])

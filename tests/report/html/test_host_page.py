@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.core.program_name import as_typed
 from rigwright.facts.gpu_health import Card, Errors
 from rigwright.report.html import gpu_cards, p2p_matrix, scaling_plot, topology
 from rigwright.report.html.host_page import begun, page
@@ -176,6 +177,30 @@ def test_the_sheet_can_be_signed() -> None:
     for words in ("Acceptance sheet", "Sign-off", "accepted with remarks", "Signature", "Serial 0320682532600"):
         assert words in found.text
     assert "Sign-off" not in parsed(a_document(servbadge=made.healthy())).text
+
+
+def test_a_sheet_has_what_the_last_stress_measured_or_the_command_that_does() -> None:
+    host = made.healthy()
+    text = parsed(a_document("accept", servbadge={**host, "measured": made.stressed(host, without=1)})).text
+    assert text.count("Stressed 2026-05-12, power limit 200 W, driver 535.261.03") == 3
+    assert text.count("FP32 13.4 TFLOPS, 85% of its model's figure") == 3
+    assert text.count("Memory speed 742 GB/s, 82% of its model's figure") == 3
+    assert text.count("Host link 12.6 GB/s to it, 12.4 GB/s from it") == 3
+    assert text.count("Highest 211 W, 71 °C, memory 74 °C") == 3
+    assert "invoke stress" not in text
+    none = parsed(a_document("accept", servbadge={**host, "measured": []})).text
+    command = as_typed("invoke stress --host servbadge")
+    assert f"No speed under full load is known. {command} measures it." in none
+    assert "full load" not in parsed(a_document(servbadge=host)).text, "verify does not look it up"
+
+
+def test_without_a_figure_of_the_model_a_speed_has_no_share() -> None:
+    host = made.healthy()
+    rows = made.stressed(host, power_limit_w=None, memory_gb_s=None, to_device_gb_s=None, core_max_c=None, driver="")
+    bare = [{**row, "shares": {}} for row in rows]
+    text = parsed(a_document("accept", servbadge={**host, "measured": bare})).text
+    assert "Stressed 2026-05-12 FP32 13.4 TFLOPS FP16 98.4 TFLOPS FP64 6.6 TFLOPS Host link 12.4 GB/s from it" in text
+    assert "Highest 211 W, memory 74 °C" in text
 
 
 def test_changes_and_times_of_a_run() -> None:

@@ -10,11 +10,14 @@ from rigwright.report.html.host_page import page
 from tests.report import run_documents as made
 from tests.report.chromium import CONTRAST, HOLES, Chromium
 
+SWITCHED = made.switched()
 PAGES = {
     "broken": [made.a_document(code=2, servbadge=made.broken())],
-    "sixteen": [made.a_document("accept", **{"dgx-2": made.switched()})],
+    "sixteen": [made.a_document("accept", **{"dgx-2": {**SWITCHED, "measured": made.stressed(SWITCHED, without=2)}})],
     "lost": [made.a_document(code=2, **{"dgx-2": made.all_lost()})],
-    "long": [made.a_document("accept", code=2, **{made.LONG_NAME: made.long_names(), "h" * 60: made.healthy()})],
+    "long": [
+        made.a_document("accept", code=2, **{made.LONG_NAME: made.long_names(), "h" * 60: made.healthy(measured=[])})
+    ],
     "fleet": [
         made.a_document(code=3, a=made.healthy(), b=made.broken(), c=made.switched(), d=made.unreachable()),
         made.a_document("provision", **{"a-host-with-quite-a-long-name.rack-7.example": made.healthy()}),

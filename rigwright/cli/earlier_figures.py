@@ -1,0 +1,24 @@
+"""Reads what earlier stresses measured of the GPUs of the hosts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rigwright.cli import fleet_check
+from rigwright.core.errors import HistoryError
+from rigwright.fleet import measured_before
+from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.measured_before import Figures
+from rigwright.history import History
+
+
+def read(jobs: Sequence[HostJob], text: Any) -> dict[str, Figures]:
+    """By host what earlier stresses measured of its GPUs; {} and a warning where the history cannot be read."""
+    try:
+        with History.open() as past:
+            machines = fleet_check.machines_of(past, jobs)
+            return {name: measured_before.recorded(past, machine) for name, machine in machines.items()}
+    except HistoryError as error:
+        text.warn(f"nothing is known of earlier stresses: {error}")
+        return {}
