@@ -11,20 +11,21 @@ from typing import Any
 
 from rigwright.catalogue import lifecycle
 from rigwright.checks import Finding
-from rigwright.cli import fleet_check, runner
+from rigwright.cli import earlier_figures, fleet_check, runner
 from rigwright.cli.options import FleetReportOptions
 from rigwright.cli.verify import never_provisioned
 from rigwright.core.errors import HistoryError
-from rigwright.engine.host_report import BAD, HistoryResult, StageResult
+from rigwright.engine.host_report import BAD, HistoryResult, MeasuredResult, StageResult
 from rigwright.facts import system
 from rigwright.facts.plain import plain
-from rigwright.fleet import actions, drift, pool
+from rigwright.fleet import actions, drift, measured_before, pool
 from rigwright.fleet.drift import Machine, Place
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.report import json_document
 from rigwright.report.output_files import Files
 from rigwright.report.tables import fleet as table
+from rigwright.report.tables import fleet_speed
 
 PAGE = "fleet.html"
 DAYS, SPANS = 7, 56
@@ -49,9 +50,15 @@ def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> 
     pool.run_hosts(jobs, _look, activity="looking")
     fleet_check.compare([job for job in jobs if job.report.error is None], since, text)
     _over_time(jobs, text)
+    earlier = earlier_figures.read(jobs, text)
+    for job in jobs:
+        if job.report.machine is not None:
+            figures = earlier.get(job.host.name, {})
+            job.merge(MeasuredResult(measured_before.of_machine(job.report.machine, figures)))
     reports = [job.report for job in jobs]
     table.check(text.console, reports)
     table.over_time(text.console, reports)
+    fleet_speed.show(text.console, reports)
 
 
 def _look(job: HostJob) -> Iterator[StageResult]:

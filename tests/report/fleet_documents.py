@@ -45,7 +45,26 @@ def a_node(number: int, **more: Any) -> dict[str, Any]:
         "ends": [plain(end) for end in lifecycle.ends(kept, ENDED.date())],
         "readings": {uuid(number, at): _readings(number, at, cards[at]) for at in range(count)},
     }  # fmt: skip
+    host["measured"] = _measured(number, host)
     return {**host, **more}
+
+
+def _measured(number: int, host: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the figures of all GPUs but those of every fourth machine; the first GPU of every sixth is slow."""
+    gpus = host["machine"]["gpus"]
+    model = catalogue.model_of(gpus[0]["device_id"])
+    if number % 4 == 0 or model is None:
+        return []
+    fp32 = model.tflops.fp32 if model.tflops else 30.0
+    rates = {"fp32": round(fp32 * (0.83 + number % 5 / 100), 2)}
+    rows = made.stressed(host, tflops=rates, clocks_mhz={"fp32": 1400.0}, power_limit_w=gpus[0]["power_limit_w"])
+    if number % 6 == 3:
+        slow = {
+            "tflops": {"fp32": 0.7 * rates["fp32"]},
+            "shares": {"fp32": 0.7 * rates["fp32"] / fp32} if model.tflops else {},
+        }
+        rows[0] |= {**slow, "slowed_by": "heat, by the driver"}
+    return rows
 
 
 def _card(host: int, at: int, load: float, **more: Any) -> Card:
@@ -166,7 +185,7 @@ def _bare(host: dict[str, Any]) -> None:
 
 def hostile(value: Any, poison: str, key: str = "") -> Any:
     """Returns the same document with every text that comes from a host replaced with `poison`."""
-    kept = ("verdict", "kind", "state", "date", "since", "answered", "started", "ended", "status", "was", "source", "bus_id", "command")  # fmt: skip
+    kept = ("verdict", "kind", "state", "date", "since", "answered", "started", "ended", "status", "was", "source", "bus_id", "command", "at")  # fmt: skip
     if isinstance(value, dict):
         return {name: hostile(inner, poison, name) for name, inner in value.items()}
     if isinstance(value, list):

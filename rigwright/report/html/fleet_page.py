@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count as plural
 from rigwright.engine.host_report import BAD
+from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.fleet import speed_rank
+from rigwright.fleet.speed_rank import Entry, RankedMachine
 from rigwright.report.html import fleet_attention, fleet_tiles
 from rigwright.report.html.fleet_attention import Changed, Ending, Problem
 from rigwright.report.html.fleet_tiles import Machine
-from rigwright.report.html.host_page import environment, view
+from rigwright.report.html.host_page import HostView, environment, view
 from rigwright.report.html.sparkline import Trend, spread, total
 from rigwright.report.labels import SIGNS, SOURCES, WORDS, count_bad, local_time
 
@@ -60,6 +65,7 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     problems, changes = fleet_attention.problems(hosts), fleet_attention.changes(hosts)
     endings = fleet_attention.endings(hosts)
     since = [datetime.datetime.fromisoformat(time) for host in hosts if (time := host.data["fleet"]["since"])]
+    found = speeds(hosts)
     return environment().get_template("fleet.html.j2").render(
         machines=[machine for machine in machines if machine.label != fleet_attention.NEVER],
         number=len(machines), never=[machine for machine in machines if machine.label == fleet_attention.NEVER], tiles=tiles(machines, problems, changes, endings, (begin, end)),
@@ -68,8 +74,33 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
         since=local_time(min(since)) if since else "",
         ended=local_time(ended), past=span(end - begin), run=document["run"], error=document["error"],
         inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s, shows=fleet_tiles.SHOWN,
-        words=WORDS, signs=SIGNS, sources=SOURCES,
+        words=WORDS, signs=SIGNS, sources=SOURCES, speeds=found, day=day,
+        measures=f"invoke stress --host {shlex.quote(folded(found.unmeasured).replace(', ', ','))}",
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """The speed under full load: machines and GPUs, the slowest first; models without a figure; machines of which no speed is known."""
+
+    machines: tuple[RankedMachine, ...]
+    gpus: tuple[Entry, ...]
+    without_figure: tuple[str, ...]
+    unmeasured: tuple[str, ...]
+
+
+def speeds(hosts: Sequence[HostView]) -> Speeds:
+    """What the newest stresses measured of the GPUs of these machines."""
+    measured = {host.name: tuple(MeasuredGpu(**row) for row in host.data["measured"] or ()) for host in hosts}
+    ranked = speed_rank.gpus(measured)
+    none = [host.name for host in hosts if not measured[host.name] and any(card.answers for card in host.cards)]
+    unknown = speed_rank.without_figure(measured)
+    return Speeds(tuple(speed_rank.machines(ranked)), tuple(speed_rank.entries(ranked)), tuple(unknown), tuple(none))
+
+
+def day(at: str) -> str:
+    """The day of a time (ISO 8601), in this machine's time zone."""
+    return f"{datetime.datetime.fromisoformat(at).astimezone():%Y-%m-%d}"
 
 
 def span(seconds: float) -> str:

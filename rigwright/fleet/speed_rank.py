@@ -1,0 +1,155 @@
+"""Ranks the GPUs and machines of a fleet by what their newest stress measured: the slowest first, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rigwright.core.numbers import count
+from rigwright.engine.measured_gpu import MeasuredGpu
+
+Measured = Mapping[str, Sequence[MeasuredGpu]]
+"""By the name of a machine its measured GPUs."""
+
+SLOWER = 0.05
+"""From this share on a GPU is slower than the others of its model (assumed: cards of a model differ by 2 or 3 %)."""
+SAME_POWER_W = 1.0
+"""Up to this difference two power limits are the same (assumed)."""
+LEAST_OF_PEAK = 0.6
+"""cuBLAS reaches 80 to 95 % of a chip's figure at its clock; below this share something is wrong (assumed)."""
+
+_COOLER = "its cooler: fan, dust, screws, paste; then invoke stress --host HOST again"
+_BRAKE = "invoke explain power.brake"
+_REASONS: dict[str, tuple[str, str, bool]] = {
+    "power limit": ("its power limit of LIMIT", "nothing is wrong; invoke limits.find --host HOST measures whether another limit is worth it", False),
+    "application clocks": ("its clocks are set lower", "invoke limits --host HOST --show", False),
+    "sync boost": ("it runs at the clock of the slowest GPU of its group", "nvidia-smi -q -d CLOCK", False),
+    "heat, by the driver": ("heat", _COOLER, True),
+    "heat, by the hardware": ("heat", _COOLER, True),
+    "power brake": ("the power supply or the board brakes it", _BRAKE, True),
+    "hardware slowdown": ("its hardware brakes it", _BRAKE, True),
+}  # fmt: skip
+"""By the reason for lower clocks: the cause, what to do, and whether something is wrong."""
+
+
+@dataclass(frozen=True)
+class RankedGpu:
+    """A GPU with the lowest of its shares of the model's figures, and the kind of product of that. `cause`: why it is no higher, "" where
+    NVML says nothing; `todo`: what to do, "" for nothing; `wrong`: whether something is to be mended."""
+
+    host: str
+    gpu: MeasuredGpu
+    share: float
+    kind: str
+    cause: str
+    todo: str
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """GPUs of one machine of which the same is to be told, the slowest first."""
+
+    gpus: tuple[RankedGpu, ...]
+
+    @property
+    def first(self) -> RankedGpu:
+        """The slowest one."""
+        return self.gpus[0]
+
+    @property
+    def shares(self) -> str:
+        """`58%`, or `83% to 85%`."""
+        least, most = (f"{one.share:.0%}" for one in (self.gpus[0], self.gpus[-1]))
+        return least if least == most else f"{least} to {most}"
+
+    @property
+    def places(self) -> str:
+        """`SXM2-1, SXM2-3`: their positions, or bus ids."""
+        return ", ".join(one.gpu.position or one.gpu.bus_id for one in self.gpus)
+
+
+@dataclass(frozen=True)
+class RankedMachine:
+    """A machine with the share of its slowest GPU, the mean share of all, and when (ISO 8601) the oldest of them was measured."""
+
+    host: str
+    slowest: float
+    mean: float
+    gpus: int
+    at: str
+
+
+def gpus(measured: Measured) -> list[RankedGpu]:
+    """The GPUs whose model has a figure in the catalogue, the slowest first."""
+    every = [(host, gpu) for host, found in measured.items() for gpu in found]
+    ranked = []
+    for host, gpu in every:
+        if gpu.shares:
+            kind = min(gpu.shares, key=lambda name: gpu.shares[name])
+            cause, todo, wrong = _advice(gpu, kind, [other for _, other in every if other is not gpu])
+            limit = f"{gpu.power_limit_w:g} W" if gpu.power_limit_w is not None else "an unknown value"
+            cause, todo = (text.replace("HOST", host).replace("LIMIT", limit) for text in (cause, todo))
+            ranked.append(RankedGpu(host, gpu, gpu.shares[kind], kind, cause, todo, wrong))
+    return sorted(ranked, key=lambda one: (one.share, one.host, one.gpu.bus_id))
+
+
+def entries(ranked: Sequence[RankedGpu]) -> list[Entry]:
+    """The ranked GPUs, the slowest first; those of a machine with the same kind, cause and advice are one entry."""
+    alike: dict[tuple[str, ...], list[RankedGpu]] = {}
+    for one in ranked:
+        alike.setdefault((one.host, one.kind, one.cause, one.todo), []).append(one)
+    return [Entry(tuple(found)) for found in alike.values()]
+
+
+def machines(ranked: Sequence[RankedGpu]) -> list[RankedMachine]:
+    """The machines of ranked GPUs, the one with the slowest GPU first."""
+    by_host: dict[str, list[RankedGpu]] = {}
+    for one in ranked:
+        by_host.setdefault(one.host, []).append(one)
+    return [
+        RankedMachine(
+            host,
+            found[0].share,
+            sum(one.share for one in found) / len(found),
+            len(found),
+            min(one.gpu.at for one in found),
+        )
+        for host, found in by_host.items()
+    ]
+
+
+def without_figure(measured: Measured) -> list[str]:
+    """The models of measured GPUs of which the catalogue has no figure, sorted."""
+    return sorted({gpu.model or "unknown" for found in measured.values() for gpu in found if not gpu.shares})
+
+
+def _advice(gpu: MeasuredGpu, kind: str, others: Sequence[MeasuredGpu]) -> tuple[str, str, bool]:
+    """Why a GPU has no higher share, what to do, and whether something is wrong."""
+    peers = [other for other in others if _alike(gpu, other)]
+    behind = {
+        name: 1 - rate / median(rates)
+        for name, rate in gpu.tflops.items()
+        if (rates := [other.tflops[name] for other in peers if other.tflops.get(name)])
+    }
+    by = max(behind.values(), default=0.0)
+    _, todo, _ = reason = _REASONS.get(gpu.slowed_by, ("", "", False))
+    if by >= SLOWER:
+        cause = f"{by:.0%} slower than {count(len(peers), 'other GPU')} of its model at the same power limit"
+        swap = (
+            "swap it with a faster one, then invoke stress --host HOST again: if the slowness moves with it, return it"
+        )
+        return cause, todo if reason[2] else swap, True
+    clock_share = gpu.clock_shares.get(kind)
+    if clock_share is not None and clock_share < LEAST_OF_PEAK:
+        todo = "invoke stress --host HOST again, with nothing else on the machine; then invoke try --host HOST --driver BRANCH"
+        return f"{clock_share:.0%} of its model's figure at its clock", todo, True
+    return reason
+
+
+def _alike(one: MeasuredGpu, other: MeasuredGpu) -> bool:
+    """Whether two GPUs are of the same model and were measured at the same power limit and driver branch."""
+    limits = one.power_limit_w, other.power_limit_w
+    same = limits[0] == limits[1] if None in limits else abs((limits[0] or 0) - (limits[1] or 0)) <= SAME_POWER_W
+    return same and one.model == other.model and one.driver.partition(".")[0] == other.driver.partition(".")[0]
