@@ -11,8 +11,10 @@ ALLOWED_ENGINE = {
     "rigwright.engine.events",
     "rigwright.engine.host_report",
     "rigwright.engine.limit_points",
+    "rigwright.engine.measured_gpu",
     "rigwright.engine.plan",
     "rigwright.engine.pasted_text",
+    "rigwright.engine.speed_rank",
 }
 """Modules of the engine that a report may import: they hold what a run returns."""
 

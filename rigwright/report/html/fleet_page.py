@@ -11,10 +11,10 @@ from typing import Any
 
 from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count as plural
+from rigwright.engine import speed_rank
 from rigwright.engine.host_report import BAD
 from rigwright.engine.measured_gpu import MeasuredGpu
-from rigwright.fleet import speed_rank
-from rigwright.fleet.speed_rank import Entry, RankedMachine
+from rigwright.engine.speed_rank import Entry, RankedMachine
 from rigwright.report.html import fleet_attention, fleet_tiles
 from rigwright.report.html.fleet_attention import Changed, Ending, Problem
 from rigwright.report.html.fleet_tiles import Machine

@@ -11,8 +11,8 @@ from rich.console import Console
 from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
+from rigwright.engine import speed_rank
 from rigwright.engine.host_report import HostReport
-from rigwright.fleet import speed_rank
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write
 from rigwright.report.wrapping import hanging
