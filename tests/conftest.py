@@ -116,7 +116,7 @@ test_driver.py needs the images of every distribution. On a machine without them
 """
 
 
-MARKED = ("network", "rack", "trials", "vm", "plugs", "gpu")
+MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "gpu")
 """The marks of tests that run only when `-m` names them."""
 
 
