@@ -30,6 +30,7 @@ def _desktop(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     commands.down(name=NAME, say=print)
 
 
+@pytest.mark.nightly
 def test_a_desktop_keeps_its_screen(desktop: str, tmp_path: Path) -> None:
     """Debian gives nvidia-drm no option, so this covers rigwright's file too."""
 

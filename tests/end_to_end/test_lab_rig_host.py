@@ -93,6 +93,7 @@ def test_a_bare_server(server: Server) -> None:
     assert server.does("grep -c . /etc/apt/sources.list; ls /etc/apt/sources.list.d | wc -l") == "3\n0"
 
 
+@pytest.mark.nightly
 def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
     server.does("echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/no.conf")
     reboot(server.name)
@@ -104,6 +105,7 @@ def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
     assert server.drivers() == {"nouveau"}
 
 
+@pytest.mark.nightly
 def test_the_kernel_command_line_counts(server: Server) -> None:
     server.grub("nouveau.modeset=0")
     reboot(server.name)
@@ -144,6 +146,7 @@ def test_the_driver_from_installation_to_upgrade(server: Server) -> None:
     assert server.drivers() == {"nouveau"}
 
 
+@pytest.mark.nightly
 def test_without_a_reboot(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -160,6 +163,7 @@ def test_without_a_reboot(server: Server) -> None:
     server.fails("nvidia-smi", 9)
 
 
+@pytest.mark.nightly
 def test_jammys_own_535_is_580(server: Server) -> None:
     server.does("sudo apt-get -qq update")
     plan = server.does("apt-get -s install nvidia-headless-535-server")
@@ -172,6 +176,7 @@ def test_jammys_own_535_is_580(server: Server) -> None:
     assert "libnvidia-gl-535 (= 535.183.01-0ubuntu1)" in alone
 
 
+@pytest.mark.nightly
 def test_without_headers_nothing_is_built_and_nothing_says_no(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -186,6 +191,7 @@ def test_without_headers_nothing_is_built_and_nothing_says_no(server: Server) ->
     assert server.does("dkms status").endswith("installed")
 
 
+@pytest.mark.nightly
 def test_a_failing_build_is_dpkgs_failure_and_can_be_repaired(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -197,6 +203,7 @@ def test_a_failing_build_is_dpkgs_failure_and_can_be_repaired(server: Server) ->
     assert server.does("dkms status").endswith("installed")
 
 
+@pytest.mark.nightly
 def test_power_lost_in_the_middle_of_the_build(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -212,6 +219,7 @@ def test_power_lost_in_the_middle_of_the_build(server: Server) -> None:
     assert server.drivers() == {"nvidia"}
 
 
+@pytest.mark.nightly
 def test_cuda_toolkit_and_the_trap_of_the_cuda_metapackage(server: Server) -> None:
     server.adds_cuda_repository()
     server.does(INSTALL + "cuda-toolkit-12-2")
@@ -221,6 +229,7 @@ def test_cuda_toolkit_and_the_trap_of_the_cuda_metapackage(server: Server) -> No
     assert f"Inst nvidia-driver-580 ({JAMMY}" in server.does("apt-get -s install cuda-12-2")
 
 
+@pytest.mark.nightly
 def test_a_damaged_initrd_does_not_boot(server: Server) -> None:
     server.does("sudo sh -c 'echo nonsense >/boot/initrd.img-$(uname -r); sync'")
     commands.power_cut(server.name)

@@ -142,6 +142,7 @@ def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh
     assert ssh(NAME, "ls -d /run/rigwright-p2p").returncode != 0
 
 
+@pytest.mark.nightly
 def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> None:
     for kill in (
         "sudo pkill -KILL -f 'python3 /run/rigwright-p2p/[l]imits_sweep.py sweep'",
@@ -155,6 +156,7 @@ def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> Non
         assert "the limits are as before" in text
 
 
+@pytest.mark.nightly
 def test_after_a_power_cut(folder: Path, ssh: Ssh) -> None:
     """The limits are those of the inventory again, by the unit that sets them at every boot; the message says so."""
     process = begun(folder)

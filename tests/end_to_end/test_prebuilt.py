@@ -55,6 +55,7 @@ def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh, t
     assert (again["status"], again["changes"]) == ("ok", [])
 
 
+@pytest.mark.nightly
 def test_another_branch_brings_its_own_signed_module(signed: str, ssh: Ssh, tmp_path: Path) -> None:
     host = provisioned(signed, "580", tmp_path)
     assert host["status"] == "changed", host

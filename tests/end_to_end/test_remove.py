@@ -38,6 +38,7 @@ def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]
     commands.down(name=NAME, say=print)
 
 
+@pytest.mark.nightly
 def test_everything_goes_and_the_driver_when_asked_and_all_comes_back(given: tuple[str, ...], ssh: Ssh) -> None:
     ssh(NAME, "sudo LC_ALL=C update-grub")  # the image's grub.cfg was made without a locale
     before = ssh(NAME, STATE).stdout.splitlines()

@@ -89,6 +89,7 @@ def reads_until(process: subprocess.Popen[str], words: str) -> None:
     pytest.fail(f"no line with {words!r}:\n{''.join(lines)}")
 
 
+@pytest.mark.nightly
 def test_a_healthy_host(healed: str, tmp_path: Path, ssh: Ssh) -> None:
     host, text = stressed(tmp_path, 0)
     assert "Fit for work" in text
@@ -123,6 +124,7 @@ def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
     assert before["seen"].replace(" ", "") in "".join(diff.stdout.split()), diff.stdout + diff.stderr
 
 
+@pytest.mark.nightly
 def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str, tmp_path: Path, ssh: Ssh) -> None:
     file = tmp_path / "lost.json"
     process = begin("--minutes", "0.3", "--json", str(file))
@@ -144,6 +146,7 @@ def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str,
     assert "stress.py" not in ssh(healed, LEFT).stdout
 
 
+@pytest.mark.nightly
 def test_what_is_refused_and_ctrl_c(healed: str, ssh: Ssh) -> None:
     done = invoke("stress", "--host", NAME, "--minutes", "0", "--yes")
     assert done.returncode == 1

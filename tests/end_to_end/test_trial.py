@@ -94,6 +94,7 @@ def fails(host: Path, ssh: Ssh, kind: trials.Kind) -> dict[str, Any]:
     return done
 
 
+@pytest.mark.nightly
 def test_no_gpus(host: Path, ssh: Ssh) -> None:
     """The fault "new-no-gpus": rigwright sees it over ssh, and does not wait for the unit."""
     fails(host, ssh, trials.KINDS["no GPUs"])
@@ -103,6 +104,7 @@ def test_no_gpus(host: Path, ssh: Ssh) -> None:
     assert "0 of 4 GPUs" in plan.stdout
 
 
+@pytest.mark.nightly
 def test_an_emergency_shell(host: Path, ssh: Ssh) -> None:
     """The fault "new-emergency": the unit runs in an emergency shell, too."""
     fails(host, ssh, trials.KINDS["emergency shell"])

@@ -60,6 +60,7 @@ def state(ssh: Ssh) -> str:
     return str(ssh(NAME, STATE).stdout)
 
 
+@pytest.mark.nightly
 def test_a_driver_that_hangs_and_words_that_are_faster(folder: Path, ssh: Ssh) -> None:
     inject.fault(NAME, "new-driver-hangs", "", print)
     before = state(ssh)
