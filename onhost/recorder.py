@@ -177,7 +177,7 @@ class Gpu(threading.Thread):
         limit_at = 0.0
         while not self.ended:
             self.asking_since = now = time.monotonic()
-            found = "lost" if self.handle is None else sample(self.handle)
+            found = "lost" if self.handle is None else self.read()
             if now >= limit_at and found != "lost":
                 limit_at = now + LIMITS_EVERY_S
                 try:
@@ -190,6 +190,10 @@ class Gpu(threading.Thread):
                     self.best = found
             done = time.monotonic()
             time.sleep(self.began + math.ceil((done - self.began) / self.period_s) * self.period_s - done)
+
+    def read(self):
+        """A sample of the GPU now; "lost" for one that is lost."""
+        return sample(self.handle)
 
     def take(self):
         """The sample with the highest power since the last call; "hung", "lost", or None without a sample."""
@@ -309,9 +313,10 @@ def content(path):
 class Sensors(threading.Thread):
     """Reads supplies and fans at their own pace: the 12 V rail each second, all each five, or as fast as they answer."""
 
-    def __init__(self, journal, scratch):
+    def __init__(self, journal, scratch, voltage_every_s=VOLTAGE_EVERY_S, all_every_s=SENSORS_EVERY_S):
         super().__init__(daemon=True)
         self.journal, self.scratch, self.ended, self.program = journal, scratch, threading.Event(), Program()
+        self.voltage_every_s, self.all_every_s = voltage_every_s, all_every_s
 
     def run(self):
         cache = os.path.join(self.scratch, "sdr")
@@ -333,13 +338,13 @@ class Sensors(threading.Thread):
             elif answer == "hung":
                 self.journal.add({"ipmi": "hung"})
             elif full:
-                failed, full_at = 0, began + SENSORS_EVERY_S
+                failed, full_at = 0, began + self.all_every_s
                 read = of_ipmi(answer)
                 rails = [name for name in read["rails"] if is_12_v(name)]
                 self.journal.add({"ipmi": read, "from": "ipmi"})
             else:
                 self.voltages(answer)
-            pause = VOLTAGE_EVERY_S if rails else SENSORS_EVERY_S
+            pause = self.voltage_every_s if rails else self.all_every_s
             self.ended.wait(max(0.2, began + pause - time.monotonic()))
 
     def voltages(self, csv):
@@ -357,7 +362,7 @@ class Sensors(threading.Thread):
             if read is None:
                 return
             self.journal.add({"ipmi": read, "from": "hwmon"})
-            self.ended.wait(VOLTAGE_EVERY_S)
+            self.ended.wait(self.voltage_every_s)
 
 
 # --- the kernel log

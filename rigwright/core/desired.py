@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
+from rigwright.core.guard import Guard
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
 
@@ -184,6 +185,7 @@ class Desired:
     expected_gpus: int | None = None
     secure_boot: SecureBoot | None = None
     reboot: Reboot | None = None
+    guard: Guard | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

@@ -65,6 +65,11 @@ _SOURCE = {
     "components": [],
 }
 _PROGRAM = {"program": "/usr/local/lib/rigwright/gpu_limits.py", "config": "/etc/rigwright/limits.json"}
+_GUARD = {
+    "program": "/usr/local/lib/rigwright/guard.py",
+    "config": "/etc/rigwright/guard.json",
+    "metrics": "/var/lib/prometheus/node-exporter",
+}
 _HOME = {"home": "/usr/local/cuda-12.2"}
 _TRIAL = {
     "run": "20261122-190200-ab12",
@@ -96,6 +101,9 @@ HOST_FILES: dict[str, HostFile] = {
     ),
     "modprobe/display.conf.j2": HostFile(
         "/etc/modprobe.d/rigwright-display.conf", {}, ("options nvidia-drm modeset=1",)
+    ),
+    "systemd/gpu-guard.service.j2": HostFile(
+        f"{_UNITS}/gpu-guard.service", _GUARD, ("{program} run", "{config}", "StateDirectory=rigwright/guard")
     ),
     "systemd/gpu-limits.service.j2": HostFile(
         f"{_UNITS}/gpu-limits.service", _PROGRAM, ("{program} apply", "{config}")

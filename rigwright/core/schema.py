@@ -71,7 +71,8 @@ def bus_id(text: str) -> BusId:
 def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
-    A secret is taken only where the type says `| Secret`.
+    A secret is taken only where the type says `| Secret`. A dataclass with a class variable SHORT, the name of a field, may be
+    given as the value of that field alone.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
     value that the type rejects.
     """
@@ -141,6 +142,8 @@ _type_hints = cache(get_type_hints)
 
 def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(wanted)}
+    if (short := getattr(wanted, "SHORT", "")) and value is not None and not isinstance(value, (Mapping, list, tuple)):
+        value = {short: value}
     if not isinstance(value, Mapping):
         raise _wrong(value, "{" + ", ".join(f"{field}: ..." for field in fields) + "}", where, name)
     if isinstance(value, YamlMapping):

@@ -67,7 +67,12 @@ class Footprint:
 
 _USUAL = sorted(
     {file.path.replace("NAME", "*") for file in HOST_FILES.values() if not file.part}
-    | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/usr/local/lib/rigwright/*.py"}
+    | {
+        "/usr/share/keyrings/rigwright-*.asc",
+        "/etc/rigwright/limits.json",
+        "/etc/rigwright/guard.json",
+        "/usr/local/lib/rigwright/*.py",
+    }
 )
 """Where rigwright's files are, also on a host that has lost the list of them."""
 

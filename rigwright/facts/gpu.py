@@ -190,7 +190,7 @@ supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
 """The clock pairs that `-ac` accepts, by UUID; without lost GPUs."""
 
 
-OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine")
+OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "gpu-guard")
 """Names of programs of the driver and of monitoring, shortened as in /proc/PID/comm."""
 
 

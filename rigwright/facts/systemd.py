@@ -11,6 +11,8 @@ from rigwright.facts import Fact
 
 LIMITS_UNIT, LIMITS_TIMER = "gpu-limits.service", "gpu-limits.timer"
 """The units of rigwright that set the limits of GPUs at every boot, and check them every minute."""
+GUARD_UNIT = "gpu-guard.service"
+"""The unit of rigwright that watches the GPUs."""
 FABRIC_MANAGER_UNIT = "nvidia-fabricmanager.service"
 
 

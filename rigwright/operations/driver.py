@@ -417,7 +417,7 @@ def _right(name: str, package: dpkg.Package | None, resolution: Resolution) -> b
 
 
 _RELOAD = """
-for unit in nvidia-persistenced nvidia-fabricmanager nvidia-dcgm; do
+for unit in nvidia-persistenced nvidia-fabricmanager nvidia-dcgm gpu-guard; do
   systemctl is-active -q "$unit" && { systemctl stop "$unit"; again="$again $unit"; }
 done
 for module in nvidia_peermem nvidia_drm nvidia_modeset nvidia_uvm nvidia; do

@@ -299,10 +299,11 @@ def _program_files(facts: Facts) -> Iterator[Change]:
     """The program and NVIDIA's pynvml.py are on the host as they are here."""
     program = (shipped_files.folder("onhost") / "gpu_limits.py").read_bytes()
     yield from file.differing(facts, PROGRAM, program, "0755")
-    yield from file.differing(facts, PYNVML, _pynvml())
+    yield from file.differing(facts, PYNVML, pynvml())
 
 
-def _pynvml() -> bytes:
+def pynvml() -> bytes:
+    """NVIDIA's pynvml.py, as it is installed beside rigwright."""
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise RuntimeError("nvidia-ml-py is not installed beside rigwright")

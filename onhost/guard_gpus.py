@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""The part of the guard that asks the driver: a process of its own, so that a driver that hangs does not stop the guard.
+
+guard.py starts it. It writes a line of JSON each second, and ends with the end of its stdin. The first line describes the GPUs:
+
+    {"gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "...", "limit_w": 300.0, "power": "instant",
+     "slowdown_c": 87, "memory_most_c": 85}], "why": null}         why: the reason for having none; then it ends
+    {"g": [[290.1, 1530, 877, 61, 55, 4, 30], "hung", "lost", null], "limits": [300.0, null, null, null]}
+                                       W, MHz, MHz, C, C of the memory, reasons, fan in percent; as in recorder.py
+    {"lowered": {"index": 0, "from_w": 300.0, "to_w": 150.0}}      or "error" with a text, for a GPU whose limit was to be lowered
+
+A line "lower WATTS" on stdin lowers the power limit of every GPU to so many watts, "lower" to the lowest that it has. A number
+below the GPU's range counts as its lowest. A limit that is as low already stays.
+"""
+
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import recorder
+
+PERIOD_S = 1.0
+NAME = b"gpu-guard"  # in /proc/PID/comm, by which rigwright knows that it is no user's program
+SLOWDOWN, MEMORY_MOST = 1, 2  # thresholds of nvmlDeviceGetTemperatureThreshold
+MODULE = recorder.ROOT + "/sys/module/nvidia"
+
+
+class Gpu(recorder.Gpu):
+    """Samples one GPU each second, with its fan, and lowers its limit in a thread of its own."""
+
+    def read(self):
+        found = recorder.sample(self.handle)
+        if found != "lost":
+            try:
+                found.append(recorder.asked("nvmlDeviceGetFanSpeed", self.handle))
+            except recorder.pynvml.NVMLError:
+                return "lost"
+        return found
+
+    def lower(self, index, watts):
+        """Lowers the limit and writes a line about it."""
+        try:
+            said = {"index": index, **self._lowered(watts)}
+        except recorder.pynvml.NVMLError as error:
+            said = {"index": index, "error": str(recorder.text(str(error)))[:120]}
+        write({"lowered": said})
+
+    def _lowered(self, watts):
+        nvml = recorder.pynvml
+        before = nvml.nvmlDeviceGetPowerManagementLimit(self.handle)
+        lowest = nvml.nvmlDeviceGetPowerManagementLimitConstraints(self.handle)[0]
+        wanted = lowest if watts is None else max(lowest, round(watts * 1000))
+        if wanted < before:
+            nvml.nvmlDeviceSetPowerManagementLimit(self.handle, wanted)
+        after = nvml.nvmlDeviceGetPowerManagementLimit(self.handle)
+        if after > max(wanted, 0) and wanted < before:
+            return {"error": "set to %g W, reads %g W" % (wanted / 1000, after / 1000)}
+        return {"from_w": before / 1000.0, "to_w": after / 1000.0}
+
+
+writing = threading.Lock()
+
+
+def write(line):
+    """Writes a line; ends the process when nobody reads it any more."""
+    data = (json.dumps(line, separators=(",", ":")) + "\n").encode()
+    try:
+        with writing:
+            while data:
+                data = data[os.write(1, data) :]
+    except OSError:
+        os._exit(0)
+
+
+def thresholds(handle):
+    """The temperatures at which the GPU slows itself down, by its own account; None where it gives none."""
+    found = {"slowdown_c": None, "memory_most_c": None}
+    if handle is not None:
+        for key, number in (("slowdown_c", SLOWDOWN), ("memory_most_c", MEMORY_MOST)):
+            try:
+                found[key] = recorder.asked("nvmlDeviceGetTemperatureThreshold", handle, number)
+            except recorder.pynvml.NVMLError:
+                break
+    return found
+
+
+def obey(gpus):
+    """Reads stdin until its end, and lowers limits."""
+    for line in sys.stdin:
+        word, _, watts = line.strip().partition(" ")
+        if word == "lower":
+            for index, gpu in enumerate(gpus):
+                if gpu.handle is None:
+                    write({"lowered": {"index": index, "error": "the GPU is lost"}})
+                else:
+                    number = float(watts) if watts else None
+                    threading.Thread(target=gpu.lower, args=(index, number), daemon=True).start()
+    os._exit(0)
+
+
+def main():
+    ctypes.CDLL(None).prctl(15, NAME, 0, 0, 0)  # PR_SET_NAME
+    if not os.path.isdir(MODULE):  # NVML would load the module while somebody works without it
+        write({"gpus": [], "why": "the driver is not loaded"})
+        return 0
+    found, why = recorder.open_gpus()
+    described = [dict(gpu, **thresholds(handle)) for handle, gpu in found]
+    write({"gpus": described, "why": why and why[:200]})
+    if not found:
+        return 0
+    began = time.monotonic()
+    gpus = [Gpu(handle, gpu["limit_w"], began, PERIOD_S) for handle, gpu in found]
+    for gpu in gpus:
+        gpu.start()
+    threading.Thread(target=obey, args=(gpus,), daemon=True).start()
+    tick = 0
+    while True:
+        tick = max(tick + 1, int((time.monotonic() - began) / PERIOD_S))
+        time.sleep(max(0.0, began + (tick + 0.5) * PERIOD_S - time.monotonic()))
+        write({"g": [gpu.take() for gpu in gpus], "limits": [gpu.limit_w for gpu in gpus]})
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # threads that hang in the driver are not waited for

@@ -1,0 +1,140 @@
+"""The guard on a host: a GPU that gets hot has its limit lowered, then a unit is stopped, then the machine is off, and its owner was told."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cli import commands
+from lab.faults import inject
+from lab.hardware import hw_state
+from lab.hardware.rigfile import describe
+from lab.host import login
+from lab.power import switch
+from tests.end_to_end.conftest import ssh
+from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
+from tests.end_to_end.test_rigs import Server
+from tests.paths import ROOT
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+NAME, RIG = "t-guard", "servbadge"
+TELL = "/usr/local/bin/tell"
+GUARD: dict[str, Any] = {
+    "gpu_temperature_c": {"above": 70, "for_s": 2},
+    "steps": ["lower-limit", "stop", "power-off"],
+    "step_s": 3,
+    "lower_limit_w": 150,
+    "stop": ["training.service"],
+    "notify": {"command": TELL, "webhook": "http://127.0.0.1:1/canary-4711"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(snapshots: Path, lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:  # noqa: ARG001
+    """Yields the folder of the inventory of a host with the driver loaded, whose guard may power it off at once after a boot."""
+    server = Server(RIG, ssh)
+    server.host, server.described = NAME, describe(RIG, NAME)
+    made = tmp_path_factory.mktemp("guard")
+    unit = made / "templates/systemd/gpu-guard.service.j2"
+    unit.parent.mkdir(parents=True)
+    shipped = (ROOT / "templates/systemd/gpu-guard.service.j2").read_text()
+    unit.write_text(shipped.replace(" run ", " run --after-boot-s 0 "))
+    try:
+        server.boots(snapshots)
+        server.has_the_driver()
+        script = '#!/bin/sh\\n{ echo "== $1"; cat; } >>/var/told\\n'
+        ssh(NAME, f"printf '{script}' | sudo tee {TELL} >/dev/null; sudo chmod 755 {TELL}")
+        ssh(NAME, "sudo systemd-run -q --unit=training sleep 600")
+        yield made
+    finally:
+        commands.down(name=NAME, say=print)
+
+
+def wanted(folder: Path, guard: dict[str, Any] | None) -> list[str]:
+    """The words for a run with this guard in the inventory."""
+    return ["--host", NAME, "--inventory", inventory(folder, **{NAME: {"guard": guard}}), "--tags", "guard"]
+
+
+def until(true: Callable[[], object], within_s: float, what: str) -> None:
+    ends = time.monotonic() + within_s
+    while not true():
+        assert time.monotonic() < ends, f"not within {within_s:g} s: {what}"
+        time.sleep(0.2)
+
+
+def finding(found: dict[str, Any], subject: str) -> dict[str, str]:
+    """The finding of guard.runs about a subject."""
+    (one,) = [
+        one for one in found["hosts"][NAME]["findings"] if (one["check"], one["subject"]) == ("guard.runs", subject)
+    ]
+    return dict(one)
+
+
+def limits() -> list[int]:
+    """The power limits of the GPUs, W."""
+    return [
+        round(float(line))
+        for line in ssh(NAME, "nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits").stdout.split()
+    ]
+
+
+def test_a_hot_gpu_ends_with_the_machine_off_and_its_owner_told(folder: Path) -> None:
+    words = wanted(folder, GUARD)
+    planned = invoke("plan", *words)
+    assert "canary-4711" not in planned.stdout + planned.stderr
+    assert "gpu-guard.service" in planned.stdout
+    done = document("provision", *words, "--yes")
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    assert finding(done, "gpu-guard.service")["seen"].startswith("reads 4 GPUs, ")
+    assert "canary-4711" not in json.dumps(done)
+    again = document("provision", *words, "--yes")
+    assert (again["exit_code"], again["hosts"][NAME]["changes"]) == (0, [])
+
+    host = switch.get(NAME)
+    inject.fault(NAME, "gpu-hot", "1", print)
+    hw_state.edit(host.hw, volatile={"gpu1.load": 100})
+    until(lambda: limits() == [150] * 4, 60, "the lower limit")
+    until(lambda: not switch.running(NAME), 90, "the end of the machine")
+    told = (host.root / "var/told").read_text()
+    assert [line for line in told.splitlines() if line.startswith("==")] == [
+        "== lower-limit",
+        "== stop",
+        "== power-off",
+    ]
+    assert "stops training.service: GPU 0000:07:00.0 at" in told
+    assert "machine: t-guard" in told
+    assert "canary" not in told
+
+    inject.heal(NAME, "", print)
+    commands.power_on(NAME)
+    login.wait(host, 60)
+    after = document("verify", *words)
+    assert after["exit_code"] == 0, not_as_wanted(after)
+    steps = finding(after, "steps of the guard")
+    assert (steps["verdict"], "power-off: the machine is powered off: GPU 0000:07:00.0 at" in steps["seen"]) == (
+        "warn",
+        True,
+    )
+    assert ssh(NAME, "systemctl is-active training").stdout == "inactive\n"
+
+    gone = document("provision", *wanted(folder, None), "--yes")
+    assert gone["exit_code"] == 0, not_as_wanted(gone)
+    assert ssh(NAME, "systemctl is-active gpu-guard; sudo find /etc /usr/local -name '*guard*'").stdout == "inactive\n"
+    kept = ssh(NAME, "sudo cat /var/lib/rigwright/guard/energy.json").stdout
+    assert json.loads(kept)["schema"] == 1, "what it measured stays"
+    done = document("provision", *wanted(folder, {}), "--yes")
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    removed = invoke("remove", "--host", NAME, "--inventory", words[3], "--yes")
+    assert removed.returncode == 0, removed.stdout + removed.stderr
+    assert (
+        ssh(
+            NAME, "systemctl is-active gpu-guard; sudo find /etc /usr/local /var/lib/rigwright/guard -name '*guard*'"
+        ).stdout
+        == "inactive\n"
+    )
