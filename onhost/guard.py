@@ -147,10 +147,10 @@ class Guard:
         self.energy = guard_store.Energy(guard_store.read(self.store.path("energy.json")))
         self.hours = guard_store.Hours()
         self.started, self.samples, self.states, self.gpus_why = time.monotonic(), [], {}, None
-        self.sampled_at, self.drawn = 0.0, {}
-        self.fans, self.rails, self.watts, self.told_at = {}, {}, (None, 0.0), {}
+        self.sampled_at, self.drawn = guard_store.NEVER, {}
+        self.fans, self.rails, self.watts, self.told_at = {}, {}, (None, guard_store.NEVER), {}
         self.counters, self.limits, self.notes = dict(self.kernel.counters), None, {}
-        self.state_at, self.offered_at = 0.0, self.started
+        self.state_at, self.offered_at = guard_store.NEVER, self.started
 
     def begin(self):
         self.store.start()
@@ -166,7 +166,9 @@ class Guard:
         self.store.add_event({"t": round(t, 3), "boot_id": self.boot_id, "event": kind, "text": words})
         self.store.add({"t": round(t, 3), "m": round(now, 3), "event": kind, "text": words})
         often = kind in guard_steps.STEPS or now - self.told_at.get(kind, -QUIET_S) >= QUIET_S
-        if kind in TOLD and often:
+        if kind == guard_steps.POWER_OFF:
+            self.acts.power_off(self.message(kind, words, t), now)
+        elif kind in TOLD and often:
             self.told_at[kind] = now
             self.acts.tell(self.message(kind, words, t))
 
@@ -336,7 +338,6 @@ class Guard:
                 self.acts.stop(units, now)
         elif event == guard_steps.POWER_OFF:
             self.event(event, "the machine is powered off: %s" % why)
-            self.acts.power_off(now)
         else:
             self.event(event, why)
 

@@ -51,8 +51,8 @@ class Acts:
 
     def __init__(self, config, folder, ways):
         self.config, self.folder, self.ways = config, folder, ways
-        self.waiting, self.telling, self.running, self.problems = collections.deque(maxlen=MOST_WAITING), None, [], []
-        self.number, self.power_off_by, self.forced = 0, None, False
+        self.waiting, self.telling, self.running = collections.deque(maxlen=MOST_WAITING), [], []
+        self.number, self.power_off_by, self.last_words, self.forced = 0, None, None, False
 
     def stop(self, units, now):
         """Stops units of systemd."""
@@ -63,8 +63,11 @@ class Acts:
         if self.ways:
             self.waiting.append(message)
 
-    def power_off(self, now):
-        """Powers the machine off when the owner was told, or could not be told in time."""
+    def power_off(self, message, now):
+        """Tells the owner at once, also while another message is on its way, and powers the machine off when that is done or took too
+        long."""
+        if self.ways:
+            self.last_words = self._tell(message, now)
         self.power_off_by = now + WAIT_FOR_TELLING_S
 
     def tick(self, now):
@@ -78,34 +81,34 @@ class Acts:
                     if name == "power-off" and not self.forced:
                         self.forced = True
                         self._run("power-off", ["systemctl", "poweroff", "--force"], now)
-        if self.telling and self.telling[0].ended(now):
-            program, path = self.telling
-            self.telling = None
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            if program.problem:
-                failed.append(("notify", program.problem))
-        if self.telling is None and self.waiting:
+        for program, path in list(self.telling):
+            if program.ended(now):
+                self.telling.remove((program, path))
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                if program.problem:
+                    failed.append(("notify", program.problem))
+        if not self.telling and self.waiting:
             self._tell(self.waiting.popleft(), now)
-        if self.power_off_by is not None and (self.telling is None or now >= self.power_off_by):
+        if self.power_off_by is not None and (self._told(now) or now >= self.power_off_by):
             self.power_off_by = None
             self._run("power-off", ["systemctl", "poweroff", "-i"], now)
         return failed
+
+    def _told(self, now):
+        return self.last_words is None or self.last_words.ended(now)
 
     def _run(self, name, argv, now):
         self.running.append((name, Program(argv, now, POWER_OFF_S)))
 
     def _tell(self, message, now):
-        """Starts guard_notify.py as a unit of its own: the owner's programs need rights that the guard does not have."""
+        """Starts guard_notify.py as a unit of its own: the owner's programs need rights that the guard does not have. Returns the program."""
         self.number += 1
         path = os.path.join(self.folder, "message-%d.json" % self.number)
-        try:
+        with contextlib.suppress(OSError):  # then guard_notify.py says that there is no message
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             with os.fdopen(file, "w") as out:
                 json.dump(message, out)
-        except OSError as error:
-            self.problems.append(str(error.strerror))
-            return
         argv = [
             "systemd-run",
             "--quiet",
@@ -115,4 +118,6 @@ class Acts:
         ]
         argv += ["--property=RuntimeMaxSec=%d" % TELL_S, "--property=UMask=0077", "--"]
         argv += [sys.executable, "-I", "-B", NOTIFY, "--config", self.config, "--message", path]
-        self.telling = (Program(argv, now, TELL_S + 5), path)
+        program = Program(argv, now, TELL_S + 5)
+        self.telling.append((program, path))
+        return program

@@ -98,10 +98,14 @@ def main():
     parser.add_argument("--config", required=True)
     parser.add_argument("--message", required=True)
     options = parser.parse_args()
-    with open(options.config) as file:
-        ways = json.load(file).get("notify", {})
-    with open(options.message) as file:
-        message = json.load(file)
+    try:
+        with open(options.config) as file:
+            ways = json.load(file).get("notify", {})
+        with open(options.message) as file:
+            message = json.load(file)
+    except (OSError, ValueError) as error:
+        sys.stderr.write("%s: %s\n" % (getattr(error, "filename", "message"), getattr(error, "strerror", "no JSON")))
+        return 1
     problems = []
 
     def tell(way, value):

@@ -31,6 +31,7 @@ MOST_EVENTS, MOST_EVENT_BYTES = 500, 1 << 20
 MOST_HOURS = 14 * 24
 MOST_MONTHS = 36
 FIRST_YEAR = 2020  # a clock before it was never set
+NEVER = float("-inf")
 LONGEST_GAP_S = 10.0  # the power of a reading counts until the next one, but no longer
 
 
@@ -206,7 +207,7 @@ class Store(threading.Thread):
         self.lines, self.dropped, self.events, self.hours = collections.deque(), 0, [], []
         self.energy, self.metrics, self.ring_error, self.textfile_error = None, None, None, None
         self.wake, self.closing = threading.Event(), False
-        self.saved_at = self.metrics_at = 0.0
+        self.saved_at = self.metrics_at = NEVER
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -237,7 +238,7 @@ class Store(threading.Thread):
             self.wake.wait(SYNC_S)
             self.wake.clear()
             self.flush()
-        self.saved_at = self.metrics_at = 0.0
+        self.saved_at = self.metrics_at = NEVER
         self.flush()
 
     def close(self, within_s=5.0):

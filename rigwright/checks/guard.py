@@ -10,7 +10,7 @@ from rigwright.core.guard import STEPS, Guard
 from rigwright.facts import Facts
 from rigwright.facts import guard as guards
 from rigwright.facts import systemd as units
-from rigwright.facts.guard import GuardEvent, GuardState
+from rigwright.facts.guard import GuardEvent, GuardReading, GuardState
 from rigwright.facts.systemd import GUARD_UNIT
 
 FRESH_S = 20.0
@@ -35,8 +35,10 @@ def runs(facts: Facts, *, guard: Guard | None = None) -> Iterator[Finding]:
 
     A step stays a warning until the next boot; that it powered the machine off, during the boot after it. The energy of the month is in the
     finding that passes."""
-    now, state = facts.all(units.unit(GUARD_UNIT), guards.state)
-    if now.enabled != "enabled" or now.active != "active":
+    now, state, hours = facts.all(units.unit(GUARD_UNIT), guards.state, guards.hours)
+    if (now.active, now.sub) == ("activating", "start"):
+        yield Finding(GUARD_UNIT, "warn", "is starting", "enabled, active", "", f"wait 15 s; {_LOG}")
+    elif now.enabled != "enabled" or now.active != "active":
         fix = f"{_LOG}; then invoke provision" if now.load == "loaded" else "invoke provision"
         yield Finding(GUARD_UNIT, "fail", f"{now.at_boot}, {now.active}", "enabled, active", "", fix)
     elif state is None or state.age_s is None:
@@ -48,12 +50,12 @@ def runs(facts: Facts, *, guard: Guard | None = None) -> Iterator[Finding]:
             GUARD_UNIT, "fail", f"last reading {state.age_s:.0f} s ago", f"within {FRESH_S:.0f} s", cause, fix
         )
     else:
-        yield from _reading(state, guard)
+        yield from _reading(state, guard, hours)
     if state is not None:
         yield from _deeds(state)
 
 
-def _reading(state: GuardState, wanted: Guard | None) -> Iterator[Finding]:
+def _reading(state: GuardState, wanted: Guard | None, hours: Sequence[GuardReading]) -> Iterator[Finding]:
     """What a guard that goes on reads, and what it cannot read or write."""
     wrong = []
     if state.without_gpus:
@@ -80,7 +82,15 @@ def _reading(state: GuardState, wanted: Guard | None) -> Iterator[Finding]:
         yield Finding(GUARD_UNIT, "warn", seen, "", "", fix, "host")
     if not wrong:
         fans = f", {state.fans} fans" if state.fans else ""
-        yield Finding(GUARD_UNIT, "pass", f"reads {state.gpus} GPUs{fans}{_energy(state)}", "a reading each second")
+        yield Finding(
+            GUARD_UNIT, "pass", f"reads {state.gpus} GPUs{fans}{_heat(hours)}{_energy(state)}", "a reading each second"
+        )
+
+
+def _heat(hours: Sequence[GuardReading]) -> str:
+    """`; 83 C at most in two weeks`; empty without a reading."""
+    degrees = [one.hottest_c for one in hours if one.hottest_c is not None]
+    return f"; {max(degrees):g} C at most in two weeks" if degrees else ""
 
 
 def _energy(state: GuardState) -> str:

@@ -60,7 +60,7 @@ class Notify:
     recipient for the host's own sendmail."""
 
     command: AbsolutePath | None = None
-    webhook: str | Secret = ""
+    webhook: str | Secret = field(default="", repr=False)
     mail: str = ""
 
     def __post_init__(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
-from rigwright.facts import Fact
+from rigwright.facts import Fact, whole
 
 FOLDER = f"{STATE}/guard"
 """The guard's records; only root can read them."""
@@ -180,3 +182,46 @@ def _lasting(state: GuardState | None) -> object:
 
 state = Fact("guard.state", script(_READ, reads=True), _state, kept=_lasting)
 """What the guard wrote; None on a host on which none ever ran."""
+
+
+@dataclass(frozen=True)
+class GuardReading:
+    """A GPU in an hour: `t`, the middle of the hour, seconds since 1970; its hottest reading, degrees Celsius, and its mean power, W."""
+
+    t: float
+    uuid: str
+    hottest_c: float | None
+    mean_w: float | None
+
+
+MOST_HOURS, MOST_BYTES = 14 * 24, 2 << 20
+_UUID = re.compile(r"GPU-[0-9a-f-]{4,40}")
+_HOURS = f"[ ! -f {FOLDER}/hours.jsonl ] || tail -n {MOST_HOURS} {FOLDER}/hours.jsonl | gzip | base64 -w 1000"
+
+
+def _hours(result: Result) -> tuple[GuardReading, ...]:
+    if not result.stdout.strip():
+        return ()
+    unpacker = zlib.decompressobj(31)
+    try:
+        data = unpacker.decompress(base64.b64decode(result.stdout, validate=False), MOST_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(f"packed readings that cannot be read ({error})") from None
+    if len(data) > MOST_BYTES or not unpacker.eof:
+        raise ValueError(f"packed readings that are cut, or of more than {MOST_BYTES} bytes")
+    found: list[GuardReading] = []
+    for line in host_text.lines(data.decode("utf-8", "replace"))[-MOST_HOURS:]:
+        try:
+            given = _object(line)
+        except ValueError:
+            continue
+        t, gpus = _number(given.get("t"), 4e9), given.get("gpus")
+        for uuid, pair in list(gpus.items())[:MOST_GPUS] if t is not None and isinstance(gpus, dict) else ():
+            if _UUID.fullmatch(uuid) and isinstance(pair, list) and len(pair) == 2:
+                found.append(GuardReading((t or 0) + 1800, uuid, _number(pair[0], 200), _number(pair[1], 1e5)))
+    return tuple(found)
+
+
+hours = Fact("guard.hours", script(_HOURS, reads=True), _hours, kept=whole)
+"""The readings of the last two weeks, an entry for each hour and GPU; () without a guard. The history keeps them among the readings of
+runs."""

@@ -1,9 +1,9 @@
-"""Temperature and power of every GPU in every run. Uses the caller's transaction."""
+"""Temperature and power of every GPU in every run, and of every hour in which a guard ran. Uses the caller's transaction."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 KEPT_DAYS = 14
@@ -22,6 +22,15 @@ def record(database: sqlite3.Connection, host: int, machine: Mapping[str, Any] |
         values = gpu.get("temperature_c"), gpu.get("power_w")
         if gpu.get("uuid") and values != (None, None):
             row = (at, host, str(gpu["uuid"]), *values)
+            database.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
+
+
+def record_hours(database: sqlite3.Connection, host: int, readings: Iterable[Mapping[str, Any]], now: float) -> None:
+    """Records what a guard read on the host: `t`, `uuid`, `hottest_c`, `mean_w` of each hour and GPU. An hour that is recorded stays one;
+    those after `now`, by a host's clock that is wrong, and those older than KEPT_DAYS are left out."""
+    for one in readings:
+        if now - KEPT_DAYS * 86400 <= one["t"] <= now:
+            row = (one["t"], host, str(one["uuid"]), one["hottest_c"], one["mean_w"])
             database.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
 
 

@@ -60,6 +60,7 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
         tried = {ATTEMPT: report["try"]} if report.get("try") else {}
         _facts(database, id, host, {**report["kept"], **tried}, ended)
         samples.record(database, host, report.get("machine"), ended)
+        samples.record_hours(database, host, report.get("readings") or (), ended)
         if report.get("baseline"):
             database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(report["baseline"])))
 

@@ -17,7 +17,7 @@ from rigwright.core.program_name import as_typed
 from rigwright.engine.events import Event
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
-from rigwright.facts import system
+from rigwright.facts import guard, system
 from rigwright.facts.plain import plain
 
 SCHEMA = 2
@@ -89,7 +89,8 @@ def _host(report: HostReport) -> dict[str, Any]:
         "owed": _findings(report.owed),
         "findings": _findings(report.findings),
         "facts": plain(report.facts),
-        "kept": plain(report.kept),
+        "kept": plain({name: value for name, value in report.kept.items() if name != guard.hours.name}),
+        "readings": plain(report.kept.get(guard.hours.name, ())),
         "identity": plain(report.kept.get(system.identity.name)),
         "baseline": plain(report.baseline),
         "gpus": plain(report.rows),

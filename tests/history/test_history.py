@@ -438,6 +438,19 @@ def test_of_a_span_the_hottest_stands(history: History) -> None:
     assert [row[1] for row in history.readings(1 / 24, 9)[1]["GPU-1"]] == [40.0]
 
 
+def test_what_a_guard_read_between_the_runs_is_kept_once(history: History) -> None:
+    now = datetime.datetime.now(datetime.timezone.utc).timestamp()
+    hours = [
+        {"t": now - hour * 3600, "uuid": "GPU-1", "hottest_c": 60.0 + hour, "mean_w": 200.0}
+        for hour in (-30, 1, 2, 15 * 24)
+    ]
+    for number in range(2):
+        run = _warm(0, 40, 50.0)
+        run["hosts"]["servbadge"]["readings"] = hours
+        history.record({**run, "run": f"run-{number}"})
+    assert {row[1:] for row in history.readings(30, 10000)[1]["GPU-1"]} == {(40.0, 50.0), (61.0, 200.0), (62.0, 200.0)}
+
+
 def test_readings_go_after_a_fortnight(history: History) -> None:
     for hours in (15 * 24, 13 * 24, 0):
         history.record(_warm(hours, 40, 50.0))

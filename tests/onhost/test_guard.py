@@ -415,15 +415,20 @@ def test_a_machine_that_does_not_power_off_is_forced(host: Any) -> None:
 
 
 def test_a_notification_that_hangs_delays_the_power_off_by_a_quarter_of_a_minute(host: Any) -> None:
-    one = host(steps=["power-off"], notify={"mail": "root"})
+    one = host(steps=["lower-limit", "power-off"], step_s=1, notify={"mail": "root"})
     (one.root / "bin/systemd-run").write_text("#!/bin/sh\nexec sleep 100\n")
-    one.gpus.next = 95
-    one.ticks(10)
-    assert one.guard.acts.telling is not None
-    assert not (one.root / "bin/calls").exists()
-    one.ticks(10)
+    one.gpus.next, monotonic = 95, one.now
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: one.now)
+        one.ticks(15)
+        assert one.events() == ["lower-limit", "power-off"]
+        assert len(one.guard.acts.telling) == 2, "the last message does not wait for the one before it"
+        assert not (one.root / "bin/calls").exists()
+        one.ticks(5)
+    assert one.now - monotonic == 20
     assert "poweroff" in one.until(one.root / "bin/calls", "poweroff")
-    one.guard.acts.telling[0].process.kill()
+    for program, _ in one.guard.acts.telling:
+        program.process.kill()
 
 
 def test_events_are_recorded_always_and_told_seldom(host: Any) -> None:
