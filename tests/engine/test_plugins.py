@@ -91,7 +91,8 @@ def test_what_checks_declare() -> None:
     assert _checks("replaces") == {"p2p.settings"}
     loads = {name for name in _checks("needs") if name.startswith("load.")}
     assert loads == {
-        f"load.{name}" for name in ("supplied", "survived", "exact", "cool", "speed", "as_model", "as_before", "copies", "counters")
+        f"load.{name}"
+        for name in ("supplied", "survived", "exact", "cool", "speed", "as_model", "as_before", "copies", "counters")
     }
     needs = {name: checks.declared(name) for name in _checks("needs")}
     assert {name: found and found.needs for name, found in needs.items()} == {
