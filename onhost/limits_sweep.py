@@ -37,6 +37,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gpu_limits
+import nccl_document
 import nccl_host
 import nccl_load
 import nccl_steps
@@ -168,39 +169,18 @@ class SweepWork(nccl_load.LoadWork):
 # --- the sweep
 
 
-class Sweep:
+class Sweep(nccl_document.Measurement):
     """One sweep; adds its results to `document`."""
 
     def __init__(self, options, watch):
-        self.options, self.watch = options, watch
+        super().__init__(options, watch, points=[], not_put_back=[])
         self.could_run, self.folder_is_new, self.held = False, False, contextlib.ExitStack()
-        self.document = {
-            "schema": 1,
-            "outcome": "ok",
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": None,
-            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
-            "libraries": {},
-            "gpus": [],
-            "points": [],
-            "errors": [],
-            "not_put_back": [],
-            "left_behind": [],
-        }
 
     def run(self):
         if self.options.watched:
             threading.Thread(target=end_when_left, args=(self.options,), daemon=True).start()
-        look = self.watch.run([step("look", "CUDA and the libraries", "look", [False, True], timeout_s=120)])["look"]
-        if "devices" not in look or look["lacking"]:
-            what = look["lacking"][0] if look.get("lacking") else look["error"]
-            self.wrong("libraries" if look.get("missing") or look.get("lacking") else "CUDA", what)
+        if not self.looked(self.look(False)):
             return
-        self.document["versions"].update(look["versions"])
-        self.document["libraries"] = look["libraries"]
-        self.watch.devices = {str(number): number for number in range(len(look["devices"]))}
-        for number, device in enumerate(look["devices"]):
-            self.document["gpus"].append({"index": number, **{key: device[key] for key in ("bus_id", "uuid", "name")}})
         self.folder_is_new = not os.path.isdir(gpu_limits.RUN)
         try:
             self.held.enter_context(gpu_limits.at_work(LOCK_S))
@@ -273,8 +253,8 @@ class Sweep:
             elif answer["ok"] is False or not self.document["errors"]:
                 self.wrong(steps[number]["title"], in_words(answer))
 
-    def wrong(self, where, what):
-        self.document["errors"].append({"where": where, "what": what})
+    def failed(self):
+        return bool(self.document["errors"] or self.document["not_put_back"])
 
     def finished(self, seconds):
         """The document. Before it is made, the limits are put back; no signal ends the program meanwhile."""
@@ -282,11 +262,7 @@ class Sweep:
         if self.folder_is_new and not self.document["not_put_back"]:
             remove_folder()
         self.held.close()
-        self.document["seconds"] = round(seconds, 1)
-        self.document["left_behind"] = self.watch.left_behind
-        if self.document["errors"] or self.document["not_put_back"]:
-            self.document["outcome"] = "failed" if self.could_run else "could not run"
-        return self.document
+        return super().finished(seconds)
 
 
 def named(point):

@@ -25,11 +25,10 @@ import ctypes
 import os
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_cuda
-import nccl_host
+import nccl_document
 import nccl_steps
 from nccl_steps import MIB, SIDE
 from nccl_watch import Watch, carried_out, in_words, step
@@ -231,43 +230,20 @@ def summary(samples):
     return made
 
 
-class Load:
+class Load(nccl_document.Measurement):
     """One measurement; adds its results to `document`."""
 
     def __init__(self, options, watch):
-        self.options, self.watch, self.could_run = options, watch, True
-        self.failed = set()
-        self.document = {
-            "schema": 1,
-            "outcome": "ok",
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": None,
-            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
-            "libraries": {},
-            "gpus": [],
-            "rounds": [],
-            "errors": [],
-            "left_behind": [],
-        }
+        super().__init__(options, watch, rounds=[])
+        self.failed_parts = set()
 
     def run(self):
         collective = "collective" not in self.options.without
-        look = self.watch.run([step("look", "CUDA and the libraries", "look", [collective, True], timeout_s=120)])[
-            "look"
-        ]
-        if "devices" not in look or look["lacking"]:
-            what = look["lacking"][0] if look.get("lacking") else look["error"]
-            self.wrong("libraries" if look.get("missing") or look.get("lacking") else "CUDA", what)
-            self.could_run = False
+        look = self.look(collective)
+        if not self.looked(look):
             return
-        self.document["versions"].update(look["versions"])
-        self.document["libraries"] = look["libraries"]
-        devices = look["devices"]
-        self.watch.devices = {str(number): number for number in range(len(devices))}
-        for number, device in enumerate(devices):
-            self.document["gpus"].append({"index": number, **{key: device[key] for key in ("bus_id", "uuid", "name")}})
         pairs = look["peers"] if "copies" not in self.options.without else []
-        gpus = list(range(len(devices)))
+        gpus = list(range(len(self.document["gpus"])))
         for process in range(self.options.processes):
             self.process(process, gpus, pairs, collective and len(gpus) > 1)
 
@@ -277,18 +253,18 @@ class Load:
         for number in range(self.options.rounds + 1):
             title = "process %d, %s" % (process + 1, "round %d" % number if number else "warm-up")
             made = [step("products", title + ": products", "products %d" % number, [gpus, seconds], timeout_s=60)]
-            if pairs and "copies" not in self.failed:
+            if pairs and "copies" not in self.failed_parts:
                 limit_s = 10 + len(pairs)
                 made.append(step("copies", title + ": copies", "copies %d" % number, [pairs], timeout_s=limit_s))
-            if collective and "collective" not in self.failed:
+            if collective and "collective" not in self.failed_parts:
                 ranks = list(gpus)
                 made.append(step("sum", title + ": all-reduce", "sum %d" % number, [ranks], [], ranks, 30))
             steps += [dict(one, init_s=60) for one in made]
         answers = self.watch.run(steps)
         for ident, answer in answers.items():
             part = {"products": "products", "copies": "copies", "sum": "collective"}[ident.partition(" ")[0]]
-            if answer["ok"] is not True and part not in self.failed:
-                self.failed.add(part)
+            if answer["ok"] is not True and part not in self.failed_parts:
+                self.failed_parts.add(part)
                 self.wrong(part, in_words(answer))
         for number in range(1, self.options.rounds + 1):
             products, copies, total = (
@@ -303,16 +279,6 @@ class Load:
                     "sensors": products.get("sensors"),
                 }
             )
-
-    def wrong(self, where, what):
-        self.document["errors"].append({"where": where, "what": what})
-
-    def finished(self, seconds):
-        self.document["seconds"] = round(seconds, 1)
-        self.document["left_behind"] = self.watch.left_behind
-        if self.document["errors"]:
-            self.document["outcome"] = "failed" if self.could_run else "could not run"
-        return self.document
 
 
 def options_of(words):

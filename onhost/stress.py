@@ -34,6 +34,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import nccl_document
 import nccl_host
 import nccl_steps
 import stress_sensors
@@ -49,33 +50,19 @@ TICK_S = 15
 AFTER_LOSS_S = 5  # how long an Xid is looked for after a failure
 
 
-class Stress:
+class Stress(nccl_document.Measurement):
     """One stress; adds its results to `document`."""
 
     def __init__(self, options, watch):
-        self.options, self.watch, self.could_run = options, watch, True
         self.began = time.monotonic()
         self.sensors, self.log = stress_sensors.Sensors([]), stress_sensors.KernelLog()
         self.supplies = stress_supplies.Supplies(watch.folder, self.began)
         self.known_lost, self.shown_xids = set(), 0
-        self.document = {
-            "schema": 1,
-            "outcome": "ok",
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": None,
-            "asked_s": options.seconds,
-            "versions": {"driver": nccl_host.driver_version(), "cuda_driver": None, "cuda_runtime": None, "nccl": None},
-            "libraries": {},
-            "gpus": [],
-            "stages": [],
-            "events": [],
-            "supplies": self.supplies.document(),
-            "errors": [],
-            "left_behind": [],
-        }
+        parts = {"stages": [], "events": [], "supplies": self.supplies.document()}
+        super().__init__(options, watch, asked_s=options.seconds, **parts)
 
     def run(self):
-        if not self.looked():
+        if not self.looked_at_all():
             return
         self.sensors = stress_sensors.Sensors([gpu["bus_id"] for gpu in self.document["gpus"]])
         for number, gpu in enumerate(self.document["gpus"]):
@@ -110,33 +97,22 @@ class Stress:
         left = max(1.0, total * (1 - sum(SHARES.values())), self.began + total - time.monotonic())
         self.phase("soak", [self.made("do_together", "soak", gpus, left, kind)], kind)
 
-    def looked(self):
-        """Loads the libraries and lists the GPUs; whether both worked."""
+    def looked_at_all(self):
+        """Loads the libraries and lists the GPUs; whether both worked. Without NCCL the stress has no all-reduce."""
         collective = "collective" not in self.options.without
-        look = self.watch.run([step("look", "CUDA and the libraries", "look", [collective, True], timeout_s=120)])[
-            "look"
-        ]
+        look = self.look(collective)
         if collective and "devices" not in look and "libnccl" in (look["error"] or ""):
-            self.wrong("NCCL", look["error"])
+            without, look = look["error"], self.look(False)
             self.options.without.append("collective")
-            look = self.watch.run([step("look", "CUDA and the libraries", "look", [False, True], timeout_s=120)])[
-                "look"
-            ]
-        if "devices" not in look or look["lacking"] or not look["devices"]:
-            what = look["lacking"][0] if look.get("lacking") else look["error"] or "CUDA lists no GPU"
-            self.document["errors"] = []
-            self.wrong("libraries" if look.get("missing") or look.get("lacking") else "CUDA", what)
-            self.could_run = False
+            if "devices" in look and not look["lacking"] and look["devices"]:
+                self.wrong("NCCL", without)
+        if not self.looked(look, (*nccl_document.GPU, "compute_capability")):
             return False
-        self.document["versions"].update(look["versions"])
-        self.document["libraries"] = look["libraries"]
-        self.watch.devices = {str(number): device["bus_id"] for number, device in enumerate(look["devices"])}
-        keys = ("bus_id", "uuid", "name", "compute_capability")
-        for number, device in enumerate(look["devices"]):
-            self.document["gpus"].append(
-                {"index": number, **{key: device[key] for key in keys}, **self.sensors.limits(number),
-                 "before": self.sensors.counters(number), "after": self.sensors.counters(number)}
-            )  # fmt: skip
+        self.watch.devices = {str(gpu["index"]): gpu["bus_id"] for gpu in self.document["gpus"]}
+        for number, gpu in enumerate(self.document["gpus"]):
+            gpu.update(
+                self.sensors.limits(number), before=self.sensors.counters(number), after=self.sensors.counters(number)
+            )
         return True
 
     def made(self, do, title, gpus, seconds, *arguments):
@@ -267,8 +243,8 @@ class Stress:
             self.event(at, self.stage_at(at, stage), gpu, "xid", code, text)
         self.shown_xids = len(found)
 
-    def wrong(self, where, what):
-        self.document["errors"].append({"where": where, "what": what})
+    def failed(self):
+        return bool(self.document["events"]) or any(one["where"] != "NCCL" for one in self.document["errors"])
 
     def finished(self, seconds):
         for number, gpu in enumerate(self.document["gpus"]):
@@ -278,12 +254,7 @@ class Stress:
         self.log.stop()
         self.supplies.stop()
         self.document["supplies"] = self.supplies.document()
-        self.document["seconds"] = round(seconds, 1)
-        self.document["left_behind"] = self.watch.left_behind
-        unfinished = [one for one in self.document["errors"] if one["where"] != "NCCL"]
-        if self.document["events"] or unfinished:
-            self.document["outcome"] = "failed" if self.could_run else "could not run"
-        return self.document
+        return super().finished(seconds)
 
 
 class Ticker(threading.Thread):

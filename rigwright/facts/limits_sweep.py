@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
-from rigwright.facts.nccl import READ_DOCUMENT, Mistake, Versions, left_document, read_document
+from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.nccl_document import MeasurementDocument
 from rigwright.facts.nccl_load import MOST_ERRORS, LoadedGpu, Sensors
 
 MOST_POINTS = 32
@@ -23,20 +23,12 @@ class SweptPoint:
 
 
 @dataclass(frozen=True)
-class SweepDocument:
+class SweepDocument(MeasurementDocument):
     """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as before."""
 
-    schema: int
-    outcome: Literal["ok", "failed", "could not run"]
-    started: str
-    seconds: float | None
-    versions: Versions
-    libraries: dict[str, str]
     gpus: tuple[LoadedGpu, ...]
     points: tuple[SweptPoint, ...]
-    errors: tuple[Mistake, ...]
     not_put_back: tuple[str, ...]
-    left_behind: tuple[int, ...]
 
 
 def _swept(result: Result) -> SweepDocument:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rigwright.core.command import Result
 from rigwright.facts import Fact
-from rigwright.facts.nccl import READ_DOCUMENT, Mistake, Versions, left_document, read_document
+from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.nccl_document import MeasurementDocument
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,11 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Load:
+class Load(MeasurementDocument):
     """The document of one run of nccl_load.py."""
 
-    schema: int
-    outcome: Literal["ok", "failed", "could not run"]
-    started: str
-    seconds: float | None
-    versions: Versions
-    libraries: dict[str, str]
     gpus: tuple[LoadedGpu, ...]
     rounds: tuple[Round, ...]
-    errors: tuple[Mistake, ...]
-    left_behind: tuple[int, ...]
 
 
 MOST_ROUNDS = 100

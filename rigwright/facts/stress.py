@@ -10,7 +10,8 @@ from typing import Any, Literal
 from rigwright.core.command import Result
 from rigwright.facts import Fact
 from rigwright.facts.gpu_figures import GpuFigures
-from rigwright.facts.nccl import READ_DOCUMENT, Mistake, Outcome, Versions, left_document, read_document
+from rigwright.facts.nccl import READ_DOCUMENT, Outcome, left_document, read_document
+from rigwright.facts.nccl_document import MeasurementDocument
 
 StageName = Literal["alone", "together", "in step", "soak"]
 Kind = Literal["fp32", "tf32", "fp16", "fp64"]
@@ -141,22 +142,14 @@ class Supplies:
 
 
 @dataclass(frozen=True)
-class Stress:
+class Stress(MeasurementDocument):
     """The document of one run of stress.py. `asked_s`: how long it was to take."""
 
-    schema: int
-    outcome: Literal["ok", "failed", "could not run"]
-    started: str
-    seconds: float | None
     asked_s: float
-    versions: Versions
-    libraries: dict[str, str]
     gpus: tuple[StressedGpu, ...]
     stages: tuple[Stage, ...]
     events: tuple[Event, ...]
     supplies: Supplies
-    errors: tuple[Mistake, ...]
-    left_behind: tuple[int, ...]
 
     def results(self, stage: str) -> Iterator[tuple[Stage, StageResult]]:
         """The results of the GPUs in the stages of that name."""

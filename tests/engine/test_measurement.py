@@ -52,7 +52,7 @@ def test_what_hangs_already_is_left_out_of_the_load() -> None:
 
 
 def load(*rounds: Round) -> Load:
-    return Load(1, "ok", "", 1.0, VERSIONS, {}, (), rounds, (), ())
+    return Load((), rounds, schema=1, outcome="ok", started="", seconds=1.0, versions=VERSIONS, libraries={}, errors=(), left_behind=())  # fmt: skip
 
 
 def test_rounds_become_quantities() -> None:

@@ -1,0 +1,23 @@
+"""What the documents of the programs share that load GPUs and measure them. onhost/nccl_document.py makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rigwright.facts.nccl import Mistake, Versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementDocument:
+    """The begin and the end of a document. `seconds`: how long the program ran, None where it was cut; `left_behind`: processes that it
+    could not end."""
+
+    schema: int
+    outcome: Literal["ok", "failed", "could not run"]
+    started: str
+    seconds: float | None
+    versions: Versions
+    libraries: dict[str, str]
+    errors: tuple[Mistake, ...]
+    left_behind: tuple[int, ...]
