@@ -22,7 +22,9 @@ Exit status: 0 measured, 1 a point failed or a limit was not put back, 2 could n
      "gpus": [{"index", "bus_id", "uuid", "name"}],
      "points": [{"number", "tflops": [one per GPU],
                  "sensors": [{"clock_mhz", "power_w", "temperature_c", "reasons"}, one per GPU] | null}],
-     "errors": [{"where", "what"}], "not_put_back": [text], "left_behind"}
+     "lost": [{"gpu" (its index), "where" (the point), "what"}], "errors": [{"where", "what"}], "not_put_back": [text], "left_behind"}
+
+After the point at which a GPU is lost no other one is measured.
 """
 
 import argparse
@@ -173,7 +175,7 @@ class Sweep(nccl_document.Measurement):
     """One sweep; adds its results to `document`."""
 
     def __init__(self, options, watch):
-        super().__init__(options, watch, points=[], not_put_back=[])
+        super().__init__(options, watch, points=[], lost=[], not_put_back=[])
         self.could_run, self.folder_is_new, self.held = False, False, contextlib.ExitStack()
 
     def run(self):
@@ -245,6 +247,9 @@ class Sweep(nccl_document.Measurement):
             arguments = [gpus, rules, options.settle_s, options.seconds]
             steps.append(step("point", title, "point %d" % number, arguments, gpus=gpus, timeout_s=limit_s))
         answers = self.watch.run(steps)
+        failed = next((one["title"] for one in steps if answers[one["id"]]["ok"] is False), "")
+        for gpu, what in sorted(self.watch.lost.items()):
+            self.document["lost"].append({"gpu": gpu, "where": failed, "what": what})
         for number in range(len(steps)):
             answer = answers["point %d" % number]
             if answer["ok"] is True:

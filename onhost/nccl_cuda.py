@@ -42,6 +42,7 @@ SIGNATURES = {
         "cudaSetDevice": [NUMBER],
         "cudaDeviceSynchronize": [],
         "cudaDeviceGetPCIBusId": [TEXT, NUMBER, NUMBER],
+        "cudaDeviceGetByPCIBusId": [OUT, TEXT],
         "cudaDeviceGetAttribute": [OUT, NUMBER, NUMBER],
         "cudaDeviceCanAccessPeer": [OUT, NUMBER, NUMBER],
         "cudaDeviceEnablePeerAccess": [NUMBER, ctypes.c_uint],

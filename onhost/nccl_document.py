@@ -40,8 +40,8 @@ class Measurement:
             return False
         self.document["versions"].update(look["versions"])
         self.document["libraries"] = look["libraries"]
-        self.watch.devices = {str(number): number for number in range(len(look["devices"]))}
         for number, device in enumerate(look["devices"]):
+            self.watch.devices[str(number)] = device["bus_id"]
             self.document["gpus"].append({"index": number, **{key: device[key] for key in keys}})
         return True
 

@@ -28,6 +28,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_cuda
+import nccl_devices
 import nccl_document
 import nccl_steps
 from nccl_steps import MIB, SIDE
@@ -40,7 +41,7 @@ SAMPLE_S = 0.1
 IDLE = 0x1  # NVML's reason for a lower clock: nothing runs
 
 
-class LoadWork(nccl_steps.Work):
+class LoadWork(nccl_devices.PlacedWork):
     """The steps of the load. What they allocate stays until the process ends."""
 
     def __init__(self, job, report_fd):

@@ -108,7 +108,6 @@ class Stress(nccl_document.Measurement):
                 self.wrong("NCCL", without)
         if not self.looked(look, (*nccl_document.GPU, "compute_capability")):
             return False
-        self.watch.devices = {str(gpu["index"]): gpu["bus_id"] for gpu in self.document["gpus"]}
         for number, gpu in enumerate(self.document["gpus"]):
             gpu.update(
                 self.sensors.limits(number), before=self.sensors.counters(number), after=self.sensors.counters(number)

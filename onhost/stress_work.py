@@ -14,6 +14,7 @@ import time
 import zlib
 
 import nccl_cuda
+import nccl_devices
 import nccl_steps
 from nccl_steps import MIB
 
@@ -35,7 +36,6 @@ DEVICE_TO_DEVICE = 3
 MORE_SIGNATURES = {
     "cudart": {
         "cudaEventQuery": [nccl_cuda.POINTER],
-        "cudaDeviceGetByPCIBusId": [nccl_cuda.OUT, nccl_cuda.TEXT],
         "cudaMemcpyAsync": [nccl_cuda.POINTER, nccl_cuda.POINTER, nccl_cuda.SIZE, nccl_cuda.NUMBER, nccl_cuda.POINTER],
     },
     "cublas": {
@@ -95,24 +95,11 @@ def kinds_of(capability):
     return [name for name, kind in KINDS.items() if number >= kind.since]
 
 
-class Devices(dict):
-    """CUDA's number of each GPU in this process, by the place of the GPU: a process does not count a GPU that was lost before."""
-
-    def __init__(self, work, bus_ids):
-        super().__init__()
-        self.work, self.bus_ids = work, bus_ids
-
-    def __missing__(self, gpu):
-        self[gpu] = self.work.cudart.number("cudaDeviceGetByPCIBusId", self.bus_ids[gpu].encode())
-        return self[gpu]
-
-
-class StressWork(nccl_steps.Work):
+class StressWork(nccl_devices.PlacedWork):
     """The steps of the stress. What they allocate stays until the process ends, but for the memory of copies."""
 
     def __init__(self, job, report_fd):
-        super().__init__(dict(job, devices=None), report_fd)
-        self.job["devices"] = Devices(self, job["devices"])
+        super().__init__(job, report_fd)
         self.handles, self.sides, self.products, self.lengths, self.gradients = {}, {}, {}, {}, {}
         self.blocks, self.made, self.value = {}, {}, {}
 

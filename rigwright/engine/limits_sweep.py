@@ -11,6 +11,7 @@ from rigwright import catalogue
 from rigwright.catalogue.power import setting_of
 from rigwright.core.desired import Limits as DesiredLimits
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable, UsageError
+from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.numbers import count
 from rigwright.engine import limit_points, nccl_test, onhost_program, wheel_copy
 from rigwright.engine.events import Note
@@ -280,7 +281,7 @@ def _notes(
 def measure(run: HostRun, planned: SweepPlan, options: SweepOptions) -> Sweep:
     """Runs the sweep. The limits are as before afterwards, whatever happens, and are read to prove it.
 
-    Raises HostError where it could not run or a limit is not as before, Interrupted, and Unreachable.
+    Raises HostError where it could not run, a GPU was lost or a limit is not as before, Interrupted, and Unreachable.
     """
     try:
         document = _run(run, planned, options)
@@ -288,6 +289,8 @@ def measure(run: HostRun, planned: SweepPlan, options: SweepOptions) -> Sweep:
         _prove(run, planned, options, error)
         raise
     _prove(run, planned, options)
+    if document.lost:
+        raise lost(run.host.name, document)
     if document.outcome == "could not run":
         text = document.errors[0].what[:LONGEST] if document.errors else "no reason was given"
         raise HostError(
@@ -297,6 +300,20 @@ def measure(run: HostRun, planned: SweepPlan, options: SweepOptions) -> Sweep:
             f"invoke verify --host {run.host.name}",
         )
     return swept(planned, document)
+
+
+def lost(host: str, document: SweepDocument) -> HostError:
+    """The error for GPUs that were lost during the sweep, after the limits of the others were read."""
+    names = ", ".join(
+        f"{document.gpus[one.gpu].bus_id} ({document.gpus[one.gpu].uuid[:SHORT_UUID]})" for one in document.lost
+    )
+    first = document.lost[0]
+    found = f"GPU {names} was lost at {first.where or 'a point'}: {first.what[:LONGEST]}; the limits of the others are as before"
+    fix = (
+        f"invoke explain gpu.off_bus; after a cold boot invoke verify --host {host}, then the same command with"
+        " --highest below that limit: a supply that gives way is one cause"
+    )
+    return HostError(host, found, "GPUs that stay on the bus at every point", fix)
 
 
 def swept(planned: SweepPlan, document: SweepDocument) -> Sweep:

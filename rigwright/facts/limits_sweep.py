@@ -23,11 +23,21 @@ class SweptPoint:
 
 
 @dataclass(frozen=True)
+class LostGpu:
+    """A GPU, by its index, that no longer worked at a point; `where`: the title of that."""
+
+    gpu: int
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
 class SweepDocument(MeasurementDocument):
     """The document of one run of limits_sweep.py. `not_put_back`: a text for each GPU whose limits are not as before."""
 
     gpus: tuple[LoadedGpu, ...]
     points: tuple[SweptPoint, ...]
+    lost: tuple[LostGpu, ...]
     not_put_back: tuple[str, ...]
 
 
@@ -38,6 +48,8 @@ def _swept(result: Result) -> SweepDocument:
         raise ValueError(f"{len(document.points)} points, not up to {MOST_POINTS}")
     if len(document.errors) > MOST_ERRORS + MOST_POINTS:
         raise ValueError(f"{len(document.errors)} errors, not up to {MOST_ERRORS + MOST_POINTS}")
+    if any(not 0 <= one.gpu < len(document.gpus) for one in document.lost) or len(document.lost) > len(document.gpus):
+        raise ValueError("a lost GPU that is not among its GPUs")
     for point in document.points:
         sensors = point.sensors or ()
         if len(point.tflops) != len(document.gpus) or (point.sensors is not None and len(sensors) != len(point.tflops)):

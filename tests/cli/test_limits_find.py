@@ -1,0 +1,146 @@
+"""`invoke limits.find` on the command line and its tables; what it does on a host is in tests/end_to_end/test_limits_find.py."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rigwright.cli import limits_find as command
+from rigwright.cli import runner
+from rigwright.cli.options import LimitsFindOptions
+from rigwright.core import prompt
+from rigwright.core.errors import RigwrightError
+from rigwright.engine import limit_points
+from rigwright.engine.limit_points import Carried, Group, Point, Supplies, Sweep, SweepPlan
+from rigwright.facts.nccl_load import Sensors
+from rigwright.inventory.model import Host
+from rigwright.report.tables import limits_find as table
+
+RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b"), "power_limit_w", 100, 350)
+GTX = Group("gtx-1070", "NVIDIA GeForce GTX 1070", ("GPU-c",), "power_limit_w", 76, 151)
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "found"),
+    [
+        ({"points": "2"}, "--points", "'2' is"),
+        ({"points": "17"}, "--points", "'17' is"),
+        ({"points": "many"}, "--points", "'many' is"),
+        ({"lowest": "100W"}, "--lowest", "'100W' is"),
+        ({"lowest": "-5"}, "--lowest", "'-5' is"),
+        ({"highest": "1e3"}, "--highest", "'1e3' is"),
+        ({"highest": "0"}, "--highest", "'0' is"),
+        ({"choose": "best"}, "--choose", "'best' is none"),
+        ({"write": True}, "--write", "nothing is chosen"),
+        ({"write": True, "choose": "none"}, "--write", "nothing is chosen"),
+        ({"wheels": "/nowhere"}, "--wheels", "/nowhere is not a directory"),
+        ({"executor": "tls://one:8786"}, "--executor", "a sweep asks and decides on this machine"),
+    ],
+)
+def test_what_is_refused_before_connecting(
+    given: dict[str, Any], where: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run", lambda _options, prepare: prepare("id"))
+    monkeypatch.setattr(prompt, "on_terminal", lambda: False)
+    with pytest.raises(RigwrightError) as caught:
+        command.limits_find(LimitsFindOptions(host="frame", **given))
+    assert caught.value.where == where
+    assert found in caught.value.found
+    assert caught.value.expected, "it says what can be typed"
+
+
+def test_one_host_at_a_time() -> None:
+    options = LimitsFindOptions(host="all")
+    find = command._Find(options, command._swept(options))
+    bound = [SimpleNamespace(host=Host(name, (), {})) for name in ("a", "b")]
+    with pytest.raises(RigwrightError, match="2 hosts are named") as caught:
+        find.bind(None, bound)  # type: ignore[arg-type]
+    assert caught.value.fix.endswith("limits.find --host a")
+
+
+def sweep(*groups: Group) -> Sweep:
+    """Returns a sweep of these groups at five points, of which the supplies carry four; the last one was not measured."""
+    points = []
+    for number, limits in enumerate(limit_points.spread(groups, 1.0, 5)):
+        carried = Carried(
+            "does not fit" if number == 3 else "tight" if number == 2 else "fits",
+            "one GPU's spike alone makes it 905 W",
+        )
+        speeds = tuple(8.0 * (number + 3) for group in groups for _ in group.uuids)
+        sensors = tuple(Sensors(1100 + 200 * number, 90.0 + 60 * number, 50 + 5 * number, 4) for _ in speeds)
+        points.append(limit_points.measured(limits, carried, speeds, sensors))
+    points[4] = Point(points[4].limits, "does not fit", "one GPU's spike alone makes it 955 W")
+    return Sweep(
+        "2026-11-23T04:00:00Z", "W", {group.key: f"{len(group.uuids)} x {group.name}" for group in groups}, points=tuple(points),
+        named=limit_points.named(points), supplies="750 W and 750 W", ends=points[3], errors={"point 5": "no end within 60 s"},
+    )  # fmt: skip
+
+
+def shown(made: Sweep, columns: int) -> list[str]:
+    out = io.StringIO()
+    table.show(Console(file=out, width=columns, force_terminal=True, color_system=None), made)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("groups", [(RTX,), (RTX, GTX)])
+def test_the_table_fits_the_terminal(groups: tuple[Group, ...], columns: int) -> None:
+    lines = shown(sweep(*groups), columns)
+    assert max(map(len, lines)) <= columns, "\n".join(lines)
+    words = " ".join(" ".join(lines).split())
+    limits = {1: ("100 W", "225 W", "290 W"), 2: ("100/76 W", "225/115 W", "290/130 W")}[len(groups)]
+    assert all(limit in words for limit in limits)
+    title = next(line for line in lines if "TFLOPS" in line)
+    assert title.split() == ["limit", "TFLOPS", "speed", "W", "W", "max", "per", "W", "MHz", "°C", "held", "by"]
+    rows = [line for line in lines if line.strip().startswith(tuple("123")) and " W " in line]
+    assert len({row.index("power") for row in rows if "power" in row}) == 1, (
+        "the columns above and below the line are the same"
+    )
+    end = next(number for number, line in enumerate(lines) if "the supplies end here (750 W and 750 W)" in line)
+    assert any(line.split()[:2] == limits[2].split() for line in lines[end:]), (
+        "what they do not carry is below the line"
+    )
+    assert f"fastest {limits[1]}" in words
+    assert "tight for the supplies (fastest" in words
+    assert "not measured: point 5: no end within 60 s" in words
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_announcement_fits_the_terminal(columns: int) -> None:
+    unknown = "the inventory names no rig for this host"
+    made = replace(sweep(RTX, GTX), supplies=unknown)
+    note = "the power limit of NVIDIA T600 at 0000:02:00.0 cannot be set; it computes along as it is"
+    plan = SweepPlan((RTX, GTX), Supplies(unknown=unknown), made, 30, 70, (note,), True, False)
+    out = io.StringIO()
+    table.announce(Console(file=out, width=columns, force_terminal=True, color_system=None), "rig", plan)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    words = " ".join(out.getvalue().split())
+    assert "rig: 2 x NVIDIA GeForce RTX 3090 and 1 x NVIDIA GeForce GTX 1070; 5 points, power limit 100/76 W to 350/151 W, about 8 min" in words  # fmt: skip
+    assert "! supplies not known: the inventory names no rig for this host" in words
+    assert "measured all the same" in words
+    assert note in words
+
+
+def test_a_point_without_sensors_has_no_figures_of_them() -> None:
+    made = sweep(RTX)
+    dark = replace(
+        made, points=tuple(replace(one, watts=None, sensors=(), clock_mhz=None, reasons=None) for one in made.points)
+    )
+    row = next(
+        line for line in shown(replace(dark, named=limit_points.named(dark.points)), 120) if line.startswith("100 W")
+    )
+    assert row.split() == ["100", "W", "48.0", "50", "%", "-", "-", "-", "-", "50"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "words"),
+    [(None, "-"), (0, "nothing"), (0x4, "power"), (0x24, "power, heat"), (0x88, "brake"), (0x8, "slowdown"), (0x48, "too hot")],
+)  # fmt: skip
+def test_why_a_clock_is_lower(reasons: int | None, words: str) -> None:
+    assert table.held_by(reasons) == words

@@ -1,0 +1,145 @@
+"""The plan of a sweep over limits: ranges, groups of models, notes and what is refused; and a GPU that is lost in the middle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rigwright.core.errors import HostError, UsageError
+from rigwright.engine import host_variables, limits_sweep
+from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.limit_points import SweepPlan
+from rigwright.engine.limits_sweep import SweepOptions
+from rigwright.facts import Fact, Unavailable, gpu, pci, system
+from rigwright.facts.gpu import ClockPair, Gpu, Process
+from rigwright.facts.limits_sweep import LostGpu, SweepDocument
+from rigwright.facts.nccl import Versions
+from rigwright.facts.nccl_load import LoadedGpu
+from rigwright.facts.pci import PciGpu
+from rigwright.inventory.model import Host
+from tests.checks.test_findings import FakeTransport
+
+HOST = Host("rig", (), {})
+
+
+def card(
+    number: int, name: str = "NVIDIA GeForce RTX 3090", watts: tuple[float, ...] = (285, 100, 350, 350), **more: Any
+) -> Gpu:
+    """Returns a GPU; `watts`: the limit in force, the lowest, the highest and the default one."""
+    limit, low, high, default = watts
+    made = Gpu(number, f"GPU-{number}", f"0000:0{number + 1}:00.0", name, True, limit, low, high, default, None, None)
+    return replace(made, **more)
+
+
+GTX = card(2, "NVIDIA GeForce GTX 1070", (151, 75.5, 170, 151))
+V100 = card(3, "Tesla V100-SXM2-16GB", (300, 150, 300, 300), application_clocks=ClockPair(877, 1312), default_application_clocks=ClockPair(877, 1312))  # fmt: skip
+IDS = {"NVIDIA GeForce RTX 3090": "2204", "NVIDIA GeForce GTX 1070": "1b81", "Tesla V100-SXM2-16GB": "1db1"}
+
+
+class Run(HostRun):
+    """A run of a host whose facts are given."""
+
+    def __init__(self, cards: Sequence[Gpu], **more: Any) -> None:
+        super().__init__(HOST, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.BoundedSemaphore()))
+        devices = tuple(PciGpu(one.bus_id, IDS.get(one.name, "ffff"), "nvidia") for one in cards)
+        self.values: dict[Fact[Any], Any] = {
+            gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), pci.gpus: devices, system.simulated: "",
+            gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
+        }  # fmt: skip
+
+    def read(self, facts: Sequence[Fact[Any]]) -> None:
+        self.store.known.update({fact: self.values[fact] for fact in facts})
+
+
+def planned(cards: Sequence[Gpu], facts: dict[Fact[Any], Any] | None = None, **options: Any) -> SweepPlan:
+    variables = host_variables.of_host(HOST, Path("/nowhere"))
+    return limits_sweep.plan(Run(cards, facts=facts or {}), variables, SweepOptions(**options))
+
+
+def test_gpus_of_several_models_have_a_range_each() -> None:
+    plan = planned([card(0), card(1, watts=(285, 105, 350, 320)), GTX], points=3)
+    assert plan.sweep.groups == {"rtx-3090": "2 x NVIDIA GeForce RTX 3090", "gtx-1070": "1 x NVIDIA GeForce GTX 1070"}
+    limits = [point.limits for point in plan.sweep.points]
+    assert limits == [
+        {"rtx-3090": 105, "gtx-1070": 76},
+        {"rtx-3090": 210, "gtx-1070": 115},
+        {"rtx-3090": 320, "gtx-1070": 151},
+    ], "within what all boards of a model take, up to the lowest default"
+    assert plan.rules[1] == {
+        "GPU-0": {"power_limit_w": 210},
+        "GPU-1": {"power_limit_w": 210},
+        "GPU-2": {"power_limit_w": 115},
+    }
+    assert plan.all_gpus
+    assert plan.sweep.before == {"GPU-0": 285, "GPU-1": 285, "GPU-2": 151}
+
+
+def test_a_gpu_whose_limit_cannot_be_set_computes_along() -> None:
+    fixed = card(1, "NVIDIA T600", power_min_w=None)
+    plan = planned([card(0), fixed], points=3)
+    assert list(plan.sweep.groups) == ["rtx-3090"]
+    assert plan.notes == ("the power limit of NVIDIA T600 at 0000:02:00.0 cannot be set; it computes along as it is",)
+    assert not plan.all_gpus, "so its limits are exceptions by model in the inventory"
+
+
+def test_clocks_in_force_are_told() -> None:
+    slow = replace(V100, application_clocks=ClockPair(877, 1005))
+    plan = planned([slow], points=3)
+    assert plan.notes == (
+        "Tesla V100-SXM2-16GB: the clock limit in force, 1005 MHz, stays, and every point is measured with it",
+    )
+
+
+def test_a_sweep_of_clocks_uses_those_that_the_gpu_lists() -> None:
+    listed = {"GPU-3": tuple(ClockPair(877, mhz) for mhz in (135, 757, 765, 1005, 1290, 1530))}
+    plan = planned([V100], {gpu.supported_clocks: listed}, clocks=True, points=3)
+    assert [point.limits for point in plan.sweep.points] == [{"v100-sxm2-16gb": mhz} for mhz in (765, 1005, 1530)]
+    assert plan.rules[0] == {"GPU-3": {"application_clocks": {"memory_mhz": 877, "graphics_mhz": 765}}}
+    assert "the power limit in force, 300 W, stays" in plan.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("cards", "options", "where", "found"),
+    [
+        ([card(0)], {"lowest": 90}, "--lowest", "90 W is outside of what NVIDIA GeForce RTX 3090 takes"),
+        ([card(0)], {"highest": 400}, "--highest", "400 W is outside of what NVIDIA GeForce RTX 3090 takes"),
+        ([card(0)], {"lowest": 300, "highest": 200}, "--lowest", "300 is not below 200 W"),
+        ([card(0), GTX], {"lowest": 160}, "--lowest", "160 W is outside of what NVIDIA GeForce GTX 1070 takes"),
+        ([card(0, power_min_w=None)], {}, "rig", "no GPU reports a range for its power limit"),
+        ([card(0)], {"clocks": True}, "rig", "no GPU reports a range for its graphics clocks"),
+        ([card(0), card(1, lost="GPU is lost")], {}, "rig", "GPU 0000:02:00.0 cannot be reached: GPU is lost"),
+    ],
+)
+def test_what_is_refused(cards: list[Gpu], options: dict[str, Any], where: str, found: str) -> None:
+    with pytest.raises((UsageError, HostError)) as caught:
+        planned(cards, **options)
+    assert caught.value.where == where
+    assert found in caught.value.found
+
+
+def test_gpus_in_use_are_refused() -> None:
+    with pytest.raises(HostError, match=r"in use by train.py \(4711\), and beside their work"):
+        planned([card(0)], {gpu.processes: (Process(4711, "train.py"),)})
+
+
+def test_a_lost_gpu_is_told_with_its_point_and_what_to_do() -> None:
+    gpus = tuple(
+        LoadedGpu(number, f"0000:0{number + 1}:00.0", f"GPU-{number}a08792fa", "RTX 3090") for number in range(3)
+    )
+    document = SweepDocument(
+        gpus, (), (LostGpu(1, "point 3 of 7, 225 W", "GPU 1 no longer works: cudaSetDevice: error 719"),), ("GPU-1a08792fa: lost",),
+        schema=1, outcome="failed", started="", seconds=9.0, versions=Versions(None, None, None, None), libraries={}, errors=(),
+        left_behind=(),
+    )  # fmt: skip
+    error = limits_sweep.lost("rig", document)
+    assert error.found == (
+        "GPU 0000:02:00.0 (GPU-1a08792f) was lost at point 3 of 7, 225 W: GPU 1 no longer works: cudaSetDevice: error 719;"
+        " the limits of the others are as before"
+    )
+    assert "invoke verify --host rig" in error.fix
+    assert "--highest below that limit" in error.fix

@@ -1,0 +1,126 @@
+"""limits_sweep.py as on a GPU host, over the simulated libraries: speeds follow the limits, which are as before at every end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from lab.hardware.rigfile import describe
+from lab.simulators.cuda.bare import add_cuda
+from lab.simulators.nvml.bare import Bare, bare
+from rigwright.core.command import Result
+from rigwright.facts.limits_sweep import SweepDocument, swept
+from tests.paths import ROOT
+
+VERSION = "535.261.03"
+UUIDS = [gpu["uuid"] for gpu in describe("rig-3090")["gpus"]]
+pytestmark = pytest.mark.usefixtures("as_root")  # the driver lets only root set limits
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("sweep")
+    for path in (*made.parents, made):
+        if path.is_relative_to("/tmp") and path != Path("/tmp"):
+            path.chmod(0o755)
+    names = ("limits_sweep.py", "gpu_limits.py")
+    programs = (*(ROOT / "onhost").glob("nccl_*.py"), *(ROOT / "onhost" / name for name in names))
+    for path in (*programs, Path(pynvml.__file__)):
+        shutil.copy(path, made / path.name)
+    boot_id = made / "root/proc/sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True)
+    boot_id.write_text("a-boot\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def driver(folder: Path) -> Bare:
+    return add_cuda(bare("rig-3090", VERSION, folder / "rig-3090"), VERSION)
+
+
+NVML = """
+import sys; sys.path.insert(0, sys.argv[1]); import pynvml
+pynvml.nvmlInit()
+for number in range(3):
+    try:
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(number)
+        if sys.argv[2:]:
+            pynvml.nvmlDeviceSetPersistenceMode(gpu, 1)
+            pynvml.nvmlDeviceSetPowerManagementLimit(gpu, int(sys.argv[2]))
+        print(pynvml.nvmlDeviceGetPowerManagementLimit(gpu))
+    except pynvml.NVMLError as error:
+        print(error)
+"""
+
+
+def limits(driver: Bare, folder: Path, *set_mw: str) -> list[str]:
+    """Returns the power limit of each GPU, mW, or NVML's error; sets it before, with persistence."""
+    argv = [sys.executable, "-I", "-c", NVML, str(folder), *set_mw]
+    return subprocess.run(argv, env=driver.env(), capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.fixture
+def rig_3090(driver: Bare, folder: Path) -> Iterator[Bare]:
+    """Yields a driver whose GPUs have limits of 280 W; its state is as before afterwards."""
+    state = driver.hardware / "volatile/state"
+    before = state.read_text()
+    assert limits(driver, folder, "280000") == ["280000"] * 3
+    yield driver
+    state.write_text(before)
+
+
+def start(driver: Bare, folder: Path, points: list[Any]) -> subprocess.Popen[str]:
+    env = {**driver.env(), "TMPDIR": str(folder), "RIGWRIGHT_ROOT": str(folder / "root")}
+    argv = [sys.executable, "-I", str(folder / "limits_sweep.py"), "sweep", "--points", json.dumps(points)]
+    argv += ["--settle-s", "0.3", "--seconds", "0.4", "--timeout-s", "120"]
+    return subprocess.Popen(argv, env=env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str], code: int) -> SweepDocument:
+    """Waits for the program, which must exit with `code`; returns its document as the fact reads it."""
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == code, out + errors
+    found = swept.parse(Result(0, out.encode()))
+    assert isinstance(found, SweepDocument)
+    assert found.outcome == ("ok", "failed", "could not run")[code]
+    assert found.left_behind == ()
+    return found
+
+
+def each(watts: int) -> dict[str, Any]:
+    """Returns a point with the same power limit for all GPUs."""
+    return {uuid: {"power_limit_w": watts} for uuid in UUIDS}
+
+
+def test_limits_are_measured_and_put_back(rig_3090: Bare, folder: Path) -> None:
+    found = ended(start(rig_3090, folder, [each(120), each(300)]), 0)
+    assert [point.number for point in found.points] == [0, 1]
+    assert [gpu.uuid for gpu in found.gpus] == UUIDS
+    assert limits(rig_3090, folder) == ["280000"] * 3
+    assert not (folder / "limits-before.json").exists()
+
+
+def test_a_gpu_that_is_lost_in_the_middle_ends_the_sweep_and_the_others_have_their_limits(
+    rig_3090: Bare, folder: Path
+) -> None:
+    process = start(rig_3090, folder, [each(watts) for watts in (120, 180, 240, 300)])
+    assert process.stderr
+    for line in process.stderr:
+        if line.startswith("point 1 of 4"):
+            rig_3090.put(gpu1__fault=15, gpu1__fault__open=15)
+            break
+    found = ended(process, 1)
+    assert [point.number for point in found.points] == [0]
+    (lost,) = found.lost
+    assert (lost.gpu, lost.where) == (1, "point 2 of 4, 180 W")
+    assert "GPU 1 no longer works" in lost.what
+    assert [text.partition(":")[0] for text in found.not_put_back] == [UUIDS[1]]
+    assert limits(rig_3090, folder) == ["280000", "GPU is lost", "280000"]
