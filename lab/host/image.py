@@ -23,6 +23,9 @@ PACKAGES = (
     "python3,procps,iproute2,ifupdown,ca-certificates,gpgv,curl,pciutils,lshw"
 )
 
+STAND_INS = ("grub-probe", "apt-key")
+"""The files of guest/ that take the place of a program of Debian."""
+
 Say = Callable[[str], None]
 
 
@@ -33,7 +36,7 @@ def kernel() -> str:
 
 def base(say: Say) -> Path:
     """Returns the folder of the base image, and first builds it when the cache has none from the current recipe."""
-    recipe = [SUITE, PACKAGES, kernel(), (GUEST / "build").read_text(), (GUEST / "grub-probe").read_text()]
+    recipe = [SUITE, PACKAGES, kernel(), *((GUEST / name).read_text() for name in ("build", *STAND_INS))]
     image = CACHE / f"base-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
     if image.is_dir():
         return image
@@ -70,6 +73,7 @@ def forget(used: set[Path]) -> None:
 def _configure(root: Path, say: Say) -> None:
     """Makes `root` a server image: the user, sshd, sudo, a kernel by name, its initramfs and the GRUB configuration."""
     shutil.copy(GUEST / "build", root / "lab-build")
-    shutil.copy(GUEST / "grub-probe", root / "lab-grub-probe")
+    for name in STAND_INS:
+        shutil.copy(GUEST / name, root / f"lab-{name}")
     say("  making it a server: user, kernel by name, initramfs, GRUB")
     debian.in_chroot(root, ["/lab-build", kernel()], say)

@@ -27,6 +27,8 @@ LINES, LINE_BYTES = 20_000, 4 << 20
 RECONNECT_S = 600
 QUIET_S = 120
 """After so long without output it is said that the job is still at work: DKMS prints nothing while it compiles."""
+LOOKS = 5
+"""Tenths of a second for which the output of a job is collected: each answer costs the host some twenty processes."""
 _AGAIN = "run the same command again; it continues from there"
 _START = f"""{lease.SHELL}
 dir=$1 unit=$2 mine=$3 length=$4 token=$5
@@ -57,7 +59,7 @@ dir=$1 from=$2 mine=$3 length=$4 n=0
 [ ! -e "$dir/watched" ] || touch "$dir/watched"
 while [ $n -lt 40 ]; do
   [ -s "$dir/result" ] && break
-  [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && [ $n -gt 1 ] && break
+  [ $n -ge {LOOKS} ] && [ "$(stat -c %s "$dir/log" 2>/dev/null || echo 0)" -gt "$from" ] && break
   n=$((n+1)); sleep 0.1
 done
 keep_on() {{

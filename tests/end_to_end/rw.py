@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from tests.end_to_end import fork_server
 from tests.paths import ROOT
 
 INVENTORY = ROOT / ".lab" / "inventory"
@@ -38,17 +39,17 @@ def inventory(folder: Path, **hosts: dict[str, Any]) -> str:
 
 
 def invoke(task: str, *words: str, deadline: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command without terminal and stdin; returns its output and exit code."""
+    """Runs a command without terminal and stdin; returns its output and exit code. Raises TimeoutExpired.
+
+    It runs in a fork of a process that has imported rigwright, unless a variable of `environment` acts at the start of Python.
+    """
+    env = {**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", **environment}
+    if (forks := fork_server.shared()).serves(env):
+        return forks.run((task, *words), env, deadline)
     return subprocess.run(
-        argv(task, *words),
-        cwd=ROOT,
-        env={**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY), "COLUMNS": "100", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=deadline,
+        argv(task, *words), cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=deadline,
         check=False,
-    )
+    )  # fmt: skip
 
 
 def document(task: str, *words: str, deadline: float = 240, **environment: str) -> dict[str, Any]:

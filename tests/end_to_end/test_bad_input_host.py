@@ -85,11 +85,12 @@ def inventory(bad: str, tmp_path: Path) -> Inventory:
 
 
 def state(root: Root) -> str:
-    """Returns everything on the host that a run could change: packages, holds, files, units, users, the boot."""
+    """Returns everything on the host that a run could change: packages, holds, files, units (by the links that enable them), users, the boot."""
     return root(
         "dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n'; apt-mark showhold; ls /var/lib/rigwright 2>&1;"
-        " find /etc /boot /usr/local /usr/share/keyrings /var/lib/apt/extended_states -xdev -type f -printf '%p %s %T@ %m %u\\n' | sort;"
-        " cat /proc/sys/kernel/random/boot_id /etc/passwd; systemctl list-unit-files --no-legend | sort"
+        " find /etc /boot /usr/local /usr/share/keyrings /var/lib/apt/extended_states /usr/lib/systemd/system -xdev ! -type d"
+        " -printf '%p %s %T@ %m %u %l\\n' | sort; find /run/systemd/system /run/systemd/transient -type l -printf '%p %l\\n' | sort;"
+        " cat /proc/sys/kernel/random/boot_id /etc/passwd"
     )
 
 

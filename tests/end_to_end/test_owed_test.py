@@ -1,6 +1,7 @@
-"""A provision that is interrupted after the driver's change: the next one runs the peer-to-peer test before it says `proved`.
+"""A provision that is interrupted after the driver's change, and again and again: the one that ends runs the peer-to-peer test before
+it says `proved`.
 
-A boot that the interrupted run asked for and did not judge is judged first.
+A boot that the interrupted run asked for and did not judge is judged first. All of it is on one host: each run is interrupted further on.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.end_to_end.rw import argv, document, inventory, invoke
 from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME, RIG = "t-owed", "rig-3090"
 OPEN = "which nobody has confirmed; it ends by itself"
 ENDED = "which ended before it was judged"
@@ -43,10 +44,10 @@ def boot_begins() -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the first run is interrupted: at the line of its output that contains `at`, by a signal, after `wait`.
+    """Where a run is interrupted: at the line of its output that contains `at`, by a signal, after `wait`.
 
     `code`: its exit code. `without`: runs after it that cannot pay, by --wheels, and what each says. `open_trial`: the boot that it
-    asked for runs, and nobody has judged it.
+    asked for runs, and nobody has judged it. `settles`: it first judges the boot that the run before it left.
     """
 
     at: str
@@ -55,6 +56,7 @@ class Place:
     wait: Callable[[], object] = int
     without: tuple[tuple[str, str], ...] = ()
     open_trial: bool = False
+    settles: bool = False
 
 
 PLACES = {
@@ -62,11 +64,12 @@ PLACES = {
         "… rebooting, to try the new boot: ", signal.SIGKILL, -signal.SIGKILL, boot_begins, open_trial=True,
     ),
     "before the last change": Place(
-        "• Limits at every boot", signal.SIGINT, 130,
+        "• Limits at every boot", signal.SIGINT, 130, settles=True,
         without=(("none", "hold, 1 test is owed"), ("fetch", "hold, 1 could not be answered, 1 test is owed")),
     ),
     "during the test": Place(" pair ", signal.SIGINT, 130),
 }  # fmt: skip
+"""In the order of a run: a run that was interrupted at one place is continued to the next."""
 
 
 @pytest.fixture
@@ -98,25 +101,43 @@ def interrupted(place: Place, given: tuple[str, ...]) -> str:
     return text
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_interrupted_after_the_driver(place: Place, given: tuple[str, ...], ssh: Ssh, tmp_path: Path) -> None:
+def test_interrupted_after_the_driver(given: tuple[str, ...], ssh: Ssh, tmp_path: Path) -> None:
+    for name, place in PLACES.items():
+        owes_the_test(name, place, given, ssh)
+    done = invoke("provision", *given, "--yes", "--json", str(tmp_path / "run.json"))
+    assert "proved by" in done.stdout, done.stdout
+    assert -1 < done.stdout.find(" pair ") < done.stdout.find("proved by"), done.stdout
+    host = json.loads((tmp_path / "run.json").read_text())["hosts"][NAME]
+    assert (host["p2p"]["outcome"], host["p2p"]["quick"], host["owed"]) == ("ok", False, [])
+    assert not [
+        finding for finding in host["findings"] if finding["seen"].startswith("owed") or OPEN in finding["seen"]
+    ]
+    assert ssh(NAME, RECORD).stdout == ""
+    again = document("provision", *given, "--yes")["hosts"][NAME]
+    assert (again["p2p"], again["owed"]) == (None, []), "nothing that the test measured has changed"
+
+
+def owes_the_test(name: str, place: Place, given: tuple[str, ...], ssh: Ssh) -> None:
+    """Interrupts a run at a place, and asserts that all commands name what it owes and none of them but `provision` pays."""
     text = interrupted(place, given)
     login.wait(switch.get(NAME))
     written = ssh(NAME, RECORD).stdout
-    assert "driver 535." in written, text
-    assert '"reboot"' in written
+    assert "driver 535." in written, (name, text)
+    assert '"reboot"' in written, name
+    settled = [text.find(words) for words in (ENDED, "the new boot is healthy; it is permanent now", place.at)]
+    assert (-1 not in settled and settled == sorted(settled)) is place.settles, (name, text)
 
     plan = invoke("plan", *given)
-    assert "peer-to-peer test: owed since 20" in plan.stdout, plan.stdout
-    assert (OPEN in plan.stdout) is place.open_trial, plan.stdout
+    assert "peer-to-peer test: owed since 20" in plan.stdout, (name, plan.stdout)
+    assert (OPEN in plan.stdout) is place.open_trial, (name, plan.stdout)
     for command, words in (("verify", ("--quick",)), ("fleet.check", ())):
         findings = document(command, *given, *words)["hosts"][NAME]["findings"]
         owed = [finding for finding in findings if finding["seen"].startswith("owed since")]
-        assert [(finding["verdict"], finding["check"]) for finding in owed] == [("warn", "p2p.ran")], command
+        assert [(finding["verdict"], finding["check"]) for finding in owed] == [("warn", "p2p.ran")], (name, command)
         assert ", driver 535." in owed[0]["seen"]
         assert owed[0]["seen"].endswith(", reboot")
         tried = [finding["verdict"] for finding in findings if OPEN in finding["seen"]]
-        assert tried == ["warn"] * place.open_trial, command
+        assert tried == ["warn"] * place.open_trial, (name, command)
     assert ssh(NAME, RECORD).stdout == written, "these commands pay nothing"
     assert (ssh(NAME, f"test -e {FOLDER}").returncode == 0) is place.open_trial, "these commands settle nothing"
 
@@ -126,22 +147,3 @@ def test_interrupted_after_the_driver(place: Place, given: tuple[str, ...], ssh:
         assert "proved by" not in done.stdout
         assert words in done.stdout
         assert ssh(NAME, RECORD).stdout
-
-    done = invoke("provision", *given, "--yes", "--json", str(tmp_path / "run.json"))
-    assert "proved by" in done.stdout, done.stdout
-    host = json.loads((tmp_path / "run.json").read_text())["hosts"][NAME]
-    assert (host["p2p"]["outcome"], host["p2p"]["quick"], host["owed"]) == ("ok", False, [])
-    assert not [
-        finding for finding in host["findings"] if finding["seen"].startswith("owed") or OPEN in finding["seen"]
-    ]
-    settled = [
-        done.stdout.find(text)
-        for text in (ENDED, "the new boot is healthy; it is permanent now", " pair ", "proved by")
-    ]
-    if place.open_trial:
-        assert -1 not in settled, done.stdout
-        assert settled == sorted(settled), done.stdout
-    assert ssh(NAME, f"test -e {FOLDER}").returncode == 1, "the boot is permanent"
-    assert ssh(NAME, RECORD).stdout == ""
-    again = document("provision", *given, "--yes")["hosts"][NAME]
-    assert (again["p2p"], again["owed"]) == (None, []), "nothing that the test measured has changed"

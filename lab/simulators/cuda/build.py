@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.simulators import guest_libc
+from lab.simulators import guest_libc, objects
 from rigwright.core.errors import HostError
 
 HERE = Path(__file__).resolve().parent
@@ -56,7 +55,7 @@ def build(name: str, version: str, out: Path, cache: Path) -> Path:
 
     The format of an NCCL version is 2.21.5+cuda12.4.
 
-    The library is compiled once per source content and version, then copied from `cache`. Needs gcc, but no NVIDIA
+    The library is made once per source content and version, then copied from `cache`. Needs gcc, but no NVIDIA
     headers. Raises HostError with the compiler's output if compilation fails, and for an invalid version.
     """
     library = LIBRARIES[name]
@@ -70,7 +69,7 @@ def build(name: str, version: str, out: Path, cache: Path) -> Path:
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as work:
-            _compile(soname, defines, sources, Path(work)).replace(built)
+            _compile(soname, defines, sources, Path(work), cache).replace(built)
     out.mkdir(parents=True, exist_ok=True)
     target = out / f"lib{name}.so.{version.partition('+')[0]}"
     fresh = target.with_name(f".{target.name}.new")
@@ -110,17 +109,14 @@ def _sources(name: str, library: Library) -> list[Path]:
     return [*own, HERE / "loader.c", *errors]
 
 
-def _compile(soname: str, defines: list[str], sources: list[Path], work: Path) -> Path:
+def _compile(soname: str, defines: list[str], sources: list[Path], work: Path, cache: Path) -> Path:
     made = work / "library.so"
-    argv = ["gcc", *guest_libc.INCLUDED, *FLAGS, *defines, f"-Wl,-soname,{soname}", "-o", str(made), *map(str, sources)]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-    except FileNotFoundError:
-        raise HostError(soname, "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
-    if done.returncode:
-        raise HostError(soname, f"gcc failed:\n{done.stderr[-2000:]}")
-    guest_libc.check(made, soname)
+    objects.link(soname, made, sources, [*FLAGS, f"-Wl,-soname,{soname}"], defines, _headers(), cache)
     return made
+
+
+def _headers() -> list[Path]:
+    return [*sorted(HERE.rglob("*.h")), *sorted(NVML.glob("*.h"))]
 
 
 def _content_hash(defines: list[str], sources: list[Path]) -> str:
@@ -128,10 +124,10 @@ def _content_hash(defines: list[str], sources: list[Path]) -> str:
     digest = hashlib.sha256(f"{defines}\n{FLAGS}\n".encode())
     for path in [
         *sources,
-        *sorted(HERE.rglob("*.h")),
-        *sorted(NVML.glob("*.h")),
+        *_headers(),
         HERE / "exports.map",
         guest_libc.HEADER,
+        Path(objects.__file__),
     ]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]

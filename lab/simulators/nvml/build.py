@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from lab.simulators import guest_libc
+from lab.simulators import guest_libc, objects
 from rigwright.core.errors import HostError
 
 HERE = Path(__file__).resolve().parent
@@ -32,14 +31,14 @@ KINDS = {"device": "FIRST_IS_DEVICE", "none": "0", "early": "BEFORE_INIT", "wait
 def build(version: str, out: Path, cache: Path) -> Path:
     """Writes libnvidia-ml.so.VERSION (soname libnvidia-ml.so.1) to the folder `out` and returns its path.
 
-    The library is compiled once per source content and version, then copied from `cache`. Needs gcc, but no network
+    The library is made once per source content and version, then copied from `cache`. Needs gcc, but no network
     and no NVIDIA headers. Raises HostError with the compiler's output if compilation fails.
     """
     built = cache / "nvml" / f"{_content_hash(version)}.so"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as work:
-            _compile(version, Path(work)).replace(built)
+            _compile(version, Path(work), cache).replace(built)
     out.mkdir(parents=True, exist_ok=True)
     target = out / f"libnvidia-ml.so.{version}"
     fresh = target.with_name(f".{target.name}.new")
@@ -82,33 +81,31 @@ def generated(version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _compile(version: str, work: Path) -> Path:
+def _compile(version: str, work: Path, cache: Path) -> Path:
     if not re.fullmatch(r"\d+(\.\d+)+", version):
         raise HostError("libnvidia-ml", f"{version!r} is no driver version", "such as 535.261.03")
     wrappers = work / "wrappers.c"
     wrappers.write_text(generated(version))
     library = work / "library.so"
-    sources = [str(path) for path in sorted(HERE.glob("*.c"))]
-    defines = [f'-DLIBRARY_VERSION="{version}"', f"-I{HERE}", "-Wl,-soname,libnvidia-ml.so.1"]
-    try:
-        done = subprocess.run(
-            ["gcc", *guest_libc.INCLUDED, *FLAGS, *defines, "-o", str(library), str(wrappers), *sources],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise HostError("libnvidia-ml", "gcc is not there", "gcc", "apt-get install gcc libc6-dev") from None
-    if done.returncode:
-        raise HostError("libnvidia-ml", f"gcc failed:\n{done.stderr[-2000:]}")
-    guest_libc.check(library, "libnvidia-ml")
+    sources = [wrappers, *sorted(HERE.glob("*.c"))]
+    flags = [*FLAGS, f"-I{HERE}", "-Wl,-soname,libnvidia-ml.so.1"]
+    defines = [f'-DLIBRARY_VERSION="{version}"']
+    objects.link("libnvidia-ml", library, sources, flags, defines, sorted(HERE.glob("*.h")), cache)
     return library
 
 
 def _content_hash(version: str) -> str:
     """Returns the hash of all inputs of the library except the compiler."""
     digest = hashlib.sha256(f"{version}\n{FLAGS}\n".encode())
-    for path in sorted([*HERE.glob("*.c"), *HERE.glob("*.h"), HERE / "symbols", HERE / "build.py", guest_libc.HEADER]):
+    for path in sorted(
+        [
+            *HERE.glob("*.c"),
+            *HERE.glob("*.h"),
+            HERE / "symbols",
+            HERE / "build.py",
+            guest_libc.HEADER,
+            Path(objects.__file__),
+        ]
+    ):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
