@@ -6,6 +6,7 @@ and encoding give it. Text without a known secret is returned as it is.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -84,12 +85,14 @@ def is_name(name: str) -> bool:
 
 
 def holds(value: Any) -> bool:
-    """Whether a value is a secret or contains one at any depth."""
+    """Whether a value is a secret or contains one at any depth, also in the fields of a dataclass."""
     spend()
     if isinstance(value, Secret):
         return True
     if isinstance(value, Mapping):
         return any(map(holds, value.values()))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(holds(getattr(value, field.name)) for field in dataclasses.fields(value))
     return isinstance(value, (list, tuple)) and any(map(holds, value))
 
 

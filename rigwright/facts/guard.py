@@ -7,12 +7,13 @@ import math
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.guard import STEPS
 from rigwright.core.host_folders import STATE
 from rigwright.facts import Fact, whole
 
@@ -169,15 +170,14 @@ def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
     return tuple(found)
 
 
-def _lasting(state: GuardState | None) -> object:
+def _lasting(state: GuardState | None) -> GuardState | None:
     """What the history keeps: the energy of the months that are over, and the steps. The present month changes with every reading."""
     if state is None:
         return None
-    steps = [one for one in state.events if one.event in ("lower-limit", "stop", "power-off")]
-    return {
-        "months": {one.month: [one.gpus_kwh, one.machine_kwh] for one in state.months if one.month < state.month},
-        "steps": [[round(one.t), one.event, one.text] for one in steps[-20:]],
-    }
+    steps = tuple(one for one in state.events if one.event in STEPS)[-20:]
+    over = tuple(one for one in state.months if one.month < state.month)
+    still = replace(state, boot_id="", age_s=None, gpus=0, hung=0, fans=0, without_gpus="", ring="", textfile="", month="")
+    return replace(still, events=steps, months=over)
 
 
 state = Fact("guard.state", script(_READ, reads=True), _state, kept=_lasting)

@@ -10,7 +10,7 @@ from rigwright.core.command import Result
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.guard import Guard, Heat, Turns
 from rigwright.core.schema import convert
-from rigwright.core.secrets import Secret, redacted
+from rigwright.core.secrets import Secret, holds, redacted
 from rigwright.core.yaml_source import loads
 from rigwright.facts import FactStore, Missing, parsed
 from rigwright.operations.guard import CONFIG, installed
@@ -114,6 +114,8 @@ def test_a_secret_address_is_written_on_the_host_and_in_no_change() -> None:
     assert CANARY.encode() in config.commands[0].stdin
     assert CANARY not in str(config)
     assert CANARY not in repr(guard)
+    assert holds({"guard": guard}), "so no worker gets it"
+    assert not holds({"guard": Guard()})
 
 
 def test_a_secret_that_is_no_address_is_refused_without_showing_it() -> None:

@@ -37,6 +37,7 @@ DOWNLOADS = {
     "rigwright/facts/apt_archive.py": "signature: the pinned fingerprint, alone in its keyring",
     "rigwright/facts/dpkg.py": "nothing: apt-get simulates",
     "rigwright/facts/rollback_source.py": "signature: apt of the host reads lists, with the keys that it trusted before a run; packages are not fetched",
+    "onhost/guard_notify.py": "nothing: it sends a message to the owner's webhook, and reads no answer but its status",
     "rigwright/operations/apt.py": "signature: apt of the host",
     "scripts/audit": "TLS: pip-audit asks its service; or a folder of the user's",
     "scripts/demo": "signature: apt of a simulated host, from the lab's own archive",
