@@ -176,7 +176,9 @@ def _lasting(state: GuardState | None) -> GuardState | None:
         return None
     steps = tuple(one for one in state.events if one.event in STEPS)[-20:]
     over = tuple(one for one in state.months if one.month < state.month)
-    still = replace(state, boot_id="", age_s=None, gpus=0, hung=0, fans=0, without_gpus="", ring="", textfile="", month="")
+    still = replace(
+        state, boot_id="", age_s=None, gpus=0, hung=0, fans=0, without_gpus="", ring="", textfile="", month=""
+    )
     return replace(still, events=steps, months=over)
 
 
