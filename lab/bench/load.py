@@ -67,8 +67,12 @@ class Cost:
         return None if self.samples is None else self.samples / self.seconds
 
 
-def cpu_s(word: str) -> float:
-    """Returns the processor time of the host's processes with that word in their command line, and of their children that ended, s."""
+GUARD = ("guard.py", "guard_gpus.py")
+"""The programs of the guard: its loop, and the process that asks the driver."""
+
+
+def cpu_s(*names: str) -> float:
+    """Returns the processor time of the host's processes of these programs, and of their children that ended, s."""
     ticks, found = 0, 0
     for pid in cgroups.processes(NAME):
         try:
@@ -76,11 +80,11 @@ def cpu_s(word: str) -> float:
             after = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # the process has ended
             continue
-        if any(one.endswith(word.encode()) for one in words):
+        if any(one.endswith(b"/" + name.encode()) for one in words for name in names):
             found += 1
             ticks += sum(int(one) for one in after[11:15])  # utime, stime, cutime, cstime: proc(5), fields 14 to 17
     if not found:
-        sys.exit(f"error scripts/bench: no {word} runs on {NAME}")
+        sys.exit(f"error scripts/bench: no {names[0]} runs on {NAME}")
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -125,10 +129,10 @@ def measure(run: HostRun, beside: str, seconds: float, chance: random.Random) ->
     """Records for so many seconds; returns what the recorder and the guard cost in that time."""
     folder = recorder.start(run, int(seconds) + 120)
     try:
-        began, ours, guards = time.monotonic(), cpu_s("recorder.py"), cpu_s("guard.py")
+        began, ours, guards = time.monotonic(), cpu_s("recorder.py"), cpu_s(*GUARD)
         made = peaks(seconds, chance)
         took = time.monotonic() - began
-        ours, guards = cpu_s("recorder.py") - ours, cpu_s("guard.py") - guards
+        ours, guards = cpu_s("recorder.py") - ours, cpu_s(*GUARD) - guards
     finally:
         recorder.stop(run, folder)
     found = recorder.fetch(run)
