@@ -361,7 +361,7 @@ class Guard:
 
     def heard(self):
         """Whether the GPUs were read, or the driver said why they are not."""
-        return bool(self.samples) or self.gpus.ended_at is not None
+        return bool(self.samples) or self.gpus.process is None
 
     def offer(self, now, t, hour=None):
         """Gives the energy, the metrics and the line of an hour to the store."""

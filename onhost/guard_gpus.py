@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The part of the guard that asks the driver: a process of its own, so that a driver that hangs does not stop the guard.
 
-guard.py starts it. It writes a line of JSON each second, and ends with the end of its stdin. The first line describes the GPUs:
+guard.py starts it, but not while the driver's module is not loaded, which NVML would load. It writes a line of JSON each second, and ends with the end of its stdin. The first line describes the GPUs:
 
     {"gpus": [{"index": 0, "bus_id": "0000:06:00.0", "uuid": "GPU-...", "name": "...", "limit_w": 300.0, "power": "instant",
      "slowdown_c": 87, "memory_most_c": 85}], "why": null}         why: the reason for having none; then it ends
@@ -26,7 +26,6 @@ import recorder
 PERIOD_S = 1.0
 NAME = b"gpu-guard"  # in /proc/PID/comm, by which rigwright knows that it is no user's program
 SLOWDOWN, MEMORY_MOST = 1, 2  # thresholds of nvmlDeviceGetTemperatureThreshold
-MODULE = recorder.ROOT + "/sys/module/nvidia"
 
 
 class Gpu(recorder.Gpu):
@@ -104,9 +103,6 @@ def obey(gpus):
 
 def main():
     ctypes.CDLL(None).prctl(15, NAME, 0, 0, 0)  # PR_SET_NAME
-    if not os.path.isdir(MODULE):  # NVML would load the module while somebody works without it
-        write({"gpus": [], "why": "the driver is not loaded"})
-        return 0
     found, why = recorder.open_gpus()
     described = [dict(gpu, **thresholds(handle)) for handle, gpu in found]
     write({"gpus": described, "why": why and why[:200]})

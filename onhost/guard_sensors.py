@@ -31,14 +31,16 @@ class GpuReader:
     def __init__(self, argv=None):
         folder = os.path.dirname(os.path.abspath(__file__))
         self.argv = argv or [sys.executable, "-I", "-B", os.path.join(folder, "guard_gpus.py")]
-        self.process, self.rest, self.gpus, self.why = None, b"", [], "not asked yet"
+        self.process, self.rest, self.gpus, self.why = None, b"", [], "the driver has not answered yet"
         self.heard_at = self.started_at = self.ended_at = None
         self.lowered, self.killed = [], False
 
     def take(self, now):
         """The samples of the GPUs: a list with one for each GPU, or None when there is no new one; "hung" for all together."""
         if self.process is None:
-            if self.ended_at is None or now - self.ended_at >= AGAIN_S:
+            if not os.path.isdir(ROOT + "/sys/module/nvidia"):  # no process is started for a driver that is not there
+                self.gpus, self.why, self.ended_at = [], "the driver is not loaded", None
+            elif self.ended_at is None or now - self.ended_at >= AGAIN_S:
                 self._start(now)
             return None
         samples, ended = self._read(now)

@@ -117,7 +117,15 @@ class Guarded:
 def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Returns the module of the guard, whose host is a folder."""
     monkeypatch.syspath_prepend(str(ROOT / "onhost"))
-    for name in ("bin", "dev", "run", "data", "proc/sys/kernel/random", "sys/devices/system/edac/mc/mc0"):
+    for name in (
+        "bin",
+        "dev",
+        "run",
+        "data",
+        "proc/sys/kernel/random",
+        "sys/devices/system/edac/mc/mc0",
+        "sys/module/nvidia",
+    ):
         (tmp_path / name).mkdir(parents=True)
     stand_ins(tmp_path / "bin")
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text(f"{BOOT}\n")
@@ -284,21 +292,28 @@ def test_without_a_driver_it_says_so_and_goes_on(host: Any) -> None:
     assert json.loads((one.root / "run/state.json").read_text())["without_gpus"] == "the driver is not loaded"
 
 
-def test_a_reader_that_finds_no_driver_is_asked_again_after_a_minute(modules: Any, tmp_path: Path) -> None:
-    line = json.dumps({"gpus": [], "why": "the driver is not loaded"})
+def test_a_driver_that_is_not_loaded_is_not_asked_and_one_that_refuses_again_after_a_minute(
+    modules: Any, tmp_path: Path
+) -> None:
+    line = json.dumps({"gpus": [], "why": "Driver/library version mismatch"})
     reader = modules.guard_sensors.GpuReader(["sh", "-c", f"echo '{line}'; echo x >>{tmp_path}/started"])
+    (tmp_path / "sys/module/nvidia").rmdir()
     reader.take(0.0)
+    assert (reader.process, reader.why) == (None, "the driver is not loaded")
+    (tmp_path / "sys/module/nvidia").mkdir()
+    reader.take(1.0)
     ends = time.monotonic() + 10
     while reader.process is not None:
         assert time.monotonic() < ends
         time.sleep(0.02)
-        reader.take(1.0)
-    assert reader.why == "the driver is not loaded"
+        reader.take(2.0)
+    assert reader.why == "Driver/library version mismatch"
     assert not reader.lower(150)
-    reader.take(60.0)
-    assert reader.process is None
     reader.take(61.0)
+    assert reader.process is None
+    reader.take(62.0)
     assert reader.process is not None
+    reader.process.wait(10)
 
 
 def test_the_kernel_tells_of_kills_machine_checks_and_memory_errors(modules: Any, tmp_path: Path) -> None:
