@@ -37,8 +37,8 @@ NAME, RIG = "load", "servbadge"
 VARIABLES = "guard: {}\np2p_wheels: none\n"
 PEAK_S, EVERY_S = 0.3, 1.5
 """Seconds: the length of a peak, and the mean time between the beginnings of two."""
-SEEN_W = 150.0
-"""A sample above it is of a peak: a simulated V100 uses 40 W at rest, and its limit of 200 W under load."""
+SEEN_W = 100.0
+"""A sample above it is of a peak: a simulated V100 uses 40 to 57 W at rest, and 128 W under load at servbadge's 1005 MHz."""
 GOAL_HZ, GOAL_CORE, CLOCKS = 10.0, 0.01, 0.99
 """Samples a second, a share of a core, and how near to the first counts: the ends of a recording are not exact to a sample."""
 WIDTHS = (26, 10, 12, 15, 13, 13)
