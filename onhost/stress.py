@@ -28,6 +28,7 @@ Exit status: 0 nothing was wrong, 1 something was, 2 it could not run. The docum
 """
 
 import argparse
+import contextlib
 import os
 import sys
 import threading
@@ -47,6 +48,7 @@ STEP_S = 60  # without a word of the process for that long, a step hangs
 START_S = 180  # the start of the process and of CUDA, NVML and NCCL on all GPUs, in all
 MOST_EVENTS = 200
 TICK_S = 15
+TOUCH_S = 10
 AFTER_LOSS_S = 5  # how long an Xid is looked for after a failure
 
 
@@ -256,6 +258,21 @@ class Stress(nccl_document.Measurement):
         return super().finished(seconds)
 
 
+class Alive(threading.Thread):
+    """Touches a file every TOUCH_S, so that the recorder which watches it goes on. It makes no file: one that is gone stays gone."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.path, self.done = path, threading.Event()
+
+    def run(self):
+        while self.path:
+            with contextlib.suppress(OSError):
+                os.utime(self.path)
+            if self.done.wait(TOUCH_S):
+                return
+
+
 class Ticker(threading.Thread):
     """Says every TICK_S what the GPUs draw and how hot they are, until `done` is set."""
 
@@ -296,6 +313,9 @@ def options_of(words):
     parser.add_argument(
         "--marks", metavar="FILE", help="append the begin and the end of each stage to this file, with fsync"
     )
+    parser.add_argument(
+        "--alive", metavar="FILE", help="touch this file every %d s until the end: a recorder ends without it" % TOUCH_S
+    )
     parser.add_argument("--timeout-s", type=float, help="time limit of the whole stress (default: %d more)" % START_S)
     parser.add_argument("--step-timeout-s", type=float, help="what counts as a hang (default: %d)" % STEP_S)
     options = parser.parse_args(words)
@@ -315,6 +335,7 @@ def main():
     if sys.argv[1:2] == ["--worker"]:
         return nccl_steps.main(sys.argv[2], int(sys.argv[3]), StressWork)
     options = options_of(sys.argv[1:])
+    Alive(options.alive).start()
     watch = Watch(options, os.path.abspath(__file__))
     return carried_out(Stress(options, watch), watch)
 

@@ -42,7 +42,7 @@ umask 077; folder=$1 idle=$2; shift 2
 python3 -B {PROGRAM}/recorder.py --folder "$folder" "$@" 2>{PROGRAM}/log </dev/null
 code=$?
 [ $code = 0 ] || exit $code
-[ "$idle" = 0 ] || rm -rf -- "$folder"
+[ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' || rm -rf -- "$folder"
 rm -rf -- {PROGRAM}
 END
 systemd-run --quiet --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) -p TimeoutStopSec=10 \\
@@ -78,7 +78,8 @@ _DISCARD = f'rm -rf -- "{FOLDERS}/$1"; rmdir {FOLDERS} 2>/dev/null; :'
 def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     """Starts the recorder; returns the path of its folder on the host once it samples. It ends after `limit_s` at the latest.
 
-    `idle_s`: it also ends, and removes its folder, when the file `alive` of the folder was not touched for so long; 0: never.
+    `idle_s`: it also ends when the file `alive` of the folder was not touched for so long, and then, or after its time, it removes its
+    folder, which nobody would; 0: never. A recorder that `stop` ends leaves it to its caller.
     Raises HostError, also when another recorder runs; Unreachable.
     """
     words = (run.options.run_id, str(min(limit_s, LONGEST_S)), f"{hz:g}", str(idle_s))

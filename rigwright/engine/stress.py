@@ -21,7 +21,10 @@ CONDITIONS = measurement.CONDITIONS
 START_S = 180
 """What the start of CUDA, NVML and NCCL on all GPUs may take beside the stages, as in stress.py."""
 RECORDED_LONGER_S = 300
-"""The recorder ends by itself so long after the stress, if nobody ends it."""
+"""The recorder ends by itself so long after the stress, whatever happens."""
+LEFT_S = 120
+"""The recorder ends, and removes its journal, when stress.py has ended for so long and nobody has ended the recorder: this machine was lost.
+The start of stress.py takes less, its end on a slow host too (assumed)."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def _run_once(run: HostRun, options: StressOptions, folders: Sequence[str]) -> S
     words = ["--seconds", f"{options.seconds:g}", "--timeout-s", str(limit_s)]
     words += ["--libraries", onhost_program.LIBRARIES] if folders else []
     with _recorded(run, limit_s + RECORDED_LONGER_S) as folder:
-        words += ["--marks", f"{folder}/marks.jsonl"] if folder else []
+        words += ["--marks", f"{folder}/marks.jsonl", "--alive", f"{folder}/alive"] if folder else []
         program = OnhostProgram("stress.py", words, limit_s, NAME, folders)
         onhost_program.run_and_read(run, program, stress.measured)
     return run.store(stress.measured)
@@ -89,7 +92,7 @@ def _recorded(run: HostRun, limit_s: int) -> Iterator[str]:
     The journal of a stress that ended is removed. It stays on the host when an error ends the context: verify explains a reset from it.
     """
     try:
-        folder = recorder.start(run, limit_s)
+        folder = recorder.start(run, limit_s, idle_s=LEFT_S)
     except HostError as error:
         run.emit(Note(run.host.name, f"without a recorder: {error.found}"))
         yield ""

@@ -113,6 +113,10 @@ def test_a_recording_outlives_the_connection(run: Callable[[], HostRun]) -> None
 
 
 def test_a_recorder_that_nobody_follows_takes_all_of_it_away(run: Callable[[], HostRun]) -> None:
+    folder = recorder.start(run(), 60, idle_s=30)
+    recorder.stop(run(), folder)
+    assert left() == f"{folder}\n", "one that was ended by its caller leaves the journal to it"
+    recorder.discard(run(), folder)
     recorder.start(run(), 60, idle_s=1)
     until(lambda: left() == "", "the end of the recorder")
 

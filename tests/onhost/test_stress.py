@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -137,18 +140,84 @@ def test_without_nccl_there_is_no_all_reduce(servbadge: Bare, folder: Path) -> N
     assert [stage.all_reduce_gb_s for stage in found.stages if stage.stage == "in step"] == [None]
 
 
-def test_a_signal_ends_it_and_leaves_no_process(servbadge: Bare, folder: Path) -> None:
-    process = start(servbadge, folder, "--seconds", "60")
+def test_a_signal_ends_it_and_leaves_no_process(servbadge: Bare, folder: Path, tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    alive.touch()
+    os.utime(alive, (1, 1))
+    process = start(servbadge, folder, "--seconds", "60", "--alive", str(alive))
     assert process.stderr
     next(line for line in process.stderr if line.startswith("alone, GPU 0"))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert children
+    assert alive.stat().st_mtime > time.time() - 60, "a recorder that watches this file goes on"
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=30)
     assert time.monotonic() - began < 15
     assert json.loads(out)["errors"] == [{"where": "program", "what": "interrupted by SIGTERM; the rest was not run"}]
     assert not [child for child in children if os.path.exists(f"/proc/{child}")]
+
+
+class Interrupted:
+    """Takes the place of the processes: each step answers at once, and a signal arrives in the stage whose step begins so."""
+
+    def __init__(self, program: Any, begins: str, tmp_path: Path) -> None:
+        self.program, self.begins, self.folder = program, begins, str(tmp_path)
+        self.devices: dict[str, str] = {}
+        self.lost: dict[int, str] = {}
+        self.left_behind: list[int] = []
+        self.closed = False
+
+    def run(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        if any(one["title"].startswith(self.begins) for one in steps):
+            raise self.program.nccl_host.Interrupted("SIGINT")
+        return {one["id"]: self.answer(one) for one in steps}
+
+    def answer(self, one: dict[str, Any]) -> dict[str, Any]:
+        if one["do"] == "look":
+            devices = [
+                {"bus_id": f"0000:0{at}:00.0", "uuid": f"GPU-{at}", "name": "V100", "compute_capability": "7.0"}
+                for at in range(2)
+            ]
+            return {"versions": {}, "libraries": {}, "devices": devices, "peers": [], "lacking": []}
+        speeds: dict[str, Any] = {"kinds": {}, "gb_s": {}, "digests": {}, "wrong": []}
+        gpus = {str(gpu): speeds for gpu in one["ranks"] or one["gpus"]}
+        return {"ok": True, "outcome": "ok", "error": None, "gpus": gpus}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("begins", "stages"),
+    [
+        ("CUDA", []),
+        ("alone", []),
+        ("together", ["alone, GPU 0", "alone, GPU 1"]),
+        ("in step", ["alone, GPU 0", "alone, GPU 1", "together, 1 GPU", "together, 2 GPUs"]),
+        ("soak", ["alone, GPU 0", "alone, GPU 1", "together, 1 GPU", "together, 2 GPUs", "in step"]),
+    ],
+)
+def test_a_signal_in_any_stage_keeps_what_was_measured_before(
+    begins: str, stages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "onhost"))
+    program = importlib.import_module("stress")
+    monkeypatch.setattr(program.nccl_host, "on_signals", lambda _handler: None)
+    monkeypatch.setattr(importlib.import_module("nccl_watch").nccl_host, "on_signals", lambda _handler: None)
+    watch = Interrupted(program, begins, tmp_path)
+    stress = program.Stress(program.options_of(["--seconds", "1"]), watch)
+    code = program.carried_out(stress, watch)
+    found = measured.parse(Result(0, capsys.readouterr().out.encode()))
+    assert isinstance(found, Stress)
+    assert code == 1
+    assert [stage.title for stage in found.stages] == stages
+    assert [error.what for error in found.errors] == ["interrupted by SIGINT; the rest was not run"]
+    assert watch.closed, "its processes are ended"
+    for thread in threading.enumerate():
+        if isinstance(thread, program.Ticker):
+            thread.join(5)
+            assert not thread.is_alive(), "nothing of the stage goes on"
 
 
 def test_without_a_driver_it_could_not_run(servbadge: Bare, folder: Path) -> None:
