@@ -1,4 +1,7 @@
-"""Ranks the GPUs and machines of a fleet by what their newest stress measured: the slowest first, and what to do about it."""
+"""Ranks the GPUs and machines of a fleet by what their newest stress measured: the slowest first, and what to do about it.
+
+The thresholds are those of the checks of a stress.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from rigwright.checks.load import LEAST_OF_PEAK, SLOWER
+from rigwright.checks.own_past import SAME_POWER_W
 from rigwright.core.numbers import count
 from rigwright.engine.measured_gpu import MeasuredGpu
 
 Measured = Mapping[str, Sequence[MeasuredGpu]]
 """By the name of a machine its measured GPUs."""
-
-SLOWER = 0.05
-"""From this share on a GPU is slower than the others of its model (assumed: cards of a model differ by 2 or 3 %)."""
-SAME_POWER_W = 1.0
-"""Up to this difference two power limits are the same (assumed)."""
-LEAST_OF_PEAK = 0.6
-"""cuBLAS reaches 80 to 95 % of a chip's figure at its clock; below this share something is wrong (assumed)."""
 
 _COOLER = "its cooler: fan, dust, screws, paste; then invoke stress --host HOST again"
 _BRAKE = "invoke explain power.brake"
