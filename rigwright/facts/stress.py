@@ -199,6 +199,10 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
+LEAST_SHARE = 0.02
+"""From this share of the samples on a reason for lower clocks counts; a single sample may be the begin of the load (assumed)."""
+
+
 def figures(found: Stress) -> tuple[GpuFigures, ...]:
     """The figures of each GPU, which the history keeps; a GPU that computed nothing while it worked alone has none."""
     made = (_figures_of(found, gpu) for gpu in found.gpus if gpu.uuid)
@@ -209,7 +213,8 @@ def _figures_of(found: Stress, gpu: StressedGpu) -> GpuFigures:
     every = [one for stage in found.stages for one in stage.results if one.gpu == gpu.index]
     alone = next((one for _, one in found.results("alone") if one.gpu == gpu.index), None)
     copies = alone.gb_s if alone else Copies(None, None, None)
-    shares = [(share, reason) for one in (alone.products if alone else ()) for reason, share in one.reasons.items()]
+    products = alone.products if alone else ()
+    shares = [(share, reason) for one in products for reason, share in one.reasons.items() if share >= LEAST_SHARE]
     return GpuFigures(
         uuid=gpu.uuid,
         name=gpu.name,
@@ -217,12 +222,12 @@ def _figures_of(found: Stress, gpu: StressedGpu) -> GpuFigures:
         driver=found.versions.driver or "",
         cuda=found.versions.cuda_runtime or "",
         asked_s=found.asked_s,
-        tflops={one.kind: round(one.tflops, 3) for one in (alone.products if alone else ())},
-        clocks_mhz={one.kind: one.sm_mean_mhz for one in (alone.products if alone else ()) if one.sm_mean_mhz},
+        tflops={one.kind: round(one.tflops, 3) for one in products},
+        clocks_mhz={one.kind: one.sm_mean_mhz for one in products if one.sm_mean_mhz},
         memory_gb_s=copies.memory,
         to_device_gb_s=copies.to_device,
         from_device_gb_s=copies.from_device,
-        alone_max_c=max((one.core_max_c for one in (alone.products if alone else ()) if one.core_max_c), default=None),
+        alone_max_c=max((one.core_max_c for one in products if one.core_max_c is not None), default=None),
         core_max_c=max((one.core_max_c for one in every if one.core_max_c is not None), default=None),
         memory_max_c=max((one.memory_max_c for one in every if one.memory_max_c is not None), default=None),
         power_max_w=max((one.power_max_w for one in every if one.power_max_w is not None), default=None),

@@ -70,3 +70,19 @@ def test_a_line_for_each_gpu_that_became_slower(past: History) -> None:
 def test_a_gpu_that_computed_nothing_alone_has_no_figures() -> None:
     case = yaml.safe_load((CASES / "facts" / "stress.measured" / "measured.yml").read_text())["answer"]
     assert figures(measured.parse(Result(0, case.encode()))) == ()
+
+
+@pytest.mark.parametrize(
+    ("reasons", "slowed_by"),
+    [
+        ({}, ""),
+        ({"heat, by the driver": 0.01}, ""),
+        ({"power limit": 0.6, "heat, by the driver": 0.3}, "power limit"),
+    ],
+)
+def test_the_reason_that_counts_is_the_most_frequent_one(reasons: dict[str, float], slowed_by: str) -> None:
+    case = yaml.safe_load((CASES / "checks" / "load.speed" / "one_gpu.yml").read_text())
+    document = json.loads(case["facts"]["stress.measured"])
+    document["stages"][0]["results"][0]["products"][0]["reasons"] = reasons
+    (found,) = figures(measured.parse(Result(0, json.dumps(document).encode())))
+    assert found.slowed_by == slowed_by
