@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rigwright.checks import ranked
 from rigwright.cli import earlier_figures, runner
 from rigwright.cli.options import AcceptOptions
-from rigwright.engine.host_report import MeasuredResult
+from rigwright.engine import speed_rank
+from rigwright.engine.host_report import CheckResult, MeasuredResult
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.fleet import actions, measured_before, pool
 from rigwright.fleet.host_job import HostJob
@@ -30,7 +32,11 @@ def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
     pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
     earlier = earlier_figures.read(jobs, text)
     for job in jobs:
-        job.merge(MeasuredResult(measured_before.of_machine(job.report.machine, earlier.get(job.host.name, {}))))
+        measured = measured_before.of_machine(job.report.machine, earlier.get(job.host.name, {}))
+        job.merge(MeasuredResult(measured))
+        slow = speed_rank.findings(job.host.name, measured)
+        if slow and job.report.error is None:
+            job.merge(CheckResult(ranked((*job.report.findings, *slow)), owed=job.report.owed))
         if job.report.error is None:
             text.verdict(job.report)
             text.findings(job.report) if options.findings else text.problems(job.report)

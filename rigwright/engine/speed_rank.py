@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rigwright.checks.load import LEAST_OF_PEAK, SLOWER
-from rigwright.checks.own_past import SAME_POWER_W
+from rigwright.checks import Finding
+from rigwright.checks.load import LEAST_OF_PEAK, SLOWER, as_before
+from rigwright.checks.own_past import SAME_POWER_W, on_day
 from rigwright.core.numbers import count
+from rigwright.core.plugin_name import plugin_name
 from rigwright.engine.measured_gpu import MeasuredGpu
 
 Measured = Mapping[str, Sequence[MeasuredGpu]]
@@ -91,6 +93,22 @@ def gpus(measured: Measured) -> list[RankedGpu]:
             cause, todo = (text.replace("HOST", host).replace("LIMIT", limit) for text in (cause, todo))
             ranked.append(RankedGpu(host, gpu, gpu.shares[kind], kind, cause, todo, wrong))
     return sorted(ranked, key=lambda one: (one.share, one.host, one.gpu.bus_id))
+
+
+def findings(host: str, measured: Sequence[MeasuredGpu]) -> tuple[Finding, ...]:
+    """A warning for each GPU of a machine that its newest stress showed to be slower than it should be."""
+    return tuple(
+        Finding(
+            f"{one.gpu.position} {one.gpu.bus_id}".strip(),
+            "warn",
+            f"{one.share:.0%} of its model's figure in {one.kind.upper()} {on_day(one.gpu.at)}: {one.cause}",
+            fix=one.todo,
+            source="past",
+            check=plugin_name(as_before),
+        )
+        for one in gpus({host: measured})
+        if one.wrong
+    )
 
 
 def entries(ranked: Sequence[RankedGpu]) -> list[Entry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from rigwright import catalogue
 from rigwright.checks import own_past
@@ -12,6 +12,7 @@ from rigwright.core.typed_json import Codec
 from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.facts import stress
 from rigwright.facts.gpu_figures import Dated, GpuFigures
+from rigwright.facts.stress import Kind
 from rigwright.history import Changed, History, Seen
 
 Figures = dict[str, tuple[Dated, ...]]
@@ -32,10 +33,13 @@ def of_machine(machine: Mapping[str, Any] | None, figures: Figures) -> tuple[Mea
 def _measured(gpu: Mapping[str, Any], dated: Dated) -> MeasuredGpu:
     model = catalogue.model_of(gpu["device_id"]) if gpu["device_id"] else None
     one, peak = dated.figures, model.tflops if model else None
-    figure_of = {kind: figure for kind in one.tflops if (figure := getattr(peak, kind, None))}
+    figure_of = {
+        kind: figure for kind in get_args(Kind) if kind in one.tflops and (figure := getattr(peak, kind, None))
+    }
     bandwidth = model.memory_bandwidth_gb_s if model else None
+    rates = {kind: one.tflops[kind] for kind in (*get_args(Kind), *one.tflops) if kind in one.tflops}
     return MeasuredGpu(
-        gpu["bus_id"], gpu["uuid"], gpu["position"], gpu["name"] or one.name, dated.at, dated.run, one.power_limit_w, one.driver, one.tflops,
+        gpu["bus_id"], gpu["uuid"], gpu["position"], gpu["name"] or one.name, dated.at, dated.run, one.power_limit_w, one.driver, rates,
         shares={kind: round(one.tflops[kind] / figure, 4) for kind, figure in figure_of.items()},
         clock_shares={
             kind: round(one.tflops[kind] / (figure * clock / peak.at_mhz), 4)

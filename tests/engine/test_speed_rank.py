@@ -69,3 +69,11 @@ def test_the_slowest_come_first_and_those_alike_are_one_entry() -> None:
         ("a", 0.76, 0.76, 1),
     ]
     assert speed_rank.without_figure({"b": [CARD, unknown]}) == ["NVIDIA T600"]
+
+
+def test_only_what_is_to_be_mended_is_a_finding() -> None:
+    slow = slower(0.2, position="SXM2-4", bus_id="0000:0b:00.0")
+    (found,) = speed_rank.findings("a", [CARD, replace(CARD, uuid="GPU-1"), slow])
+    assert (found.subject, found.verdict, found.source) == ("SXM2-4 0000:0b:00.0", "warn", "past")
+    assert found.seen.startswith("61% of its model's figure in FP16 on 2026-05-12: 20% slower than 2 other GPUs")
+    assert found.fix.startswith("swap it with a faster one, then invoke stress --host a again")

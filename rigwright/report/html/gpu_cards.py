@@ -196,9 +196,12 @@ def _loaded(measured: dict[str, Any] | None) -> Iterator[Row]:
     ways = ((measured["to_device_gb_s"], "to it"), (measured["from_device_gb_s"], "from it"))
     copies = [f"{value:.1f} GB/s {words}" for value, words in ways if value is not None]
     yield Row("Host link", ", ".join(copies))
-    most = [_unit(measured["power_max_w"], "W"), _unit(measured["core_max_c"], "°C")]
-    memory = _unit(measured["memory_max_c"], "°C")
-    yield Row("Highest", ", ".join(text for text in (*most, memory and f"memory {memory}") if text))
+    readings = (
+        ("", measured["power_max_w"], "W"),
+        ("", measured["core_max_c"], "°C"),
+        ("memory ", measured["memory_max_c"], "°C"),
+    )
+    yield Row("Highest", ", ".join(f"{of}{value:.0f} {unit}" for of, value, unit in readings if value is not None))
 
 
 def _of_model(share: float | None) -> str:

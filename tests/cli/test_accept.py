@@ -1,0 +1,58 @@
+"""`invoke accept` with the figures of earlier stresses; what it does on a host is in tests/end_to_end."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from rigwright.cli import accept as command
+from rigwright.cli import earlier_figures
+from rigwright.cli.options import AcceptOptions
+from rigwright.engine.host_report import HostReport
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts.gpu_figures import Dated, GpuFigures
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.inventory.model import Host
+from rigwright.report import json_document
+from rigwright.report.terminal import Text
+from tests.report import run_documents as made
+
+
+def accepted(monkeypatch: pytest.MonkeyPatch, fp32: dict[int, float]) -> tuple[HostReport, str]:
+    """Returns the report on a machine with four GPUs, and the text; `fp32`: TFLOPS that the last stress measured, by GPU."""
+    before = {
+        made.uuid(at): (Dated("2026-05-12T10:00:00+00:00", "r1", GpuFigures(made.uuid(at), "V100", 300.0, "535", "12.2", 600.0, {"fp32": rate}, {"fp32": 1500.0})),)
+        for at, rate in fp32.items()
+    }  # fmt: skip
+    host = Host("servbadge", (), {})
+    job = HostJob(BoundPlaybook(host, (), ()), None, HostReport(host, "ok", machine=made.healthy()["machine"]))  # type: ignore[arg-type]
+    monkeypatch.setattr(pool, "run_hosts", lambda *_given, **_words: None)
+    monkeypatch.setattr(earlier_figures, "read", lambda _jobs, _text: {"servbadge": before})
+    out = io.StringIO()
+    text = Text(out, "", False)
+    command._accept([job], text, AcceptOptions(host="servbadge"))
+    return job.report, out.getvalue()
+
+
+def test_a_gpu_that_was_slow_under_full_load_is_a_minor_flaw(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, text = accepted(monkeypatch, {0: 14.0, 1: 14.1, 2: 9.9, 3: 14.0})
+    assert [(one.subject, one.verdict) for one in report.findings] == [("SXM2-3 0000:08:00.0", "warn")]
+    assert "63% of its model's figure in FP32 on 2026-05-12: 29% slower than 3 other GPUs" in report.findings[0].seen
+    assert report.exit_code == 0
+    assert "minor flaw  SXM2-3" in text
+    document: dict[str, Any] = json_document.document("accept", "r", 0, None, [report])["hosts"]["servbadge"]
+    assert [row["position"] for row in document["measured"]] == ["SXM2-1", "SXM2-2", "SXM2-3", "SXM2-4"]
+    assert document["measured"][0]["shares"] == {"fp32": pytest.approx(0.8917, abs=1e-3)}
+
+
+def test_gpus_that_are_well_and_gpus_that_nobody_stressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, text = accepted(monkeypatch, {0: 14.0, 1: 14.1, 3: 14.0})
+    assert report.findings == ()
+    assert "no flaw found" in text
+    assert "known: " not in text
+    report, text = accepted(monkeypatch, {})
+    assert report.measured == ()
+    assert "no speed under full load is known" in text
