@@ -27,7 +27,7 @@ TEXTFILE, TEXTFILE_S = (
     15.0,
 )  # where Debian's node_exporter reads
 MOST_WAITING = 600  # lines that are kept while the disk does not answer
-MOST_EVENTS, MOST_EVENT_BYTES = 500, 1 << 20
+MOST_EVENTS, MOST_FILE_BYTES = 500, 4 << 20
 MOST_HOURS = 14 * 24
 MOST_MONTHS = 36
 FIRST_YEAR = 2020  # a clock before it was never set
@@ -40,9 +40,11 @@ def encoded(line):
 
 
 def replace(path, data, mode):
-    """Replaces a file as a whole, synced."""
+    """Replaces a file as a whole, synced. The folder of the metrics may be another user's, so nothing that stands there is written to."""
     new = path + ".new"
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(new)
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         rest = memoryview(data)
         while rest:
@@ -279,7 +281,7 @@ class Store(threading.Thread):
             self._write_metrics(metrics)
 
     def _append(self, name, lines, most):
-        old = read(self.path(name), MOST_EVENT_BYTES).splitlines()
+        old = read(self.path(name), MOST_FILE_BYTES).splitlines()
         text = b"".join(line.encode() + b"\n" for line in old if line) + b"".join(map(encoded, lines))
         with contextlib.suppress(OSError):
             replace(self.path(name), b"".join(text.splitlines(True)[-most:]), 0o600)

@@ -573,6 +573,16 @@ def test_metrics_without_a_folder_are_told(host: Any) -> None:
     assert [event["text"] for event in one.recorded()] == ["the metrics are not written: no folder /nowhere/x"]
 
 
+def test_a_link_in_the_folder_of_the_metrics_is_not_followed(modules: Any, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name, make in (("a", os.symlink), ("b", os.link)):
+        make(mine, tmp_path / f"{name}.prom.new")
+        modules.guard_store.replace(str(tmp_path / f"{name}.prom"), b"metrics", 0o644)
+        assert (tmp_path / f"{name}.prom").read_text() == "metrics"
+    assert mine.read_text() == "mine"
+
+
 def test_names_of_fans_cannot_break_the_metrics(modules: Any) -> None:
     text = modules.guard_metrics.text(
         [("fan_rpm", {"fan": 'a"b\\c\nd\x1b[31m'}, 1.5), ("machine_power_watts", {}, None)]
