@@ -135,11 +135,8 @@ class Guard:
         self.config, self.say = config, say
         self.steps = guard_steps.Steps(config["thresholds"], config["steps"], config.get("step_s", 60), after_boot_s)
         self.gpus = gpus or guard_sensors.GpuReader()
-        self.machine, self.kernel, self.clock = (
-            guard_sensors.Machine(RUN),
-            guard_sensors.Kernel(),
-            guard_sensors.Clock(),
-        )
+        self.machine, self.kernel = guard_sensors.Machine(RUN), guard_sensors.Kernel()
+        self.clock = guard_sensors.Clock()
         self.acts = guard_acts.Acts(path, RUN, {way: value for way, value in config.get("notify", {}).items() if value})
         self.boot_id = (boot_id or recorder.content(ROOT + "/proc/sys/kernel/random/boot_id")).replace("-", "")
         header = {"schema": 1, "boot_id": self.boot_id, "t": round(time.time(), 3), "m": round(time.monotonic(), 3)}
@@ -450,7 +447,7 @@ def run(config, options):
         number = max(number + 1, int((time.monotonic() - began) / PERIOD_S))
         time.sleep(max(0.0, began + number * PERIOD_S - time.monotonic()))
     tell_systemd(b"STOPPING=1")
-    guard.offer(time.monotonic(), time.time())
+    guard.offer(time.monotonic(), time.time(), guard.hours.ended(time.time(), closing=True))
     guard.store.close()
 
 

@@ -165,22 +165,26 @@ MACHINE_CHECK = re.compile(r"\[Hardware Error\]: [^\n]{0,20}Machine Check")
 
 
 class Kernel:
-    """Counters and log of the kernel. `take` gives the counters and what is new in the log."""
+    """Counters and log of the kernel. `take` gives what is new in the log, and counts."""
 
     def __init__(self):
         self.counters = {"edac_corrected": 0, "edac_uncorrected": 0, "machine_checks": 0, "oom_kills": 0, "xids": 0}
         self.paths, self.paths_at, self.log = [], None, None
         with contextlib.suppress(OSError):
             self.log = recorder.KernelLog(None)
+        self._count_memory_errors(0.0)  # those before the start are no news
 
-    def take(self, now):
-        """The texts that the log has since the last call: pairs of kind (oom-kill, machine-check, xid) and text, 100 at most."""
+    def _count_memory_errors(self, now):
         if self.paths_at is None or now - self.paths_at > 300:
             self.paths_at = now
             self.paths = glob.glob(ROOT + "/sys/devices/system/edac/mc/mc*/[cu]e_count")[:128]
         for kind, part in (("corrected", "ce_count"), ("uncorrected", "ue_count")):
             words = [recorder.content(path) for path in self.paths if path.endswith(part)]
             self.counters["edac_" + kind] = sum(int(word) for word in words if re.match(r"[0-9]{1,18}$", word))
+
+    def take(self, now):
+        """The texts that the log has since the last call: pairs of kind (oom-kill, machine-check, xid) and text, 100 at most."""
+        self._count_memory_errors(now)
         found = []
         while self.log is not None and len(found) < 100:
             try:

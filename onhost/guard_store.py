@@ -128,9 +128,9 @@ class Hours:
         if self.hour is None:
             self.hour = int(t // 3600)
 
-    def ended(self, t):
-        """The line of an hour that is over by the time `t`; None while it goes on."""
-        if self.hour is None or int(t // 3600) == self.hour:
+    def ended(self, t, closing=False):
+        """The line of an hour that is over by the time `t`, or with `closing` of its part until now; None while it goes on."""
+        if self.hour is None or (int(t // 3600) == self.hour and not closing):
             return None
         gpus = {uuid: [c, round(w / n, 1) if n else None] for uuid, (c, w, n) in self.gpus.items()}
         line = {"t": self.hour * 3600, "gpus": gpus}

@@ -211,6 +211,8 @@ def test_it_lowers_the_limit_stops_a_unit_powers_off_and_tells(tmp_path: Path) -
     ]  # fmt: skip
     months = json.loads((data / "energy.json").read_text())["months"]
     assert months[time.strftime("%Y-%m")]["gpus_j"] > 100
+    hours = [json.loads(line) for line in (data / "hours.jsonl").read_text().splitlines()]
+    assert max(heat for hour in hours for heat, _ in hour["gpus"].values()) == 97
     metrics = (tmp_path / "metrics/guard.prom").read_text()
     assert 'rigwright_guard_gpu_temperature_celsius{bus_id="0000:0a:00.0",uuid="GPU-' in metrics
     assert 'rigwright_guard_fan_rpm{fan="FAN1"} 7500' in metrics
@@ -343,10 +345,12 @@ def test_the_kernel_tells_of_kills_machine_checks_and_memory_errors(modules: Any
     }
 
 
-def test_uncorrected_memory_errors_are_told_with_the_readings(host: Any) -> None:
+def test_uncorrected_memory_errors_are_told_with_the_readings(host: Any, tmp_path: Path) -> None:
+    (tmp_path / "sys/devices/system/edac/mc/mc0/ue_count").write_text("1\n")
     one = host(notify={"mail": "root"})
-    one.ticks(1)
-    (one.root / "sys/devices/system/edac/mc/mc0/ue_count").write_text("2\n")
+    one.ticks(2)
+    assert one.events() == [], "what was counted before the start is no news"
+    (one.root / "sys/devices/system/edac/mc/mc0/ue_count").write_text("3\n")
     one.ticks(2)
     (event,) = one.recorded()
     assert (event["event"], event["text"]) == ("memory-error", "2 uncorrected errors of the main memory (EDAC)")
@@ -564,6 +568,8 @@ def test_hours_have_the_hottest_reading_and_the_mean_power(modules: Any) -> None
     assert hours.ended(t + 600) is None
     assert hours.ended(t + 3600) == {"t": 1_800_000_000, "gpus": {"GPU-6": [69, 200.0]}}
     assert hours.ended(t + 3600) is None
+    hours.add(t + 3600, "GPU-6", 50, 100.0)
+    assert hours.ended(t + 3601, closing=True) == {"t": 1_800_003_600, "gpus": {"GPU-6": [50, 100.0]}}
 
 
 def test_metrics_without_a_folder_are_told(host: Any) -> None:
