@@ -108,7 +108,7 @@ class PeerToPeer:
 @dataclass(frozen=True)
 class Tflops:
     """What the chip can compute at most, TFLOPS at a clock of `at_mhz`: FP16 and TF32 with tensor cores, FP32 sums and without sparsity,
-    FP64 without tensor cores. None: the chip has no units for it."""
+    FP64 with tensor cores where it has them for FP64, as cuBLAS does. None: the chip has no units for it."""
 
     fp32: float
     tf32: float | None
