@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import guard_store
+
 STOP_S, POWER_OFF_S, TELL_S = 120.0, 120.0, 60.0
 WAIT_FOR_TELLING_S = 15.0  # the machine is powered off so long after the decision at the latest
 MOST_WAITING = 50
@@ -84,10 +86,12 @@ class Acts:
         for program, path in list(self.telling):
             if program.ended(now):
                 self.telling.remove((program, path))
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+                said = "; ".join(guard_store.read(path + ".said", 2000).splitlines())
+                for one in (path, path + ".said"):
+                    with contextlib.suppress(OSError):
+                        os.unlink(one)
                 if program.problem:
-                    failed.append(("notify", program.problem))
+                    failed.append(("notify", said or program.problem))
         if not self.telling and self.waiting:
             self._tell(self.waiting.popleft(), now)
         if self.power_off_by is not None and (self._told(now) or now >= self.power_off_by):

@@ -6,10 +6,11 @@
 guard.py starts it as a unit of its own, outside the guard's sandbox, and removes the message afterwards. The message is a JSON object:
 {"event", "machine", "text", "time", "readings"}. The command gets the event as its argument and the text of the mail on stdin; the
 webhook gets the object as the body of a POST. Both have 10 s, the webhook three tries. Exit status: 0 all of them were told; 1 one was
-not, with a line on stderr for each. The address of the webhook is in no line, because it may be a secret.
+not, with a line for each on stderr and in the file MESSAGE.said. The address of the webhook is in no line, because it may be a secret.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -122,8 +123,11 @@ def main():
         thread.start()
     for thread in threads:
         thread.join()
-    for problem in problems:
-        sys.stderr.write("%s\n" % problem)
+    text = "".join("%s\n" % problem for problem in sorted(problems))
+    sys.stderr.write(text)
+    if problems:
+        with contextlib.suppress(OSError), open(options.message + ".said", "w") as file:
+            file.write(text)
     return 1 if problems else 0
 
 

@@ -450,6 +450,19 @@ def test_a_notification_that_hangs_delays_the_power_off_by_a_quarter_of_a_minute
         program.process.kill()
 
 
+def test_a_notification_that_fails_is_an_event_with_its_reason(host: Any) -> None:
+    one = host(steps=["lower-limit"], notify={"command": "/nowhere/tell"})
+    one.gpus.next = 95
+    one.ticks(4)
+    ends = time.monotonic() + 20
+    while "not-told" not in one.events():
+        assert time.monotonic() < ends, one.said
+        time.sleep(0.05)
+        one.ticks(1)
+    assert one.recorded()[-1]["text"] == "notify: command /nowhere/tell: No such file or directory"
+    assert [path.name for path in (one.root / "run").iterdir()] == ["state.json"]
+
+
 def test_events_are_recorded_always_and_told_seldom(host: Any) -> None:
     one = host(notify={"command": "/bin/true"})
     for _ in range(5):
