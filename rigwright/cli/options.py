@@ -208,7 +208,8 @@ class AcceptOptions(PeerTestOptions, command="accept"):
 
     Peer-to-peer is tested in full when the GPUs are idle and the host has the
     libraries, or --wheels says where they come from. With --html it writes a sheet
-    to print and sign.
+    to print and sign. What the newest stress measured of each GPU is shown beside the
+    figure of its model; accept itself loads nothing.
 
         invoke accept --host servbadge --wheels fetch --html servbadge.html
 
@@ -227,6 +228,7 @@ class StressOptions(WheelsOptions, command="stress"):
     one GPU, two, and so on to all together; all in the pattern of training, whose power falls and rises
     for all at once; and all for the rest. The same products must give the same bits each time and on
     each GPU of a model. A GPU that falls off the bus or hangs is a result, with the stage and the second.
+    Each GPU is compared with its peers, its model, and its own earlier stresses on this machine.
 
     Asks before it begins. A weak supply, a poor contact or bad cooling may cost GPUs or reset the machine
     now rather than in the third week of a training; that is its purpose. It installs nothing, and refuses
@@ -484,8 +486,9 @@ class FleetReportOptions(FleetOptions, command="fleet.report"):
 
     Problems come first: differences as fleet.check finds them, checks that fail as
     in verify (without the peer-to-peer test), changes since the last report, and
-    what reaches its end of life soon. Then every machine with its GPUs: their
-    temperature and power, now and in the last days.
+    what reaches its end of life soon. Machines and GPUs are ranked by the speed that
+    their newest stress measured, the slowest first with what to do. Then every machine
+    with its GPUs: their temperature and power, now and in the last days.
 
         invoke fleet.report
         invoke fleet.report --host gpu --html /srv/www/gpu.html --reload 300
