@@ -55,6 +55,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rigwright_gpu_pcie_replays_total": ("counter", "PCIe packets that were sent again, counted by the GPU."),
     "rigwright_gpu_pcie_width_lanes": ("gauge", "PCIe lanes in use."),
     "rigwright_gpu_pcie_width_max_lanes": ("gauge", "PCIe lanes that the GPU has."),
+    "rigwright_gpu_full_load_ratio": ("gauge", "What the newest stress measured as a share of the model's figure, by kind of product."),
+    "rigwright_gpu_full_load_time_seconds": ("gauge", "When the newest stress measured the GPU; seconds since 1970."),
 }  # fmt: skip
 """Every metric: its type and its HELP text; docs/fleet.md lists them."""
 
@@ -139,6 +141,12 @@ def _host(labels: dict[str, Any], host: Mapping[str, Any]) -> Iterator[Sample]:
             yield Sample("rigwright_host_end_of_life_time_seconds", end_labels, day.timestamp())
     for gpu in machine.get("gpus", ()):
         yield from _gpu({**labels, "bus_id": gpu["bus_id"], "uuid": gpu["uuid"]}, gpu)
+    for measured in host["measured"] or ():
+        of_gpu = {**labels, "bus_id": measured["bus_id"], "uuid": measured["uuid"]}
+        at = datetime.datetime.fromisoformat(measured["at"]).timestamp()
+        yield Sample("rigwright_gpu_full_load_time_seconds", of_gpu, at)
+        for kind, share in measured["shares"].items():
+            yield Sample("rigwright_gpu_full_load_ratio", {**of_gpu, "kind": kind}, share)
 
 
 def _gpu(labels: dict[str, Any], gpu: Mapping[str, Any]) -> Iterator[Sample]:

@@ -112,7 +112,7 @@ def away(host: dict[str, Any]) -> None:
         "expected": "an answer",
         "fix": "ssh gone",
     }
-    host |= {"status": "unreachable", "error": error, "findings": [], "machine": None, "kept": {}}
+    host |= {"status": "unreachable", "error": error, "findings": [], "machine": None, "kept": {}, "measured": None}
     host["fleet"]["ends"] = []
 
 

@@ -79,6 +79,10 @@ def test_a_fleet() -> None:
     assert of(found, "gpu_memory_bytes", host="node-02") == [40960.0 * 1024 * 1024] * 8
     assert of(found, "gpu_utilization_ratio", host="node-01")[0] == pytest.approx(0.68)
     assert of(found, "gpu_graphics_clock_hertz", host="node-01")[0] == 135e6
+    assert of(found, "gpu_full_load_ratio", host="node-03", uuid=made.uuid(3, 0), kind="fp32")[0] == pytest.approx(
+        0.602
+    )
+    assert of(found, "gpu_full_load_ratio", host="node-04") == [], "nobody stressed it"
     ends = of(found, "host_end_of_life_time_seconds", host="node-03", kind="driver", name="driver 535")
     assert ends == [datetime.datetime(2026, 6, 30, tzinfo=datetime.timezone.utc).timestamp()]
     infos = [dict(labels) for family, labels in found if family == "rigwright_host_info"]
