@@ -24,7 +24,7 @@ WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 _numbers = itertools.count(1)
 
 
-def ssh(name: str, command: str, deadline: float = 30) -> subprocess.CompletedProcess[str]:
+def ssh(name: str, command: str, deadline: float = 60) -> subprocess.CompletedProcess[str]:
     """Runs a command on the host over ssh as its sudoer. Raises TimeoutExpired after `deadline` seconds."""
     return login.ssh(switch.get(name), command, deadline)
 
@@ -32,12 +32,12 @@ def ssh(name: str, command: str, deadline: float = 30) -> subprocess.CompletedPr
 def reboot(name: str) -> None:
     """Reboots the host and waits until login works in the next boot."""
     one = switch.get(name)
-    before, ends = one.boots.read_text(), time.monotonic() + 60
+    before, ends = one.boots.read_text(), time.monotonic() + 120
     ssh(name, "sudo systemctl reboot", 20)
     while one.boots.read_text() == before:
-        assert time.monotonic() < ends, f"{name} did not reboot within 60 s"
+        assert time.monotonic() < ends, f"{name} did not reboot within 120 s"
         time.sleep(0.05)
-    login.wait(one, 60)
+    login.wait(one)
 
 
 _TRAINS = """
@@ -70,7 +70,7 @@ def training(name: str) -> Iterator[None]:
 
 @pytest.fixture(name="ssh", scope="session")
 def _ssh() -> Ssh:
-    """Returns `ssh(name, command, deadline=30)`."""
+    """Returns `ssh(name, command, deadline=60)`."""
     return ssh
 
 

@@ -260,7 +260,7 @@ def test_sudo_that_is_refused(bad: str, root: Root, inventory: Inventory) -> Non
     assert "refused the password" not in found_text, "the password is right; the user is not in sudoers"
 
 
-def at_a_terminal(*words: str, answers: dict[str, str], deadline: float = 60) -> tuple[int, str]:
+def at_a_terminal(*words: str, answers: dict[str, str], deadline: float = 120) -> tuple[int, str]:
     """Runs a command in a terminal of 80 columns and answers each prompt once; returns the exit code and the output."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -491,7 +491,7 @@ class Provision:
 
     def until_module_is_built(self, bad: str) -> None:
         """Waits until the driver's postinst runs: the packages are unpacked and not yet configured."""
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 120
         while (
             "postinst configure"
             not in login.ssh(switch.get(bad), "ps -eo args | grep '[n]vidia-dkms.*postinst'").stdout
@@ -525,7 +525,7 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     interrupted = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     code, text = run.end()
-    assert time.monotonic() - interrupted < 10
+    assert time.monotonic() - interrupted < 60, "it waits no longer for dpkg, which is stopped"
     assert (
         "finishing 'Driver installed', which must not be interrupted; press Ctrl-C again to stop waiting for it" in text
     )

@@ -87,64 +87,74 @@ def test_apt_without_network_fails_soon(plain_host: str, ssh: Ssh) -> None:
     started = time.monotonic()
     assert "Failed to fetch" in ssh(plain_host, "sudo apt-get update 2>&1", 60).stdout
     assert ssh(plain_host, "sudo apt-get install -y no-such-package", 60).returncode == 100
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60, "with an ordinary resolv.conf it takes two minutes"
     assert ssh(plain_host, "ip route get 192.0.2.1", 10).returncode != 0, "a host has a way out of the lab"
 
 
-def test_grub_drop_in_shows_after_update_grub_and_reboot(spare_host: str, ssh: Ssh) -> None:
+@pytest.fixture(scope="module")
+def booted(lab_root: None) -> Iterator[str]:  # noqa: ARG001
+    """Yields the name of a host that the tests of boots share; the last one leaves it without an initrd."""
+    commands.down(name="t-booted", say=print)
+    commands.up(name="t-booted", say=print)
+    yield "t-booted"
+    commands.down(name="t-booted", say=print)
+
+
+def test_grub_drop_in_shows_after_update_grub_and_reboot(booted: str, ssh: Ssh) -> None:
+    before = len(switch.get(booted).boots.read_text().split())
     line = 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt"'
-    out(ssh, spare_host, f"echo '{line}' | sudo tee /etc/default/grub.d/99-x.cfg")
-    reboot(spare_host)
-    assert "iommu=pt" not in out(ssh, spare_host, "cat /proc/cmdline")
-    out(ssh, spare_host, "sudo update-grub")
-    assert "iommu=pt" not in out(ssh, spare_host, "cat /proc/cmdline")
-    reboot(spare_host)
-    assert out(ssh, spare_host, "cat /proc/cmdline").endswith(" ro iommu=pt")
-    assert out(ssh, spare_host, "journalctl --list-boots | grep -c UTC") == "3"
-    (status,) = (s for s in commands.status() if s.name == spare_host)
-    assert (status.state, status.boots) == ("up", 3)
+    out(ssh, booted, f"echo '{line}' | sudo tee /etc/default/grub.d/99-x.cfg")
+    reboot(booted)
+    assert "iommu=pt" not in out(ssh, booted, "cat /proc/cmdline")
+    out(ssh, booted, "sudo update-grub")
+    assert "iommu=pt" not in out(ssh, booted, "cat /proc/cmdline")
+    reboot(booted)
+    assert out(ssh, booted, "cat /proc/cmdline").endswith(" ro iommu=pt")
+    assert out(ssh, booted, "journalctl --list-boots | grep -c UTC") == str(before + 2)
+    (status,) = (s for s in commands.status() if s.name == booted)
+    assert (status.state, status.boots) == ("up", before + 2)
     assert status.uptime_s is not None
     assert status.uptime_s < 60
 
 
-def test_grub_reboot_holds_for_one_boot(spare_host: str, ssh: Ssh) -> None:
+def test_grub_reboot_holds_for_one_boot(booted: str, ssh: Ssh) -> None:
     root = "$(grep -o 'root=[^ ]*' /proc/cmdline)"
     entry = f"menuentry once --id once {{\n linux /boot/vmlinuz-$(uname -r) {root} ro once=1\n}}"
-    out(ssh, spare_host, f'printf "%s\\n" "{entry}" | sudo tee /boot/grub/custom.cfg && sudo grub-reboot once')
-    reboot(spare_host)
-    assert "once=1" in out(ssh, spare_host, "cat /proc/cmdline")
-    assert out(ssh, spare_host, "sudo grub-editenv list") == "next_entry="
-    reboot(spare_host)
-    assert "once=1" not in out(ssh, spare_host, "cat /proc/cmdline")
+    out(ssh, booted, f'printf "%s\\n" "{entry}" | sudo tee /boot/grub/custom.cfg && sudo grub-reboot once')
+    reboot(booted)
+    assert "once=1" in out(ssh, booted, "cat /proc/cmdline")
+    assert out(ssh, booted, "sudo grub-editenv list") == "next_entry="
+    reboot(booted)
+    assert "once=1" not in out(ssh, booted, "cat /proc/cmdline")
 
 
-def test_power_cut_and_on_again_with_the_same_disk(spare_host: str, ssh: Ssh) -> None:
-    before = boot_id(ssh, spare_host)
-    out(ssh, spare_host, "echo kept > mark")
-    commands.power_cut(spare_host)
-    assert not login.answers(switch.get(spare_host))
-    assert [s.state for s in commands.status() if s.name == spare_host] == ["off"]
-    commands.power_on(spare_host)
-    login.wait(switch.get(spare_host))
-    assert out(ssh, spare_host, "cat mark") == "kept"
-    assert boot_id(ssh, spare_host) != before
+def test_power_cut_and_on_again_with_the_same_disk(booted: str, ssh: Ssh) -> None:
+    before = boot_id(ssh, booted)
+    out(ssh, booted, "echo kept > mark")
+    commands.power_cut(booted)
+    assert not login.answers(switch.get(booted))
+    assert [s.state for s in commands.status() if s.name == booted] == ["off"]
+    commands.power_on(booted)
+    login.wait(switch.get(booted))
+    assert out(ssh, booted, "cat mark") == "kept"
+    assert boot_id(ssh, booted) != before
 
 
-def test_poweroff_stays_off_until_up(spare_host: str, ssh: Ssh) -> None:
-    ssh(spare_host, "sudo systemctl poweroff", 20)
-    ends = time.monotonic() + 30
-    while switch.running(spare_host) and time.monotonic() < ends:
+def test_poweroff_stays_off_until_up(booted: str, ssh: Ssh) -> None:
+    ssh(booted, "sudo systemctl poweroff", 20)
+    ends = time.monotonic() + 60
+    while switch.running(booted) and time.monotonic() < ends:
         time.sleep(0.1)
-    assert [s.state for s in commands.status() if s.name == spare_host] == ["off"]
-    commands.up(name=spare_host, say=print)
-    assert boot_id(ssh, spare_host)
+    assert [s.state for s in commands.status() if s.name == booted] == ["off"]
+    commands.up(name=booted, say=print)
+    assert boot_id(ssh, booted)
 
 
-def test_host_without_a_kernel_does_not_boot_and_says_why(spare_host: str, ssh: Ssh) -> None:
-    out(ssh, spare_host, "sudo rm /boot/initrd.img-*")
-    commands.power_cut(spare_host)
+def test_host_without_a_kernel_does_not_boot_and_says_why(booted: str, ssh: Ssh) -> None:
+    out(ssh, booted, "sudo rm /boot/initrd.img-*")
+    commands.power_cut(booted)
     with pytest.raises(HostError, match=r"initrd\.img-.*not found") as caught:
-        commands.up(name=spare_host, say=print)
+        commands.up(name=booted, say=print)
     assert "console.log" in caught.value.fix
 
 
@@ -205,7 +215,7 @@ def test_down_leaves_nothing_of_the_host(spare_host: str, plain_host: str) -> No
 def test_killed_supervisor_takes_the_host_with_it_and_up_and_down_heal(spare_host: str, ssh: Ssh) -> None:
     out(ssh, spare_host, "echo kept > mark")
     os.kill(int(pid_file(spare_host).read_text()), signal.SIGKILL)
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while cgroups.processes(spare_host) and time.monotonic() < ends:
         time.sleep(0.05)
     assert not cgroups.processes(spare_host), "a host without supervisor would never reboot"

@@ -80,7 +80,18 @@ def server(lab_root: None, ssh: Ssh) -> Iterator[Server]:  # noqa: ARG001
     commands.down(name=name, say=print)
 
 
-def test_a_bare_server(server: Server) -> None:
+@pytest.fixture(scope="module")
+def bare(lab_root: None, ssh: Ssh) -> Iterator[Server]:  # noqa: ARG001
+    """Yields a GPU server without a driver, for the tests of nouveau; each leaves it without a blacklist, and the last without an initrd."""
+    name = "t-bare"
+    commands.down(name=name, say=print)
+    commands.up(name=name, rig="servbadge", say=print)
+    yield Server(name, ssh)
+    commands.down(name=name, say=print)
+
+
+def test_a_bare_server(bare: Server) -> None:
+    server = bare
     assert server.drivers() == {"nouveau"}
     assert server.does("lspci -nn -d 10de: | wc -l") == "4"
     assert "0000:06:00.0" in server.does("ls /sys/bus/pci/drivers/nouveau")
@@ -94,7 +105,8 @@ def test_a_bare_server(server: Server) -> None:
 
 
 @pytest.mark.nightly
-def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
+def test_a_blacklist_counts_once_it_is_in_the_initrd(bare: Server) -> None:
+    server = bare
     server.does("echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/no.conf")
     reboot(server.name)
     assert server.drivers() == {"nouveau"}
@@ -103,10 +115,12 @@ def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
     assert server.drivers() == {None}
     server.does("sudo modprobe nouveau")  # a blacklist applies to aliases, not to module names
     assert server.drivers() == {"nouveau"}
+    server.does("sudo rm /etc/modprobe.d/no.conf; sudo update-initramfs -u")
 
 
 @pytest.mark.nightly
-def test_the_kernel_command_line_counts(server: Server) -> None:
+def test_the_kernel_command_line_counts(bare: Server) -> None:
+    server = bare
     server.grub("nouveau.modeset=0")
     reboot(server.name)
     assert server.drivers() == {None}
@@ -116,6 +130,18 @@ def test_the_kernel_command_line_counts(server: Server) -> None:
         reboot(server.name)
         assert server.drivers() == {None}
         assert "nouveau" not in server.does("lsmod")
+
+
+@pytest.mark.nightly
+def test_a_damaged_initrd_does_not_boot(bare: Server) -> None:
+    server = bare
+    server.does("sudo sh -c 'echo nonsense >/boot/initrd.img-$(uname -r); sync'")
+    commands.power_cut(server.name)
+    commands.power_on(server.name)
+    console, ends = switch.get(server.name).console, time.monotonic() + 60
+    while "Kernel panic - not syncing" not in console.read_text() and time.monotonic() < ends:
+        time.sleep(0.1)
+    assert "Kernel panic - not syncing" in console.read_text()
 
 
 def test_the_driver_from_installation_to_upgrade(server: Server) -> None:
@@ -227,14 +253,3 @@ def test_cuda_toolkit_and_the_trap_of_the_cuda_metapackage(server: Server) -> No
     assert json.loads(server.does("cat /usr/local/cuda/version.json"))["cuda"]["version"] == "12.2.2"
     assert "nvidia" not in server.does("dpkg-query -W -f '${Package}\\n'")
     assert f"Inst nvidia-driver-580 ({JAMMY}" in server.does("apt-get -s install cuda-12-2")
-
-
-@pytest.mark.nightly
-def test_a_damaged_initrd_does_not_boot(server: Server) -> None:
-    server.does("sudo sh -c 'echo nonsense >/boot/initrd.img-$(uname -r); sync'")
-    commands.power_cut(server.name)
-    commands.power_on(server.name)
-    console, ends = switch.get(server.name).console, time.monotonic() + 30
-    while "Kernel panic - not syncing" not in console.read_text() and time.monotonic() < ends:
-        time.sleep(0.1)
-    assert "Kernel panic - not syncing" in console.read_text()

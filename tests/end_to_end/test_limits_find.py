@@ -150,7 +150,7 @@ def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> Non
     ):
         process = begun(folder)
         assert ssh(NAME, kill).returncode == 0
-        until(lambda: limits() == [BEFORE_W] * 3, 20, f"limits as before {kill}")
+        until(lambda: limits() == [BEFORE_W] * 3, 60, f"limits as before {kill}")
         text = ended(process)
         assert process.returncode == 1, text
         assert "the limits are as before" in text

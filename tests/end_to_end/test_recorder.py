@@ -75,7 +75,7 @@ def loads(percent: object) -> None:
     hw_state.edit(switch.get(NAME).hw, volatile={f"gpu{number}.load": percent for number in range(4)})
 
 
-def until(condition: Callable[[], bool], what: str, within_s: float = 30) -> None:
+def until(condition: Callable[[], bool], what: str, within_s: float = 60) -> None:
     ends = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < ends, f"not within {within_s} s: {what}"

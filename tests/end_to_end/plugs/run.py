@@ -25,7 +25,7 @@ NESTED = 0.8
 """A program that spends this part of its time in one other program is no place of its own: the other is."""
 LONG_S = 0.12
 """Programs that run for a shorter time in the uninterrupted run are no places of their own: a cut would come too late."""
-LOOK_S = 0.02
+LOOK_S = 0.04
 """The pause between two looks at the programs that a host runs; a look at all of them takes some ms of a processor core."""
 IN_REBOOT = (0.1, 0.4, 0.7)
 """Cuts while the host reboots: parts of the time from the order to the first answer."""
