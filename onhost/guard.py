@@ -13,7 +13,8 @@ The configuration, of which only "thresholds" and "steps" are needed; a threshol
     {"thresholds": {"gpu_temperature_c": {"above": 90, "for_s": 10}, "memory_temperature_c": {"for_s": 10},
      "fan_rpm_min": {"below": 500, "for_s": 30}}, "steps": ["lower-limit", "stop", "power-off"], "step_s": 60,
      "lower_limit_w": 150, "stop": ["training.service"], "textfile": "/var/lib/prometheus/node-exporter/rigwright-guard.prom",
-     "notify": {"command": "/usr/local/bin/tell", "webhook": "https://...", "mail": "root"}}
+     "notify": {"command": "/usr/local/bin/tell", "webhook": "https://...", "mail": "root"},
+     "positions": {"0000:06:00.0": "SXM2-1"}}
 
 guard_steps.py decides; guard_sensors.py reads; guard_acts.py acts and tells. docs/guard.md describes it for the owner.
 """
@@ -75,6 +76,7 @@ RULES = {  # key -> (expected, test)
     "textfile": ("a path that begins with / and ends with .prom", text(r"/[^\0\n]{1,200}\.prom")),
     "thresholds": ("a mapping of %s" % ", ".join(guard_steps.KINDS), lambda value: isinstance(value, dict)),
     "notify": ("a mapping of command, webhook, mail", lambda value: isinstance(value, dict)),
+    "positions": ("names by bus id", lambda value: isinstance(value, dict) and all(map(text(r".{1,64}"), value.values()))),
 }  # fmt: skip
 RANGES = {guard_steps.GPU: (40, 110), guard_steps.MEMORY: (40, 120), guard_steps.FAN: (50, 30000)}
 WAYS = {
@@ -188,7 +190,7 @@ class Guard:
         """The last readings in words."""
         found = {}
         for gpu, one in self._pairs():
-            name = "GPU %s" % (gpu["bus_id"] or gpu["index"])
+            name = "GPU %s" % self._name(gpu["index"])
             if not isinstance(one, list):
                 found[name] = one or "no reading"
                 continue
@@ -273,8 +275,10 @@ class Guard:
         return found
 
     def _name(self, number):
-        gpus = self.gpus.gpus
-        return (gpus[number]["bus_id"] if 0 <= number < len(gpus) else None) or "GPU %d" % number
+        """A GPU's position and bus id; its number where it has no bus id."""
+        bus_id = self.gpus.gpus[number]["bus_id"] if number < len(self.gpus.gpus) else None
+        position = self.config.get("positions", {}).get(bus_id)
+        return " ".join(filter(None, (position, bus_id or "number %d" % number)))
 
     def _state_of(self, name, one):
         """Records that a GPU hangs, is lost, or answers again."""

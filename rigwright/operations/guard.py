@@ -72,7 +72,7 @@ def installed(
         )
     ]
     changes += file.differing(facts, PYNVML, pynvml())
-    changes += file.differing(facts, CONFIG, _config(guard), "0600", secret=True)
+    changes += file.differing(facts, CONFIG, _config(guard, slots), "0600", secret=True)
     metrics = posixpath.dirname(guard.textfile) if guard.textfile else METRICS
     values = {"program": PROGRAM, "config": CONFIG, "metrics": metrics}
     fresh = list(
@@ -101,9 +101,9 @@ def installed(
         yield Change("run", UNIT, "runs with older files", "started again", (restart,), units=(UNIT,))
 
 
-def _config(guard: Guard) -> bytes:
-    """guard.json. Raises HostError for a webhook that is no address."""
-    document = guard.document()
+def _config(guard: Guard, slots: dict[BusId, str] | None) -> bytes:
+    """guard.json, with the names of the GPUs' positions. Raises HostError for a webhook that is no address."""
+    document = {**guard.document(), **({"positions": dict(slots)} if slots else {})}
     webhook = document["notify"].get("webhook", "")
     learn(webhook)
     if webhook and not re.fullmatch(r"https?://[^\s]{1,2000}", webhook):

@@ -165,6 +165,7 @@ def test_it_lowers_the_limit_stops_a_unit_powers_off_and_tells(tmp_path: Path) -
     config = {
         "thresholds": {"gpu_temperature_c": {"above": 90, "for_s": 1}}, "steps": ["lower-limit", "stop", "power-off"], "step_s": 1,
         "stop": ["training.service"], "textfile": f"{tmp_path}/metrics/guard.prom", "notify": {"command": f"{tmp_path}/bin/tell"},
+        "positions": {"0000:0a:00.0": "SXM2-3"},
     }  # fmt: skip
     (tmp_path / "etc/rigwright/guard.json").write_text(json.dumps(config))
     words = ["run", "--after-boot-s", "0", "--least-free-mib", "0"]
@@ -196,9 +197,9 @@ def test_it_lowers_the_limit_stops_a_unit_powers_off_and_tells(tmp_path: Path) -
         "== stop",
         "== power-off",
     ]
-    assert "GPU 0000:0a:00.0: 97 C" in text
-    assert "the machine is powered off: GPU 0000:0a:00.0 at 97 C (limit 90 C) for" in text
-    assert "lowered: 0000:0a:00.0: power limit 300 W -> 150 W" in out, "the lowest that a V100 has"
+    assert "GPU SXM2-3 0000:0a:00.0: 97 C" in text
+    assert "the machine is powered off: GPU SXM2-3 0000:0a:00.0 at 97 C (limit 90 C) for" in text
+    assert "lowered: SXM2-3 0000:0a:00.0: power limit 300 W -> 150 W" in out, "the lowest that a V100 has"
     assert out.count("power limit 300 W -> 150 W") == 4, "all GPUs"
     data = tmp_path / "var/lib/rigwright/guard"
     ring = [json.loads(line) for line in (data / "ring.jsonl").read_text().splitlines()]
@@ -626,6 +627,7 @@ def test_names_of_fans_cannot_break_the_metrics(modules: Any) -> None:
         ({"thresholds": {}, "steps": [], "stop": ["--force"]}, "stop: expected a list of units"),
         ({"thresholds": {}, "steps": [], "notify": {"mail": "-t"}}, "notify.mail: expected an address"),
         ({"thresholds": {}, "steps": [], "notify": {"webhook": "ftp://u:secret@x"}}, "notify.webhook: expected http"),
+        ({"thresholds": {}, "steps": [], "positions": {"0000:06:00.0": 1}}, "positions: expected names by bus id"),
         ([], "no JSON object"),
     ],
 )  # fmt: skip
