@@ -102,13 +102,17 @@ FIRST = (
     "tests/end_to_end/test_bad_input_host.py",
     "tests/end_to_end/test_provision.py",
     "tests/end_to_end/test_plugs.py",
-    "tests/end_to_end/test_try.py",
     "tests/end_to_end/test_owed_test.py",
     "tests/end_to_end/test_rigs.py",
     "tests/end_to_end/test_faults.py",
-    "tests/end_to_end/test_remove.py",
-    "tests/end_to_end/test_display.py",
+    "tests/end_to_end/test_lab_rig_host.py",
+    "tests/end_to_end/test_lab_host.py",
+    "tests/end_to_end/test_secure_boot.py",
+    "tests/end_to_end/test_limits_find.py",
+    "tests/end_to_end/test_stress.py",
+    "tests/end_to_end/test_guard.py",
     "tests/end_to_end/test_trial.py",
+    "tests/end_to_end/test_prebuilt.py",
 )
 """Files that run first. A long file that starts late would run alone at the end.
 
