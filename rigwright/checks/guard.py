@@ -33,8 +33,8 @@ _NOTED = {
 def runs(facts: Facts, *, guard: Guard | None = None) -> Iterator[Finding]:
     """gpu-guard.service runs and reads, and did nothing since the boot: no step, and no notification that failed.
 
-    A step stays a warning until the next boot; that it powered the machine off, during the boot after it. The energy of the month is in the
-    finding that passes."""
+    A step stays a warning until the next boot; that it powered the machine off, during the boot after it. The energy of this month and the last is in
+    the finding that passes."""
     now, state, hours = facts.all(units.unit(GUARD_UNIT), guards.state, guards.hours)
     if (now.active, now.sub) == ("activating", "start"):
         yield Finding(GUARD_UNIT, "warn", "is starting", "enabled, active", "", f"wait 15 s; {_LOG}")
@@ -94,12 +94,12 @@ def _heat(hours: Sequence[GuardReading]) -> str:
 
 
 def _energy(state: GuardState) -> str:
-    """`; 2026-11: 412.5 kWh by the GPUs, 530.1 kWh by the machine in 321 h`; empty without a month."""
-    found = next((one for one in state.months if one.month == state.month), None)
-    if found is None:
-        return ""
-    machine = "" if found.machine_kwh is None else f", {found.machine_kwh:g} kWh by the machine"
-    return f"; {found.month}: {found.gpus_kwh:g} kWh by the GPUs{machine} in {found.hours:g} h"
+    """`; 2026-11: 412.5 kWh by the GPUs, 530.1 kWh by the machine in 321 h`, and the month before; empty without a month."""
+    text = ""
+    for found in [one for one in reversed(state.months) if one.month <= state.month][:2]:
+        machine = "" if found.machine_kwh is None else f", {found.machine_kwh:g} kWh by the machine"
+        text += f"; {found.month}: {found.gpus_kwh:g} kWh by the GPUs{machine} in {found.hours:g} h"
+    return text
 
 
 def _deeds(state: GuardState) -> Iterator[Finding]:
