@@ -20,6 +20,7 @@ import pytest
 
 from lab.simulators.cuda.bare import add_cuda
 from lab.simulators.nvml.bare import Bare, bare
+from rigwright import catalogue
 from rigwright.core.command import Result
 from rigwright.facts.stress import Stress, measured
 from tests.paths import ROOT
@@ -240,3 +241,30 @@ def test_words_that_cannot_be_meant(words: tuple[str, str], said: str) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+def test_a_real_gpu(tmp_path: Path) -> None:
+    """Needs an NVIDIA GPU, its driver, cuBLAS and NCCL on this machine: pytest -m gpu. It sets no limit, and shows the document."""
+    pynvml.nvmlInit()
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+    before = [pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) for gpu in gpus]
+    argv = [sys.executable, str(ROOT / "onhost/stress.py"), "--seconds", "60", "--marks", str(tmp_path / "marks.jsonl")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=900, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = measured.parse(Result(0, done.stdout.encode()))
+    assert isinstance(found, Stress)
+    assert (found.outcome, found.left_behind, found.errors) == ("ok", (), ())
+    assert {stage.title.split()[0] for stage in found.stages} >= {"alone", "soak"}
+    rates = [(result.gpu, one) for _stage, result in found.results("soak") for one in result.products]
+    assert {number for number, _ in rates} == {gpu.index for gpu in found.gpus}
+    for number, products in rates:
+        ids = pynvml.nvmlDeviceGetPciInfo(pynvml.nvmlDeviceGetHandleByUUID(found.gpus[number].uuid)).pciDeviceId
+        model = catalogue.model_of(f"{ids >> 16:04x}")
+        figure = model and model.tflops and getattr(model.tflops, products.kind)
+        if model and model.tflops and figure and products.sm_mean_mhz:
+            share = products.tflops / (figure * products.sm_mean_mhz / model.tflops.at_mhz)
+            assert 0.5 < share < 1.05, f"{products.kind}: {share:.0%} of the model's figure at this clock"
+    assert [pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) for gpu in gpus] == before
