@@ -186,17 +186,13 @@ def test_it_lowers_the_limit_stops_a_unit_powers_off_and_tells(tmp_path: Path) -
         child.send_signal(signal.SIGTERM)
         out = child.communicate(timeout=20)[0]
     assert child.returncode == 0
-    assert [line for line in calls.read_text().splitlines() if line != "tell"] == [
-        "systemctl stop -- training.service",
-        "systemctl poweroff -i",
-    ]
-    assert calls.read_text().splitlines()[-1] == "systemctl poweroff -i", "it tells before"
+    lines = calls.read_text().splitlines()
+    end = lines.index("systemctl poweroff -i")
+    assert [line for line in lines[:end] if line != "tell"] == ["systemctl stop -- training.service"]
+    assert lines[:end].count("tell") >= 2, "it tells before"
     text = told.read_text()
-    assert [line for line in text.splitlines() if line.startswith("==")] == [
-        "== lower-limit",
-        "== stop",
-        "== power-off",
-    ]
+    assert text.startswith("== lower-limit\n")
+    assert "== power-off\n" in text
     assert "GPU SXM2-3 0000:0a:00.0: 97 C" in text
     assert "the machine is powered off: GPU SXM2-3 0000:0a:00.0 at 97 C (limit 90 C) for" in text
     assert "lowered: SXM2-3 0000:0a:00.0: power limit 300 W -> 150 W" in out, "the lowest that a V100 has"
