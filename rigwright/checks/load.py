@@ -482,6 +482,14 @@ _LINK_FIX = "sudo lspci -vvv -s INDEX | grep LnkSta; reseat it, another slot or 
 _MEMORY_SINCE = "a lower memory clock than then, or memory that repairs errors"
 _MEMORY_FIX = "nvidia-smi -q -i INDEX -d CLOCK,ECC"
 _COOLER = "its cooler: fan, dust, screws crosswise to their torque, new paste; and the room"
+_LOWER_SINCE = {
+    **_LOWER,
+    "power limit": (
+        "it reaches the same power limit at a lower clock: heat costs power, or the chip needs more",
+        _COOLER,
+    ),
+    "application clocks": ("its clocks are set lower than then", "invoke limits --show; invoke limits"),
+}
 _SAME_CLOCK_SINCE = "its clock promises more than it computes: memory or links that became slow, work of others beside it, or a worn chip"
 _SAME_CLOCK_SINCE_FIX = "invoke stress again, with nothing else on the machine; if it stays, swap it with another position: if the slowness moves with the GPU, return it"
 
@@ -497,7 +505,7 @@ def _cause_since(difference: Difference) -> tuple[str, str]:
     lower = f"its clock is {1 - difference.clock:.0%} lower"
     if difference.hotter_c is not None and difference.hotter_c >= own_past.HOTTER_C:
         return f"{lower}, and it is {difference.hotter_c:.0f} C hotter than then", _COOLER
-    cause, fix = _LOWER.get(difference.slowed_by, ("", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE"))
+    cause, fix = _LOWER_SINCE.get(difference.slowed_by, ("", "nvidia-smi -q -i INDEX -d CLOCK,PERFORMANCE"))
     return f"{lower}{f': {cause}' if cause else ', for no reason that NVML tells'}", fix
 
 
