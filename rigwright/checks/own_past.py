@@ -46,11 +46,20 @@ class Difference:
     @property
     def words(self) -> str:
         """`6% slower in FP32 than on 2026-05-12 at the same power limit (13.2 TFLOPS, then 14.0)`."""
-        how = f"{abs(self.by):.0%} {'slower' if self.by > 0 else 'faster'}"
         settings = "with other settings" if self.settings else "at the same power limit"
-        return (
-            f"{how} in {self.name} than {on_day(self.at)} {settings} ({self.now:.1f} {self.unit}, then {self.then:.1f})"
-        )
+        speeds = f"({self.now:.1f} {self.unit}, then {self.then:.1f})"
+        return f"{self._how} in {self.name} than {on_day(self.at)} {settings} {speeds}"
+
+    @property
+    def brief(self) -> str:
+        """`13.2 TFLOPS: 6% slower than on 2026-05-12 at the same power limit`, or with what was set otherwise: at most two settings."""
+        more = f"; and {len(self.settings) - 2} other settings" if len(self.settings) > 2 else ""
+        settings = f": {'; '.join(self.settings[:2])}{more}" if self.settings else " at the same power limit"
+        return f"{self.now:.1f} {self.unit}: {self._how} than {on_day(self.at)}{settings}"
+
+    @property
+    def _how(self) -> str:
+        return f"{abs(self.by):.0%} {'slower' if self.by > 0 else 'faster'}"
 
 
 def on_day(at: str) -> str:
@@ -84,14 +93,14 @@ def other_settings(now: GpuFigures, then: GpuFigures) -> tuple[str, ...]:
     if None in limits and limits[0] != limits[1]:
         found.append("its power limit is not known of both")
     elif limits[0] is not None and limits[1] is not None and abs(limits[0] - limits[1]) > SAME_POWER_W:
-        found.append(f"its power limit was {limits[1]:g} W, and is {limits[0]:g} W")
+        found.append(f"its power limit was {limits[1]:g} W and is {limits[0]:g} W")
     if now.branch != then.branch:
-        found.append(f"the driver was {then.driver or 'unknown'}, and is {now.driver or 'unknown'}")
+        found.append(f"the driver was {then.driver or 'unknown'} and is {now.driver or 'unknown'}")
     if now.cuda != then.cuda:
-        found.append(f"the CUDA runtime was {then.cuda or 'unknown'}, and is {now.cuda or 'unknown'}")
+        found.append(f"the CUDA runtime was {then.cuda or 'unknown'} and is {now.cuda or 'unknown'}")
     shorter, longer = sorted((now.asked_s, then.asked_s))
     if longer >= LONGER * shorter:
-        found.append(f"it worked for {_duration(then.asked_s)}, and for {_duration(now.asked_s)} now")
+        found.append(f"it worked for {_duration(then.asked_s)} then and for {_duration(now.asked_s)} now")
     return tuple(found)
 
 

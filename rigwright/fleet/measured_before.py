@@ -68,10 +68,9 @@ def became(past: History, machine: int | None, since: datetime.datetime) -> list
         for uuid, measured in by_gpu([one]).items():
             difference = own_past.difference(measured[0].figures, before.get(uuid, ()))
             if difference:
-                why = f"; {'; '.join(difference.settings)}" if difference.settings else ""
                 subject = f"{stress.measured.name}[{uuid}] {difference.name}"
                 speed = f"{difference.then:.1f} {difference.unit}"
-                changes.append(Changed(one.first_seen, "fact", subject, speed, f"{difference.words}{why}", one.run))
+                changes.append(Changed(one.first_seen, "fact", subject, speed, difference.brief, one.run))
     return changes
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rigwright.checks import own_past
+from rigwright.core.shortening import LONGEST
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 
 NOW = GpuFigures(
@@ -29,13 +30,13 @@ def then(day: int, **changed: Any) -> Dated:
         ({"driver": "535.54.03"}, ()),
         ({"power_limit_w": 200.4}, ()),
         ({"asked_s": 250.0}, ()),
-        ({"power_limit_w": 250.0}, ("its power limit was 250 W, and is 200 W",)),
+        ({"power_limit_w": 250.0}, ("its power limit was 250 W and is 200 W",)),
         ({"power_limit_w": None}, ("its power limit is not known of both",)),
-        ({"driver": "550.54.15"}, ("the driver was 550.54.15, and is 535.161.08",)),
-        ({"driver": ""}, ("the driver was unknown, and is 535.161.08",)),
-        ({"cuda": "12.4"}, ("the CUDA runtime was 12.4, and is 12.2",)),
-        ({"asked_s": 6.0}, ("it worked for 6 s, and for 10 min now",)),
-        ({"asked_s": 1800.0}, ("it worked for 30 min, and for 10 min now",)),
+        ({"driver": "550.54.15"}, ("the driver was 550.54.15 and is 535.161.08",)),
+        ({"driver": ""}, ("the driver was unknown and is 535.161.08",)),
+        ({"cuda": "12.4"}, ("the CUDA runtime was 12.4 and is 12.2",)),
+        ({"asked_s": 6.0}, ("it worked for 6 s then and for 10 min now",)),
+        ({"asked_s": 1800.0}, ("it worked for 30 min then and for 10 min now",)),
     ],
 )
 def test_settings_that_change_the_speed(changed: dict[str, Any], words: tuple[str, ...]) -> None:
@@ -84,7 +85,8 @@ def test_with_other_settings_the_newest_counts_in_either_direction() -> None:
     found = own_past.difference(NOW, before)
     assert found is not None
     assert found.words == "27% faster in FP32 than on 2026-05-06 with other settings (14.0 TFLOPS, then 11.0)"
-    assert found.settings == ("its power limit was 150 W, and is 200 W",)
+    assert found.settings == ("its power limit was 150 W and is 200 W",)
+    assert found.brief == "14.0 TFLOPS: 27% faster than on 2026-05-06: its power limit was 150 W and is 200 W"
     assert own_past.compared_with(NOW, before) == ""
     assert own_past.difference(NOW, ()) is None
 
@@ -92,3 +94,15 @@ def test_with_other_settings_the_newest_counts_in_either_direction() -> None:
 def test_a_stress_of_today_is_told_with_its_time() -> None:
     now = datetime.datetime.now().astimezone()
     assert own_past.on_day(now.isoformat()) == f"on {now:%Y-%m-%d %H:%M}"
+
+
+def test_many_settings_are_cut_short_in_a_line_of_the_history() -> None:
+    changed = {"power_limit_w": 300.0, "driver": "550.54.15", "cuda": "12.4", "asked_s": 6.0, "tflops": {"fp32": 18.0}}
+    found = own_past.difference(NOW, (then(2, **changed),))
+    assert found is not None
+    assert len(found.settings) == 4
+    assert found.brief == (
+        "14.0 TFLOPS: 22% slower than on 2026-05-02: its power limit was 300 W and is 200 W;"
+        " the driver was 550.54.15 and is 535.161.08; and 2 other settings"
+    )
+    assert len(found.brief) < LONGEST, "so history.diff shows it whole"

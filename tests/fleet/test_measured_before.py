@@ -62,7 +62,7 @@ def test_a_line_for_each_gpu_that_became_slower(past: History) -> None:
         ("r1", "stress.measured[GPU-0] FP32", "14.0 TFLOPS"),
         ("r3", "stress.measured[GPU-0] FP16", "110.0 TFLOPS"),
     ]
-    assert changes[0].after == "14% slower in FP32 than on 2026-11-21 at the same power limit (12.0 TFLOPS, then 14.0)"
+    assert changes[0].after == "12.0 TFLOPS: 14% slower than on 2026-11-21 at the same power limit"
     assert measured_before.became(past, machine, NOON + datetime.timedelta(days=1)) == []
     assert past.diff("servbadge", NOON - datetime.timedelta(days=1)) == [], "figures are not listed one by one"
 
