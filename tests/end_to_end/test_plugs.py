@@ -1,7 +1,7 @@
 """Every plug, every step: cuts provision at each of its places by connection, controller and power; the same command ends it.
 
 The steps are those of playbooks/provision.yml, and the places in them are those of an uninterrupted run on the same rig
-(tests/end_to_end/plugs/run.py). `-m plugs` runs all cuts; every run of all tests has a sample of RIGWRIGHT_PLUGS_SAMPLE (4) cuts, which
+(tests/end_to_end/plugs/run.py). `-m plugs` runs all cuts; every run of all tests has a sample of RIGWRIGHT_PLUGS_SAMPLE (6) cuts, which
 RIGWRIGHT_PLUGS_SEED chooses. Each cut adds a line to .lab/plugs/results.jsonl, from which scripts/reliability writes
 docs/reliability.md. With RIGWRIGHT_PLUGS_REST=1 the cuts that ended in the same state there or in docs/reliability.jsonl are left out: a run that was
 interrupted goes on.
@@ -31,7 +31,7 @@ from tests.paths import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 SEED = int(os.environ["RIGWRIGHT_PLUGS_SEED"])
-SAMPLE = int(os.environ.get("RIGWRIGHT_PLUGS_SAMPLE", "4"))
+SAMPLE = int(os.environ.get("RIGWRIGHT_PLUGS_SAMPLE", "6"))
 RIG = "servbadge"
 STEPS = [
     task["name"] for play in yaml.safe_load((ROOT / "playbooks/provision.yml").read_text()) for task in play["tasks"]
