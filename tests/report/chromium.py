@@ -94,8 +94,10 @@ class Chromium:
                  "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
                  f"--user-data-dir={self._profile.name}", "--remote-debugging-pipe", "about:blank"]  # fmt: skip
         argv = [sys.executable, "-c", _ENDS, str(to_browser), str(from_browser), BINARY, *flags]
-        quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(argv, pass_fds=(to_browser, from_browser), stdout=quiet, stderr=quiet)
+        quiet, environment = subprocess.DEVNULL, {**os.environ, "TMPDIR": self._profile.name}
+        self._process = subprocess.Popen(
+            argv, env=environment, pass_fds=(to_browser, from_browser), stdout=quiet, stderr=quiet
+        )
         os.close(to_browser)
         os.close(from_browser)
         self._buffer, self._number, self._session = b"", 0, ""
