@@ -103,20 +103,13 @@ def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
     host, _ = stressed(tmp_path, 2)
     assert "AC lost" in found(host)["PS1", "power.supply_lost"]["seen"]
     inject.heal(healed, "", print)
-    for fault, gpu in (("slow-gpu", 0), ("wrong-bit", 1), ("fan-dead", 2), ("memory-hot", 3), ("poor-joint", "")):
-        inject.fault(healed, fault, str(gpu), print)
-    host, _ = stressed(tmp_path, 2, "0.25")
+    for fault, gpu in (("slow-gpu", "0"), ("wrong-bit", "1"), ("poor-joint", "")):
+        inject.fault(healed, fault, gpu, print)
+    host, _ = stressed(tmp_path, 2, "0.2")
     bad = found(host)
     assert "at the same clocks" in bad["SXM2-1", "load.speed"]["seen"]
     assert "if the slowness moves with the GPU, return it" in bad["SXM2-1", "load.speed"]["fix"]
     assert "take it out of use" in bad["SXM2-2", "gpu.wrong_results"]["fix"]
-    hot = next(
-        bad["SXM2-3", key]
-        for key in ("thermal.hardware", "thermal.software", "thermal.memory")
-        if ("SXM2-3", key) in bad
-    )
-    assert "slow" in hot["seen"] or "memory is at" in hot["seen"]
-    assert "its memory is at" in bad["SXM2-4", "thermal.memory"]["seen"]
     assert "12 V connection of that supply" in bad["PS1", "power.share"]["fix"]
     before = bad["SXM2-1", "load.as_before"]
     assert "at the same power limit" in before["seen"], "slower than in its own earlier stress"
@@ -124,6 +117,19 @@ def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
     line = next(line for line in diff.stdout.splitlines() if "stress.measured[" in line)
     assert "slower than on" in line, diff.stdout
     assert "at the same power limit" in line, diff.stdout
+    inject.heal(healed, "", print)
+    # Hot GPUs are slow, with which others would be compared: they have a stress of their own.
+    for fault, gpu in (("fan-dead", "2"), ("memory-hot", "3")):
+        inject.fault(healed, fault, gpu, print)
+    host, _ = stressed(tmp_path, 2, "0.25")
+    bad = found(host)
+    hot = next(
+        bad["SXM2-3", key]
+        for key in ("thermal.hardware", "thermal.software", "thermal.memory")
+        if ("SXM2-3", key) in bad
+    )
+    assert "slow" in hot["seen"] or "memory is at" in hot["seen"]
+    assert "its memory is at" in bad["SXM2-4", "thermal.memory"]["seen"]
 
 
 @pytest.mark.nightly

@@ -577,6 +577,7 @@ def test_a_reset_takes_the_lock_with_it_though_its_record_stays(host: Host) -> N
     host.driver.put(gpu1__set__power_limit_mw=200000)
     assert look(host) == (0, [], []), "nobody can tell while it idles"
     host.driver.put(gpu1__load=100)
+    time.sleep(0.5)  # simulated clocks follow their load in ticks of 0.1 s
     line = (
         f"{title(2)}: forgotten (locked graphics clock: runs above 1005 MHz): "
         "locked graphics clock to 210-1005 MHz (set, not readable)"
