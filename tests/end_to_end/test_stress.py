@@ -98,6 +98,7 @@ def test_a_healthy_host(healed: str, tmp_path: Path, ssh: Ssh) -> None:
     assert ssh(healed, LEFT).stdout == "", "nothing is left on the host"
 
 
+@pytest.mark.nightly
 def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
     inject.fault(healed, "supply-out", "", print)
     host, _ = stressed(tmp_path, 2)
