@@ -154,7 +154,7 @@ class ProvisionOptions(StepsOptions, ReportOptions, command="provision", changes
         invoke provision --host gpu --serial 1,10%,100% --max-fail 2
         invoke provision --resume
 
-    Exit 1 when a step or a check failed, 2 when nobody agreed, 3 when a host does
+    Exit 1 when a step or a check failed, 2 when it was not confirmed, 3 when a host does
     not answer.
     """
 
@@ -285,7 +285,7 @@ class LimitsFindOptions(HostsOptions, command="limits.find"):
     for memory, data or other GPUs, and loses less by a limit. Measure your own at the two limits that matter
     (docs/limits_find.md).
 
-    Exit 0 measured, 2 nobody agreed, 1 an error.
+    Exit 0 measured, 2 it was not confirmed, 1 an error.
     """
 
     clocks: bool = option("sweep the graphics clock in place of the power limit", False)
@@ -350,7 +350,7 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
         invoke remove --host servbadge
         invoke remove --host servbadge --driver
 
-    Exit 2 when nobody agreed.
+    Exit 2 when it was not confirmed.
     """
 
     host: str | None = option("a host, a group or a pattern of the inventory; it must be named", None)
@@ -370,7 +370,7 @@ class RollbackOptions(StepsOptions, command="rollback", changes_hosts=True):
         invoke rollback --host servbadge --list
         invoke rollback --host servbadge --to 20261122-141753-136a
 
-    Exit 1 when it cannot go back, 2 when nobody agreed, 3 when a host does not answer.
+    Exit 1 when it cannot go back, 2 when it was not confirmed, 3 when a host does not answer.
     """
 
     host: str | None = option("a host, a group or a pattern of the inventory; it must be named", None)

@@ -131,7 +131,7 @@ class _Watch:
         return False
 
     def _ended(self, run: HostRun, text: Any, lines: Lines | None) -> None:
-        """Says why the recorder is not at work any more, although nobody asked it to end."""
+        """Says why the recorder has ended before `stop` was called."""
         run.store.known.pop(facts.unended, None)
         found: Recording | None = run.value(facts.unended)
         if found is not None and found.went_down:

@@ -78,8 +78,8 @@ _DISCARD = f'rm -rf -- "{FOLDERS}/$1"; rmdir {FOLDERS} 2>/dev/null; :'
 def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     """Starts the recorder; returns the path of its folder on the host once it samples. It ends after `limit_s` at the latest.
 
-    `idle_s`: it also ends when the file `alive` of the folder was not touched for so long, and then, or after its time, it removes its
-    folder, which nobody would; 0: never. A recorder that `stop` ends leaves it to its caller.
+    `idle_s`: it also ends when the file `alive` of the folder was not touched for so long; 0: never. A recorder with an idle end
+    removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller.
     Raises HostError, also when another recorder runs; Unreachable.
     """
     words = (run.options.run_id, str(min(limit_s, LONGEST_S)), f"{hz:g}", str(idle_s))

@@ -23,7 +23,7 @@ START_S = 180
 RECORDED_LONGER_S = 300
 """The recorder ends by itself so long after the stress, whatever happens."""
 LEFT_S = 120
-"""The recorder ends, and removes its journal, when stress.py has ended for so long and nobody has ended the recorder: this machine was lost.
+"""The recorder ends, and removes its journal, this long after the end of stress.py if this machine has not stopped it: its connection was lost.
 The start of stress.py takes less, its end on a slow host too (assumed)."""
 
 

@@ -83,7 +83,7 @@ def installed(
             yield Note(f"guard.stop: the host has no unit {name} now, so the step `stop` would not stop it", warn=True)
     if guard.notify.mail and sendmail is None:
         fix = "sudo apt-get install msmtp-mta (or postfix), or take mail out of guard.notify"
-        yield Note(f"guard.notify.mail: the host has no {SENDMAIL}, so nobody is told by mail; {fix}", warn=True)
+        yield Note(f"guard.notify.mail: the host has no {SENDMAIL}, so the guard cannot send mail; {fix}", warn=True)
     if guard.notify.command and program is None:
         yield Note(f"guard.notify.command: {guard.notify.command} is not on the host", warn=True)
     yield from _outside(guard, gpus, slots)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import commands
+from lab.faults import inject
 from lab.host import login
 from lab.power import switch
 
@@ -38,6 +39,17 @@ def reboot(name: str) -> None:
         assert time.monotonic() < ends, f"{name} did not reboot within 120 s"
         time.sleep(0.05)
     login.wait(one)
+
+
+@contextmanager
+def secure_boot_host(name: str, distro: str) -> Iterator[None]:
+    """Makes a servbadge of this name, in its second boot with Secure Boot; removes it at the end."""
+    commands.down(name=name, say=print)
+    commands.up(name=name, rig="servbadge", distro=distro, say=print)
+    inject.fault(name, "secure-boot", "", print)
+    reboot(name)
+    yield
+    commands.down(name=name, say=print)
 
 
 _TRAINS = """

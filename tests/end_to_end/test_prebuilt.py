@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.cli import commands
-from lab.faults import inject
-from tests.end_to_end.conftest import Ssh, reboot
+from tests.end_to_end.conftest import Ssh, secure_boot_host
 from tests.end_to_end.rw import document, inventory
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -21,12 +19,8 @@ NAME = "t-signed"
 @pytest.fixture(scope="module")
 def signed(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """Yields a servbadge in its second boot with Secure Boot. The tests run in order and install only the driver."""
-    commands.down(name=NAME, say=print)
-    commands.up(name=NAME, rig="servbadge", distro="ubuntu2404", say=print)
-    inject.fault(NAME, "secure-boot", "", print)
-    reboot(NAME)
-    yield NAME
-    commands.down(name=NAME, say=print)
+    with secure_boot_host(NAME, "ubuntu2404"):
+        yield NAME
 
 
 def provisioned(name: str, branch: str, folder: Path) -> dict[str, Any]:

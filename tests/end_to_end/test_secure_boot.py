@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from lab.cli import commands
-from lab.faults import inject
 from lab.hardware import hw_state
 from lab.power import mok, switch
-from tests.end_to_end.conftest import Ssh, reboot
+from tests.end_to_end.conftest import Ssh, reboot, secure_boot_host
 from tests.end_to_end.rw import document, inventory, invoke
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
@@ -26,12 +24,8 @@ ASKED = {"secure_boot": "enrol", "mok_password": PASSWORD}
 @pytest.fixture(scope="module")
 def locked(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     """Yields a servbadge in its second boot with Secure Boot. The tests run in order and install only the driver."""
-    commands.down(name=NAME, say=print)
-    commands.up(name=NAME, rig="servbadge", distro="debian12", say=print)
-    inject.fault(NAME, "secure-boot", "", print)
-    reboot(NAME)
-    yield NAME
-    commands.down(name=NAME, say=print)
+    with secure_boot_host(NAME, "debian12"):
+        yield NAME
 
 
 def provisioned(folder: Path, **more: Any) -> dict[str, Any]:

@@ -32,38 +32,9 @@ from rigwright.facts.trial import BEGIN, END, Boot, Trial, custom_of_owner, equa
 from rigwright.inventory.model import Host
 from rigwright.operations.trial import BLOCK as BLOCK_SCRIPT
 from rigwright.operations.trial import CLEAR
+from tests.grub_header import HEADER
 from tests.ssh.fake_transport import FakeTransport
 
-HEADER = """### BEGIN /etc/grub.d/00_header ###
-if [ -s $prefix/grubenv ]; then
-  set have_grubenv=true
-  load_env
-fi
-if [ "${next_entry}" ] ; then
-   set default="${next_entry}"
-   set next_entry=
-   save_env next_entry
-   set boot_once=true
-else
-   set default="@DEFAULT@"
-fi
-menuentry_id_option="--id"
-function savedefault {
-  if [ -z "${boot_once}" ]; then
-    saved_entry="${chosen}"
-    save_env saved_entry
-  fi
-}
-function recordfail {
-  set recordfail=1
-  save_env recordfail
-}
-function load_video {
-  true
-}
-set timeout=5
-### END /etc/grub.d/00_header ###
-"""
 CUSTOM = """### BEGIN /etc/grub.d/41_custom ###
 if [ -f  ${config_directory}/custom.cfg ]; then
   source ${config_directory}/custom.cfg
@@ -143,7 +114,7 @@ def test_nothing_is_in_the_way() -> None:
         ({"config": config().replace("custom.cfg", "other.cfg")}, "grub.cfg does not read custom.cfg"),
         ({"config": config() + 'set default="2"\n'}, "grub.cfg sets default after 00_header"),
         ({"config": config() + "set timeout=0\n"}, "grub.cfg sets timeout after 00_header"),
-        ({"config": config().replace("set timeout=5", "set timeout=-1")}, "GRUB waits for a key"),
+        ({"config": config().replace("set timeout=0", "set timeout=-1")}, "GRUB waits for a key"),
         ({"custom": ("file", 20), "custom_text": "set default=mine\n"}, "custom.cfg sets default itself"),
         ({"custom": ("link", 20)}, "custom.cfg is a link"),
         ({"custom": ("file", 70_000)}, "custom.cfg has 70000 bytes"),

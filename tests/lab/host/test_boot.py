@@ -9,64 +9,8 @@ import pytest
 from lab.host.boot import BootEntry, choose, read_grubenv, write_grubenv
 from lab.host.firmware import firmware, inside
 from lab.host.grub_parser import GrubError
+from tests.grub_header import HEADER
 
-# Output of grub-mkconfig 2.06 without the graphics part; two kernels.
-HEADER = r"""
-if [ -s $prefix/grubenv ]; then
-  set have_grubenv=true
-  load_env
-fi
-if [ "${next_entry}" ] ; then
-   set default="${next_entry}"
-   set next_entry=
-   save_env next_entry
-   set boot_once=true
-else
-   set default="@DEFAULT@"
-fi
-
-if [ x"${feature_menuentry_id}" = xy ]; then
-  menuentry_id_option="--id"
-else
-  menuentry_id_option=""
-fi
-
-export menuentry_id_option
-
-if [ "${prev_saved_entry}" ]; then
-  set saved_entry="${prev_saved_entry}"
-  save_env saved_entry
-  set prev_saved_entry=
-  save_env prev_saved_entry
-  set boot_once=true
-fi
-
-function savedefault {
-  if [ -z "${boot_once}" ]; then
-    saved_entry="${chosen}"
-    save_env saved_entry
-  fi
-}
-function load_video {
-  if [ x$feature_all_video_module = xy ]; then
-    insmod all_video
-  else
-    insmod efi_gop
-  fi
-}
-if [ "${recordfail}" = 1 ] ; then
-  set timeout=30
-else
-  if [ x$feature_timeout_style = xy ] ; then
-    set timeout_style=hidden
-    set timeout=0
-  # Fallback hidden-timeout code in case the timeout_style feature is
-  # unavailable.
-  elif sleep --interruptible 0 ; then
-    set timeout=0
-  fi
-fi
-"""
 ENTRY = r"""menuentry 'TITLE' --class ubuntu --class gnu-linux $menuentry_id_option 'NAME' {
 	load_video
 	insmod gzio
