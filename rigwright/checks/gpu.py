@@ -13,10 +13,14 @@ from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core import schema
 from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.gpu_labels import called, place
+from rigwright.core.guard import Guard
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import StartFailure, StartFailures, start_failures
 from rigwright.facts import Facts, gpu, pci
+from rigwright.facts import guard as guards
 from rigwright.facts.gpu import Gpu, NoGpus
+from rigwright.facts.guard import GuardState
+from rigwright.facts.systemd import GUARD_UNIT
 
 
 @check()
@@ -90,11 +94,14 @@ def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
 
 
 @check(follows=("gpu.", "module.", "run."))
-def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+def limits_in_force(
+    facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None, guard: Guard | None = None
+) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
     no driver tells, the program's record of this boot and this driver load counts. A GPU without application clocks passes
-    without them, and the finding says so."""
-    answer, bus = facts.all(gpu.nvml, pci.gpus)
+    without them, and the finding says so. Of a power limit that the guard of the host lowered in this boot, it says when."""
+    answer, bus, *more = facts.all(gpu.nvml, pci.gpus, *((guards.state,) if guard else ()))
+    guarded: GuardState | None = more[0] if more else None
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     devices = answer["gpus"]
     if not devices:
@@ -126,7 +133,10 @@ def limits_in_force(facts: Facts, *, limits: Limits, slots: dict[BusId, str] | N
         verdict: Verdict = "pass" if right else "fail"
         if left_out:
             reported += "; it has no application clocks, and they are left out"
-        yield Finding(subject, verdict, reported, meant, "", "invoke limits", "inventory")
+        lowered = None if right or guarded is None else guarded.lowered(bus_id, device["power_limit_w"])
+        cause = f"{GUARD_UNIT} lowered the power limit at {guarded.clock(lowered)}" if guarded and lowered else ""
+        fix = "invoke verify --tags guard, which says why; then invoke limits" if lowered else "invoke limits"
+        yield Finding(subject, verdict, reported, meant, cause, fix, "inventory")
 
 
 def _without_application_clocks(device: dict[str, Any]) -> bool:

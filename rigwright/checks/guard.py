@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator, Sequence
 
 from rigwright.checks import Finding, check
@@ -110,14 +109,14 @@ def _deeds(state: GuardState) -> Iterator[Finding]:
     steps = [one for one in before if one.boot_id == last and one.event == "power-off"]
     steps += [one for one in here if one.event in (*STEPS, "over", "held-back")]
     if steps:
-        seen = "; ".join(f"{_clock(state, one)} {one.event}: {one.text}" for one in steps[-_SHOWN:])
+        seen = "; ".join(f"{state.clock(one)} {one.event}: {one.text}" for one in steps[-_SHOWN:])
         more = f" (and {len(steps) - _SHOWN} before)" if len(steps) > _SHOWN else ""
         cause = "a threshold of guard held: heat, a fan, or a sensor that is wrong"
         fix = "look at fans, dust and the room; invoke stress; then invoke limits puts back a limit that was lowered"
         yield Finding("steps of the guard", "warn", f"{seen}{more}", "none", cause, fix, "host")
     failed = [one for one in here if one.event in ("failed", "not-told", "energy")]
     if failed:
-        seen = "; ".join(f"{_clock(state, one)} {one.text}" for one in failed[-_SHOWN:])
+        seen = "; ".join(f"{state.clock(one)} {one.text}" for one in failed[-_SHOWN:])
         yield Finding("failures of the guard", "warn", seen, "none", "", _LOG, "host")
     noted = [f"{count} {words}" for event, words in _NOTED.items() if (count := _count(here, event))]
     if noted:
@@ -126,9 +125,3 @@ def _deeds(state: GuardState) -> Iterator[Finding]:
 
 def _count(events: Sequence[GuardEvent], event: str) -> int:
     return sum(one.event == event for one in events)
-
-
-def _clock(state: GuardState, event: GuardEvent) -> str:
-    """The time of an event in the host's zone: 2026-11-22 14:03:22."""
-    zone = datetime.timezone(datetime.timedelta(seconds=state.utc_offset_s))
-    return f"{datetime.datetime.fromtimestamp(event.t, zone):%Y-%m-%d %H:%M:%S}"

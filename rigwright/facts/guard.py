@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import math
 import re
 import zlib
@@ -25,6 +26,9 @@ MOST_EVENTS, LONGEST_TEXT, MOST_MONTHS, MOST_GPUS, MOST_FANS = 100, 400, 36, 64,
 _BOOT_ID = re.compile(r"[0-9a-f]{32}")
 _MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 _EVENT = re.compile(r"[a-z][a-z-]{0,30}")
+_LOWERED = re.compile(
+    r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): power limit [0-9.]{1,9} W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
+)
 _ZONE = re.compile(r"([+-])(\d\d)(\d\d)")
 
 
@@ -67,6 +71,19 @@ class GuardState:
     month: str
     events: tuple[GuardEvent, ...]
     months: tuple[GuardMonth, ...]
+
+    def lowered(self, bus_id: str, power_limit_w: float) -> GuardEvent | None:
+        """The event of this boot by which the guard gave this GPU that power limit, W; None if it did not."""
+        for one in reversed(self.events):
+            found = _LOWERED.fullmatch(one.text) if one.event == "lowered" and one.boot_id == self.boot_id else None
+            if found and found["bus_id"] == bus_id:
+                return one if float(found["watts"]) == power_limit_w else None
+        return None
+
+    def clock(self, event: GuardEvent) -> str:
+        """The time of an event in the host's zone: 2026-11-22 14:03:22."""
+        zone = datetime.timezone(datetime.timedelta(seconds=self.utc_offset_s))
+        return f"{datetime.datetime.fromtimestamp(event.t, zone):%Y-%m-%d %H:%M:%S}"
 
 
 _READ = f"""

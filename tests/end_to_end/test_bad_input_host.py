@@ -543,6 +543,7 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     assert "Driver Version" not in root("nvidia-smi || :")
 
 
+@pytest.mark.nightly
 def test_the_same_command_waits_for_the_job_and_finishes(bad: str, root: Root, inventory: Inventory) -> None:
     """The module of the interrupted run is still being built. The connection of the second run is lost while it waits for that."""
     run = Provision(inventory(one={}))
@@ -600,6 +601,7 @@ def test_gpus_in_use_refuse_another_driver(bad: str, root: Root, inventory: Inve
     assert re.search(r"sleep \(\d+\)|python3 train.py \(4242\)", done["hosts"]["one"]["error"]["found"])
 
 
+@pytest.mark.nightly
 def test_power_cut_in_the_middle_of_the_driver(bad: str, root: Root, inventory: Inventory) -> None:
     where = inventory(one={"driver": {"branch": "550"} | OLD})
     run = Provision(where)

@@ -1,7 +1,7 @@
 """The driver on machines of every kind, with mixed installations and with broken archives; plain ssh reads the results.
 
-Each host goes through its own scenario, in parallel with the others, and the tests check the results. The fleet has one
-host for each driver branch, kind of module, NVSwitch and distribution; RIGWRIGHT_TEST_RIGS=all adds every other rig.
+Each host goes through its own scenario, and the tests check the results. The fleet has one host for each driver branch, kind of
+module, NVSwitch and distribution; RIGWRIGHT_TEST_RIGS=all adds every other rig. The mixed installations run nightly.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -247,26 +248,45 @@ def upgraded(before: Future[Any], tell: Teller) -> dict[str, Any]:
 Stories = dict[str, Future[Any]]
 
 
-@pytest.fixture(scope="module")
-def stories(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:  # noqa: ARG001
-    """Yields the result of each scenario, as a future."""
-    folder = tmp_path_factory.mktemp("driver")
+@contextmanager
+def booted(*names: str) -> Iterator[None]:
+    """Boots these hosts of BOXES; removes them at the end."""
 
     def boot(name: str) -> None:
         commands.down(name=name, say=print)
         commands.up(name=name, rig=BOXES[name].rig, distro=BOXES[name].distro, say=print)
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(boot, BOXES))
+        list(pool.map(boot, names))
+    yield
+    for name in names:
+        commands.down(name=name, say=print)
+
+
+@pytest.fixture(scope="module")
+def stories(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:  # noqa: ARG001
+    """Yields the results of the fleet and of the upgraded host, as futures."""
+    folder = tmp_path_factory.mktemp("driver")
+    with booted(*FLEET), ThreadPoolExecutor(2) as pool:
         all_hosts = pool.submit(fleet, folder / "fleet")
         yield {
             "fleet": all_hosts,
-            "mixed": pool.submit(mixed, Teller(MIXED, folder / MIXED)),
-            "troubled": pool.submit(troubled, Teller(TROUBLED, folder / TROUBLED)),
             "upgraded": pool.submit(upgraded, all_hosts, Teller("t-noble", folder / "noble")),
         }
-    for name in BOXES:
-        commands.down(name=name, say=print)
+
+
+@pytest.fixture(scope="module")
+def mixed_story(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
+    """Returns the result of the mixed installations."""
+    with booted(MIXED):
+        return mixed(Teller(MIXED, tmp_path_factory.mktemp("driver")))
+
+
+@pytest.fixture(scope="module")
+def troubled_story(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
+    """Returns the result of the archive in trouble."""
+    with booted(TROUBLED):
+        return troubled(Teller(TROUBLED, tmp_path_factory.mktemp("driver")))
 
 
 # --- results
@@ -338,17 +358,19 @@ def test_what_moved_at_night_is_named_and_brought_back(stories: Stories) -> None
     assert told["right"]["packages"] == told["before"]["packages"]
 
 
-def test_nvidias_installer_was_here(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_nvidias_installer_was_here(mixed_story: dict[str, Any]) -> None:
     """The run fails before any change and names the command that removes the installer; then it succeeds."""
-    told = stories["mixed"].result()
+    told = mixed_story
     assert "a driver 535.161.08 of NVIDIA's .run installer" in error(told["runfile"])
     assert "sudo nvidia-uninstall --silent" in told["runfile"]["error"]["fix"]
     assert told["from 470"]["error"] is None
 
 
-def test_from_a_torn_out_470_to_580(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_from_a_torn_out_470_to_580(mixed_story: dict[str, Any]) -> None:
     """The host has unmet dependencies, a package that is not configured, and holds on the remaining packages."""
-    told = stories["mixed"].result()
+    told = mixed_story
     assert "nvidia-driver-470" in told["ill"]["held"]
     assert "libnvidia-cfg1-470" in told["ill"]["ill"], "unpacked, not configured"
     assert "unmet dependencies" in told["ill"]["ill"]
@@ -356,11 +378,12 @@ def test_from_a_torn_out_470_to_580(stories: Stories) -> None:
     assert whole(told["580"], "580"), told["580"]
 
 
-def test_from_545_to_535(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_from_545_to_535(mixed_story: dict[str, Any]) -> None:
     """545 was installed and held over a running 580: verify names the change and its author, and provision installs 535
     without a reboot.
     """
-    told = stories["mixed"].result()
+    told = mixed_story
     cause = next(one["cause"] for one in told["moved"]["findings"] if one["check"] == "driver.versions_equal")
     assert re.search(r"libnvidia-compute-545 new -> 545.23.08\S+ on .* by apt-get .*, asked by ubuntu", cause)
     assert (told["from 545"]["exit_code"], told["from 545"]["rebooted"]) == (0, False)
@@ -368,9 +391,10 @@ def test_from_545_to_535(stories: Stories) -> None:
     assert told["535"]["boot"] == told["580"]["boot"]
 
 
-def test_two_sources_mixed(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_two_sources_mixed(mixed_story: dict[str, Any]) -> None:
     """NVIDIA's repository and Ubuntu's archive without a pin: empty 535 packages over a 580 become 535 and stay so."""
-    told = stories["mixed"].result()
+    told = mixed_story
     now = told["two sources"]["packages"]
     assert now["libnvidia-compute-535"].startswith("535.309.01-0ubuntu0.22.04"), "Ubuntu's empty one"
     assert now["libnvidia-compute-580"].endswith("-0ubuntu1"), "NVIDIA's"
@@ -381,6 +405,7 @@ def test_two_sources_mixed(stories: Stories) -> None:
     assert (told["second"]["exit_code"], told["second"]["changes"]) == (0, [])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -389,9 +414,9 @@ def test_two_sources_mixed(stories: Stories) -> None:
         ("archive-half", "could not be fetched"),
     ],
 )
-def test_an_archive_in_trouble(stories: Stories, kind: str, words: str) -> None:
+def test_an_archive_in_trouble(troubled_story: dict[str, Any], kind: str, words: str) -> None:
     """The run stops with the file and the reason; no driver package is installed or half configured."""
-    found, now = stories["troubled"].result()[kind]
+    found, now = troubled_story[kind]
     assert (found["exit_code"], found["rebooted"]) == (1, False)
     assert words in error(found)
     assert "nothing was installed" in error(found)
@@ -400,10 +425,10 @@ def test_an_archive_in_trouble(stories: Stories, kind: str, words: str) -> None:
     assert now["ill"] == ""
 
 
-def test_the_next_run_finishes(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_the_next_run_finishes(troubled_story: dict[str, Any]) -> None:
     """The next run succeeds with the repaired archive; after that, a machine without any archive passes."""
-    told = stories["troubled"].result()
-    (found, now), (offline, _) = told["well"], told["gone"]
+    (found, now), (offline, _) = troubled_story["well"], troubled_story["gone"]
     assert (found["exit_code"], found["rebooted"]) == (0, True)
     assert whole(now, "580"), now
     assert (offline["exit_code"], offline["changes"]) == (0, [])

@@ -165,6 +165,7 @@ def test_slow_links() -> None:
     assert set(does(query).splitlines()) == {"3, 16"}
 
 
+@pytest.mark.nightly
 def test_between_gpus() -> None:
     put("p2p-denied", 1)
     assert does("nvidia-smi topo -p2p r | grep -c 'GPU.*CNS'") == "4\n"
@@ -181,6 +182,7 @@ def test_between_gpus() -> None:
     assert (state["fault.pair.0-1"], state["nccl.irq_hang"]) == ("slow:10", "1")
 
 
+@pytest.mark.nightly
 def test_heat_power_and_memory() -> None:
     for number, name in enumerate(("power-brake", "ecc", "remap-pending", "gpu-hot")):
         put(name, number)
@@ -244,6 +246,7 @@ def test_acs_on() -> None:
     assert does(count) == before
 
 
+@pytest.mark.nightly
 def test_library_moved() -> None:
     put("library-moved")
     said = does("nvidia-smi", 18)
@@ -265,6 +268,7 @@ def test_library_moved() -> None:
     assert gpus() == 4
 
 
+@pytest.mark.nightly
 def test_dkms_broken() -> None:
     put("dkms-broken")
     assert does("dkms status") == "nvidia/535.261.03: added\n"
@@ -289,6 +293,7 @@ def test_nouveau_bound() -> None:
     assert gpus() == 4
 
 
+@pytest.mark.nightly
 def test_packages_and_disk() -> None:
     put("dpkg-locked")
     said = does("sudo apt-get install -y lshw", 100)
@@ -332,6 +337,7 @@ def test_key_changed() -> None:
     does("true")
 
 
+@pytest.mark.nightly
 def test_what_the_next_boot_brings() -> None:
     for name, gpu in (("gpu-missing", 1), ("half-return", 3), ("ecc", 0), ("link-x1", 2), ("gpu-lost", 2)):
         put(name, gpu)
@@ -385,6 +391,7 @@ def test_secure_boot() -> None:
     assert gpus() == 4
 
 
+@pytest.mark.nightly
 def test_no_return() -> None:
     put("no-return")
     one = switch.get(NAME)
@@ -425,6 +432,7 @@ def test_fans_and_supplies_as_ipmitool_shows_them() -> None:
     assert "Permission denied" in refused
 
 
+@pytest.mark.nightly
 def test_gpus_fall_off_the_bus_when_two_supplies_see_all_of_them_ramp() -> None:
     loads(100)
     time.sleep(1)
@@ -444,6 +452,7 @@ def test_gpus_fall_off_the_bus_when_two_supplies_see_all_of_them_ramp() -> None:
     assert gpus() == 4
 
 
+@pytest.mark.nightly
 def test_a_machine_resets_when_its_last_supply_is_overloaded() -> None:
     before = does("cat /proc/sys/kernel/random/boot_id")
     hw_state.edit(switch.get(NAME).hw, volatile={"supply1.out": 1, "supply2.out": 1})

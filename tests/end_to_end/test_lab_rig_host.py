@@ -15,7 +15,7 @@ from lab.host import login
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, reboot
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900), pytest.mark.nightly]
 
 numbers = count(1)
 
@@ -104,7 +104,6 @@ def test_a_bare_server(bare: Server) -> None:
     assert server.does("grep -c . /etc/apt/sources.list; ls /etc/apt/sources.list.d | wc -l") == "3\n0"
 
 
-@pytest.mark.nightly
 def test_a_blacklist_counts_once_it_is_in_the_initrd(bare: Server) -> None:
     server = bare
     server.does("echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/no.conf")
@@ -118,7 +117,6 @@ def test_a_blacklist_counts_once_it_is_in_the_initrd(bare: Server) -> None:
     server.does("sudo rm /etc/modprobe.d/no.conf; sudo update-initramfs -u")
 
 
-@pytest.mark.nightly
 def test_the_kernel_command_line_counts(bare: Server) -> None:
     server = bare
     server.grub("nouveau.modeset=0")
@@ -132,7 +130,6 @@ def test_the_kernel_command_line_counts(bare: Server) -> None:
         assert "nouveau" not in server.does("lsmod")
 
 
-@pytest.mark.nightly
 def test_a_damaged_initrd_does_not_boot(bare: Server) -> None:
     server = bare
     server.does("sudo sh -c 'echo nonsense >/boot/initrd.img-$(uname -r); sync'")
@@ -172,7 +169,6 @@ def test_the_driver_from_installation_to_upgrade(server: Server) -> None:
     assert server.drivers() == {"nouveau"}
 
 
-@pytest.mark.nightly
 def test_without_a_reboot(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -189,7 +185,6 @@ def test_without_a_reboot(server: Server) -> None:
     server.fails("nvidia-smi", 9)
 
 
-@pytest.mark.nightly
 def test_jammys_own_535_is_580(server: Server) -> None:
     server.does("sudo apt-get -qq update")
     plan = server.does("apt-get -s install nvidia-headless-535-server")
@@ -202,7 +197,6 @@ def test_jammys_own_535_is_580(server: Server) -> None:
     assert "libnvidia-gl-535 (= 535.183.01-0ubuntu1)" in alone
 
 
-@pytest.mark.nightly
 def test_without_headers_nothing_is_built_and_nothing_says_no(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -217,7 +211,6 @@ def test_without_headers_nothing_is_built_and_nothing_says_no(server: Server) ->
     assert server.does("dkms status").endswith("installed")
 
 
-@pytest.mark.nightly
 def test_a_failing_build_is_dpkgs_failure_and_can_be_repaired(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -229,7 +222,6 @@ def test_a_failing_build_is_dpkgs_failure_and_can_be_repaired(server: Server) ->
     assert server.does("dkms status").endswith("installed")
 
 
-@pytest.mark.nightly
 def test_power_lost_in_the_middle_of_the_build(server: Server) -> None:
     server.adds_cuda_repository()
     server.pins(OLD)
@@ -245,7 +237,6 @@ def test_power_lost_in_the_middle_of_the_build(server: Server) -> None:
     assert server.drivers() == {"nvidia"}
 
 
-@pytest.mark.nightly
 def test_cuda_toolkit_and_the_trap_of_the_cuda_metapackage(server: Server) -> None:
     server.adds_cuda_repository()
     server.does(INSTALL + "cuda-toolkit-12-2")

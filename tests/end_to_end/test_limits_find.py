@@ -123,6 +123,7 @@ def test_the_three_points_and_the_inventory(folder: Path, ssh: Ssh) -> None:
     assert "No such file" in left.stdout
 
 
+@pytest.mark.nightly
 def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh) -> None:
     process = begun(folder, points=16)  # it would take longer than it waits for somebody who follows it
     second = invoke("limits.find", *words(folder))

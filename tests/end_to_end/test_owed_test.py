@@ -101,6 +101,7 @@ def interrupted(place: Place, given: tuple[str, ...]) -> str:
     return text
 
 
+@pytest.mark.nightly
 def test_interrupted_after_the_driver(given: tuple[str, ...], ssh: Ssh, tmp_path: Path) -> None:
     for name, place in PLACES.items():
         owes_the_test(name, place, given, ssh)

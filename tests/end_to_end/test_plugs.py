@@ -81,6 +81,7 @@ def test_a_sample(table: Table, number: int, tmp_path: Path) -> None:
     assert dataclasses.replace(outcome, reached=True).ends == "same", f"RIGWRIGHT_PLUGS_SEED={SEED}: {outcome}"
 
 
+@pytest.mark.nightly
 def test_a_package_whose_script_needs_one_that_was_not_unpacked(table: Table) -> None:
     """CUDA's common package cannot be configured before the packages that have the files of the toolkit are unpacked."""
     name = "cuda-toolkit-12-2-config-common"

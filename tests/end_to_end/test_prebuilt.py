@@ -31,6 +31,7 @@ def provisioned(name: str, branch: str, folder: Path) -> dict[str, Any]:
     return host
 
 
+@pytest.mark.nightly
 def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh, tmp_path: Path) -> None:
     host = provisioned(signed, "535", tmp_path)
     assert (host["status"], host["rebooted"]) == ("changed", True), host

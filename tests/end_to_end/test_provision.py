@@ -145,9 +145,23 @@ def test_nobody_is_disturbed(badge: str) -> None:
     ("name", "gpu", "check", "subject", "words"),
     [
         ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
-        ("peers-hang", "", "p2p.copies", "SXM2-1 to SXM2-4, SXM2-2 to SXM2-3", "a copy with peer access hangs"),
+        pytest.param(
+            "peers-hang",
+            "",
+            "p2p.copies",
+            "SXM2-1 to SXM2-4, SXM2-2 to SXM2-3",
+            "a copy with peer access hangs",
+            marks=pytest.mark.nightly,
+        ),
         ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
-        ("nccl-irq-hang", "", "p2p.collective", "all-reduce over 4 GPUs", "hang; the same with P2P off"),
+        pytest.param(
+            "nccl-irq-hang",
+            "",
+            "p2p.collective",
+            "all-reduce over 4 GPUs",
+            "hang; the same with P2P off",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, subject: str, words: str) -> None:
@@ -236,6 +250,7 @@ def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
     assert document("verify", "--host", badge)["exit_code"] == 0
 
 
+@pytest.mark.nightly
 def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(badge: str, ssh: Ssh) -> None:
     """The timer restores values after a GPU reset; the same service, started here, does so after a module load.
 
@@ -300,6 +315,7 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> No
     assert document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]["status"] == "changed"
 
 
+@pytest.mark.nightly
 def test_another_version_of_the_driver(badge: str, ssh: Ssh, tmp_path: Path) -> None:
     """A downgrade to an exact release changes the pin, all driver packages, the holds and the loaded module together.
 

@@ -28,9 +28,15 @@ from rigwright import catalogue
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 Ssh = Callable[..., "CompletedProcess[str]"]
-RIGS = catalogue.all_rigs()
-GROUPS = [RIGS[i : i + 6] for i in range(0, len(RIGS), 6)]
-CASES = [(group, name) for group in range(len(GROUPS)) for name in GROUPS[group]]
+EVERY_RUN = ("servbadge", "rig-3090", "h100-sxm")
+"""Rigs whose tests run each time: application clocks and NVLinks, a GeForce, NVSwitches. The others run nightly."""
+OTHERS = [name for name in catalogue.all_rigs() if name not in EVERY_RUN]
+GROUPS = [EVERY_RUN, *(tuple(OTHERS[i : i + 6]) for i in range(0, len(OTHERS), 6))]
+CASES = [
+    pytest.param(group, name, marks=[pytest.mark.nightly] if group else [])
+    for group in range(len(GROUPS))
+    for name in GROUPS[group]
+]
 
 DRIVER = {
     "470": ("ubuntu2204", "470-server", "470.256.02", "fabric manager is for others"),
@@ -157,7 +163,9 @@ def group(request: pytest.FixtureRequest, snapshots: Path, ssh: Ssh) -> Iterator
         commands.down(name=server.host, say=print)
 
 
-@pytest.mark.parametrize(("group", "name"), CASES, indirect=["group"], ids=[name for _, name in CASES], scope="module")
+@pytest.mark.parametrize(
+    ("group", "name"), CASES, indirect=["group"], ids=[name for group in GROUPS for name in group], scope="module"
+)
 def test_a_rig(group: dict[str, Server], name: str) -> None:
     server = group[name]
     on_the_bus(server)

@@ -18,7 +18,7 @@ from lab.hardware import hw_state
 from lab.hardware.rigfile import describe
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, training
-from tests.end_to_end.rw import INVENTORY, argv, invoke, on_terminal
+from tests.end_to_end.rw import INVENTORY, argv, document, invoke, on_terminal
 from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
 
@@ -152,6 +152,26 @@ def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str,
     assert "every supply is there and delivers" in lost["fix"], "it was well while it worked alone"
     soak = host["stress"]["stages"][-1]
     assert (soak["stage"], [one["gpu"] for one in soak["results"]], soak["outcome"]) == ("soak", [0, 2, 3], "ok")
+    assert "stress.py" not in ssh(healed, LEFT).stdout
+
+
+@pytest.mark.nightly
+def test_a_reset_in_the_middle_is_explained_by_the_next_verify(healed: str, tmp_path: Path, ssh: Ssh) -> None:
+    """Two of three supplies fail while two GPUs work; the third cannot carry all four, and the machine resets."""
+    file = tmp_path / "reset.json"
+    process = begin("--minutes", "0.5", "--json", str(file))
+    reads_until(process, "together, 2 GPUs")
+    hw_state.edit(switch.get(healed).hw, volatile={"supply1.out": 1, "supply2.out": 1})
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, out
+    error = json.loads(file.read_text())["hosts"][NAME]["error"]
+    assert "booted again at" in error["found"], error
+    verify = document("verify", "--host", NAME, "--tags", "hardware", "--quick")
+    (said,) = [one for one in verify["hosts"][NAME]["findings"] if one["check"] == "recording.explained"]
+    assert said["verdict"] == "warn"
+    assert "last seen" in said["seen"]
+    assert "the machine was off by" in said["seen"]
+    assert "power.plan --rig servbadge" in said["fix"]
     assert "stress.py" not in ssh(healed, LEFT).stdout
 
 

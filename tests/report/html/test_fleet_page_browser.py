@@ -53,7 +53,12 @@ def file(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme"), [(360, "light"), (400, "dark"), (1280, "light"), (1600, "dark"), (1920, "light")]
+    ("width", "scheme"),
+    [
+        (360, "light"),
+        (1600, "dark"),
+        *(pytest.param(*one, marks=pytest.mark.nightly) for one in [(400, "dark"), (1280, "light"), (1920, "light")]),
+    ],
 )
 def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
     assert chromium.hard_to_read(file, width, scheme) == []

@@ -32,8 +32,17 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280, 1600])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (360, "light"),
+        (1600, "dark"),
+        *(
+            pytest.param(*one, marks=pytest.mark.nightly)
+            for one in [(360, "dark"), (1280, "light"), (1280, "dark"), (1600, "light")]
+        ),
+    ],
+)
 def test_it_can_be_read(chromium: Chromium, file: Path, width: int, scheme: str) -> None:
     assert chromium.hard_to_read(file, width, scheme) == []
     ground = chromium.value("getComputedStyle(document.body).backgroundColor")
