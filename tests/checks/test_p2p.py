@@ -102,7 +102,13 @@ def few(rig: str) -> list[str]:
     return ["--pairs", ",".join(f"{a}-{b}" for a, b in zip(ends, [*ends[1:], ends[0]], strict=True))]
 
 
-@pytest.mark.parametrize("rig", catalogue.all_rigs())
+EVERY_RUN = ("servbadge", "rig-3090", "dgx-1v", "dgx-2", "h100-sxm", "kaggle-box")
+"""Rigs whose tests run each time: NVLinks of every generation and layout, NVSwitches, GeForce, old GPUs. The others run nightly."""
+
+
+@pytest.mark.parametrize(
+    "rig", [pytest.param(rig, marks=[] if rig in EVERY_RUN else pytest.mark.nightly) for rig in catalogue.all_rigs()]
+)
 def test_every_rig_is_well(tested: Callable[..., Document], rig: str) -> None:
     document = tested(rig, {}, "--quick", *few(rig))
     for findings in (judged(rig, document), judged(rig, document, described=False)):

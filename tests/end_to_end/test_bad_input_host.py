@@ -543,7 +543,6 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     assert "Driver Version" not in root("nvidia-smi || :")
 
 
-@pytest.mark.nightly
 def test_the_same_command_waits_for_the_job_and_finishes(bad: str, root: Root, inventory: Inventory) -> None:
     """The module of the interrupted run is still being built. The connection of the second run is lost while it waits for that."""
     run = Provision(inventory(one={}))
