@@ -39,7 +39,7 @@ static double settled(const struct rail_model *model, double siemens, double loa
 
 void rail_step(const struct rail_model *model, double load_w, struct rail_state *state)
 {
-    double amps = 0, volts = 0, before = state->amps;
+    double amps = 0, volts = 0, before = state->amps < state->earlier ? state->amps : state->earlier;
     for (;;) {
         double siemens = conductance(model, state, model->ohms);
         if (siemens <= 0) {
@@ -50,9 +50,10 @@ void rail_step(const struct rail_model *model, double load_w, struct rail_state 
         if (!trips(model, state, volts, amps))
             break;
     }
-    if (volts > 0 && state->begun && amps > before)
+    if (volts > 0 && state->begun && amps > state->amps)
         volts -= (amps - before) / conductance(model, state, model->step_ohms);
     state->volts = volts > 0 ? volts : 0;
+    state->earlier = state->begun ? state->amps : amps;
     state->amps = amps;
     state->lowest_v = !state->begun || state->volts < state->lowest_v ? state->volts : state->lowest_v;
     state->begun = 1;

@@ -1,5 +1,5 @@
 /* A 12 V rail: one supply, or several in parallel, and what hangs on it. Its voltage is a function of the watts now and of
- * the current a tick ago. No file, no clock.
+ * the current in the two ticks before: a ramp that a tick's end divides counts as a whole. No file, no clock.
  *
  *   sag      each supply with its cable and connector is a resistance; a poor joint adds to it, and the others carry more.
  *            Three 1100 W supplies of servbadge: 12.06 V at 1600 W (its owner), here 12.06 V.
@@ -23,7 +23,7 @@ struct rail_model {
 };
 
 struct rail_state {
-    double volts, amps, lowest_v;
+    double volts, amps, earlier, lowest_v; /* earlier: A, a tick before `amps` */
     unsigned tripped, begun; /* tripped: a bit for each supply that has switched itself off */
 };
 

@@ -34,7 +34,7 @@ class State(ctypes.Structure):
     """struct rail_state."""
 
     _fields_ = [
-        *((name, ctypes.c_double) for name in ("volts", "amps", "lowest_v")),
+        *((name, ctypes.c_double) for name in ("volts", "amps", "earlier", "lowest_v")),
         ("tripped", ctypes.c_uint),
         ("begun", ctypes.c_uint),
     ]
@@ -86,6 +86,9 @@ def test_a_ramp_of_all_gpus_needs_the_third_supply(volts: Volts) -> None:
     assert after > held
     assert volts(idle, full, supplies=2)[-1] < 11.4
     assert volts(idle, full, joint_ohms=0.06)[-1] < 11.4
+    assert volts(idle, 1100, full, supplies=2)[-1] < 11.4, "a ramp in the middle of a tick"
+    assert volts(idle, 1100, full, full, supplies=2)[-1] > 11.4
+    assert volts(idle, 1100, full)[-1] > 11.4
     assert volts(idle, 800, 1000, 1200, 1400, 1600, full, supplies=2)[-1] > 11.4, "slowly it holds"
 
 
