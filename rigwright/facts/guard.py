@@ -27,7 +27,7 @@ _BOOT_ID = re.compile(r"[0-9a-f]{32}")
 _MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 _EVENT = re.compile(r"[a-z][a-z-]{0,30}")
 _LOWERED = re.compile(
-    r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): power limit [0-9.]{1,9} W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
+    r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): power limit (?P<before>[0-9.]{1,9}) W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
 )
 _ZONE = re.compile(r"([+-])(\d\d)(\d\d)")
 
@@ -77,7 +77,7 @@ class GuardState:
         for one in reversed(self.events):
             found = _LOWERED.fullmatch(one.text) if one.event == "lowered" and one.boot_id == self.boot_id else None
             if found and found["bus_id"] == bus_id:
-                return one if float(found["watts"]) == power_limit_w else None
+                return one if float(found["watts"]) == power_limit_w and found["before"] != found["watts"] else None
         return None
 
     def clock(self, event: GuardEvent) -> str:
