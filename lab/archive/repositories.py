@@ -6,6 +6,8 @@ Ubuntu's and Debian's have suites and components, NVIDIA's is flat:
     archive/debian/dists/bookworm{,-updates,...}      archive/debian/pool
     archive/cuda/ubuntu2204/x86_64                    `deb URL /`; it also has its key as 3bf863cc.pub, as NVIDIA's does
     archive/cuda-key-fingerprint                      40 hex digits of that key
+    archive/toolkit/stable/deb/amd64                  NVIDIA Container Toolkit, flat, for every distribution; archive/toolkit/gpgkey
+    archive/toolkit-key-fingerprint                   40 hex digits of its key
     archive/{ubuntu,debian}-archive-keyring.gpg       the keys that a host has from the start
 
 Each repository has its own key, generated once and kept in cache/archive-keys.
@@ -26,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from lab.archive import ko_file, packages
+from lab.archive import engines, ko_file, packages
 from lab.archive.packages import Package, deb, signing
 from lab.base.distros import Distro, distros
 from lab.base.programs import run
@@ -43,6 +45,10 @@ FLATS = {
 }
 """Maps each distribution to NVIDIA's repository for it."""
 CUDA_KEY = "3bf863cc.pub"
+TOOLKIT = "toolkit/stable/deb/amd64"
+"""The path of the repository of NVIDIA Container Toolkit."""
+ENGINES = ("noble", "bookworm")
+"""The suites that have Debian's podman. That of jammy is 3.4.4, which knows no CDI; no stand-in replaces it."""
 CUDA_VERSIONS = {"cuda": "@V@", "cudart": "@NVCC@", "cublas": "@BLAS@", "nccl": "@NCCL@+cuda@CUDA@"}
 """Maps a CUDA library to its version, in terms of the values of the package that contains it."""
 
@@ -78,7 +84,7 @@ def archive(cache: Path, say: Say) -> Path:
 
 def _recipe() -> str:
     """Returns a digest of all inputs of the archive."""
-    paths = [Path(__file__), LAB / "base" / "distros.yml", Path(ko_file.__file__)]
+    paths = [Path(__file__), LAB / "base" / "distros.yml", Path(ko_file.__file__), Path(engines.__file__)]
     folders = ("archive/packages", "simulators/guest_gpu", "simulators/nvml", "simulators/cuda")
     paths += [p for folder in folders for p in sorted((LAB / folder).rglob("*"))]
     return _digest(tuple((p, p.stat().st_mtime_ns) for p in paths if p.is_file() and "__pycache__" not in p.parts))
@@ -115,13 +121,27 @@ def _build(out: Path, cache: Path) -> int:
     for repository in ("ubuntu", "debian"):
         key = signing.Key.kept(keys / repository, f"rigwright lab: {repository.title()} archive stand-in")
         own = [distro for distro in distros().values() if distro.repository == repository]
-        _suites(out / repository, [p for p in table if p.repository == repository], own, key)
+        debs = _linked(engines.engines(cache), out / repository / "pool/main/engines")
+        _suites(out / repository, [p for p in table if p.repository == repository], own, key, debs)
         (out / f"{repository}-archive-keyring.gpg").write_bytes(key.public)
     for name, flat in FLATS.items():
         _flat(out / flat, [p for p in table if p.repository == "cuda" and name in p.distros], out, cuda_key)
         (out / flat / CUDA_KEY).write_text(cuda_key.armored)
     (out / "cuda-key-fingerprint").write_text(cuda_key.fingerprint + "\n")
+    toolkit_key = signing.Key.kept(keys / "toolkit", "rigwright lab: container toolkit stand-in")
+    toolkit = [p for p in table if p.repository == "toolkit"]
+    _flat(out / TOOLKIT, toolkit, out, toolkit_key, "NVIDIA CORPORATION")
+    (out / "toolkit/gpgkey").write_text(toolkit_key.armored)
+    (out / "toolkit-key-fingerprint").write_text(toolkit_key.fingerprint + "\n")
     return len(table)
+
+
+def _linked(debs: list[Path], folder: Path) -> list[str]:
+    """Links the files into `folder`, and returns their names."""
+    folder.mkdir(parents=True)
+    for deb_file in debs:
+        os.link(deb_file, folder / deb_file.name)
+    return [deb_file.name for deb_file in debs]
 
 
 def artefact(what: str, values: dict[str, str], cache: Path) -> Path:
@@ -151,15 +171,18 @@ def _reworded(version: str, cache: Path) -> Path | None:
 
 def _folder(package: Package) -> str:
     """Returns a package's folder below the archive: in the pool as distributions arrange it, or NVIDIA's folder."""
-    if package.repository == "cuda":
-        return "cuda/pool"
+    if package.repository in ("cuda", "toolkit"):
+        return f"{package.repository}/pool"
     source = package.control.get("Source", package.name)
     letter = source[:4] if source.startswith("lib") else source[0]
     return f"{package.repository}/pool/{package.component}/{letter}/{source}"
 
 
-def _suites(root: Path, table: list[Package], own: list[Distro], key: signing.Key) -> None:
-    """Writes dists/SUITE with an index per component and a signed Release, for all suites of the distributions."""
+def _suites(root: Path, table: list[Package], own: list[Distro], key: signing.Key, main: list[str]) -> None:
+    """Writes dists/SUITE with an index per component and a signed Release, for all suites of the distributions.
+
+    `main`: files of the pool that are in the component main of the suites of ENGINES besides the table's packages.
+    """
     text = run(["env", "-C", root, "apt-ftparchive", "packages", "pool"]).stdout
     stanzas = {
         m[1]: s for s in text.strip().split("\n\n") if (m := re.search(r"^Filename: pool/.*/([^/\n]+)$", s, re.M))
@@ -169,6 +192,7 @@ def _suites(root: Path, table: list[Package], own: list[Distro], key: signing.Ke
         for suite in distro.suites:
             for component in distro.components.split():
                 here = [stanzas[p.deb] for p in table if suite in p.suites and p.component == component]
+                here += [stanzas[name] for name in main if suite in ENGINES and component == "main"]
                 _index(root / "dists" / suite / component / "binary-amd64", "".join(f"{s}\n\n" for s in sorted(here)))
             _release(
                 root / "dists" / suite, key, Origin=title, Label=title, Suite=suite,
@@ -177,14 +201,14 @@ def _suites(root: Path, table: list[Package], own: list[Distro], key: signing.Ke
             )  # fmt: skip
 
 
-def _flat(root: Path, table: list[Package], out: Path, key: signing.Key) -> None:
+def _flat(root: Path, table: list[Package], out: Path, key: signing.Key, label: str = "NVIDIA CUDA") -> None:
     """Writes NVIDIA's layout: packages, index and Release in one folder."""
     root.mkdir(parents=True)
     for package in table:
         os.link(out / _folder(package) / package.deb, root / package.deb)
     text = run(["env", "-C", root, "apt-ftparchive", "packages", "."]).stdout
     _index(root, text)
-    _release(root, key, Origin="NVIDIA", Label="NVIDIA CUDA", Architectures="amd64 all")
+    _release(root, key, Origin="NVIDIA", Label=label, Architectures="amd64 all")
 
 
 def _index(folder: Path, text: str) -> None:

@@ -94,6 +94,13 @@ def _variables(host: Host | Machine) -> dict[str, object]:
         fingerprint = (CACHE / "archive" / "cuda-key-fingerprint").read_text().strip()
         url = f"{server.url()}cuda/{host.distro}/x86_64"
         found["cuda_repository"] = {"url": url, "fingerprint": fingerprint}
+        fingerprint = (CACHE / "archive" / "toolkit-key-fingerprint").read_text().strip()
+        url = f"{server.url()}toolkit"
+        found["container_repository"] = {
+            "url": f"{url}/stable/deb/amd64",
+            "key": f"{url}/gpgkey",
+            "fingerprint": fingerprint,
+        }
         found["p2p_wheels"] = str(CACHE / "wheels")
     return found
 

@@ -36,6 +36,14 @@ GUEST = CHECKOUT / "lab" / "simulators" / "guest_gpu"
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 """The name of the firmware's variable in efivarfs."""
 
+CONTAINERS = {
+    "storage.conf": "# Written by the lab: its hosts have no disk that the driver overlay could use.\n"
+    '[storage]\ndriver = "vfs"\nrunroot = "/run/containers/storage"\ngraphroot = "/var/lib/containers/storage"\n',
+    "containers.conf": "# Written by the lab: its hosts may not limit devices or memory of a group.\n"
+    '[containers]\ncgroups = "disabled"\nkeyring = false\n[engine]\nevents_logger = "none"\n',
+}
+"""The files of /etc/containers that podman needs on a host that is itself a container."""
+
 Say = Callable[[str], None]
 
 
@@ -78,6 +86,10 @@ def install(rig: str, name: str, root: Path, hw: Path, archive_url: str, distro:
     for stale in (etc / "sources.list.d").glob("*"):
         stale.unlink()
     (etc / "sources.list").write_text(distros()[distro].sources(url))
+    containers = root / "etc/containers"
+    containers.mkdir(exist_ok=True)
+    for name, text in CONTAINERS.items():
+        (containers / name).write_text(text)
 
 
 def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.Record]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
+from rigwright.core.containers import Containers
 from rigwright.core.guard import Guard
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.yaml_source import did_you_mean
@@ -74,7 +75,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class CudaSource:
-    """A repository with the layout of NVIDIA's, such as a local mirror. Its key must have the given fingerprint."""
+    """A repository with the layout of one of NVIDIA's, such as a local mirror. Its key must have the given fingerprint."""
 
     url: str
     key: str = ""
@@ -186,6 +187,8 @@ class Desired:
     secure_boot: SecureBoot | None = None
     reboot: Reboot | None = None
     guard: Guard | None = None
+    containers: Containers | None = None
+    container_repository: CudaSource | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

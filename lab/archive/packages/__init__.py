@@ -2,7 +2,7 @@
 
 This module turns each entry into Package objects. A table:
 
-    repository: ubuntu|debian|cuda    the repository of its packages
+    repository: ubuntu|debian|cuda|toolkit    the repository of its packages
     suites: [jammy-updates, ...]      suites of the ubuntu or debian repository
     distros: [ubuntu2204, ...]        distributions whose cuda repository, a flat one, has them (default ubuntu2204)
     component: restricted             component of the ubuntu or debian repository

@@ -1,9 +1,10 @@
 /* Device handles, NVML's order of the GPUs, and where they sit on the bus. gpuN.absent=1 hides a GPU from the next
- * nvmlInit on, as a card that did not come up. */
+ * nvmlInit on, as a card that did not come up. In a container a GPU without its device node is hidden too. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "sim.h"
 
@@ -21,11 +22,25 @@ void *gpu_handle(int gpu)
     return &devices[gpu];
 }
 
+/* Whether this is a container that podman or docker marked, and that has the driver's control device. */
+static int in_a_container(void)
+{
+    return (!access("/run/.containerenv", F_OK) || !access("/.dockerenv", F_OK)) && !access("/dev/nvidiactl", F_OK);
+}
+
+static int has_node(int gpu)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/dev/nvidia%ld", (long)gpu_int(gpu, gpu, "minor"));
+    return !access(path, F_OK);
+}
+
 void handles_scan(void)
 {
+    int by_nodes = in_a_container();
     present = 0;
     for (int gpu = 0; gpu < gpu_count(); gpu++)
-        if (!gpu_int(gpu, 0, "absent") && gpu_driven(gpu))
+        if (!gpu_int(gpu, 0, "absent") && gpu_driven(gpu) && (!by_nodes || has_node(gpu)))
             gpu_at[present++] = gpu;
 }
 

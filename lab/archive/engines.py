@@ -1,0 +1,71 @@
+"""Debian's own packages of the container engines, for the simulated Debian's archive. They are downloaded once and not changed.
+
+apt verifies them with the archive's key, in a private configuration: the machine's own sources, lists and packages do not change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from lab.base.lock import cache_lock
+from lab.simulators.nvml.real_smi import KEYRING, debian_mirror
+from rigwright.core.errors import HostError
+
+SUITE = "bookworm"
+PACKAGES = (
+    "podman",
+    "conmon",
+    "crun",
+    "golang-github-containers-common",
+    "golang-github-containers-image",
+    "libgpgme11",
+    "libsubid4",
+    "libyajl2",
+    "netavark",
+    "uidmap",
+)
+"""podman and what it needs besides the base image, without recommended packages."""
+
+
+def engines(cache: Path) -> list[Path]:
+    """Returns the .deb files of the engines, in `cache`. Downloads them, 13 MB, when it has none. Raises HostError when apt fails."""
+    folder = cache / f"engines-{hashlib.sha256(repr((SUITE, PACKAGES)).encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        with cache_lock(cache, "engines", print):
+            if not folder.is_dir():
+                _download(folder, debian_mirror(cache))
+    return sorted(folder.glob("*.deb"))
+
+
+def _download(folder: Path, mirror: str) -> None:
+    """Downloads the packages to `folder`, which appears when all are there."""
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as name:
+        work = Path(name)
+        for inner in ("lists/partial", "archives/partial", "debs"):
+            (work / inner).mkdir(parents=True)
+        (work / "sources.list").write_text(f"deb [arch=amd64 signed-by={KEYRING}] {mirror} {SUITE} main\n")
+        options = [
+            f"Dir::Etc::SourceList={work}/sources.list",
+            "Dir::Etc::SourceParts=-",
+            "Dir::Etc::Preferences=-",
+            "Dir::Etc::PreferencesParts=-",
+            f"Dir::State::Lists={work}/lists",
+            f"Dir::Cache={work}",
+            "APT::Sandbox::User=root",
+            "APT::Architecture=amd64",
+        ]
+        apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
+        _run([*apt, "update", "--error-on=any"], work)
+        _run([*apt, "download", *PACKAGES], work / "debs")
+        (work / "debs").rename(folder)
+
+
+def _run(argv: list[str], folder: Path) -> None:
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        raise HostError("engines", " ".join(done.stderr.split())[-400:] or f"{argv[0]}: exit {done.returncode}")

@@ -1,0 +1,313 @@
+"""Container engines, NVIDIA Container Toolkit, and the CDI specifications that tell an engine how a container reaches the GPUs.
+
+An engine reads every specification in /etc/cdi and /var/run/cdi; one in /var/run/cdi precedes one in /etc/cdi, and a device that two
+files of one folder define is none (CDI specification, and its Go library that podman and docker use).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rigwright.core import host_text
+from rigwright.core.command import Result, script
+from rigwright.core.control_characters import one_line
+from rigwright.facts import Fact, Unavailable, Unreadable
+
+KIND = "nvidia.com/gpu"
+MOST_FILES, MOST_BYTES, MOST_PATHS = 32, 262144, 4000
+DAEMON_JSON = "/etc/docker/daemon.json"
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The versions of the engines, "" for one that is not installed. `snap`: docker is a snap. `podman_path`: which program."""
+
+    podman: str
+    docker: str
+    snap: bool
+
+
+_ENGINES = """
+echo engines
+podman=$(command -v podman) && [ "${podman#/snap/}" = "$podman" ] && echo "podman $(podman --version 2>/dev/null | head -c 200)"
+docker=$(command -v docker) && [ "${docker#/snap/}" = "$docker" ] && echo "docker $(docker --version 2>/dev/null | head -c 200)"
+{ [ -e /snap/bin/docker ] || [ -d /snap/docker ]; } && echo snap
+:
+"""
+
+
+def _engines(result: Result) -> Engines:
+    head, *lines = result.lines
+    if head != "engines":
+        raise ValueError("no list of engines")
+    found = {"podman": "", "docker": ""}
+    for line in lines:
+        if match := re.match(r"(podman|docker) .*?(\d{1,5}(?:\.\d{1,5}){1,3})", line[:300]):
+            found[match[1]] = match[2]
+    return Engines(found["podman"], found["docker"], "snap" in lines)
+
+
+engines = Fact("containers.engines", script(_ENGINES), _engines)
+"""The container engines of the host."""
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A CDI specification for GPUs: its devices with their nodes, and the files of the host that its containers get.
+
+    `versions`: the driver versions that it names. `problem`: why it cannot be read; "" if it can.
+    """
+
+    path: str
+    devices: Mapping[str, tuple[str, ...]]
+    nodes: tuple[str, ...]
+    mounts: tuple[str, ...]
+    versions: tuple[str, ...]
+    problem: str = ""
+
+    @property
+    def folder(self) -> str:
+        """/etc/cdi or /var/run/cdi."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Every device node and file of the host that it names, each once."""
+        inner = (node for nodes in self.devices.values() for node in nodes)
+        return tuple(dict.fromkeys((*self.nodes, *inner, *self.mounts)))
+
+
+_SPECIFICATIONS = f"""
+echo specifications
+for folder in /etc/cdi /var/run/cdi; do
+  for file in "$folder"/*.json "$folder"/*.yaml; do
+    [ -f "$file" ] && grep -q -F {KIND} -- "$file" && printf '\\0%s\\0' "$file" && head -c {MOST_BYTES + 1} -- "$file" | tr -d '\\000'
+  done
+done; :
+"""
+
+
+def _specifications(result: Result) -> tuple[Specification, ...]:
+    first, *parts = result.text.split("\0")
+    if first.strip() != "specifications" or len(parts) % 2:
+        raise ValueError("no list of specifications")
+    if len(parts) > 2 * MOST_FILES:
+        raise Unreadable(f"more than {MOST_FILES} CDI specifications of {KIND}", "ls /etc/cdi /var/run/cdi")
+    read = [_specification(path, text) for path, text in zip(parts[::2], parts[1::2], strict=True)]
+    return tuple(one for one in read if one is not None)
+
+
+specifications = Fact("containers.specifications", script(_SPECIFICATIONS, reads=True), _specifications)
+"""Every CDI specification of the kind nvidia.com/gpu, in the order in which later ones precede."""
+
+
+def _specification(path: str, text: str) -> Specification | None:
+    """The specification in a file; None for one of another kind."""
+    if not re.fullmatch(r"/(etc|var/run)/cdi/[^/\n]{1,200}", path):
+        raise ValueError(f"{path[:80]!r} is no path of a specification")
+    try:
+        value = _value(path, text)
+        if value.get("kind") != KIND:
+            return None
+        devices = _mappings(value.get("devices"))
+        edits = _mapping(value.get("containerEdits"))
+        named = {
+            _text(one.get("name")): tuple(_hosts(_mapping(one.get("containerEdits")), "deviceNodes")) for one in devices
+        }
+        mounts = tuple(_hosts(edits, "mounts"))
+        specification = Specification(
+            path, named, tuple(_hosts(edits, "deviceNodes")), mounts, _versions(edits, mounts)
+        )
+    except ValueError as error:
+        return Specification(path, {}, (), (), (), one_line(str(error))[:200])
+    if len(specification.paths) > MOST_PATHS:
+        return Specification(path, {}, (), (), (), f"it names more than {MOST_PATHS} files")
+    return specification
+
+
+def _value(path: str, text: str) -> Mapping[str, Any]:
+    """The mapping in a JSON or YAML file. Raises ValueError for one that is too long, too deep, has aliases, or is no mapping."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES} bytes")
+    if path.endswith(".json"):
+        return _mapping(host_text.json_value(text))
+    import yaml
+
+    try:
+        depth = 0
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError("an alias")
+            starts = isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent))
+            depth += starts - isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent))
+            if depth > host_text.NESTING:
+                raise ValueError(f"more than {host_text.NESTING} levels")
+        return _mapping(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"no YAML{f', line {mark.line + 1}' if mark else ''}") from None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("a value where a mapping belongs")
+    return value
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError("a value where a list belongs")
+    return [_mapping(one) for one in value]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value).isprintable():
+        raise ValueError("a name or path that is no text")
+    return str(value)[:4096]
+
+
+def _hosts(edits: Mapping[str, Any], key: str) -> Iterator[str]:
+    """The paths on the host of the device nodes or mounts."""
+    for one in _mappings(edits.get(key)):
+        path = _text(one.get("hostPath") or one.get("path"))
+        if not path.startswith("/"):
+            raise ValueError(f"{path[:80]!r} is no path")
+        yield path
+
+
+def _versions(edits: Mapping[str, Any], mounts: Sequence[str]) -> tuple[str, ...]:
+    """The driver versions that the libraries and hooks of the specification name."""
+    named = (re.search(r"/lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d{1,4}){1,2})$", path) for path in mounts)
+    versions = [match[1] for match in named if match]
+    for hook in _mappings(edits.get("hooks")):
+        words = hook.get("args")
+        for word in words if isinstance(words, list) else ():
+            if isinstance(word, str) and (
+                match := re.fullmatch(r"--host-driver-version=(\d{3}(?:\.\d{1,4}){1,2})", word)
+            ):
+                versions.append(match[1])
+    return tuple(dict.fromkeys(versions))
+
+
+_PRESENT = """
+echo present
+n=0; for path; do n=$((n + 1)); case $path in /dev/*) [ -c "$path" ] ;; *) [ -e "$path" ];; esac || echo "$n"; done; :
+"""
+
+
+def missing(paths: tuple[str, ...]) -> Fact[tuple[str, ...]]:
+    """Those of the paths that are not there; below /dev only a character device counts."""
+
+    def parse(result: Result) -> tuple[str, ...]:
+        head, *numbers = result.lines
+        if head != "present":
+            raise ValueError("no list")
+        return tuple(paths[host_text.integer(number) - 1] for number in numbers)
+
+    name = f"containers.missing({paths[0] if paths else ''} and {len(paths)} paths in all)"
+    return Fact(name, script(_PRESENT, *paths, reads=True), parse)
+
+
+_TOOLKIT = "command -v nvidia-ctk >/dev/null || { echo none; exit 0; }; nvidia-ctk --version 2>/dev/null | head -n 1"
+
+
+def _toolkit(result: Result) -> str:
+    if result.text.strip() == "none":
+        return ""
+    match = re.search(r"version (\d{1,4}\.\d{1,4}\.\d{1,4})", result.text[:500])
+    if match is None:
+        raise ValueError("no version")
+    return match[1]
+
+
+toolkit_version = Fact("containers.toolkit_version", script(_TOOLKIT), _toolkit)
+"""The version of nvidia-ctk: 1.18.1; "" if it is not installed."""
+
+
+@dataclass(frozen=True)
+class SmokeTest:
+    """What a container printed that had one GPU: `uuids` of the GPUs that it saw; `error`: the engine's last words, "" if it ran."""
+
+    device: str
+    uuids: tuple[str, ...]
+    error: str
+
+
+_SMOKE = """
+engine=$1 image=$2; shift 2
+command -v "$engine" >/dev/null || { echo absent; exit 0; }
+top=$(mktemp -d /var/tmp/rigwright-smoke.XXXXXX) || exit 1
+made=
+trap 'cd /; [ -z "$made" ] || "$engine" rmi -f "$made" >/dev/null 2>&1; rm -rf -- "$top"' EXIT
+root=$top/root
+mkdir -p -- "$root" && cd -- "$root" && mkdir -p bin etc dev proc sys tmp usr/bin usr/lib/x86_64-linux-gnu run
+ln -s usr/lib lib; mkdir -p usr/lib64; ln -s usr/lib64 lib64
+for program in /bin/sh /usr/bin/env; do cp -L -- "$program" bin/; done
+for file in /bin/sh /usr/bin/nvidia-smi $(ldconfig -p | awk '/libnvidia-ml.so.1/{print $NF; exit}'); do
+  ldd "$file" 2>/dev/null | grep -oE '/[^ ]+'
+done | sort -u >"$top/libraries"
+for name in libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1; do
+  ldconfig -p | awk -v name="$name" '$1 == name && /x86-64/ {print $NF; exit}' >>"$top/libraries"
+done
+grep -vE '/lib(nvidia|cuda)' "$top/libraries" | sort -u | while read -r file; do
+  mkdir -p -- ".${file%/*}" && cp -nL -- "$file" ".$file"
+done
+if [ -z "$image" ] && [ "$engine" = docker ]; then
+  image=rigwright-smoke-$$
+  tar -c . | docker import - "$image" >/dev/null && made=$image || exit 1
+fi
+echo smoke
+for device; do
+  case $engine-$image in
+  podman-) set -- podman run --rm --network=none --device "@KIND@=$device" --rootfs "$root" ;;
+  podman-*) set -- podman run --rm --network=none --pull=never --device "@KIND@=$device" "$image" ;;
+  *) set -- docker run --rm --network=none --runtime=nvidia -e "NVIDIA_VISIBLE_DEVICES=$device" -e NVIDIA_DRIVER_CAPABILITIES=utility "$image" ;;
+  esac
+  timeout 60 "$@" nvidia-smi -L >"$top/out" 2>"$top/err"; code=$?
+  echo "device $device $code"
+  head -c 4000 "$top/out" | sed 's/^/out /'
+  grep -v 'level=\\(info\\|warn\\)' "$top/err" | tail -c 1200 | tail -n 3 | sed 's/^/err /'
+done
+"""
+
+
+def smoke_test(engine: str, devices: tuple[str, ...], image: str) -> Fact[tuple[SmokeTest, ...]]:
+    """Starts a container with each GPU by its index, and runs nvidia-smi -L in it; nothing of it stays.
+
+    Without an `image` the container's files are the host's own C library and shell; nvidia-smi and its library come from the CDI
+    specification. Raises Unavailable if the engine is not installed.
+    """
+
+    def parse(result: Result) -> tuple[SmokeTest, ...]:
+        head, *lines = result.lines or [""]
+        if head == "absent":
+            raise Unavailable(f"{engine} is not installed")
+        if head != "smoke":
+            raise Unreadable(
+                f"no container could be made: {one_line(result.error_text)[-200:] or f'exit {result.code}'}"
+            )
+        found: list[SmokeTest] = []
+        for line in lines:
+            word, _, rest = line.partition(" ")
+            if word == "device":
+                device, _, code = rest.partition(" ")
+                found.append(SmokeTest(device, (), "" if code == "0" else f"exit {host_text.integer(code)}"))
+            elif word == "out" and (match := re.search(r"\(UUID: (GPU-[0-9a-f-]{36})\)", rest)):
+                found[-1] = replace(found[-1], uuids=(*found[-1].uuids, match[1]))
+            elif word == "err" and found[-1].error:
+                found[-1] = replace(found[-1], error=f"{found[-1].error}; {one_line(rest)[:300]}")
+        if [one.device for one in found] != list(devices):
+            raise ValueError("not every device")
+        return tuple(found)
+
+    name = f"containers.smoke_test({engine},{','.join(devices)},{image})"
+    return Fact(
+        name, script(_SMOKE.replace("@KIND@", KIND), engine, image, *devices, timeout_s=60 + 60 * len(devices)), parse
+    )
