@@ -3,7 +3,7 @@
 # Source it from the checkout's root.
 
 # System packages for the lab and .venv. tests/test_scripts.py compares the list with the lab's own.
-PACKAGES='apt-utils coreutils debootstrap dpkg gcc gnupg iproute2 libc6-dev mount openssh-client
+PACKAGES='apt-utils coreutils dpkg gcc gnupg iproute2 libc6-dev mmdebstrap mount openssh-client
 python3 python3-venv systemd-container util-linux zstd'
 
 # Additional packages for the tests: a browser for the report pages, sfdisk for partition tables, zsh for its completion script.

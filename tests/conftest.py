@@ -67,7 +67,7 @@ NOT_QUICK = {
     "tests/security/test_attack_13_apt_sources_by_grep.py": "runs the real apt",
     "tests/security/test_attack_20_locks_of_others.py": "runs the real apt",
     "tests/security/test_demo_as_root.py": "needs root: folders of another user",
-    "tests/security/test_downloads.py": "runs pip, debootstrap and gpg",
+    "tests/security/test_downloads.py": "runs pip, mmdebstrap and gpg",
     "tests/security/test_lock_audit.py": "runs pip",
     "tests/security/test_attack_06_closed_output.py": "starts the program many times",
     "tests/security/test_attack_07_signals.py": "starts the program many times",

@@ -1,4 +1,4 @@
-"""Builds Debian trees with debootstrap from the mirror that this machine's apt uses, and runs their build scripts in a chroot."""
+"""Builds Debian trees with mmdebstrap from the mirror that this machine's apt uses, and runs their build scripts in a chroot."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ Say = Callable[[str], None]
 Progress = Callable[[], str]
 
 
-def debootstrap(root: Path, suite: str, packages: str, say: Say) -> None:
+def bootstrap(root: Path, suite: str, packages: str, say: Say) -> None:
     """Installs a configured minimal Debian of that suite, with `packages` (names with commas), in `root`.
 
-    The suite's release must be signed by a key of KEYRING. Raises HostError with the last lines of the log.
+    apt installs it, and takes no release that is not signed by a key of KEYRING. Raises HostError with the last lines of the log.
     """
-    debs = folder(CACHE / "debs")
-    argv = ["debootstrap", "--variant=minbase", f"--include={packages}", f"--cache-dir={debs}"]
-    argv += [f"--keyring={KEYRING}", "--force-check-gpg", suite, str(root)]
+    argv = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}", f"--keyring={KEYRING}"]
     found = mirror(suite)
-    narrate([*argv, found] if found else argv, say)
+    narrate([*argv, suite, str(root), *([found] if found else [])], say)
 
 
 def in_chroot(root: Path, argv: Sequence[str], say: Say, progress: Progress | None = None) -> None:
@@ -48,7 +46,8 @@ def narrate(argv: Sequence[str], say: Say, proc: Path | None = None, progress: P
         namespaces += ["sh", "-c", 'mount -t proc proc "$0" && exec "$@"', str(proc)]
     log = folder(CACHE) / "build.log"
     ends, spoken, last = time.monotonic() + DEADLINE_S, time.monotonic(), ""
-    with log.open("a") as out, log.open() as back:
+    with log.open("a") as out, log.open(errors="replace") as back:
+        begun = log.stat().st_size
         back.seek(0, os.SEEK_END)
         child = subprocess.Popen(
             [*namespaces, *argv],
@@ -74,7 +73,8 @@ def narrate(argv: Sequence[str], say: Say, proc: Path | None = None, progress: P
                 child.kill()
             child.wait()
     if child.returncode != 0:
-        words = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+        said = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
+        words = " / ".join([line for line in said if line.startswith("E: ")][:3] or said[-3:])
         raise HostError(
             "lab",
             f"{argv[0]}: exit {child.returncode}: {words}",
@@ -101,7 +101,7 @@ def proxy() -> str:
 def mirror(suite: str, apt: Path = Path("/etc/apt")) -> str | None:
     """Returns the http(s) mirror of a suite in the machine's apt sources, or that of another Debian release there.
 
-    Returns None without one: debootstrap has a default.
+    Returns None without one: mmdebstrap has a default.
     """
     found: dict[str, str] = {}
     for path in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))):

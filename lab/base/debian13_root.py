@@ -53,7 +53,7 @@ def root(say: Say) -> Path:
             partial = image.with_suffix(".partial")
             run(["rm", "-rf", "--one-file-system", partial], deadline=300)
             say(f"Building a root of Debian 13, once: a minute, 400 MB in {VM_CACHE}.")
-            debian.debootstrap(partial, SUITE, PACKAGES, say)
+            debian.bootstrap(partial, SUITE, PACKAGES, say)
             (partial / "home" / "tester").mkdir()
             (partial / "etc" / "resolv.conf").touch()
             partial.rename(image)
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
     if len(argv) < 2:
         raise UsageError("lab.base.debian13_root", f"{len(argv)} words", "FOLDER COMMAND...")
     need_root("-m lab.base.debian13_root")
-    need(("debootstrap", "unshare", "mount", "chroot"))
+    need(("mmdebstrap", "unshare", "mount", "chroot"))
     place, command = Path(argv[0]).resolve(), argv[1:]
     if not place.is_dir():
         raise UsageError("lab.base.debian13_root", f"{place} is no folder", "the checkout in which the command runs")

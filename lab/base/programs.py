@@ -12,7 +12,7 @@ from rigwright.core.errors import HostError, UsageError
 
 PROGRAMS = {
     "systemd-nspawn": "systemd-container",
-    "debootstrap": "debootstrap",
+    "mmdebstrap": "mmdebstrap",
     "apt-ftparchive": "apt-utils",
     "dpkg-deb": "dpkg",
     "ip": "iproute2",

@@ -1,4 +1,4 @@
-"""The base image of all hosts: a Debian 12 server tree that debootstrap builds once into the cache."""
+"""The base image of all hosts: a Debian 12 server tree that mmdebstrap builds once into the cache."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _build(image: Path, say: Say) -> None:
     partial = image.with_suffix(".partial")
     say("Building the hosts' base image, once: 1 to 3 minutes, downloads 100 MB, takes 500 MB in .lab/cache.")
     started = time.monotonic()
-    debian.debootstrap(partial, SUITE, PACKAGES, say)
+    debian.bootstrap(partial, SUITE, PACKAGES, say)
     _configure(partial, say)
     partial.rename(image)
     say(f"Base image built in {time.monotonic() - started:.0f} s.")

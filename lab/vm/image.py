@@ -1,6 +1,6 @@
 """The disk image of virtual machines: a Debian server with its own kernel, built once into the cache.
 
-debootstrap makes the tree, mke2fs puts it into a partition, and GRUB's own tools make the disk bootable in a first boot under QEMU: no
+mmdebstrap makes the tree, mke2fs puts it into a partition, and GRUB's own tools make the disk bootable in a first boot under QEMU: no
 loop device, no mount. One image boots by BIOS, by UEFI and under Secure Boot.
 """
 
@@ -157,7 +157,7 @@ def _uuid(path: Path) -> str:
 
 def _tree(distribution: Distribution, tree: Path, packages: str, uuids: Sequence[str], say: Say) -> None:
     """Installs Debian in `tree`, and makes it a server; `uuids` are those of its root and EFI file systems."""
-    debian.debootstrap(tree, distribution.suite, packages, say)
+    debian.bootstrap(tree, distribution.suite, packages, say)
     shutil.copytree(GUEST, tree / "lab-vm")
     mirror = debian.mirror(distribution.suite) or _mirror_of(tree)
     say("  making it a server that boots from its own disk")
@@ -167,7 +167,7 @@ def _tree(distribution: Distribution, tree: Path, packages: str, uuids: Sequence
 
 
 def _mirror_of(tree: Path) -> str:
-    """Returns the mirror that debootstrap chose."""
+    """Returns the mirror that mmdebstrap chose."""
     return (tree / "etc/apt/sources.list").read_text().split()[1]
 
 

@@ -31,7 +31,7 @@ SOCKETS = Path("/run") / f"{TAG}-vm"
 """The folder of QMP sockets and process ids: a socket's path has at most 107 characters."""
 
 LOGIN_KEY = SSH_KEY.with_name("vm_ed25519")
-PROGRAMS = (*VM_PROGRAMS, "debootstrap", "ssh", "ssh-keygen", "unshare", "chroot")
+PROGRAMS = (*VM_PROGRAMS, "mmdebstrap", "ssh", "ssh-keygen", "unshare", "chroot")
 """The programs of this machine that virtual machines need."""
 
 Firmware = Literal["bios", "uefi", "secureboot"]

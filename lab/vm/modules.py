@@ -1,6 +1,6 @@
 """The cache of NVIDIA's real kernel modules, which dkms builds natively for the kernel of a virtual machine.
 
-Compiling them takes hours in software emulation and minutes on this machine. So debootstrap makes a chroot with the
+Compiling them takes hours in software emulation and minutes on this machine. So mmdebstrap makes a chroot with the
 virtual machine's release, the headers of its exact kernel and the source of Debian's nvidia-kernel-dkms; dkms builds and
 installs there. Only the modules are kept, in /var/cache/rigwright-lab/modules/DISTRO-KERNEL-VERSION.
 """
@@ -130,7 +130,7 @@ def _build(distro: str, kernel: str, version: str, say: Say) -> Modules:
     say(f"Building NVIDIA's modules {version} for {kernel}, once: 3 to 10 minutes, downloads 200 MB.")
     began = time.monotonic()
     try:
-        debian.debootstrap(chroot, DISTRIBUTIONS[distro].suite, "ca-certificates", say)
+        debian.bootstrap(chroot, DISTRIBUTIONS[distro].suite, "ca-certificates", say)
         (chroot / "build-modules").write_bytes(SCRIPT.read_bytes())
         words = ["nice", "-n", "10", "sh", "/build-modules", _sources(distro), kernel, version, debian.proxy()]
         debian.in_chroot(chroot, words, say, lambda: _progress(chroot / "var/lib/dkms"))

@@ -71,7 +71,7 @@ def nvidia_library(version: str, cache: Path = CACHE) -> Path:
 
 
 def debian_mirror(cache: Path = CACHE) -> str:
-    """Returns the Debian archive in this machine's apt sources, or the one that debootstrap used for the base image.
+    """Returns the Debian archive in this machine's apt sources, or the one that mmdebstrap used for the base image.
 
     Raises HostError when neither is known.
     """
