@@ -59,6 +59,7 @@ def test_licences_scopes_and_needs(listed: dict[str, Any]) -> None:
     assert {ref.partition("==")[0] for ref in needs["rigwright"]} == {*direct}
 
 
+@pytest.mark.nightly
 def test_a_release_is_of_committed_files(tmp_path: Path) -> None:
     """Builds the wheel of a commit; with a file that is not committed it refuses."""
     checkout = tmp_path / "checkout"

@@ -1,7 +1,7 @@
 """The driver on machines of every kind, with mixed installations and with broken archives; plain ssh reads the results.
 
-Each host goes through its own scenario, and the tests check the results. The fleet has one host for each driver branch, kind of
-module, NVSwitch and distribution; RIGWRIGHT_TEST_RIGS=all adds every other rig. The mixed installations run nightly.
+Each host goes through its own scenario, and the tests check the results. Hosts with the oldest branch and with NVSwitches run
+nightly, with the mixed installations; RIGWRIGHT_TEST_RIGS=all adds every rig to them.
 """
 
 from __future__ import annotations
@@ -58,24 +58,26 @@ def licence(name: str) -> str:
 
 NO_CUDA = {"cuda": None}
 FLEET = {
+    "t-noble": Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
+    "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
+}  # fmt: skip
+"""The hosts of every run."""
+OTHERS = {
     "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
     "t-switch": Box(
         "h100-sxm", "ubuntu2404", {"driver": {"branch": "580", "flavour": "open"}, "p2p_wheels": "none"},
         "580.178.04", "nvidia-headless-580-server-open", "Dual MIT/GPL",
     ),
-    "t-noble": Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
-    "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
 }  # fmt: skip
+"""The hosts of nightly runs."""
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
-    FLEET |= {
-        f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}, licence=licence(rig))
-        for rig in catalogue.all_rigs()
-        if f"t-{rig}" not in FLEET
+    OTHERS |= {
+        f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}, licence=licence(rig)) for rig in catalogue.all_rigs()
     }
 MIXED, TROUBLED = "t-mixed", "t-troubled"
 BARE = {"cuda": None, "kernel_cmdline": None, "limits": None, "p2p_wheels": "none"}
 """Variables that leave only the driver to provision."""
-BOXES = {**FLEET, MIXED: Box("servbadge"), TROUBLED: Box("v100-pcie")}
+BOXES = {**FLEET, **OTHERS, MIXED: Box("servbadge"), TROUBLED: Box("v100-pcie")}
 
 
 def root(name: str, script: str) -> str:
@@ -194,9 +196,9 @@ def troubled(tell: Teller) -> dict[str, Any]:
     return told
 
 
-def fleet(folder: Path) -> dict[str, Any]:
-    """Provisions all hosts at once, twice; returns both documents and the state of each host."""
-    where = inventory(folder, **{name: box.variables for name, box in FLEET.items()})
+def fleet(folder: Path, boxes: dict[str, Box]) -> dict[str, Any]:
+    """Provisions these hosts at once, twice; returns both documents and the state of each host."""
+    where = inventory(folder, **{name: box.variables for name, box in boxes.items()})
     words = ("--inventory", where, "--host", "all", "--yes")
     first, second = (document("provision", *words, deadline=DEADLINE_S) for _ in range(2))
     failed = {
@@ -207,7 +209,7 @@ def fleet(folder: Path) -> dict[str, Any]:
         "licence": "modinfo -F license nvidia 2>/dev/null || modinfo -F license nvidia-current",
         "manager": "systemctl is-active nvidia-fabricmanager || :",
     }
-    became = {name: state(name) | {key: root(name, ask).strip() for key, ask in more.items()} for name in FLEET}
+    became = {name: state(name) | {key: root(name, ask).strip() for key, ask in more.items()} for name in boxes}
     return {"first": first["hosts"], "second": second["hosts"], "became": became}
 
 
@@ -268,11 +270,18 @@ def stories(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Yields the results of the fleet and of the upgraded host, as futures."""
     folder = tmp_path_factory.mktemp("driver")
     with booted(*FLEET), ThreadPoolExecutor(2) as pool:
-        all_hosts = pool.submit(fleet, folder / "fleet")
+        all_hosts = pool.submit(fleet, folder / "fleet", FLEET)
         yield {
             "fleet": all_hosts,
             "upgraded": pool.submit(upgraded, all_hosts, Teller("t-noble", folder / "noble")),
         }
+
+
+@pytest.fixture(scope="module")
+def other_hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
+    """Returns the result of the hosts of nightly runs."""
+    with booted(*OTHERS):
+        return fleet(tmp_path_factory.mktemp("driver"), OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -311,8 +320,17 @@ def error(found: Document) -> str:
 
 @pytest.mark.parametrize("name", FLEET)
 def test_the_fleet(stories: Stories, name: str) -> None:
-    """Every machine has the expected driver, and the second run makes no change."""
-    told = stories["fleet"].result()
+    has_its_driver(stories["fleet"].result(), name)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", OTHERS)
+def test_old_gpus_and_nvswitches(other_hosts: dict[str, Any], name: str) -> None:
+    has_its_driver(other_hosts, name)
+
+
+def has_its_driver(told: dict[str, Any], name: str) -> None:
+    """Checks that a host of a fleet has the expected driver, and that the second run made no change."""
     first, second, now, box = told["first"][name], told["second"][name], told["became"][name], BOXES[name]
     assert first["error"] is None, first["error"]
     assert [one for one in first["findings"] if one["verdict"] not in ("pass", "info", "warn")] == []

@@ -314,6 +314,7 @@ def test_a_hang_ends_and_the_rest_goes_on(servbadge: Bare, program: Path, tmp_pa
     assert ("pair 2-0: NCCL", None) in told[at:]
 
 
+@pytest.mark.nightly
 def test_a_pair_that_hangs_in_a_round_is_named_and_the_others_go_on(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.1-2": "hang"})
     found = run(servbadge, program, "--quick", "--step-timeout-s", "3", code=1)

@@ -129,6 +129,7 @@ def test_a_gpu_that_falls_off_the_bus_and_the_others_go_on(servbadge: Bare, fold
     assert (soak.outcome, [one.gpu for one in soak.results]) == ("ok", [0, 2, 3]), "the others are well"
 
 
+@pytest.mark.nightly
 def test_a_hang_of_nccl_ends_and_the_soak_runs(servbadge: Bare, folder: Path) -> None:
     servbadge.put(nccl__irq_hang=1)
     found = run(servbadge, folder, "--step-timeout-s", "4", code=1)
@@ -136,6 +137,7 @@ def test_a_hang_of_nccl_ends_and_the_soak_runs(servbadge: Bare, folder: Path) ->
     assert found.stages[-1].outcome == "ok"
 
 
+@pytest.mark.nightly
 def test_without_nccl_there_is_no_all_reduce(servbadge: Bare, folder: Path) -> None:
     found = run(servbadge, folder, "--without", "collective")
     assert [stage.all_reduce_gb_s for stage in found.stages if stage.stage == "in step"] == [None]

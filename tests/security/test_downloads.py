@@ -122,6 +122,7 @@ def test_setup_runs_no_build_tool_that_no_hash_names(tmp_path: Path, index: Path
     assert "could not install the packages" in done.stderr
 
 
+@pytest.mark.nightly
 def test_bench_runs_no_build_tool_that_no_hash_names(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
