@@ -30,18 +30,37 @@ PACKAGES = (
 )
 """podman and what it needs besides the base image, without recommended packages."""
 
+DOCKER = (
+    "docker.io",
+    "containerd",
+    "runc",
+    "tini",
+    "iptables",
+    "libdevmapper1.02.1",
+    "dmsetup",
+    "libip4tc2",
+    "libip6tc2",
+    "libmnl0",
+    "libnetfilter-conntrack3",
+    "libnfnetlink0",
+    "libnftnl11",
+    "libxtables12",
+    "netbase",
+)
+"""docker.io and what it needs besides the base image, 65 MB. It is in no archive of the lab: a test gives it to its host as a source."""
 
-def engines(cache: Path) -> list[Path]:
-    """Returns the .deb files of the engines, in `cache`. Downloads them, 13 MB, when it has none. Raises HostError when apt fails."""
-    folder = cache / f"engines-{hashlib.sha256(repr((SUITE, PACKAGES)).encode()).hexdigest()[:12]}"
+
+def engines(cache: Path, packages: tuple[str, ...] = PACKAGES) -> list[Path]:
+    """Returns the .deb files of an engine, in `cache`. Downloads them when it has none: 13 MB for podman. Raises HostError when apt fails."""
+    folder = cache / f"engines-{hashlib.sha256(repr((SUITE, packages)).encode()).hexdigest()[:12]}"
     if not folder.is_dir():
         with cache_lock(cache, "engines", print):
             if not folder.is_dir():
-                _download(folder, debian_mirror(cache))
+                _download(folder, packages, debian_mirror(cache))
     return sorted(folder.glob("*.deb"))
 
 
-def _download(folder: Path, mirror: str) -> None:
+def _download(folder: Path, packages: tuple[str, ...], mirror: str) -> None:
     """Downloads the packages to `folder`, which appears when all are there."""
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as name:
         work = Path(name)
@@ -60,7 +79,7 @@ def _download(folder: Path, mirror: str) -> None:
         ]
         apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
         _run([*apt, "update", "--error-on=any"], work)
-        _run([*apt, "download", *PACKAGES], work / "debs")
+        _run([*apt, "download", *packages], work / "debs")
         (work / "debs").rename(folder)
 
 

@@ -60,14 +60,66 @@ def specified(facts: Facts) -> Iterator[Finding]:
         yield Finding("CDI renewal", "pass", "at boot and after a driver change", "enabled, active")
 
 
+@check(follows=("run.",))
+def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
+    """docker answers and knows the runtime nvidia, and a reload of systemd does not take the GPUs away from its containers.
+
+    With the systemd driver for control groups runc needs a link in /dev/char for each device node; without it, systemd writes rules
+    without the GPUs at the next daemon-reload."""
+    if "docker" not in containers.engines:
+        yield Finding("docker", "pass", "not wanted")
+        return
+    now, nodes = facts.all(engines.docker, engines.nodes)
+    wanted = "the runtime nvidia"
+    if "nvidia" in now.runtimes:
+        yield Finding("docker", "pass", f"has the runtimes {', '.join(now.runtimes)}", wanted)
+    else:
+        seen = f"has the runtimes {', '.join(now.runtimes)}"
+        yield of_symptom("container.runtime_unknown", "docker", seen, wanted, "host", fix=_FIX)
+    if now.cgroup_driver == "systemd" and nodes.without_link:
+        seen = f"cgroup driver systemd, and no link in /dev/char for {', '.join(nodes.without_link[:3])}"
+        yield of_symptom(
+            "container.cgroup_lost",
+            "docker's control groups",
+            seen,
+            "links in /dev/char",
+            "host",
+            verdict="warn",
+            fix=_LINKS,
+        )
+    else:
+        yield Finding("docker's control groups", "pass", f"cgroup driver {now.cgroup_driver}")
+
+
+_LINKS = (
+    'sudo nvidia-ctk system create-dev-char-symlinks --create-all, at every boot too; or "exec-opts": ["native.cgroupdriver=cgroupfs"] '
+    "in /etc/docker/daemon.json and a restart of docker"
+)
+
+
+@check(follows=("module.", "driver.", "run."))
+def nodes_open(facts: Facts) -> Iterator[Finding]:
+    """Every user may open the device nodes, which containers of users (rootless) need: an engine cannot give them more rights."""
+    closed = [f"{path} {mode}" for path, mode in facts(engines.nodes).modes.items() if int(mode, 8) & 0o006 != 0o006]
+    if closed:
+        cause = "NVreg_DeviceFileMode in /etc/modprobe.d, or a udev rule, keeps other users out"
+        fix = "grep -r NVreg_DeviceFile /etc/modprobe.d; without it 0666 is the driver's own mode. If it is meant: run containers as root or with that group"
+        seen = f"not open to users: {', '.join(closed[:4])}"
+        yield Finding("containers of users", "warn", seen, "0666", cause, fix, "host")
+    else:
+        yield Finding("containers of users", "pass", "may open the device nodes", "0666")
+
+
 @check(follows=("module.", "driver.", "gpu.", specified))
 def smoke(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
     """A container starts with each GPU, for each engine, and nvidia-smi -L in it lists that GPU and no other.
 
     It needs no registry: its files are the host's own, or those of `image` in `containers`.
     """
-    gpus: tuple[Gpu, ...] = tuple(one for one in facts(gpu.gpus) if not one.lost)
-    devices = tuple(str(one.index) for one in gpus)
+    every, specifications = facts.all(gpu.gpus, engines.specifications)
+    gpus: tuple[Gpu, ...] = tuple(one for one in every if not one.lost)
+    used = cdi.in_force(specifications)
+    devices = tuple(cdi.device_of(used, one.index) for one in gpus)
     if not devices:
         yield Finding("container", "unknown", "no GPU answers", fix="invoke verify --tags driver")
         return

@@ -75,4 +75,13 @@ def judge(facts: Facts) -> Judgement:
     lacking = [str(index) for index in range(len(gpus)) if str(index) not in named]
     if lacking:
         return Judgement(f"{used.path} has no device for GPU {', '.join(lacking)}", "container.cdi_outdated", seen)
+    if without := [name for name in facts(containers.mig_devices) if name not in used.devices]:
+        found = f"{used.path} has no device for MIG device {', '.join(without[:4])}"
+        return Judgement(found, "container.cdi_outdated", seen)
     return Judgement("", "", seen)
+
+
+def device_of(specification: Specification | None, index: int) -> str:
+    """The name of a GPU's device in a specification: its index, or its first MIG device where the whole GPU has none."""
+    names = specification.devices if specification else {}
+    return next((name for name in (str(index), f"{index}:0") if name in names), str(index))

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rigwright.core import host_text
-from rigwright.core.command import Result, script
+from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
 from rigwright.facts import Fact, Unavailable, Unreadable
+from rigwright.facts.gpu import answered
 
 KIND = "nvidia.com/gpu"
 MOST_FILES, MOST_BYTES, MOST_PATHS = 32, 262144, 4000
@@ -229,6 +230,117 @@ def _toolkit(result: Result) -> str:
 
 toolkit_version = Fact("containers.toolkit_version", script(_TOOLKIT), _toolkit)
 """The version of nvidia-ctk: 1.18.1; "" if it is not installed."""
+
+
+_CONFIGURATION = f"""
+command -v nvidia-ctk >/dev/null || {{ echo none; exit 0; }}
+echo configuration
+exec nvidia-ctk runtime configure --runtime=docker --config={DAEMON_JSON} --dry-run 2>/dev/null
+"""
+
+
+def _configuration(result: Result) -> dict[str, Any]:
+    head, _, text = result.text.partition("\n")
+    if head == "none":
+        raise Unavailable("nvidia-ctk is not installed")
+    if head != "configuration" or result.code != 0:
+        raise Unreadable(
+            f"nvidia-ctk cannot configure docker (exit {result.code})",
+            f"nvidia-ctk runtime configure --runtime=docker --config={DAEMON_JSON} --dry-run",
+        )
+    return dict(_mapping(host_text.json_value(text[text.find("{") :])))
+
+
+docker_configuration = Fact("containers.docker_configuration", script(_CONFIGURATION), _configuration)
+"""The settings that `nvidia-ctk runtime configure --runtime=docker` would write to /etc/docker/daemon.json. Nothing is written."""
+
+
+@dataclass(frozen=True)
+class Docker:
+    """What the docker daemon says: the names of its runtimes, its driver for control groups (systemd, cgroupfs), the number of running
+    containers."""
+
+    runtimes: tuple[str, ...]
+    cgroup_driver: str
+    running: int
+
+
+_DOCKER = """
+command -v docker >/dev/null || { echo none; exit 0; }
+docker info --format '{"runtimes": {{json .Runtimes}}, "cgroup_driver": {{json .CgroupDriver}}, "running": {{json .ContainersRunning}}}' 2>&1
+"""
+
+
+def _docker(result: Result) -> Docker:
+    text = result.text.strip()
+    if text == "none":
+        raise Unavailable("docker is not installed")
+    if not text.startswith("{") or result.code != 0:
+        raise Unavailable(
+            f"docker does not answer: {one_line(text)[:200] or f'exit {result.code}'}",
+            "sudo systemctl status docker; journalctl -u docker -b",
+        )
+    value = _mapping(host_text.json_value(text))
+    return Docker(
+        tuple(sorted(map(_text, _mapping(value["runtimes"])))),
+        _text(value["cgroup_driver"]),
+        host_text.integer(value["running"]),
+    )
+
+
+docker = Fact("containers.docker", script(_DOCKER), _docker)
+"""The docker daemon that runs. Raises Unavailable if it does not answer."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The device nodes of NVIDIA in /dev with their modes (0666), and those without a link in /dev/char, by which systemd finds them."""
+
+    modes: Mapping[str, str]
+    without_link: tuple[str, ...]
+
+
+_NODES = """
+echo nodes
+for node in /dev/nvidia*; do
+  [ -c "$node" ] || continue
+  at=$(stat -c '%a %t %T' -- "$node") || continue
+  set -- $at
+  link=/dev/char/$(printf %d "0x$2"):$(printf %d "0x$3"); linked=no; [ ! -e "$link" ] || linked=yes
+  echo "$1 $linked $node"
+done; :
+"""
+
+
+def _nodes(result: Result) -> Nodes:
+    head, *lines = result.lines
+    if head != "nodes":
+        raise ValueError("no list of nodes")
+    rows = [re.fullmatch(r"([0-7]{1,4}) (yes|no) (/dev/nvidia[\w-]{0,40})", line) for line in lines]
+    if None in rows:
+        raise ValueError("a line that is no node")
+    found = [row for row in rows if row is not None]
+    return Nodes({row[3]: row[1].zfill(4) for row in found}, tuple(row[3] for row in found if row[2] == "no"))
+
+
+nodes = Fact("containers.nodes", script(_NODES, reads=True), _nodes)
+"""The device nodes that containers get."""
+
+
+def _mig(result: Result) -> tuple[str, ...]:
+    found: list[str] = []
+    gpu, number = "", 0
+    for line in answered(result).splitlines():
+        if match := re.match(r"GPU (\d{1,3}):", line):
+            gpu, number = match[1], 0
+        elif re.match(r"\s{1,8}MIG ", line) and gpu:
+            found.append(f"{gpu}:{number}")
+            number += 1
+    return tuple(found)
+
+
+mig_devices = Fact("containers.mig_devices", command("nvidia-smi", "-L"), _mig)
+"""The MIG devices by the name that CDI gives them: 0:1 is the second one of GPU 0; () without MIG."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from rigwright.facts import containers as engines
 from rigwright.facts import driver as state
 from rigwright.facts import systemd as units
 from rigwright.facts.containers import DAEMON_JSON, Engines
-from rigwright.operations import apt, operation
+from rigwright.operations import apt, file, operation
 from rigwright.operations._foreign_sources import judged
 
 WITH_CDI = "4.1.0"
@@ -245,3 +245,42 @@ def specified(facts: Facts) -> Iterator[Change]:
         again = (command("systemctl", "reset-failed", cdi.REFRESH),) if service.active == "failed" else ()
         make = command("systemctl", "start", cdi.REFRESH, timeout_s=120)
         yield Change("run", cdi.PATH, problem, f"made again for driver {loaded}", (*again, make))
+
+
+@operation()
+def docker_configured(facts: Facts, *, containers: Containers) -> Iterator[Change]:
+    """docker has the runtime nvidia, as `nvidia-ctk runtime configure` sets it up, and nothing that stands in daemon.json is lost.
+
+    The daemon is started again where it does not know the runtime; with running containers, which then stop, that is disruptive. Known when docker
+    and the toolkit are installed. Raises HostError for a daemon.json that is no JSON, and if nvidia-ctk would change a setting of others.
+    """
+    if "docker" not in containers.engines:
+        return
+    there, daemon, toolkit = facts.all(engines.engines, files.file(DAEMON_JSON), engines.toolkit_version)
+    stands = daemon_json(daemon)
+    if not there.docker or not toolkit:
+        raise Unavailable("known when docker and the toolkit are installed")
+    wanted, now = facts.all(engines.docker_configuration, engines.docker)
+    changes = []
+    if wanted != stands:
+        others = [key for key in stands if key not in ("runtimes", "features") and wanted.get(key) != stands[key]]
+        others += [
+            f"runtimes.{key}"
+            for key in stands.get("runtimes") or {}
+            if key != "nvidia" and key not in (wanted.get("runtimes") or {})
+        ]
+        if others:
+            found = f"nvidia-ctk runtime configure would change {', '.join(others)}"
+            raise HostError(DAEMON_JSON, found, "the settings of others as they are", "another release of the toolkit")
+        text = json.dumps(wanted, indent=4) + "\n"
+        mode, owner, group = (daemon.mode, daemon.owner, daemon.group) if daemon else ("0644", "root", "root")
+        changes = list(file.differing(facts, DAEMON_JSON, text.encode(), mode, owner, group))
+        yield from changes
+    if changes or "nvidia" not in now.runtimes:
+        restart = command("systemctl", "restart", DOCKER, timeout_s=180)
+        before = f"knows {', '.join(now.runtimes)}" + (f"; {now.running} running containers" if now.running else "")
+        after = "knows the runtime nvidia" + ("; they stop" if now.running else "")
+        yield Change("run", "docker", before, after, (restart,), disruptive=now.running > 0, units=(DOCKER,))
+
+
+DOCKER = "docker.service"

@@ -54,6 +54,10 @@ class _Consequence:
 
 _CONSEQUENCES = (
     _Consequence("/etc/apt/sources.list.d/", "apt-get update", "lists read", lambda _: apt.update()),
+    _Consequence(
+        "/etc/docker/", "docker", "without the runtime nvidia",
+        lambda _: script("systemctl cat docker.service >/dev/null 2>&1 || exit 0; exec systemctl try-restart docker.service", timeout_s=180),
+    ),
     _Consequence("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries", lambda _: command("ldconfig")),
     _Consequence(
         "/etc/modprobe.d/", "initramfs of {}", "without the block",

@@ -1,19 +1,24 @@
-"""Containers on a host with Debian's real podman: the toolkit is pinned, the CDI specification is true, and each GPU is seen from a container.
+"""Containers on a host with Debian's real podman and docker: the toolkit is pinned, the CDI specification is true, each GPU is seen from a container.
 
-The toolkit's programs and the GPUs are the lab's; podman, crun and conmon are Debian's own.
+The toolkit's programs and the GPUs are the lab's; podman, crun, conmon, dockerd and containerd are Debian's own.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lab.archive import engines
+from lab.base.paths import CACHE
+from lab.base.programs import run
 from lab.cli import commands
 from lab.faults import inject
+from lab.power import switch
 from tests.end_to_end.conftest import ssh
 from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
 
@@ -86,6 +91,42 @@ def test_a_driver_change_makes_the_specification_stale_and_it_is_mended(words: l
     assert "580.178.04" not in specification()
 
 
+DAEMON = {
+    "storage-driver": "vfs",
+    "iptables": False,
+    "ip6tables": False,
+    "bridge": "none",
+    "exec-opts": ["native.cgroupdriver=cgroupfs"],
+    "log-driver": "json-file",
+}
+"""What docker needs on a host that is itself a container; to rigwright they are settings of others."""
+
+
+def test_docker_beside_podman_keeps_its_settings(words: list[str], tmp_path: Path) -> None:  # noqa: ARG001
+    folder = switch.get(NAME).root / "srv/docker"
+    folder.mkdir()
+    for deb in engines.engines(CACHE, engines.DOCKER):
+        shutil.copy(deb, folder)
+    (folder / "Packages").write_text(run(["env", "-C", folder, "apt-ftparchive", "packages", "."]).stdout)
+    source = "deb [trusted=yes] file:/srv/docker ./"
+    ssh(
+        NAME,
+        f"echo '{source}' | sudo tee /etc/apt/sources.list.d/docker.list; sudo apt-get -qq update; sudo mkdir -p /etc/docker",
+    )
+    ssh(NAME, f"echo '{json.dumps(DAEMON)}' | sudo tee /etc/docker/daemon.json >/dev/null")
+    wanted = {**WANTED, "containers": {"engine": "both"}}
+    both = ["--host", NAME, "--inventory", inventory(tmp_path, **{NAME: wanted}), "--tags", "containers"]
+    done = document("provision", *both, "--yes")
+    assert {one["verdict"] for one in findings(done).values()} == {"pass"}, not_as_wanted(done)
+    assert findings(done)["docker container"]["seen"] == f"starts on each of {GPUS} GPUs and lists it"
+    assert findings(done)["podman container"]["seen"] == f"starts on each of {GPUS} GPUs and lists it"
+    after = json.loads(ssh(NAME, "cat /etc/docker/daemon.json").stdout)
+    assert after.pop("runtimes") == {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}
+    assert after == DAEMON
+    assert document("provision", *both, "--yes")["hosts"][NAME]["changes"] == []
+    assert "rigwright-smoke" not in ssh(NAME, "sudo docker images; sudo docker ps -a; ls /var/tmp").stdout
+
+
 def test_what_stands_in_the_way_is_named_before_the_first_change(words: list[str], tmp_path: Path) -> None:  # noqa: ARG001
     def planned(**containers: str) -> str:
         path = inventory(tmp_path, **{NAME: {**WANTED, "containers": {"engine": "podman", **containers}}})
@@ -93,9 +134,9 @@ def test_what_stands_in_the_way_is_named_before_the_first_change(words: list[str
         return " ".join((done.stdout + done.stderr).split())
 
     assert "no source has release 1.2.3 of NVIDIA Container Toolkit" in planned(toolkit="1.2.3")
-    ssh(NAME, "sudo mkdir -p /etc/docker; echo '{,' | sudo tee /etc/docker/daemon.json >/dev/null")
+    ssh(NAME, "sudo cp /etc/docker/daemon.json /var/tmp/kept; echo '{,' | sudo tee /etc/docker/daemon.json >/dev/null")
     assert "/etc/docker/daemon.json:1: no JSON" in planned(engine="both")
-    ssh(NAME, "sudo rm /etc/docker/daemon.json; sudo cp /var/run/cdi/nvidia.yaml /var/run/cdi/copy.yaml")
+    ssh(NAME, "sudo mv /var/tmp/kept /etc/docker/daemon.json; sudo cp /var/run/cdi/nvidia.yaml /var/run/cdi/copy.yaml")
     assert "/var/run/cdi/copy.yaml and /var/run/cdi/nvidia.yaml both define nvidia.com/gpu=0" in planned()
     ssh(NAME, "sudo rm /var/run/cdi/copy.yaml")
 
@@ -106,3 +147,5 @@ def test_remove_takes_away_source_pin_and_holds(words: list[str]) -> None:
     left = ssh(NAME, "ls /etc/apt/preferences.d /etc/apt/sources.list.d /usr/share/keyrings; apt-mark showhold")
     assert "container" not in left.stdout
     assert ssh(NAME, "nvidia-ctk --version").returncode == 0
+    assert json.loads(ssh(NAME, "cat /etc/docker/daemon.json").stdout) == DAEMON
+    assert "nvidia" not in ssh(NAME, "sudo docker info --format '{{json .Runtimes}}'").stdout
