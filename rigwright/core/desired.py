@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from rigwright.core.containers import Containers
 from rigwright.core.guard import Guard
 from rigwright.core.schema import BusId, KernelWord, Release
+from rigwright.core.training import Training
 from rigwright.core.yaml_source import did_you_mean
 
 SecureBoot = Literal["enrol", "trusted"]
@@ -188,6 +189,7 @@ class Desired:
     reboot: Reboot | None = None
     guard: Guard | None = None
     containers: Containers | None = None
+    training: Training | None = None
     container_repository: CudaSource | None = None
 
 

@@ -1,7 +1,7 @@
 """A stand-in for torch, so that what rigwright runs in an interpreter can be watched without a GPU. It is no torch.
 
 What it is to be stands in TORCH_STAND_IN as JSON: version, cuda, hip, flags, gpus ([[name, major, minor]]), nccl, error (of
-CUDA's start), import_error; rank (which rank misbehaves), stage, does ("hang", "wrong", "raise TEXT").
+CUDA's start), import_error; wrong_product (the GPU whose products are wrong); rank (which rank misbehaves), stage, does ("hang", "wrong", "raise TEXT").
 """
 
 import json
@@ -44,8 +44,23 @@ class Tensor:
     def __mul__(self, by):
         return Tensor(self.factor * by)
 
+    __sub__ = __mod__
 
-def arange(_count, device, dtype):
+    def reshape(self, *_sizes):
+        return self
+
+    float = cpu = reshape
+
+    def to(self, device):
+        return Tensor(2 if device == f"cuda:{SAID.get('wrong_product')}" else self.factor)
+
+    def __matmul__(self, other):
+        return Tensor(self.factor * other.factor)
+
+
+def arange(_count, device=None, dtype=None):
+    if device is None:
+        return Tensor()
     assert (device, dtype) == ("cuda", int32)
     misbehave("start")
     return Tensor()
