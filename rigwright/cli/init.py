@@ -9,7 +9,7 @@ import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from rigwright.core import atomic_files, prompt
 from rigwright.core.control_characters import visible
 from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.program_name import program_name
 from rigwright.core.yaml_source import misspelt
 from rigwright.engine.host_run import HostRun, Options
@@ -36,9 +37,10 @@ from rigwright.facts import driver as driver_state
 from rigwright.facts.system import Board
 from rigwright.fleet import host_job
 from rigwright.inventory import endpoint
-from rigwright.inventory.model import Host, Inventory
+from rigwright.inventory.model import LOCAL_MACHINE, Host, Inventory
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns
+from rigwright.ssh.local import identifiers
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -49,6 +51,7 @@ class Seen:
 
     `unlisted`: PCI ids of GPUs that the catalogue knows nothing of, by bus id. `loaded`: the version of a loaded driver
     that drives all of those, else "". `screen_gpu`: the bus id of the GPU that has the screen, "" for none.
+    `identity`: the machine itself.
     """
 
     gpus: Mapping[str, Model]
@@ -59,6 +62,7 @@ class Seen:
     cpu: str
     graphical: display.Graphical = display.NOT_GRAPHICAL
     screen_gpu: str = ""
+    identity: MachineIdentity = field(default_factory=MachineIdentity)
 
 
 @answered
@@ -74,7 +78,7 @@ def init(options: InitOptions, console: Console) -> None:
     hosts_file = folder / "hosts.yml"
     known = _inventory(folder)
     options = _completed(options, known)
-    if not options.address:
+    if not options.address and not (options.local and _is_new(options.host, known)):
         _updated(options, folder, known, console)
         return
     if options.update:
@@ -86,16 +90,21 @@ def init(options: InitOptions, console: Console) -> None:
     hosts = known.hosts.values() if known else ()
     shared = [host.variables["ssh_known_hosts"] for host in hosts if "ssh_known_hosts" in host.variables]
     known_file = {"ssh_known_hosts": shared[0]} if shared else {}
-    host = Host(options.host, ("all", "gpu"), {**known_file, **variables}, "--address")
-    _record_key(host, options)
-    files = _described(options, folder, _look(host, console), console, datetime.date.today())
+    host = Host(options.host, ("all", "gpu"), {**known_file, **variables}, "--local" if options.local else "--address")
+    if not options.local:
+        _record_key(host, options)
+    seen = _look(host, console)
+    if options.local:
+        variables[LOCAL_MACHINE] = _recorded(seen)
+    files = _described(options, folder, seen, console, datetime.date.today())
     with atomic_files.alone(folder):
         _free(options.host, _inventory(folder))
         fresh = init_draft.with_host(atomic_files.text_of(hosts_file), str(hosts_file), options.host, variables)
         atomic_files.change({**files, hosts_file: fresh}, lambda: inventory.read(folder))
     for path, written in files.items():
         console.print(f"\n[bold]{as_is(str(path))}[/]\n[dim]{as_is(written.rstrip())}[/]", soft_wrap=True)
-    result = f"{options.host} at {options.address}. Nothing on the machine was changed."
+    place = "which is this machine" if options.local else f"at {options.address}"
+    result = f"{options.host}{',' if options.local else ''} {place}. Nothing on the machine was changed."
     console.print(f"\n[bold]{as_is(str(hosts_file))}[/] has {as_is(result)}")
     flag = f" --inventory {folder}" if options.inventory else ""
     console.print(f"Next: {program_name()} plan --host {as_is(options.host + flag)}")
@@ -107,6 +116,10 @@ def _completed(options: InitOptions, known: Inventory | None) -> InitOptions:
     Raises UsageError without a name where there is no terminal, and for an empty answer.
     """
     name, address = options.host, options.address
+    if options.local:
+        if address:
+            raise UsageError("--local", "--address is given, too", "one of the two", "leave --address out")
+        return replace(options, host=name or "localhost")
     if not prompt.on_terminal():
         if not name:
             raise _unnamed("--host is missing" if address else "--host and --address are missing", address)
@@ -141,6 +154,27 @@ def _has_address(name: str, known: Inventory | None) -> bool:
     """Whether the inventory has the host, with an address that is no example's."""
     host = known.hosts.get(name) if known else None
     return host is not None and not init_draft.PLACEHOLDER.fullmatch(host.address)
+
+
+def _is_new(name: str, known: Inventory | None) -> bool:
+    """Whether `init --local` adds the host. Raises UsageError when the inventory has it as another machine."""
+    host = known.hosts.get(name) if known else None
+    if host is None:
+        return True
+    if not host.is_this_machine:
+        found = f"'{name}' is in the inventory, reached by ssh ({host.where})"
+        raise UsageError("--local", found, "another name", f"{program_name()} init --local --host NAME")
+    return False
+
+
+def _recorded(seen: Seen) -> dict[str, str]:
+    """The value of `local_machine`. Raises HostError for a machine without any identifier."""
+    if not (identity := identifiers(seen.identity)):
+        fix = "sudo systemd-machine-id-setup; then the same command"
+        raise HostError(
+            "init", "this machine has no identifier: no /etc/machine-id", "one that tells it from others", fix
+        )
+    return identity
 
 
 def _inventory(folder: Path) -> Inventory | None:
@@ -379,8 +413,10 @@ def _display(seen: Seen, console: Console) -> bool | None:
 
 
 def _variables(options: InitOptions) -> dict[str, Any]:
-    """The connection variables of --address. Raises UsageError for an invalid name or address."""
+    """The connection variables of --address or --local. Raises UsageError for an invalid name or address."""
     _checked_name(options.host)
+    if options.local:
+        return {"ansible_connection": "local"}
     return _connection_of(options.address)
 
 
@@ -420,6 +456,7 @@ def _look(host: Host, console: Console) -> Seen:
         gpus, switches, board, cpu, release = (job.run.value(fact) for fact in facts)
         strange = [device.bus_id for device in gpus if catalogue.model_of(device.device_id) is None]
         loaded = _driving(job.run, strange) if strange else ""
+        identity = job.run.store.known[system.identity]
         desk, adapters = (job.run.store.known[fact] for fact in (display.graphical, display.adapters))
     finally:
         host_job.close([job])
@@ -436,7 +473,8 @@ def _look(host: Host, console: Console) -> Seen:
         console.print(f"[yellow]{as_is(not_described(drafted))}.[/]", soft_wrap=True)
     screen = display.screen_gpu(adapters) if isinstance(adapters, tuple) else ""
     shows = desk if isinstance(desk, display.Graphical) else display.NOT_GRAPHICAL
-    return Seen(known, unlisted, loaded, len(switches), board, cpu, shows, screen)
+    this = identity if isinstance(identity, MachineIdentity) else MachineIdentity()
+    return Seen(known, unlisted, loaded, len(switches), board, cpu, shows, screen, this)
 
 
 def _driving(job: HostRun, bus_ids: Iterable[str]) -> str:
@@ -521,6 +559,14 @@ def offer(address: str, inventory_path: str) -> str:
     """Asks for a name and adds the address to the inventory; returns the name, or "" when it was not added. Needs a terminal."""
     name = prompt.answer(f"{address} is not in the inventory. A name to describe it under (Enter: leave it) ")
     options = InitOptions(
-        host=name, address=address, inventory=inventory_path, rig="", supply_w="", driver="", update=False, yes=False
+        host=name,
+        address=address,
+        inventory=inventory_path,
+        rig="",
+        supply_w="",
+        driver="",
+        local=False,
+        update=False,
+        yes=False,
     )
     return name if name and init(options) == 0 else ""

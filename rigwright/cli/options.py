@@ -394,6 +394,10 @@ class InitOptions(CommandOptions, command="init"):
 
     invoke init --host servbadge
     invoke init --host servbadge --update
+
+    With --local it is this machine, without ssh; its name is localhost unless another is given.
+
+    invoke init --local
     """
 
     host: str = option("the name of the host in the inventory (default: asked for)")
@@ -402,6 +406,7 @@ class InitOptions(CommandOptions, command="init"):
     rig: str = option("the rig of the catalogue, when several have the same GPUs")
     supply_w: str = option("watts of the power supply, when no rig of the catalogue matches and one is drafted")
     driver: str = option("the driver branch, such as 580 (default: one that all its GPUs run)")
+    local: bool = option("the machine is this one", False)
     update: bool = option("write the changed GPUs of a host of the inventory into its files", False)
     yes: bool = option("record the host key without asking, after you have compared it", False)
 

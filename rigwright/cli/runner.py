@@ -157,6 +157,8 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     if command.rollout:
         command.rollout.insist(inventory.hosts)
     hosts = [inventory.only()] if host is None else inventory.select(host)
+    if command.playbook:
+        _require_one_local(hosts)
     checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
@@ -194,6 +196,14 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     output.text.errors([(job.host.name, with_hint(job.report.error, job.host, lab)) for job in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
+
+
+def _require_one_local(hosts: Sequence[Host]) -> None:
+    """Raises UsageError when several hosts are this machine: they would change it at the same time."""
+    local = [each for each in hosts if each.is_this_machine]
+    if len(local) > 1:
+        found = f"{' and '.join(each.name for each in local[:4])} are this machine (ansible_connection: local)"
+        raise UsageError("--host", found, "one name for this machine", f"--host {local[0].name}")
 
 
 def _name_of_address(address: str, inventory: str) -> str:

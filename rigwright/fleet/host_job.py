@@ -21,7 +21,7 @@ from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import FactStore
 from rigwright.fleet.merge import merge, not_attempted, with_error
 from rigwright.inventory.model import Host
-from rigwright.ssh.transport import open_transport
+from rigwright.ssh.open_transport import open_transport
 
 Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""

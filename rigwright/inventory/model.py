@@ -11,6 +11,7 @@ from typing import Any
 
 from rigwright.core.desired import VARIABLES
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import SHORTEST, Secret, is_name
 from rigwright.core.templating import has_template, settled
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -63,6 +64,12 @@ class Host:
     def address(self) -> str:
         """The name or address to connect to."""
         return str(self.connection("ansible_host") or self.name)
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether it is the machine that rigwright runs on (`ansible_connection: local`)."""
+        kind = self.variables.get("ansible_connection")
+        return isinstance(kind, str) and kind.removeprefix("ansible.builtin.") == "local"
 
     @property
     def login(self) -> str:
@@ -159,6 +166,8 @@ class Inventory:
         if not names and not part.startswith("~") and part not in self.groups:
             known = [*self.hosts, *self.groups]
             hint, todo = did_you_mean(part, known), self._todo()
+            if part == "localhost":
+                todo = f"invoke init --local adds this machine; {todo}"
             described = self.rigs.with_name("host_vars") / f"{part}.yml"
             if "/" not in part and described.exists():
                 hint = f"; {described} describes one, and no file of {self.path} has it"
@@ -206,9 +215,13 @@ _REFUSED = (
 )
 
 
+LOCAL_MACHINE = "local_machine"
+"""The variable that says which machine a host with `ansible_connection: local` is: identifiers, as MachineIdentity has them."""
+
 CONNECTION = (
     *(name for names in _NAMES.values() for name in names),
     "ansible_connection",
+    LOCAL_MACHINE,
     "ssh_known_hosts",
     "ssh_legacy_algorithms",
 )
@@ -276,6 +289,11 @@ def _require_connection(host: Host) -> None:
     kind = host.variables.get("ansible_connection", "ssh")
     if not isinstance(kind, str) or kind.removeprefix("ansible.builtin.") not in _CONNECTIONS:
         raise InputError(host.origin("ansible_connection"), f"ansible_connection is {kind!r}", "ssh or local")
+    recorded = host.variables.get(LOCAL_MACHINE)
+    if recorded is not None and not MachineIdentity.of(recorded):
+        expected = "an identifier of the machine: machine_id_hash, product_uuid or board_serial"
+        fix = f"invoke init --local --host NEW_NAME writes it; or take {LOCAL_MACHINE} out"
+        raise InputError(host.origin(LOCAL_MACHINE), f"{LOCAL_MACHINE} identifies no machine", expected, fix)
 
 
 def _require_root(host: Host) -> None:

@@ -6,19 +6,15 @@ socket, so a login that hangs while a host resets cannot block rigwright.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import secrets
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rigwright.core.command import Command, Result
-from rigwright.core.errors import HostError, Interrupted, Unreachable
+from rigwright.core.errors import Interrupted, Unreachable
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script, channel_io, sudo
@@ -172,61 +168,3 @@ def _other_user(answer: bytes) -> str:
     """The user that a cloud image names in place of root in its answer to a login; "" in any other answer."""
     match = re.search(rb'[Pp]lease login as the user "([a-z_][a-z0-9_-]{0,31})"', answer)
     return match[1].decode() if match else ""
-
-
-class Local(Transport):
-    """Runs commands on this machine. As on another machine, a script that is abandoned goes on to its end."""
-
-    def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
-        super().__init__(host, environment, root)
-        self._abandoned = threading.Event()
-
-    def abandon(self) -> None:
-        self._abandoned.set()
-
-    def _exchange(self, script: bytes, _nonce: str, limit_s: float) -> bytes:
-        argv = ["sh"] if os.geteuid() == 0 or not self.root else ["sudo", "-n", "sh"]
-        if self._abandoned.is_set():
-            raise Interrupted(self.host.name, "interrupted")
-        # In a process group of its own: Ctrl-C at the terminal must not end a change.
-        pipe = subprocess.PIPE
-        child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, **_OWN_GROUP)
-        answer, errors = self._answer(child, script, time.monotonic() + limit_s, limit_s)
-        if not answer:
-            found = f"no root: {sudo.last_line(errors)}"
-            raise HostError(self.host.name, found, "root, or sudo without a password", "sudo -v, then the same command")
-        return answer
-
-    def _answer(
-        self, child: subprocess.Popen[bytes], script: bytes, deadline: float, limit_s: float
-    ) -> tuple[bytes, bytes]:
-        unsent: bytes | None = script
-        while True:
-            try:
-                return child.communicate(unsent, timeout=0.25)
-            except subprocess.TimeoutExpired:
-                unsent = None
-            if self._abandoned.is_set():
-                raise Interrupted(self.host.name, "interrupted")
-            if time.monotonic() > deadline:
-                with contextlib.suppress(OSError):  # sudo runs as root
-                    child.kill()
-                fix = "end the command that does not return; then run the same command again"
-                raise HostError(self.host.name, f"no answer within {limit_s:g} s", "an answer", fix)
-
-
-_OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
-
-
-def open_transport(
-    host: Host,
-    environment: Mapping[str, str] | None = None,
-    ask_password: Callable[[str], str] | None = None,
-    root: bool = True,
-) -> Transport:
-    """The transport of a host of the inventory (`ansible_connection: local` is this machine)."""
-    if host.variables.get("ansible_connection") == "local":
-        return Local(host, environment, root)
-    from rigwright.ssh import connect  # noqa: F401  # imported before the worker threads start, which would otherwise all wait for the import
-
-    return Ssh(host, environment, ask_password, root)

@@ -17,7 +17,8 @@ from rigwright.core.command import command, script
 from rigwright.core.errors import HostError, Interrupted, Unreachable
 from rigwright.inventory.model import Host
 from rigwright.ssh import channel_io
-from rigwright.ssh.transport import Local, Ssh
+from rigwright.ssh.local import Local
+from rigwright.ssh.transport import Ssh
 
 ANSWER = b'Please login as the user "ubuntu" rather than the user "root".\n\n'
 

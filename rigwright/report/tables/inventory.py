@@ -73,6 +73,6 @@ def table(console: Console, inventory: Inventory, hosts: Sequence[Host]) -> None
 def _address(host: Host) -> str:
     """USER@ADDRESS:PORT, as far as the inventory has it."""
     port = host.connection("ansible_port")
-    if host.variables.get("ansible_connection") == "local":
+    if host.is_this_machine:
         return "this machine"
     return host.login + (f":{port}" if port else "")

@@ -1,0 +1,184 @@
+"""Runs batches of commands on this machine, for a host with `ansible_connection: local`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rigwright.core import host_text
+from rigwright.core.errors import HostError, InputError, Interrupted
+from rigwright.core.machine_identity import MachineIdentity
+from rigwright.core.secrets import Secret
+from rigwright.facts import system
+from rigwright.inventory.model import LOCAL_MACHINE, Host
+from rigwright.ssh import sudo
+from rigwright.ssh.transport import CONNECT_S, Transport
+
+
+class Local(Transport):
+    """Runs commands on this machine, as root with sudo. As on another machine, a script that is abandoned goes on to its end.
+
+    `ask_password` returns the sudo password of a host; it is asked for when sudo wants one and the inventory has none.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        environment: Mapping[str, str] | None = None,
+        ask_password: Callable[[str], str] | None = None,
+        root: bool = True,
+    ) -> None:
+        super().__init__(host, environment, root)
+        self._abandoned = threading.Event()
+        self._ask = ask_password
+        self._password: Secret | None = host.variables.get("ansible_become_password")
+        self._sudo_wants_password = False
+
+    def abandon(self) -> None:
+        self._abandoned.set()
+
+    def connect(self, timeout_s: float = CONNECT_S) -> None:  # noqa: ARG002  # nothing to wait for
+        """Returns if this is the machine that the inventory means. Raises HostError for another machine or system, InputError."""
+        require_system(self.host.name, sys.platform)
+        recorded = self.host.variables.get(LOCAL_MACHINE)
+        if recorded is None:
+            return
+        before = self.round_trips
+        answer = self.run([system.identity.command])[0]
+        self.round_trips = before
+        require_machine(self.host, MachineIdentity.of(recorded), system.identity.parse(answer))
+
+    def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+        becomes_root = self.root and os.geteuid() != 0
+        with_password = becomes_root and self._sudo_wants_password
+        argv = ["sudo", "-n", "sh"] if becomes_root else ["sh"]
+        marker = f"rigwright-{nonce}-password"
+        if with_password:
+            plain = self._plain_password()
+            argv = ["sudo", "-k", "-S", "-p", marker, "sh", "-c", f"echo {nonce} ready; exec sh"]
+        if self._abandoned.is_set():
+            raise Interrupted(self.host.name, "interrupted")
+        pipe, deadline = subprocess.PIPE, time.monotonic() + limit_s
+        try:
+            # In a process group of its own: Ctrl-C at the terminal must not end a change.
+            child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, **_OWN_GROUP)
+        except FileNotFoundError:
+            found, fix = f"{argv[0]} is not installed here", "apt-get install sudo, as root; or run it as root"
+            raise HostError(self.host.name, found, "root, or sudo", fix) from None
+        if with_password:
+            self._log_in(child, plain, marker.encode(), f"{nonce} ready\n".encode(), deadline)
+        answer, errors = self._answer(child, script, deadline, limit_s)
+        if answer:
+            return answer
+        if becomes_root and not with_password and sudo.wants_password(errors, self.host):
+            self._sudo_wants_password = True
+            return self._exchange(script, nonce, limit_s)
+        found, fix = f"no root: {sudo.last_line(errors)}", "run it as root; or as root: usermod -a -G sudo USER"
+        raise HostError(self.host.name, found, "root, or a user who may use sudo", fix)
+
+    def _plain_password(self) -> bytes:
+        """The sudo password and a line end, asked for where the inventory has none. Raises HostError without a terminal."""
+        if self._password is None:
+            if self._ask is None:
+                fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/inventory.md#secrets)"
+                found = "sudo asks for a password, and none was given"
+                raise HostError(self.host.name, found, "root, or a terminal to type the password at", fix)
+            self._password = Secret(self._ask(self.host.name))
+        return self._password.reveal().encode() + b"\n"
+
+    def _log_in(
+        self, child: subprocess.Popen[bytes], plain: bytes, marker: bytes, ready: bytes, deadline: float
+    ) -> None:
+        """Sends the password after sudo's prompt; returns when the root shell answers. Raises HostError when sudo refuses it."""
+        assert child.stdin
+        assert child.stdout
+        assert child.stderr
+        out = errors = b""
+        sent = False
+        while ready not in out:
+            self._require_time(child, deadline, host_text.LOGIN_BYTES, len(out) + len(errors))
+            readable, _, _ = select.select([child.stdout, child.stderr], [], [], 0.25)
+            pieces = {stream: os.read(stream.fileno(), 4096) for stream in readable}
+            out += pieces.get(child.stdout, b"")
+            errors += pieces.get(child.stderr, b"")
+            prompts = errors.count(marker)
+            if prompts and not sent:
+                sent = True
+                with contextlib.suppress(OSError):
+                    child.stdin.write(plain)
+            elif prompts > 1 or (readable and not any(pieces.values())):
+                self._end(child)
+                refused = sudo.last_line(errors.replace(marker, b"")) or "no reason given"
+                found = f"sudo refused the password ({refused})"
+                written = self.host.connection("ansible_become_password") is not None
+                fix = (
+                    f"correct it: {self.host.origin('ansible_become_password')}"
+                    if written
+                    else "run the same command again"
+                )
+                raise HostError(self.host.name, found, "the password of this user, who may use sudo", fix)
+
+    def _require_time(self, child: subprocess.Popen[bytes], deadline: float, most: int, size: int) -> None:
+        if self._abandoned.is_set():
+            raise Interrupted(self.host.name, "interrupted")
+        if time.monotonic() > deadline or size > most:
+            self._end(child)
+            raise HostError(self.host.name, "sudo does not let this user in", "a root shell", "sudo -v says why")
+
+    def _answer(
+        self, child: subprocess.Popen[bytes], script: bytes, deadline: float, limit_s: float
+    ) -> tuple[bytes, bytes]:
+        unsent: bytes | None = script
+        while True:
+            try:
+                return child.communicate(unsent, timeout=0.25)
+            except subprocess.TimeoutExpired:
+                unsent = None
+            if self._abandoned.is_set():
+                raise Interrupted(self.host.name, "interrupted")
+            if time.monotonic() > deadline:
+                self._end(child)
+                fix = "end the command that does not return; then run the same command again"
+                raise HostError(self.host.name, f"no answer within {limit_s:g} s", "an answer", fix)
+
+    @staticmethod
+    def _end(child: subprocess.Popen[bytes]) -> None:
+        with contextlib.suppress(OSError):  # sudo runs as root
+            child.kill()
+
+
+def require_system(host: str, platform: str) -> None:
+    """Raises HostError unless this machine (`sys.platform`) runs Linux."""
+    if platform != "linux":
+        names = {"win32": "Windows", "darwin": "macOS", "cygwin": "Windows"}
+        found = f"this machine runs {names.get(platform, platform)}"
+        fix = "invoke init --host NAME --address USER@HOST describes a machine that rigwright reaches by ssh"
+        raise HostError(host, found, "Ubuntu or Debian on a host with ansible_connection: local", fix)
+
+
+def require_machine(host: Host, recorded: MachineIdentity, here: MachineIdentity) -> None:
+    """Raises InputError unless the recorded machine is the one with this identity."""
+    if recorded.compared(here) == "same":
+        return
+    found = f"{host.name} is another machine ({recorded}) than this one ({here})"
+    fix = (
+        f"run it on that machine; invoke init --local --host NEW_NAME describes this one; if this is that machine with a new "
+        f"board or system, take {LOCAL_MACHINE} out there and put it in again: {LOCAL_MACHINE}: {identifiers(here)}"
+    )
+    raise InputError(host.origin(LOCAL_MACHINE), found, "the machine that the inventory describes", fix)
+
+
+def identifiers(identity: MachineIdentity) -> dict[str, str]:
+    """The value of `local_machine` for a machine: its identifiers that are known."""
+    names = ("product_uuid", "board_serial", "machine_id_hash")
+    return {name: text for name in names if (text := getattr(identity, name))}
+
+
+_OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
