@@ -330,7 +330,7 @@ nodes = Fact("containers.nodes", script(_NODES, reads=True), _nodes)
 def _mig(result: Result) -> tuple[str, ...]:
     found: list[str] = []
     gpu, number = "", 0
-    for line in answered(result).splitlines():
+    for line in host_text.lines(answered(result)):
         if match := re.match(r"GPU (\d{1,3}):", line):
             gpu, number = match[1], 0
         elif re.match(r"\s{1,8}MIG ", line) and gpu:
@@ -380,7 +380,7 @@ for device; do
   case $engine-$image in
   podman-) set -- podman run --rm --network=none --device "@KIND@=$device" --rootfs "$root" ;;
   podman-*) set -- podman run --rm --network=none --pull=never --device "@KIND@=$device" "$image" ;;
-  *) set -- docker run --rm --network=none --runtime=nvidia -e "NVIDIA_VISIBLE_DEVICES=$device" -e NVIDIA_DRIVER_CAPABILITIES=utility "$image" ;;
+  *) set -- docker run --rm --pull=never --network=none --runtime=nvidia -e "NVIDIA_VISIBLE_DEVICES=$device" -e NVIDIA_DRIVER_CAPABILITIES=utility "$image" ;;
   esac
   timeout 60 "$@" nvidia-smi -L >"$top/out" 2>"$top/err"; code=$?
   echo "device $device $code"

@@ -22,6 +22,7 @@ from tests.paths import ROOT
 
 DOWNLOADS = {
     "lab/bench/fleet.py": "hash: requirements-bench.lock",
+    "lab/archive/engines.py": "signature: apt with the keyring lab/host/keys",
     "lab/base/debian.py": "signature: mmdebstrap with the keyring lab/host/keys",
     "lab/base/debian13_root.py": "signature: mmdebstrap with the keyring lab/host/keys; pip with this machine's configuration",
     "lab/vm/device/build.py": "signature: apt with the keys of this machine's Debian sources",
