@@ -18,7 +18,7 @@ from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.gpu import answered
 
 KIND = "nvidia.com/gpu"
-MOST_FILES, MOST_BYTES, MOST_PATHS = 32, 262144, 4000
+MOST_FILES, MOST_BYTES, MOST_PATHS, LONGEST_PATH = 32, 262144, 1000, 500
 DAEMON_JSON = "/etc/docker/daemon.json"
 
 
@@ -171,14 +171,14 @@ def _mappings(value: Any) -> list[Mapping[str, Any]]:
 def _text(value: Any) -> str:
     if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value).isprintable():
         raise ValueError("a name or path that is no text")
-    return str(value)[:4096]
+    return str(value)
 
 
 def _hosts(edits: Mapping[str, Any], key: str) -> Iterator[str]:
     """The paths on the host of the device nodes or mounts."""
     for one in _mappings(edits.get(key)):
         path = _text(one.get("hostPath") or one.get("path"))
-        if not path.startswith("/"):
+        if not path.startswith("/") or len(path) > LONGEST_PATH:
             raise ValueError(f"{path[:80]!r} is no path")
         yield path
 
