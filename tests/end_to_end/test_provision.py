@@ -33,6 +33,15 @@ def badge(lab_root: None) -> Iterator[str]:  # noqa: ARG001
     commands.down(name=NAME, say=print)
 
 
+@pytest.fixture
+def whole(badge: str, ssh: Ssh) -> str:
+    """Returns the name of the host, which is provisioned: by the tests before, or now, when only nightly tests run."""
+    if ssh(badge, "test -e /proc/driver/nvidia/version").returncode != 0:
+        found = document("provision", "--host", badge, "--yes", deadline=550)
+        assert found["exit_code"] == 0, not_as_wanted(found)
+    return badge
+
+
 def test_plan_shows_all_and_changes_nothing(badge: str, ssh: Ssh) -> None:
     before = ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout
     found = document("plan", "--host", badge)["hosts"][badge]
@@ -164,11 +173,11 @@ def test_nobody_is_disturbed(badge: str) -> None:
         ),
     ],
 )
-def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, subject: str, words: str) -> None:
-    inject.fault(badge, name, gpu, print)
+def test_peers_that_fail(whole: str, ssh: Ssh, name: str, gpu: str, check: str, subject: str, words: str) -> None:
+    inject.fault(whole, name, gpu, print)
     try:
         began = time.monotonic()
-        host, _ = _peers(badge)
+        host, _ = _peers(whole)
         assert time.monotonic() - began < 90, "on an idle machine within half a minute, also when every pair hangs"
         worst = next(one for one in host["findings"] if one["check"].startswith("p2p."))
         assert (host["status"], worst["verdict"], worst["check"]) == ("failed", "fail", check)
@@ -176,9 +185,9 @@ def test_peers_that_fail(badge: str, ssh: Ssh, name: str, gpu: str, check: str, 
         assert worst["seen"].startswith(words)
         assert worst["cause"]
         assert worst["fix"]
-        assert ssh(badge, LEFT).stdout == "inactive\n"
+        assert ssh(whole, LEFT).stdout == "inactive\n"
     finally:
-        inject.heal(badge, name, print)
+        inject.heal(whole, name, print)
 
 
 def test_settings_that_somebody_left(badge: str, ssh: Ssh) -> None:
@@ -251,32 +260,32 @@ def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
 
 
 @pytest.mark.nightly
-def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(badge: str, ssh: Ssh) -> None:
+def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(whole: str, ssh: Ssh) -> None:
     """The timer restores values after a GPU reset; the same service, started here, does so after a module load.
 
     Values that somebody else has set stay.
     """
     power = "nvidia-smi --query-gpu=power.limit,clocks.applications.graphics --format=csv,noheader,nounits"
     ours = ["200.00, 1005"] * 4
-    ssh(badge, "sudo nvidia-smi -i 3 -r && sudo nvidia-smi -i 1 -pl 250")
-    assert ssh(badge, power).stdout.splitlines()[3] != ours[3]
+    ssh(whole, "sudo nvidia-smi -i 3 -r && sudo nvidia-smi -i 1 -pl 250")
+    assert ssh(whole, power).stdout.splitlines()[3] != ours[3]
     deadline = time.monotonic() + 150
-    while ssh(badge, power).stdout.splitlines()[3] != ours[3]:
+    while ssh(whole, power).stdout.splitlines()[3] != ours[3]:
         assert time.monotonic() < deadline, ssh(
-            badge, "systemctl list-timers --all; systemctl status gpu-limits*"
+            whole, "systemctl list-timers --all; systemctl status gpu-limits*"
         ).stdout
         time.sleep(1)
-    assert ssh(badge, power).stdout.splitlines() == [ours[0], "250.00, 1005", *ours[2:]]
-    found = document("verify", "--host", badge, "--tags", "limits")
+    assert ssh(whole, power).stdout.splitlines() == [ours[0], "250.00, 1005", *ours[2:]]
+    found = document("verify", "--host", whole, "--tags", "limits")
     assert found["exit_code"] == 2
-    failed = {one["subject"].split()[0] for one in found["hosts"][badge]["findings"] if one["verdict"] == "fail"}
+    failed = {one["subject"].split()[0] for one in found["hosts"][whole]["findings"] if one["verdict"] == "fail"}
     assert "SXM2-2" in failed
     assert not failed & {"SXM2-1", "SXM2-3", "SXM2-4"}
     unload = "modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia"
-    ssh(badge, f"sudo systemctl stop nvidia-persistenced && sudo {unload} && sudo modprobe nvidia")
-    assert ssh(badge, power).stdout.splitlines()[0] != ours[0]
-    ssh(badge, "sudo systemctl start nvidia-persistenced gpu-limits-watch.service")
-    assert ssh(badge, power).stdout.splitlines() == ours
+    ssh(whole, f"sudo systemctl stop nvidia-persistenced && sudo {unload} && sudo modprobe nvidia")
+    assert ssh(whole, power).stdout.splitlines()[0] != ours[0]
+    ssh(whole, "sudo systemctl start nvidia-persistenced gpu-limits-watch.service")
+    assert ssh(whole, power).stdout.splitlines() == ours
 
 
 def test_a_gpu_lost_does_not_keep_the_others_from_their_limits(badge: str, ssh: Ssh) -> None:
@@ -316,19 +325,19 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> No
 
 
 @pytest.mark.nightly
-def test_another_version_of_the_driver(badge: str, ssh: Ssh, tmp_path: Path) -> None:
+def test_another_version_of_the_driver(whole: str, ssh: Ssh, tmp_path: Path) -> None:
     """A downgrade to an exact release changes the pin, all driver packages, the holds and the loaded module together.
 
     It needs no reboot, because no process uses the GPUs. `modules: dkms` because the release may be too old for the kernel of the
     machine that runs the test; the lab's modules build for every kernel.
     """
-    where = inventory(tmp_path, **{badge: {"driver": {"branch": "535", "version": "535.183.01", "modules": "dkms"}}})
+    where = inventory(tmp_path, **{whole: {"driver": {"branch": "535", "version": "535.183.01", "modules": "dkms"}}})
     words = ("--inventory", where, "--yes", "--wheels", "none")
-    found = document("provision", *words)["hosts"][badge]
+    found = document("provision", *words)["hosts"][whole]
     assert (found["status"], found["rebooted"]) == ("changed", False)
-    assert "535.183.01" in ssh(badge, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
-    held = ssh(badge, "apt-mark showhold").stdout.split()
+    assert "535.183.01" in ssh(whole, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
+    held = ssh(whole, "apt-mark showhold").stdout.split()
     driver = " ".join(name for name in held if "nvidia" in name)
-    versions = ssh(badge, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
+    versions = ssh(whole, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
     assert {version.split("-")[0] for version in versions} == {"535.183.01"}
-    assert document("provision", *words)["hosts"][badge]["changes"] == []
+    assert document("provision", *words)["hosts"][whole]["changes"] == []

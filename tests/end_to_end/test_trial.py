@@ -39,6 +39,7 @@ def host(lab_root: None, snapshots: Path, tmp_path_factory: pytest.TempPathFacto
     server = Server(RIG, ssh)
     server.host, server.described = NAME, describe(RIG, NAME)
     server.boots(snapshots)
+    server.does("sudo update-grub 2>/dev/null")  # the snapshot's grub.cfg is older than its packages
     folder = tmp_path_factory.mktemp("trial")
     (folder / "play.yml").write_text(PLAY)
     yield folder
