@@ -37,10 +37,10 @@ def nccl_tests(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] 
         return
     for name in absent:
         yield Finding(name, "info", f"not run: not in {', '.join(document.looked_in)}")
-    linked = _linked(rig, slots, [gpu.bus_id for gpu in bus])
+    linked = linked_ranks(rig, slots, [gpu.bus_id for gpu in bus])
     for run in document.runs:
         if run.path is not None:
-            finding = _failed(run, run.program, loaded) or _past_nvlink(run, run.program, linked)
+            finding = _failed(run, run.program, loaded) or past_nvlink(run, run.program, linked)
             yield finding or _measured(run, rig if document.gpus == len(rig.gpus if rig else ()) else None)
 
 
@@ -132,7 +132,9 @@ def _last_words(run: Run) -> str:
     return (named or lines[-1:] or ["no output"])[0][:200]
 
 
-def _linked(rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequence[str]) -> frozenset[tuple[int, int]]:
+def linked_ranks(
+    rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequence[str]
+) -> frozenset[tuple[int, int]]:
     """The pairs of ranks that NVLinks or an NVSwitch join; ranks count the GPUs by their place on the bus."""
     if rig is None or len(rig.gpus) != len(bus_ids):
         return frozenset()
@@ -145,7 +147,7 @@ def _linked(rig: Rig | None, slots: Mapping[BusId, str] | None, bus_ids: Sequenc
     return frozenset((a, b) for a in numbers for b in numbers if frozenset((order[a], order[b])) in joined and a != b)
 
 
-def _past_nvlink(run: Run, subject: str, linked: frozenset[tuple[int, int]]) -> Finding | None:
+def past_nvlink(run: Run, subject: str, linked: frozenset[tuple[int, int]]) -> Finding | None:
     """The finding for pairs with NVLinks that NCCL does not use; None if there are none."""
     past = [
         (ends, way)
@@ -174,11 +176,11 @@ def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
         return  # without kernels, say, it can only fail
     subject = f"torchrun, {len(look.gpus)} processes"
     ranks = sorted(document.ranks, key=lambda rank: rank.rank)
-    linked = _linked(rig, slots, [entry.bus_id for entry in bus])
+    linked = linked_ranks(rig, slots, [entry.bus_id for entry in bus])
     yield (
         _ranks_failed(run, ranks, subject)
         or _failed(run, subject, loaded, next((rank for rank in ranks if rank.stage != "done"), None))
-        or _past_nvlink(run, subject, linked)
+        or past_nvlink(run, subject, linked)
         or _summed(run, ranks, len(look.gpus), subject, rig)
     )
 

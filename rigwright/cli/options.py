@@ -245,6 +245,26 @@ class StressOptions(WheelsOptions, command="stress"):
     yes: bool = option("begin without asking", False)
 
 
+class TrainSmokeOptions(PlaybookOptions, command="train.smoke"):
+    """Train a small model on 1, 2, 4, ... and all GPUs of a host, and say whether it learns and how fast.
+
+        invoke train.smoke --host servbadge
+        invoke train.smoke --host servbadge --seconds 120 --yes
+        invoke train.smoke --host servbadge --python ~/venv/bin/python
+
+    Uses the training environment of the inventory, or another interpreter with torch. The loss must fall and be equal on all
+    GPUs; samples a second and the efficiency are compared with the rig and with earlier trainings of this machine; the
+    transport that NCCL took is named. The recorder runs meanwhile. Asks before it begins, installs nothing, and refuses
+    while programs use the GPUs (docs/training.md).
+
+    Exit 0 when all is well, 2 when something is not.
+    """
+
+    seconds: str = option("how long all trainings take together; 5 to 3600", "60")
+    python: str = option("an interpreter with torch on the host, in place of the training environment")
+    yes: bool = option("begin without asking", False)
+
+
 class FactsOptions(HostsOptions, command="facts"):
     """Show what a host reports: system, kernel, GRUB, driver, GPUs. Changes nothing.
 

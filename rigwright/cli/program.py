@@ -30,6 +30,7 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.LimitsFindOptions,
     options.TryOptions,
     options.StressOptions,
+    options.TrainSmokeOptions,
     options.RemoveOptions,
     options.RollbackOptions,
     options.InitOptions,

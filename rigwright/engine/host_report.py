@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rigwright.engine.limit_points import Sweep
     from rigwright.facts.nccl import Document
     from rigwright.facts.stress import Stress
+    from rigwright.facts.training_smoke import Smoke
 
 FAILS: tuple[Verdict, ...] = ("fail", "unknown")
 """Verdicts that make the status of a host `failed`."""
@@ -146,6 +147,13 @@ class StressResult:
 
 
 @dataclass(frozen=True)
+class SmokeResult:
+    """The document of a training of a small model."""
+
+    smoke: Smoke
+
+
+@dataclass(frozen=True)
 class MeasuredResult:
     """The figures of the newest stress of each GPU that had one on this machine."""
 
@@ -173,6 +181,7 @@ StageResult = (
     | CommandResult
     | AttemptResult
     | StressResult
+    | SmokeResult
     | SweepResult
     | MeasuredResult
 )
@@ -204,6 +213,7 @@ class HostReport:
     ran: CommandResult | None = None
     attempt: Attempt | None = None
     stress: Stress | None = None
+    smoke: Smoke | None = None
     sweep: Sweep | None = None
     measured: tuple[MeasuredGpu, ...] | None = None
     simulated: str = ""

@@ -78,7 +78,7 @@ def _run_once(run: HostRun, options: StressOptions, folders: Sequence[str]) -> S
     limit_s = round(options.seconds) + START_S
     words = ["--seconds", f"{options.seconds:g}", "--timeout-s", str(limit_s)]
     words += ["--libraries", onhost_program.LIBRARIES] if folders else []
-    with _recorded(run, limit_s + RECORDED_LONGER_S) as folder:
+    with recorded(run, limit_s + RECORDED_LONGER_S) as folder:
         words += ["--marks", f"{folder}/marks.jsonl", "--alive", f"{folder}/alive"] if folder else []
         program = OnhostProgram("stress.py", words, limit_s, NAME, folders)
         onhost_program.run_and_read(run, program, stress.measured)
@@ -86,7 +86,7 @@ def _run_once(run: HostRun, options: StressOptions, folders: Sequence[str]) -> S
 
 
 @contextlib.contextmanager
-def _recorded(run: HostRun, limit_s: int) -> Iterator[str]:
+def recorded(run: HostRun, limit_s: int) -> Iterator[str]:
     """Inside the context a recorder runs, whose folder on the host it yields; "" where it cannot be started, as while another one runs.
 
     The journal of a stress that ended is removed. It stays on the host when an error ends the context: verify explains a reset from it.

@@ -22,6 +22,7 @@ from rigwright.engine.host_report import (
     MeasuredResult,
     NcclTestResult,
     PlanResult,
+    SmokeResult,
     StageResult,
     StressResult,
     SweepResult,
@@ -57,7 +58,15 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
         case FactsResult():
             simulated = str(result.facts.get("system.simulated", ""))
             return {"facts": result.facts, "simulated": simulated, "status": "ok"}
-        case LimitsResult() | MachineResult() | HistoryResult() | AttemptResult() | StressResult() | SweepResult():
+        case (
+            LimitsResult()
+            | MachineResult()
+            | HistoryResult()
+            | AttemptResult()
+            | StressResult()
+            | SmokeResult()
+            | SweepResult()
+        ):
             return vars(result)  # fields of the report
         case MeasuredResult():
             return {"measured": result.measured}

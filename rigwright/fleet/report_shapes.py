@@ -7,10 +7,11 @@ from types import GenericAlias
 from typing import Any, TypedDict, get_type_hints
 
 from rigwright.catalogue.rigs import Scaling
-from rigwright.facts import gpu_health, machine, stress
+from rigwright.facts import gpu_health, machine, stress, training_smoke
 from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.topology import Place
+from rigwright.facts.training_smoke import SmokeFigures
 from rigwright.fleet.machine import NAMES
 
 
@@ -80,6 +81,7 @@ MACHINE = _of(
 KEPT: dict[str, Any] = {
     gpu_health.cards.name: _list_of(_of("CARD", {key: _CARD[key] for key in gpu_health.LASTING})),
     stress.measured.name: list[GpuFigures],
+    training_smoke.trained.name: list[SmokeFigures],
     machine.machine.name: _of("KEPT", {"memory_gib": int, "sockets": int, "threads": int, "modules": list[str] | None}),
 }
 """What the history records of a fact, by the name of the fact, where it is not the whole value."""

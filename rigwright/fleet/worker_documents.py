@@ -28,6 +28,7 @@ from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.nccl import Document
 from rigwright.facts.stress import Stress
+from rigwright.facts.training_smoke import Smoke
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.report_shapes import KEPT, MACHINE, LimitRow
 from rigwright.history.machines import RecordedMachines
@@ -157,6 +158,7 @@ def _read_action(given: Any) -> HostAction:
 _NAMES = {
     "Document": Document,
     "Stress": Stress,
+    "Smoke": Smoke,
     "Sweep": Sweep,
     "NcclTestOptions": NcclTestOptions,
     "Programs": Programs,

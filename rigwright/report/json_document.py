@@ -101,6 +101,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "ran": plain(report.ran),
         "try": plain(report.attempt),
         "stress": plain(report.stress),
+        "smoke": plain(report.smoke),
         "sweep": plain(report.sweep),
         "measured": plain(report.measured),
         "simulated": report.simulated,

@@ -10,7 +10,7 @@ import pytest
 
 from rigwright import checks, operations
 from rigwright.engine import plugins
-from rigwright.facts import nccl_programs, stress
+from rigwright.facts import nccl_programs, stress, training_smoke
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,7 @@ def test_what_checks_declare() -> None:
         "nccl_programs.nccl_tests": nccl_programs.nccl_tests,
         "nccl_programs.torch": nccl_programs.torch,
         **dict.fromkeys(loads, stress.measured),
+        **dict.fromkeys(
+            ("training_smoke.learned", "training_smoke.transport", "training_smoke.speed"), training_smoke.trained
+        ),
     }

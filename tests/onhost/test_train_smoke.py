@@ -1,0 +1,154 @@
+"""onhost/train_smoke.py: with a stand-in for the interpreter; marked `network` with the real torch on the processor; marked `gpu` on GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onhost import train_smoke
+from rigwright.checks import Finding, training_smoke
+from rigwright.core.command import Result
+from rigwright.facts import FactStore, parsed
+from rigwright.facts.training_smoke import Smoke, trained
+from tests.paths import ROOT
+
+PROGRAM = ROOT / "onhost" / "train_smoke.py"
+STAND_IN = """#!{python}
+import json, os, sys, time
+does, words = {does!r}, sys.argv[1:]
+world = int(next(word for word in words if word.startswith("--nproc_per_node=")).split("=")[1])
+folder, seconds = words[words.index("--write") + 1], float(words[words.index("--seconds") + 1])
+assert words[:2] == ["-m", "torch.distributed.run"] and os.path.basename(words[6]) == "ddp_smoke.py"
+for rank in range(world):
+    found = dict(rank=rank, world=world, stage="done", device="cpu", capability=None, precision="fp32", backend="gloo", torch="2.7.1")
+    found.update(steps=10, batch=128, seconds=seconds, samples_s=1000.0 * world, loss_first=1.0, loss_last=0.25, weights="ab" * 32, error=None)
+    if does == "hang" and world > 1:
+        found.update(stage="connect", samples_s=None, loss_last=None, weights=None)
+    if does == "differ":
+        found.update(loss_last=0.25 + rank)
+    json.dump(found, open(os.path.join(folder, "rank.%d" % rank), "w"))
+if does == "hang" and world > 1:
+    time.sleep(600)
+"""
+
+
+def _run(*words: str, timeout_s: float = 60, start_s: float | None = None) -> Smoke:
+    """Returns the document of the program."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'onhost')!r}); import train_smoke as t; "
+    code += f"t.START_S = {start_s}; " if start_s is not None else ""
+    code += "sys.exit(t.main())"
+    argv = [sys.executable, "-c", code, *words]
+    done = subprocess.run(argv, capture_output=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, done.stderr
+    found = parsed(trained, Result(0, done.stdout))
+    assert isinstance(found, Smoke), found
+    return found
+
+
+def _findings(document: Smoke) -> list[Finding]:
+    store = FactStore({trained: document})
+    return [*training_smoke.learned(store), *training_smoke.speed(store)]
+
+
+def _stand_in(folder: Path, does: str) -> str:
+    path = folder / "python"
+    path.write_text(STAND_IN.format(python=sys.executable, does=does))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "runs"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (10, [1, 2, 4, 8, 10])]
+)
+def test_how_many_gpus_the_runs_have(gpus: int, runs: list[int]) -> None:
+    assert train_smoke.counts(gpus) == runs
+
+
+def test_every_rank_of_every_run_is_told(tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    alive.touch()
+    os.utime(alive, (1, 1))
+    found = _run("--python", _stand_in(tmp_path, "well"), "--gpus", "4", "--seconds", "3", "--alive", str(alive))
+    assert [(run.gpus, len(run.ranks), run.samples_s) for run in found.runs] == [
+        (1, 1, 1000),
+        (2, 2, 2000),
+        (4, 4, 4000),
+    ]
+    assert {finding.verdict for finding in _findings(found)} == {"pass"}
+
+
+def test_a_training_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
+    found = _run("--python", _stand_in(tmp_path, "hang"), "--gpus", "4", "--seconds", "3", start_s=1)
+    assert [run.run.outcome for run in found.runs] == ["done", "hang"]
+    assert found.left_behind == ()
+    bad = [finding for finding in _findings(found) if finding.verdict != "pass"]
+    assert [(finding.subject, finding.verdict) for finding in bad] == [
+        ("training on 2 GPUs", "fail"),
+        ("training on 4 GPUs", "unknown"),
+    ]
+    assert "rank 0 at connect; killed" in bad[0].seen
+
+
+def test_losses_that_differ_are_named(tmp_path: Path) -> None:
+    found = _run("--python", _stand_in(tmp_path, "differ"), "--gpus", "2", "--seconds", "2")
+    last = next(finding for finding in _findings(found) if finding.subject == "training on 2 GPUs")
+    assert (last.verdict, last.symptom) == ("fail", "nccl.wrong_data")
+
+
+def test_no_interpreter(tmp_path: Path) -> None:
+    found = _run("--python", str(tmp_path / "none"), "--gpus", "1", "--seconds", "1")
+    assert found.runs[0].run.outcome == "not run"
+    assert [finding.verdict for finding in _findings(found)] == ["unknown"]
+
+
+def test_ddp_smoke_says_that_torchrun_is_missing() -> None:
+    words = [sys.executable, str(ROOT / "scripts" / "ddp_smoke.py")]
+    environ = {name: value for name, value in os.environ.items() if name != "RANK"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 2
+    assert "run it with torchrun" in done.stderr
+
+
+def _learns(found: Smoke, backend: str) -> dict[str, Any]:
+    """Asserts that the real torch trained well; returns the figures."""
+    assert [run.run.outcome for run in found.runs] == ["done"] * len(found.runs), json.dumps(
+        [run.run.said for run in found.runs]
+    )
+    for run in found.runs:
+        assert {rank.backend for rank in run.ranks} == {backend}
+        assert len({rank.loss_last for rank in run.ranks}) == 1
+    learned = [finding for finding in _findings(found) if finding.check == "training_smoke.learned"]
+    assert [finding.verdict for finding in learned] == ["pass"] * len(found.runs), learned
+    return {str(run.gpus): run.samples_s for run in found.runs}
+
+
+@pytest.mark.network
+@pytest.mark.timeout(1500)
+def test_the_real_torch_trains_on_the_processor(tmp_path: Path) -> None:
+    """200 MB where the index of this machine has a torch for processors (2.13.0+cpu), else 3 GB."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = str(tmp_path / "venv/bin/python")
+    install = [python, "-m", "pip", "install", "-q", "--no-cache-dir", "torch==2.13.0+cpu"]
+    if subprocess.run(install, capture_output=True, check=False).returncode:
+        subprocess.run([*install[:-1], "torch"], check=True)
+    found = _run("--python", python, "--gpus", "2", "--cpu", "--seconds", "20", timeout_s=400)
+    assert set(_learns(found, "gloo")) == {"1", "2"}
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+def test_the_real_torch_trains_on_every_gpu() -> None:
+    """The interpreter is RIGWRIGHT_TRAIN_PYTHON, else that of /opt/train."""
+    python = os.environ.get("RIGWRIGHT_TRAIN_PYTHON", "/opt/train/bin/python")
+    count = subprocess.run(
+        [python, "-c", "import torch; print(torch.cuda.device_count())"], capture_output=True, text=True, check=True
+    )
+    found = _run("--python", python, "--gpus", count.stdout.strip(), "--seconds", "60", timeout_s=800)
+    figures = _learns(found, "nccl")
+    assert all(speed > 0 for speed in figures.values())
