@@ -24,7 +24,7 @@ DAEMON_JSON = "/etc/docker/daemon.json"
 
 @dataclass(frozen=True)
 class Engines:
-    """The versions of the engines, "" for one that is not installed. `snap`: docker is a snap. `podman_path`: which program."""
+    """The versions of the engines, "" for one that is not installed; podman-docker is no docker. `snap`: docker is a snap."""
 
     podman: str
     docker: str
@@ -46,6 +46,8 @@ def _engines(result: Result) -> Engines:
         raise ValueError("no list of engines")
     found = {"podman": "", "docker": ""}
     for line in lines:
+        if line.startswith("docker podman"):  # the command docker of the package podman-docker
+            continue
         if match := re.match(r"(podman|docker) .*?(\d{1,5}(?:\.\d{1,5}){1,3})", line[:300]):
             found[match[1]] = match[2]
     return Engines(found["podman"], found["docker"], "snap" in lines)

@@ -19,7 +19,7 @@ from lab.base.programs import run
 from lab.cli import commands
 from lab.faults import inject
 from lab.power import switch
-from tests.end_to_end.conftest import ssh
+from tests.end_to_end.conftest import reboot, ssh
 from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
 
 pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -89,6 +89,10 @@ def test_a_driver_change_makes_the_specification_stale_and_it_is_mended(words: l
     assert {one["verdict"] for one in findings(mended).values()} == {"pass"}, not_as_wanted(mended)
     assert "libcuda.so.580.179.01" in specification()
     assert "580.178.04" not in specification()
+
+    reboot(NAME)
+    booted = findings(document("verify", *words, "--tags", "containers"))
+    assert {one["verdict"] for one in booted.values()} == {"pass"}, booted
 
 
 DAEMON = {
