@@ -107,12 +107,31 @@ recorded = Fact(
 )
 """The path of the environment that rigwright made; None if it made none."""
 
+_ASK = """
+import sys, urllib.error, urllib.request
+try:
+    urllib.request.urlopen(sys.argv[1], timeout=20).close()
+except urllib.error.HTTPError:
+    pass
+except Exception as error:
+    print("no:", error)
+    sys.exit(1)
+"""
+"""Whether an index answers at all, for a host without pip."""
+
 _ROUTE = """
-line=$1 wheels=$2 python=python${3:-3}; shift 3
+line=$1 wheels=$2 python=python${3:-3} ask=$4; shift 4
 if [ -n "$wheels" ]; then [ -d "$wheels" ] || { echo "no: the host has no folder $wheels"; exit 0; }; fi
-"$python" -m pip --version >/dev/null 2>&1 || for found in /usr/share/python-wheels/pip-*.whl; do
-  [ -e "$found" ] && PYTHONPATH=$found && export PYTHONPATH; done
-"$python" -m pip --version >/dev/null 2>&1 || { echo 'unknown: the host has no pip yet'; exit 0; }
+if ! "$python" -m pip --version >/dev/null 2>&1; then
+  bundled=$("$python" -IB -c 'import ensurepip, os; print(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled"))' 2>/dev/null)
+  for found in /usr/share/python-wheels/pip-*.whl "$bundled"/pip-*.whl; do [ ! -e "$found" ] || { PYTHONPATH=$found; export PYTHONPATH; }; done
+fi
+if ! "$python" -m pip --version >/dev/null 2>&1; then
+  for option; do
+    case $option in --index-url=*) "$python" -IB -c "$ask" "${option#*=}/" 2>&1 || exit 0;; esac
+  done
+  echo 'unknown: the host has no pip yet'; exit 0
+fi
 work=$(mktemp -d) || exit 1
 printf '%s\\n' "$line" >"$work/requirements.txt"
 if timeout 100 "$python" -m pip --disable-pip-version-check --no-input --no-cache-dir --retries 1 --timeout 15 download --quiet --no-deps \\
@@ -142,7 +161,7 @@ def _route(result: Result) -> Route:
 def route(requirement: str, python: str, wheels: str, options: tuple[str, ...]) -> Fact[Route]:
     """Whether pip gets a wheel by its hash, with these options. It is the smallest one, and is removed again."""
     name = f"training.route({requirement}, {python}, {wheels}, {options})"
-    return Fact(name, script(_ROUTE, requirement, wheels, python, *options, timeout_s=150), _route)
+    return Fact(name, script(_ROUTE, requirement, wheels, python, _ASK, *options, timeout_s=150), _route)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from rigwright import catalogue
 from rigwright.catalogue import torch_locks
@@ -138,7 +139,9 @@ def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator
     yield Note(f"{wanted.title}, for Python {python}")
     _room(training, place, wanted)
     source: tuple[str, ...] = ("--no-index", f"--find-links={training.wheels}") if training.wheels else ()
-    source = (f"--index-url={training.index}",) if training.index else source
+    if training.index:  # a hash proves each wheel, so http will do
+        host = urlsplit(training.index).hostname or ""
+        source = (f"--index-url={training.index}", f"--trusted-host={host}")
     way = facts(facts_of.route(wanted.first, training.python or "", training.wheels or "", source))
     if way.works is None:
         yield Note(f"whether pip reaches the wheels is not known yet: {way.said}", warn=True)
