@@ -14,6 +14,7 @@ from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count, whole
 from rigwright.core.program_name import program_name
+from rigwright.engine import continuation
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
 from rigwright.fleet import actions, host_job, pool, rollout
@@ -38,6 +39,7 @@ def provision(options: ProvisionOptions) -> int:
             counted.tag_names,
             options.disrupt,
             rolling.state.reboots if rolling else int(options.reboots or 1),
+            restart=continuation.restart_words(options.command, options.yes),
             rollout=rolling,
             exit_code=exit_code,
         )

@@ -49,6 +49,7 @@ class HostCommand:
     disrupt: bool = False
     reboots: int = 1
     root: bool = True
+    restart: tuple[str, ...] = ()
     tolerant: bool = False
     quiet: bool = False
     watch: bool = False
@@ -158,7 +159,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
         command.rollout.insist(inventory.hosts)
     hosts = [inventory.only()] if host is None else inventory.select(host)
     if command.playbook:
-        _require_one_local(hosts)
+        _require_alone(hosts, command.options)
     checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
@@ -170,7 +171,14 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
             return prompt.password(host_name)
 
     ask_password = password if prompt.on_terminal() and sys.stderr.isatty() else None
-    run_options = Options(run_id, command.disrupt, reboots=command.reboots, root=command.root)
+    run_options = Options(
+        run_id,
+        command.disrupt,
+        reboots=command.reboots,
+        root=command.root,
+        restart=command.restart,
+        restart_title=command.options.command,
+    )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
     sink = output.progress if command.quiet else output.event
     jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, executor, stage))
@@ -198,12 +206,27 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
 
-def _require_one_local(hosts: Sequence[Host]) -> None:
-    """Raises UsageError when several hosts are this machine: they would change it at the same time."""
+def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:
+    """Raises UsageError when this machine is one of several hosts that are changed, has several names, or is given to workers."""
     local = [each for each in hosts if each.is_this_machine]
+    if not local:
+        return
+    name = local[0].name
     if len(local) > 1:
         found = f"{' and '.join(each.name for each in local[:4])} are this machine (ansible_connection: local)"
-        raise UsageError("--host", found, "one name for this machine", f"--host {local[0].name}")
+        raise UsageError("--host", found, "one name for this machine", f"--host {name}")
+    if options.changes_hosts and len(hosts) > 1:
+        found = f"{name} is this machine, whose reboot would end the run of the other {len(hosts) - 1}"
+        raise UsageError(
+            "--host",
+            found,
+            f"{name} alone, or the others",
+            f"--host '{options.host or 'all'}:!{name}', then --host {name}",
+        )
+    if options.executor:
+        raise UsageError(
+            "--executor", f"{name} is this machine, and workers are others", f"--host {name} without --executor"
+        )
 
 
 def _name_of_address(address: str, inventory: str) -> str:

@@ -7,6 +7,7 @@
       HostError               the host was reached, but its state or answer stops the run (exit 1)
       ConsentError            a change needs a consent that was not given (exit 2)
       Interrupted             Ctrl-C, SIGTERM, SIGHUP (exit 130)
+        Rebooting             the machine that rigwright runs on reboots, and goes on after it (exit 130)
       Unreachable             connection refused or timed out, host key not verified, authentication failed (exit 3)
 
 Every other exception that is not caught is a bug in rigwright and keeps its traceback.
@@ -72,6 +73,10 @@ class Interrupted(RigwrightError):
     """Ctrl-C, SIGTERM or SIGHUP stopped the run; jobs that were started on a host continue there."""
 
     exit_code = 130
+
+
+class Rebooting(Interrupted):
+    """The machine that rigwright runs on reboots; the run goes on by itself after that."""
 
 
 class Unreachable(RigwrightError):

@@ -77,6 +77,19 @@ _TRIAL = {
     "fallback": "menuentry 'before' --id rigwright-fallback {\n    linux /vmlinuz ro quiet\n}",
     "trial": "menuentry 'trial' --id rigwright-trial {\n    linux /vmlinuz ro\n}",
 }
+_CONTINUE = {
+    "folder": "/var/lib/rigwright/continuation",
+    "log": "/var/log/rigwright-continue.log",
+    "motd": "/etc/motd.d/rigwright",
+    "unit": "rigwright-continue.service",
+    "program": "/etc/rigwright/continue.sh",
+    "most_boots": 3,
+    "wait_s": 200,
+    "run": "20261122-190200-ab12",
+    "directory": "/home/ubuntu/rigwright",
+    "command": "runuser -u ubuntu -- .venv/bin/invoke provision --yes",
+    "title": "provision of localhost",
+}
 _UNITS = "/etc/systemd/system"
 _BLACKLIST = "Unattended-Upgrade::Package-Blacklist"
 
@@ -112,6 +125,12 @@ HOST_FILES: dict[str, HostFile] = {
         f"{_UNITS}/gpu-limits-watch.service", _PROGRAM, ("{program} watch", "{config}")
     ),
     "systemd/gpu-limits.timer.j2": HostFile(f"{_UNITS}/gpu-limits.timer", {}, ("gpu-limits-watch.service",)),
+    "continuation/run.sh.j2": HostFile(
+        "/etc/rigwright/continue.sh", _CONTINUE, ("{command}", "/run/rigwright/continues", "{most_boots}")
+    ),
+    "systemd/rigwright-continue.service.j2": HostFile(
+        f"{_UNITS}/rigwright-continue.service", {"program": "/etc/rigwright/continue.sh"}, ("{program}", "Type=exec")
+    ),
     "systemd/rigwright-trial.service.j2": HostFile(
         f"{_UNITS}/rigwright-trial.service",
         {"program": "/etc/rigwright/trial-watch.sh", "limit_s": 600},

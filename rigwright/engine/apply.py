@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.command_failures import failure_in
-from rigwright.core.errors import ConsentError, HostError, RigwrightError, Unreachable, unexpected
-from rigwright.engine import events, jobs, lease, owed_test, reboot_order, run_record
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import ConsentError, HostError, Rebooting, RigwrightError, Unreachable, unexpected
+from rigwright.core.host_templates import SHIPPED
+from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_record
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -18,6 +20,7 @@ from rigwright.engine.playbook import Step
 from rigwright.engine.trial import Trials
 from rigwright.facts import system
 from rigwright.facts import trial as trial_facts
+from rigwright.facts.continuation import UNIT_NAME
 from rigwright.operations.trial import taken_away
 
 
@@ -37,6 +40,8 @@ def tidy(run: HostRun) -> None:
 
     For a host that needs no change, on which no lease is taken. Nothing is removed while another run holds the host.
     """
+    if run.host.is_this_machine and not continuation.continues() and continuation.state(run) is not None:
+        run.transport.run([continuation.cleared()])
     left = run.store.known.get(lease.holder)
     if isinstance(left, str) and lease.ended(left):
         with contextlib.suppress(HostError):
@@ -65,9 +70,17 @@ class _Application:
     def run_all(self) -> ApplyResult:
         failure: RigwrightError | None = None
         try:
+            if self.run.host.is_this_machine:
+                continuation.require_identified(self.run)
+                if self.reboot is not None:
+                    changes = [change for step in self.preview for change in step.changes]
+                    due = any(change.reboot or change.leads_to == "reboot" for change in changes)
+                    continuation.require_possible(self.run, due)
             self.lease = lease.take(self.run.transport, self.run.host.name, self.run.options.run_id)
             try:
                 self._await_leftover_jobs()
+                if self.run.host.is_this_machine:
+                    self._begin_here()
                 self._settle_trial()
                 self.run.store.forget()  # another run may have changed the host between the preview and the lease
                 self._walk()
@@ -78,7 +91,7 @@ class _Application:
                     self.lease.release(run_record.done() if self.complete else None)
         except BaseException as error:  # also a bug: what was done before it must be in the result
             failure = error if isinstance(error, RigwrightError) else unexpected(self.run.host.name, error)
-            if self._tries:
+            if self._tries and not isinstance(error, Rebooting):
                 self._note("a reboot starts what ran before this run, until provision has tried a new boot")
         keys = {step.step.key for step in self.ended}
         steps = (*self.ended, *(step for step in self.preview if step.step.key not in keys))
@@ -139,6 +152,8 @@ class _Application:
                 found = f"ran, and the host still wants: {'; '.join(left) or again.reason}"
                 fix = "look at what the host says, then run it again"
                 raise again.error or HostError(step.name, found, "nothing left to do", fix)
+        except Rebooting:
+            raise
         except BaseException as error:
             self.run.store.forget()
             if isinstance(error, Unreachable):
@@ -191,6 +206,20 @@ class _Application:
         left = [step for step in self.preview if step.status in ("pending", "unknown")]
         return tuple(dict.fromkeys(module for step in left for module in step.step.declared.modules))
 
+    def _begin_here(self) -> None:
+        """On this machine: removes what an earlier continuation told. After its reboot: records a reboot that did not help."""
+        if not continuation.continues():
+            self._work((continuation.cleared(),))
+            return
+        last = continuation.state(self.run)
+        self._note("goes on after the reboot of this machine")
+        trial = self.trials.state() if self.trials else None
+        if last is None or self.reboot is None or trial is not None or self._becomes_ok(self.reboot):
+            return
+        for change in self.run.planned([self.reboot])[0].changes:
+            if change.reboot and one_line(change.before)[:600] == last.why:
+                self._run_batch(self.reboot.name, list(change.in_vain))
+
     def _settle_trial(self) -> None:
         """Ends what an earlier run left of a trial: judges a boot that is one, and reports one from which the host has come back."""
         if self.trials is None or self.reboot is None:
@@ -209,6 +238,8 @@ class _Application:
         elif trial.stage == "armed":
             self._note(f"run {trial.run} ended before its reboot; the trial is prepared again")
             self._work((command("grub-editenv", "/boot/grub/grubenv", "unset", "next_entry"),))
+        elif continuation.continues():
+            self._judge_trial(self.reboot, 900)
         else:
             reason = self.trials.close(trial, (), self._work)
             self._note(f"the host has come back from the trial of run {trial.run}: {reason.text}")
@@ -251,7 +282,7 @@ class _Application:
             self._note(f"the new boot is not healthy: {'; '.join(why)}; the host goes back")
             before = str(self.run.value(system.boot_id))
             with self.run.critical_section(step.name):
-                self._order_reboot(step, [self.trials.give_up()], before, reboot_s)
+                self._order_reboot(step, [self.trials.give_up()], before, reboot_s, "; ".join(why))
             self._await_boot(before, reboot_s)
             trial = self.trials.state()
         if trial is None:
@@ -303,7 +334,7 @@ class _Application:
                     first, limit_s = (), self.trials.limit_s(limit_s)
                     up_s = self.trials.judged_within_s if self._tries else up_s
                 self._note(f"rebooting{', to try the new boot' if self._tries else ''}: {change.before}")
-                self._order_reboot(step, [*first, *change.commands], before, limit_s)
+                self._order_reboot(step, [*first, *change.commands], before, limit_s, change.before)
             self.run.rebooting = self.rebooted = True
             self._await_boot(before, limit_s)
             self.run.rebooting = False
@@ -319,11 +350,24 @@ class _Application:
                 state.lost = state.lost or host
             state.reboot_slots.release()
 
-    def _order_reboot(self, step: Step, first: Sequence[Command], boot: str, limit_s: int) -> None:
-        """Runs commands and reboots the host with that boot id, which should answer again within that time."""
+    def _order_reboot(self, step: Step, first: Sequence[Command], boot: str, limit_s: int, why: str) -> None:
+        """Runs commands and reboots the host with that boot id, which should answer again within that time.
+
+        This machine goes on after the reboot: raises Rebooting.
+        """
         run_id = self.run.options.run_id
+        here = self.run.host.is_this_machine
+        if here:
+            wait_s = min(240.0, self.trials.reboot.confirm_within_s / 3) if self.trials else 240.0
+            templates = self.trials.templates if self.trials else SHIPPED
+            first = (*first, *continuation.armed(self.run, templates, why, wait_s))
         reboot_order.record(self.run.host, run_id, boot, min(limit_s, reboot_order.LONGEST_S - 60))
-        self._run_batch(step.name, [*first, command("sync"), reboot_order.order(run_id)], limit_s)
+        delay_s = continuation.DELAY_S if here else reboot_order.DELAY_S
+        self._run_batch(step.name, [*first, command("sync"), reboot_order.order(run_id, delay_s)], limit_s)
+        if here:
+            found = f"this machine reboots in {delay_s} s, and then goes on by itself"
+            fix = f"wait; the next login and invoke plan say how it ended (sudo journalctl -fu {UNIT_NAME})"
+            raise Rebooting(self.run.host.name, found, "", fix)
 
     def _await_reboot_slot(self) -> None:
         """Takes a reboot slot; renews the lease while it waits for one. Raises Interrupted."""

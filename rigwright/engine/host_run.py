@@ -30,13 +30,16 @@ class Options:
     """Options of a run.
 
     `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many hosts may
-    reboot at a time. `root`: commands run as root; otherwise as the user who logs in.
+    reboot at a time. `root`: commands run as root; otherwise as the user who logs in. `restart`: the words that start this command again
+    after a reboot of the machine that it runs on, () for a command that cannot go on; `restart_title` is its name.
     """
 
     run_id: str
     disrupt: bool = False
     reboots: int = 1
     root: bool = True
+    restart: tuple[str, ...] = ()
+    restart_title: str = ""
 
 
 @dataclass

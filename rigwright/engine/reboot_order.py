@@ -39,9 +39,9 @@ _GOES_DOWN = script(
 """Prints the boot id; succeeds when the host has a rigwright order to reboot, or shuts down."""
 
 
-def order(run_id: str) -> Command:
-    """A command that reboots the host a second later, so that the connection can be closed before."""
-    delay = (f"--on-active={DELAY_S}s", "--timer-property=AccuracySec=100ms")
+def order(run_id: str, delay_s: int = DELAY_S) -> Command:
+    """A command that reboots the host a second later, or after `delay_s`, so that the connection can be closed before."""
+    delay = (f"--on-active={delay_s}s", "--timer-property=AccuracySec=100ms")
     return Command(("systemd-run", "--quiet", "--collect", f"--unit={_UNIT}-{run_id}", *delay, "systemctl", "reboot"))
 
 

@@ -63,10 +63,16 @@ def plan_host(job: HostJob) -> Stages[PlanResult]:
 def plan_or_fail(job: HostJob, describe: bool = False) -> Iterator[StageResult]:
     """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
     `describe` after the description of the machine."""
-    from rigwright.engine import identity
+    from rigwright.engine import continuation, identity
 
     def stages() -> Iterator[StageResult]:
         result = yield from plan_host(job)
+        if (
+            job.host.is_this_machine
+            and not continuation.continues()
+            and (text := continuation.told(continuation.state(job.run)))
+        ):
+            job.tell(Note(job.host.name, text))
         for finding in identity.findings(job.run):
             job.tell(Note(job.host.name, f"{finding.seen} ({finding.cause}): {finding.fix}"))
         for step in result.steps:
