@@ -149,6 +149,7 @@ def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, befor
             "invoke stress; invoke verify --tags p2p",
             "past",
         )
+    seen += f"; {best.figures.samples_s:.0f} on {best.at[:10]}" if best else ""
     known = rig.scaling if rig else None
     if efficiency is not None and known and known.gpus == one.gpus:
         wanted = f"{known.speed_up / known.gpus:.0%}, in the training of a real model"
@@ -165,5 +166,4 @@ def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, befor
             "slow links: the model is small, so its gradients weigh much",
             "invoke verify --tags p2p",
         )
-    compared = f"; {best.figures.samples_s:.0f} on {best.at[:10]}" if best else ""
-    return Finding(title, "pass", f"{seen}{compared}")
+    return Finding(title, "pass", seen)
