@@ -105,6 +105,20 @@ def test_another_reboot_that_the_command_orders_keeps_the_unit(tmp_path: Path) -
     assert (machine.state / "boots").read_text() == "1\n"
 
 
+@pytest.mark.parametrize(("healthy", "told"), [(False, False), (True, True)])
+def test_a_trial_that_was_not_confirmed_goes_on_in_what_ran_before(tmp_path: Path, healthy: bool, told: bool) -> None:
+    machine = Machine(tmp_path, "sh -c 'exit 1'")
+    (tmp_path / "cmdline").write_text(
+        f"root=UUID=7d1a ro panic=60 rigwright.trial={RUN} systemd.wants=rigwright-trial.service\n"
+    )
+    machine.program.write_text(machine.program.read_text().replace("/proc/cmdline", str(tmp_path / "cmdline")))
+    if healthy:
+        (tmp_path / "run" / "trial-healthy").touch()
+    machine.boots()
+    assert machine.unit.exists() is not told
+    assert ("failed (exit code 1)" in machine.message) is told
+
+
 def run_of(restart: tuple[str, ...] = ("invoke", "provision"), answer: str = "", **variables: Any) -> HostRun:
     """Returns a run on this machine whose host answers each command with that text."""
     host = Host("here", ("all",), {"ansible_connection": "local", **variables}, "hosts.yml:3")
