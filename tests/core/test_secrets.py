@@ -22,6 +22,7 @@ from rigwright.core.control_characters import visible
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import SHOWN, Secret
 from rigwright.engine import events
+from tests.machine_speed import slowness
 from tests.paths import ROOT
 
 CANARY = 'can\'ary "7" [x]&<é>/+\\ok'
@@ -109,9 +110,9 @@ def test_a_traceback_has_no_secret() -> None:
 def test_replacing_takes_no_long_time() -> None:
     for number in range(20):
         Secret(f"canary-{number}-xyzzy")
-    began = time.perf_counter()
+    began = time.process_time()
     secrets.redacted("canary-7-xyzz" * 300_000)
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < slowness()
 
 
 class Source:

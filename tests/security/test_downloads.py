@@ -37,6 +37,8 @@ DOWNLOADS = {
     "rigwright/engine/wheel_copy.py": "hash: rigwright/catalogue/nccl_wheels.yml, again on the host",
     "rigwright/facts/apt_archive.py": "signature: the pinned fingerprint, alone in its keyring",
     "rigwright/facts/dpkg.py": "nothing: apt-get simulates",
+    "rigwright/facts/training.py": "hash: the smallest wheel of the list, by pip; no build",
+    "rigwright/operations/training.py": "hash: rigwright/catalogue/torch_locks.yml or training.lock, by pip; no build",
     "rigwright/facts/rollback_source.py": "signature: apt of the host reads lists, with the keys that it trusted before a run; packages are not fetched",
     "onhost/guard_notify.py": "nothing: it sends a message to the owner's webhook, and reads no answer but its status",
     "rigwright/operations/apt.py": "signature: apt of the host",
@@ -50,7 +52,7 @@ DOWNLOADS = {
 """Each file that can download, and what proves what it downloads."""
 
 _DOWNLOADS = re.compile(
-    r"urllib\.request|\[\"mmdebstrap\"|/ \"pip\"|\"pip\", \"|^\s*pip install|\"pip_audit\"|/uv\" pip|apt-helper -|curl -fsS \""
+    r"urllib\.request|\[\"mmdebstrap\"|/ \"pip\"|\"pip\", \"|^\s*pip install|\"pip_audit\"|/uv\" pip|apt-helper -|curl -fsS \"|-m pip (install -|-[^>]* download )"
     r"|(?<!sudo )apt-get -?[^'`]*(-q|\$private|-f install >)|\"apt-get\", \"-q\""
 )
 """A line of a program that starts a download. Texts that tell a person what to type have `sudo` or a shorter command."""
