@@ -22,7 +22,7 @@ from rigwright.core.control_characters import visible
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import SHOWN, Secret
 from rigwright.engine import events
-from tests.machine_speed import slowness
+from tests.machine_speed import within
 from tests.paths import ROOT
 
 CANARY = 'can\'ary "7" [x]&<é>/+\\ok'
@@ -112,7 +112,7 @@ def test_replacing_takes_no_long_time() -> None:
         Secret(f"canary-{number}-xyzzy")
     began = time.process_time()
     secrets.redacted("canary-7-xyzz" * 300_000)
-    assert time.process_time() - began < slowness()
+    assert within(time.process_time() - began, 1)
 
 
 class Source:
