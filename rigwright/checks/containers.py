@@ -15,7 +15,7 @@ from rigwright.facts import systemd as units
 from rigwright.facts.containers import SmokeTest
 from rigwright.facts.gpu import Gpu
 
-_FIX = "invoke provision"
+_FIX = "invoke provision --playbook train"
 
 
 @check(follows=("run.",))

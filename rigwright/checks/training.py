@@ -12,7 +12,7 @@ from rigwright.facts import Facts, pci
 from rigwright.facts import training as facts_of
 
 SUBJECT = "training environment"
-_MAKE = "invoke provision --playbook playbooks/train.yml"
+_MAKE = "invoke provision --playbook train"
 
 
 @check(follows=("driver.", "xid."))

@@ -92,7 +92,9 @@ class HostsOptions(InventoryOptions, JsonOptions):
 class PlaybookOptions(HostsOptions):
     """For commands that read a playbook."""
 
-    playbook: str = option("the playbook (default: the command's own in playbooks/)")
+    playbook: str = option(
+        "the playbook: a file, or `train`, with containers and torch (default: the command's own in playbooks/)"
+    )
 
 
 class StepsOptions(PlaybookOptions):

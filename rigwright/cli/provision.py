@@ -68,7 +68,10 @@ def _resumed(options: ProvisionOptions, most: int | None, reboots: int) -> tuple
     state = rollout.stopped()
     given = {
         "--inventory": (options.inventory and str(Path(options.inventory).resolve()), state.inventory),
-        "--playbook": (options.playbook and str(Path(options.playbook).resolve()), state.playbook),
+        "--playbook": (
+            options.playbook and str(runner.playbook(options.playbook, "provision").resolve()),
+            state.playbook,
+        ),
         "--host": (options.host or "", state.host),
         "--tags": (options.tags, state.tags),
     }
@@ -107,6 +110,19 @@ def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rollin
         _batch(alive, text, action, len(jobs) > MANY, findings=options.findings)
     else:
         _roll(jobs, text, action, rolling, options.findings)
+    if not options.playbook:
+        _say_what_train_adds(jobs, text)
+
+
+def _say_what_train_adds(jobs: Sequence[HostJob], text: Any) -> None:
+    """Writes the next command for hosts whose inventory asks for what only the playbook `train` does."""
+    proved = [job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
+    asked = {host.name: [name for name in ("containers", "training") if name in host.variables] for host in proved}
+    names = [name for name, variables in asked.items() if variables]
+    if names:
+        variables = " and ".join(sorted({variable for name in names for variable in asked[name]}))
+        command = f"{program_name()} provision --host {host_ranges.folded(names)} --playbook train"
+        text.line(f"[dim]{as_is(variables)} of the inventory: {as_is(command)}[/]")
 
 
 def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, findings: bool) -> None:

@@ -328,8 +328,11 @@ def read_inventory(given: str, vault_password_file: str = "") -> Any:
 
 
 def playbook(given: str, default: str) -> Path:
-    """The playbook of --playbook, or the one of that name that rigwright brings."""
-    return Path(given) if given else shipped_files.folder("playbooks") / f"{default}.yml"
+    """The playbook of --playbook (a file, or the name of one that rigwright brings), or the default one that rigwright brings."""
+    if not given:
+        return shipped_files.folder("playbooks") / f"{default}.yml"
+    shipped = {path.stem: path for path in shipped_files.folder("playbooks").glob("*.yml")}
+    return Path(given) if given not in shipped or Path(given).is_file() else shipped[given]
 
 
 def inventory_path(given: str) -> Path:

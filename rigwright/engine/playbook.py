@@ -79,9 +79,27 @@ class BoundPlaybook:
     templates: host_templates.Templates = host_templates.SHIPPED
 
 
-def read(path: Path) -> YamlSequence:
-    """The plays of a playbook file. Raises InputError for unknown or missing keys."""
-    return _plays(text(path, str(path)), str(path))
+_IMPORT = "import_playbook"
+
+
+def read(path: Path, importers: tuple[Path, ...] = ()) -> Iterator[YamlMapping]:
+    """The plays of a playbook file, with those of the playbooks that it imports. `importers`: the files that import this one.
+
+    Raises InputError for unknown or missing keys, and for an import of a file that is not there or imports itself.
+    """
+    for play in _plays(text(path, str(path)), str(path)):
+        if _IMPORT not in play:
+            yield play
+            continue
+        imported = path.parent / play[_IMPORT]
+        chain = (*importers, path)
+        if imported.resolve() in [each.resolve() for each in chain]:
+            raise InputError(
+                play.where(_IMPORT), f"{play[_IMPORT]} imports itself", "a playbook that does not import this one"
+            )
+        if not imported.is_file():
+            raise InputError(play.where(_IMPORT), f"{imported} is not there", f"a playbook, relative to {path.parent}")
+        yield from read(imported, chain)
 
 
 @lru_cache(maxsize=8)
@@ -93,7 +111,12 @@ def _plays(written: str, path: str) -> YamlSequence:
     for number, play in enumerate(plays):
         if not isinstance(play, YamlMapping):
             raise InputError(plays.where(number), "a play that is no mapping", "name, hosts, tasks")
-        only_keys(play, ("name", "hosts", "vars", "tasks", "checks"), "key of a play")
+        if _IMPORT in play:
+            only_keys(play, (_IMPORT,), f"key beside {_IMPORT}")
+            if not isinstance(play[_IMPORT], str) or not play[_IMPORT]:
+                raise InputError(play.where(_IMPORT), f"{_IMPORT} is {play[_IMPORT]!r}", f"{_IMPORT}: FILE.yml")
+            continue
+        only_keys(play, ("name", "hosts", "vars", "tasks", "checks", _IMPORT), "key of a play")
         for key in ("name", "hosts"):
             if not play.get(key):
                 where = play.where(key) if key in play else plays.where(number)
@@ -153,8 +176,12 @@ def bind_all(
     if path is None:
         return bound, refused
     if not path.is_file():
+        shipped = sorted(one.stem for one in shipped_files.folder("playbooks").glob("*.yml"))
         fix = "--playbook FILE, or leave it out for the one that rigwright brings"
-        raise UsageError("--playbook", f"{path} is not there", "a playbook file", fix)
+        near = did_you_mean(str(path), shipped)
+        raise UsageError(
+            "--playbook", f"{path} is not there{near}", f"a playbook file, or one of {', '.join(shipped)}", fix
+        )
     for number, host in enumerate(hosts):
         try:
             bound[number] = bind(path, inventory, host, tags, checks_only=host.name in checks_only)

@@ -16,7 +16,7 @@ from rigwright.facts.training_smoke import Smoke
 NAME = "training"
 RUNS, START_S = 7, 150
 """1, 2, 4, ... 64 GPUs; what the start of each run may take, as in train_smoke.py."""
-MAKE = "invoke provision --playbook playbooks/train.yml"
+MAKE = "invoke provision --playbook train"
 
 
 @dataclass(frozen=True)

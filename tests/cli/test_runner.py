@@ -1,4 +1,4 @@
-"""The hints in the error of a host that does not answer."""
+"""The playbook that is meant; the hints in the error of a host that does not answer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from rigwright import inventory
 from rigwright.cli import runner
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from tests.paths import ROOT
 
 HOSTS = "all:\n  hosts:\n    servbadge: {{ansible_host: {address}}}\n"
 
@@ -54,3 +55,13 @@ def test_the_lab_has_none_of_that_name(tmp_path: Path) -> None:
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "hosts.yml").write_text("all:\n  hosts:\n    another: {ansible_host: 10.99.1.10}\n")
     assert hinted(tmp_path, "10.0.0.4", Unreachable("servbadge", "refused", "", "ssh there")) == "ssh there"
+
+
+def test_a_playbook_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = ROOT / "playbooks"
+    assert runner.playbook("", "provision") == shipped / "provision.yml"
+    assert runner.playbook("train", "provision") == shipped / "train.yml"
+    assert runner.playbook("mine.yml", "provision") == Path("mine.yml")
+    (tmp_path / "train").touch()
+    assert runner.playbook("train", "provision") == Path("train")

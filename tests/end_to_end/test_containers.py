@@ -31,6 +31,7 @@ WANTED: dict[str, Any] = {
     "p2p_wheels": "none",
     "containers": {"engine": "podman"},
 }
+TRAIN = ["--playbook", "train"]
 RELOAD = """
 for module in nvidia_drm nvidia_modeset nvidia_uvm nvidia; do [ ! -d "/sys/module/$module" ] || sudo modprobe -r "$module"; done
 sudo modprobe nvidia && sudo modprobe nvidia-uvm
@@ -58,40 +59,40 @@ def specification() -> str:
 
 
 def test_a_driver_change_makes_the_specification_stale_and_it_is_mended(words: list[str]) -> None:
-    done = document("provision", *words, "--yes")
+    done = document("provision", *TRAIN, *words, "--yes")
     assert findings(done)["podman container"]["seen"] == f"starts on each of {GPUS} GPUs and lists it", not_as_wanted(
         done
     )
     assert {one["verdict"] for one in findings(done).values()} == {"pass"}
-    again = document("provision", *words, "--yes")
+    again = document("provision", *TRAIN, *words, "--yes")
     assert again["hosts"][NAME]["changes"] == []
     left = ssh(NAME, "ls -d /var/tmp/rigwright-smoke* 2>/dev/null; sudo podman ps -aq")
     assert left.stdout == ""
 
     inject.fault(NAME, "library-moved", "", print)
-    moved = findings(document("verify", *words, "--tags", "containers"))["CDI specification"]
+    moved = findings(document("verify", *TRAIN, *words, "--tags", "containers"))["CDI specification"]
     assert (moved["verdict"], moved["symptom"]) == ("fail", "container.cdi_outdated")
     assert "libcuda.so.580.178.04" in moved["seen"]
     assert "which is not there" in moved["seen"]
-    early = document("provision", *words, "--yes", "--tags", "containers")
+    early = document("provision", *TRAIN, *words, "--yes", "--tags", "containers")
     assert "its libraries are 580.179.01" in json.dumps(early)
     assert early["hosts"][NAME]["changes"] == []
 
     assert ssh(NAME, RELOAD).returncode == 0
-    stale = findings(document("verify", *words, "--tags", "containers"))
+    stale = findings(document("verify", *TRAIN, *words, "--tags", "containers"))
     assert (
         stale["CDI specification"]["seen"]
         == "/var/run/cdi/nvidia.yaml names driver 580.178.04, and 580.179.01 is loaded"
     )
     assert stale["podman container with GPU 0"]["symptom"] == "container.cdi_outdated"
-    mended = document("provision", *words, "--yes", "--tags", "containers")
+    mended = document("provision", *TRAIN, *words, "--yes", "--tags", "containers")
     assert [change["subject"] for change in mended["hosts"][NAME]["changes"]] == ["/var/run/cdi/nvidia.yaml"]
     assert {one["verdict"] for one in findings(mended).values()} == {"pass"}, not_as_wanted(mended)
     assert "libcuda.so.580.179.01" in specification()
     assert "580.178.04" not in specification()
 
     reboot(NAME)
-    booted = findings(document("verify", *words, "--tags", "containers"))
+    booted = findings(document("verify", *TRAIN, *words, "--tags", "containers"))
     assert {one["verdict"] for one in booted.values()} == {"pass"}, booted
 
 
@@ -120,21 +121,21 @@ def test_docker_beside_podman_keeps_its_settings(words: list[str], tmp_path: Pat
     ssh(NAME, f"echo '{json.dumps(DAEMON)}' | sudo tee /etc/docker/daemon.json >/dev/null")
     wanted = {**WANTED, "containers": {"engine": "both"}}
     both = ["--host", NAME, "--inventory", inventory(tmp_path, **{NAME: wanted}), "--tags", "containers"]
-    done = document("provision", *both, "--yes")
+    done = document("provision", *TRAIN, *both, "--yes")
     assert {one["verdict"] for one in findings(done).values()} == {"pass"}, not_as_wanted(done)
     assert findings(done)["docker container"]["seen"] == f"starts on each of {GPUS} GPUs and lists it"
     assert findings(done)["podman container"]["seen"] == f"starts on each of {GPUS} GPUs and lists it"
     after = json.loads(ssh(NAME, "cat /etc/docker/daemon.json").stdout)
     assert after.pop("runtimes") == {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}
     assert after == DAEMON
-    assert document("provision", *both, "--yes")["hosts"][NAME]["changes"] == []
+    assert document("provision", *TRAIN, *both, "--yes")["hosts"][NAME]["changes"] == []
     assert "rigwright-smoke" not in ssh(NAME, "sudo docker images; sudo docker ps -a; ls /var/tmp").stdout
 
 
 def test_what_stands_in_the_way_is_named_before_the_first_change(words: list[str], tmp_path: Path) -> None:  # noqa: ARG001
     def planned(**containers: str) -> str:
         path = inventory(tmp_path, **{NAME: {**WANTED, "containers": {"engine": "podman", **containers}}})
-        done = invoke("plan", "--host", NAME, "--inventory", path, "--tags", "containers")
+        done = invoke("plan", *TRAIN, "--host", NAME, "--inventory", path, "--tags", "containers")
         return " ".join((done.stdout + done.stderr).split())
 
     assert "no source has release 1.2.3 of NVIDIA Container Toolkit" in planned(toolkit="1.2.3")

@@ -212,13 +212,61 @@ def test_checks(project: Project) -> None:
     assert project.bind(text, "other").checks == ()
 
 
-@pytest.mark.parametrize("name", ["provision", "limits", "limits-reset", "bench"])
+@pytest.mark.parametrize("name", ["provision", "train", "limits", "limits-reset", "bench"])
 def test_our_own_playbooks(name: str) -> None:
     root = ROOT
     found = inventory.read(root / "inventory")
     bound = playbook.bind(root / "playbooks" / f"{name}.yml", found, found.only())
     assert bound.steps
     assert len({step.name for step in bound.steps}) == len(bound.steps), "two steps of one name"
+
+
+def test_an_imported_playbook_comes_first(project: Project) -> None:
+    base = (
+        PLAY
+        + "    - {name: First, apt.packages: {names: [curl]}}\n  checks:\n    - {name: GPUs, gpu.present: {rig: servbadge}}\n"
+    )
+    (project.folder / "playbooks" / "base.yml").write_text(base)
+    bound = project.bind(
+        "- import_playbook: base.yml\n" + PLAY + "    - {name: Second, apt.packages: {names: [curl]}, tags: [more]}\n"
+    )
+    assert names(bound) == ["First", "Second"]
+    assert [step.where.rpartition("/")[2] for step in bound.steps] == ["base.yml:4", "x.yml:5"]
+    assert [check.name for check in bound.checks] == ["GPUs"]
+    assert bound.tags == {"more"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "found"),
+    [
+        ("- import_playbook: none.yml\n", 1, "none.yml is not there"),
+        ("- import_playbook: x.yml\n", 1, "x.yml imports itself"),
+        ("- import_playbook: ../playbooks/x.yml\n", 1, "../playbooks/x.yml imports itself"),
+        ("- import_playbook: [x.yml]\n", 1, "import_playbook is ['x.yml']"),
+        ("- import_playbook:\n", 1, "import_playbook is None"),
+        ("- import_playbook: base.yml\n  hosts: gpu\n", 2, "unknown key beside import_playbook 'hosts'"),
+        ("- import_playbok: base.yml\n", 1, "unknown key of a play 'import_playbok'; did you mean 'import_playbook'?"),
+    ],
+)
+def test_a_bad_import(project: Project, text: str, line: int, found: str) -> None:
+    error = project.refused(text)
+    assert (error.where, found in error.found) == (f"{project.path}:{line}", True), str(error)
+
+
+def test_two_playbooks_that_import_each_other(project: Project) -> None:
+    (project.folder / "playbooks" / "y.yml").write_text("- import_playbook: x.yml\n")
+    error = project.refused("- import_playbook: y.yml\n")
+    assert (Path(error.where).name, error.found) == ("y.yml:1", "x.yml imports itself")
+
+
+def test_train_is_provision_and_more() -> None:
+    found = inventory.read(ROOT / "inventory")
+    base, whole = (
+        playbook.bind(ROOT / "playbooks" / f"{name}.yml", found, found.only()) for name in ("provision", "train")
+    )
+    assert whole.steps[: len(base.steps)] == base.steps
+    assert whole.checks[: len(base.checks)] == base.checks
+    assert len(whole.steps) > len(base.steps)
 
 
 # --- mistakes in a task
