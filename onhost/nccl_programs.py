@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
-"""Runs NVIDIA's nccl-tests, or a collective with an interpreter's torch, on the GPUs, and prints the results.
+"""Runs NVIDIA's nccl-tests on the GPUs and prints the results; train_smoke.py uses its Runner.
 
-    nccl_programs.py nccl-tests --gpus 4                     all_reduce_perf and sendrecv_perf from the usual folders
-    nccl_programs.py nccl-tests --gpus 4 --at ~/built        from this folder only
-    nccl_programs.py torch --gpus 4 --python ~/venv/bin/python
+    nccl_programs.py --gpus 4                     all_reduce_perf and sendrecv_perf from the usual folders
+    nccl_programs.py --gpus 4 --at ~/built        from this folder only
 
 Prints one JSON document on stdout and progress on stderr. Every program runs in a separate session with a time limit, and
 as --user if this program runs as root. At its end or at the limit all its remaining descendants are killed. The caller's
 NCCL settings are not used. Python 3.8.
 
-    nccl-tests: {"schema": 1, "gpus", "looked_in": [folder], "runs": [RUN], "left_behind": [pid]}
-    torch:      {"schema": 1, "gpus", "python", "user", "look": LOOK | null, "started": RUN, "ranks": [RANK],
-                 "collective": RUN | null, "left_behind": [pid]}
-    RUN:        {"program", "path", "outcome": "done" | "failed" | "hang" | "flood" | "not run", "code", "seconds",
-                 "limit_s", "stdout", "stderr", "error", "transports": {"0-1": {"transport", "kind"}}, "warnings"}
+    {"schema": 1, "gpus", "looked_in": [folder], "runs": [RUN], "left_behind": [pid]}
+    RUN: {"program", "path", "outcome": "done" | "failed" | "hang" | "flood" | "not run", "code", "seconds",
+          "limit_s", "stdout", "stderr", "error", "transports": {"0-1": {"transport", "kind"}}, "warnings"}
 
-nccl_torch.py describes LOOK and RANK. A program that is not on the host has path null and outcome "not run".
+A program that is not on the host has path null and outcome "not run".
 """
 
 import argparse
@@ -42,7 +39,7 @@ FOLDERS = ("/usr/local/bin", "~/nccl-tests/build", "/opt/nccl-tests/build")
 KILL_S = 20  # how long the kernel may take to end killed processes
 FLOOD_BYTES = 4 << 20
 SAID_BYTES = 200000
-LOOK_S, PROGRAM_S, TELL_S = 120, 300, 15
+PROGRAM_S, TELL_S = 300, 15
 QUIET_S = 90  # nccl-tests flush every line, and need at most half a minute a size, also over a PCIe x1 riser
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # prctl
 
@@ -249,29 +246,7 @@ def nccl_tests(runner, options):
     return document
 
 
-# --- an interpreter's torch
-
-
-def torch(runner, options):
-    python = runner.in_home(options.python)
-    if "/" not in python:
-        python = shutil.which(python) or python
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nccl_torch.py")
-    user = runner.user.pw_name if runner.user else pwd.getpwuid(os.getuid()).pw_name
-    document = {"schema": 1, "gpus": options.gpus, "python": python, "user": user, "look": None, "ranks": []}
-    document.update(collective=None, left_behind=runner.left_behind)
-    seen = os.path.join(runner.place("seen"), "look")
-    document["started"] = runner.run("look", [python, program, "look", seen], min(LOOK_S, options.program_timeout_s))
-    document["look"] = look = parsed(seen)
-    if look and look["gpus"] and look["nccl"] and not look["error"]:
-        places = runner.place("ranks")
-        # torchrun, by the module's name: the script may not be installed. Old ones know only the underscores.
-        argv = [python, "-m", "torch.distributed.run", "--nnodes=1", "--nproc_per_node=%d" % len(look["gpus"])]
-        argv += ["--master_addr=127.0.0.1", "--master_port=%d" % free_port(), program, "rank", places]
-        document["collective"] = runner.run("torchrun", argv, options.program_timeout_s, OMP_NUM_THREADS="1")
-        ranks = (parsed(os.path.join(places, "rank.%d" % rank)) for rank in range(len(look["gpus"])))
-        document["ranks"] = [rank for rank in ranks if rank]
-    return document
+# --- results
 
 
 def parsed(path):
@@ -293,10 +268,8 @@ def options_of(words):
     parser = argparse.ArgumentParser(
         prog="nccl_programs.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("nccl-tests", "torch"))
     parser.add_argument("--gpus", type=int, required=True, help="number of GPUs")
     parser.add_argument("--at", metavar="PATH", help="folder of nccl-tests; only this one is searched")
-    parser.add_argument("--python", metavar="PATH", help="Python interpreter with torch")
     parser.add_argument(
         "--user",
         default=os.environ.get("RIGWRIGHT_USER"),
@@ -306,10 +279,7 @@ def options_of(words):
     parser.add_argument(
         "--program-timeout-s", type=float, default=PROGRAM_S, help="time limit of each program (%d)" % PROGRAM_S
     )
-    options = parser.parse_args(words)
-    if options.what == "torch" and not options.python:
-        parser.error("torch needs --python PATH")
-    return options
+    return parser.parse_args(words)
 
 
 def user_of(name):
@@ -327,7 +297,7 @@ def main():
     runner = Runner(user_of(options.user), options.timeout_s)
     nccl_host.on_signals(nccl_host.interrupt)
     try:
-        document = (nccl_tests if options.what == "nccl-tests" else torch)(runner, options)
+        document = nccl_tests(runner, options)
     except nccl_host.Interrupted as error:
         print("nccl_programs.py: interrupted by %s" % error, file=sys.stderr)
         return 1

@@ -7,9 +7,11 @@
 Prints one JSON document on stdout and progress on stderr. Every run is in a session of its own with a time limit, as --user if this program runs as
 root; at its end all its processes are killed. --alive FILE is touched each second. Python 3.8.
 
-    {"schema": 1, "gpus", "python", "user", "asked_s", "runs": [{"gpus", "run": RUN, "ranks": [RANK]}], "left_behind": [pid]}
+    {"schema": 1, "gpus", "python", "user", "asked_s", "build": BUILD | null, "examined": RUN,
+     "runs": [{"gpus", "run": RUN, "ranks": [RANK]}], "left_behind": [pid]}
 
-nccl_programs.py describes RUN, with the transports that NCCL's log names; ddp_smoke.py describes RANK.
+nccl_programs.py describes RUN, with the transports that NCCL's log names; torch_build.py describes BUILD, and `examined` is its run; ddp_smoke.py
+describes RANK. A torch that cannot train is examined only.
 """
 
 import argparse
@@ -26,6 +28,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nccl_host
 import nccl_programs
 
+BUILD_S = 120  # import of torch from a cold disk, start of CUDA
 START_S = 150  # import of torch from a cold disk, CUDA, NCCL
 
 
@@ -42,7 +45,8 @@ def smoke(runner, options):
     python = runner.in_home(options.python)
     if "/" not in python:
         python = shutil.which(python) or python
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ddp_smoke.py")
+    own = os.path.dirname(os.path.abspath(__file__))
+    program = os.path.join(own, "ddp_smoke.py")
     user = runner.user.pw_name if runner.user else pwd.getpwuid(os.getuid()).pw_name
     document = {
         "schema": 1,
@@ -53,6 +57,12 @@ def smoke(runner, options):
         "runs": [],
     }
     document["left_behind"] = runner.left_behind
+    path = os.path.join(runner.place("build"), "build")
+    argv = [python, os.path.join(own, "torch_build.py"), path]
+    document["examined"] = runner.run("torch_build", argv, BUILD_S)
+    document["build"] = build = nccl_programs.parsed(path)
+    if not build or not build["torch"] or not (options.cpu or (build["gpus"] and not build["error"])):
+        return document
     numbers = counts(options.gpus)
     each_s = max(1.0, options.seconds / len(numbers))
     for number in numbers:

@@ -1,25 +1,17 @@
-"""Checks of other programs on the GPUs: NVIDIA's nccl-tests, and the torch of a Python interpreter.
-
-Only with `verify --tags p2p --nccl-tests` or `--python PATH`; they read the document of these programs.
-"""
+"""Checks of NVIDIA's nccl-tests on the GPUs. Only with `verify --tags p2p --nccl-tests`; they read the document of these programs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Source, check, of_symptom, of_text
-from rigwright.checks._torch import built
 from rigwright.checks.p2p import FAR, blamed, left_behind
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, driver, nccl_programs, nccl_table, pci
-from rigwright.facts.nccl_programs import Rank, Run
+from rigwright.facts.nccl_programs import Run
 from rigwright.facts.nccl_table import Table
-
-FAR_64_MIB = 0.5
-"""With 64 MiB and one process per GPU an all-reduce has not reached its full speed."""
 
 
 @check(needs=nccl_programs.nccl_tests)
@@ -77,11 +69,10 @@ def _by(run: Run) -> str:
     return f", by {' and '.join(ways)}" if ways else ""
 
 
-def _failed(run: Run, subject: str, loaded: str | None, still: Rank | None = None) -> Finding | None:
-    """The finding for a failed run; None for a run without errors. `still`: a rank that has not ended."""
+def _failed(run: Run, subject: str, loaded: str | None) -> Finding | None:
+    """The finding for a failed run; None for a run without errors."""
     if run.outcome == "hang":
-        at = f"; rank {still.rank} at: {still.stage}" if still else _reached(run)
-        seen = f"{run.error or 'no end'}{at}{_by(run)}; killed"
+        seen = f"{run.error or 'no end'}{_reached(run)}{_by(run)}; killed"
         key = blamed(loaded, "nccl.timeout")
         return of_symptom(key, subject, seen, "an end", verdict="fail")
     if run.outcome == "not run":
@@ -160,49 +151,3 @@ def past_nvlink(run: Run, subject: str, linked: frozenset[tuple[int, int]]) -> F
     more = f" and {len(past) - 1} more" if len(past) > 1 else ""
     seen = f"{way.transport} for the ranks {ends}{more}, not over the NVLinks"
     return of_symptom("nccl.p2p_off_nvlink", subject, seen, "P2P", "rig", verdict="fail")
-
-
-@check(needs=nccl_programs.torch)
-def torch(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
-    """The torch of an interpreter has kernels for every GPU and runs on the driver, and its collective, one process per GPU,
-    finishes in time with correct data. Only with --python PATH."""
-    document, loaded, bus = facts.all(nccl_programs.torch, driver.loaded_version, pci.gpus)
-    yield from left_behind(document.left_behind)
-    models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
-    findings = list(built(document, loaded, models))
-    yield from findings
-    run, look = document.collective, document.look
-    if run is None or look is None or any(entry.verdict == "fail" for entry in findings):
-        return  # without kernels, say, it can only fail
-    subject = f"torchrun, {len(look.gpus)} processes"
-    ranks = sorted(document.ranks, key=lambda rank: rank.rank)
-    linked = linked_ranks(rig, slots, [entry.bus_id for entry in bus])
-    yield (
-        _ranks_failed(run, ranks, subject)
-        or _failed(run, subject, loaded, next((rank for rank in ranks if rank.stage != "done"), None))
-        or past_nvlink(run, subject, linked)
-        or _summed(run, ranks, len(look.gpus), subject, rig)
-    )
-
-
-def _ranks_failed(run: Run, ranks: Sequence[Rank], subject: str) -> Finding | None:
-    """The finding for the first rank that failed; None if none failed."""
-    for rank in (rank for rank in ranks if rank.error is not None):
-        seen = f"rank {rank.rank} at {rank.stage}: {rank.error}"
-        return of_text(f"{seen}\n{run.said}", subject, seen, "an end without an error")
-    for rank in (rank for rank in ranks if rank.ok is False):
-        seen = f"wrong data in rank {rank.rank}, at: {rank.stage}{_by(run)}"
-        return of_symptom("nccl.wrong_data", subject, seen, "the numbers that were sent")
-    return None
-
-
-def _summed(run: Run, ranks: Sequence[Rank], count: int, subject: str, rig: Rig | None) -> Finding:
-    """The finding for ranks that all ended: data and speed."""
-    if len(ranks) != count or not all(rank.ok for rank in ranks):
-        return Finding(subject, "unknown", "it ended, but not every rank reported a result", "data compared", "", AGAIN)
-    speeds, seen = [rank.busbw_gb_s for rank in ranks if rank.busbw_gb_s is not None], f"data right{_by(run)}"
-    if not speeds:
-        return Finding(subject, "pass", seen)
-    figure = rig.all_reduce_gb_s if rig and len(rig.gpus) == count else None
-    seen = f"all-reduce of {ranks[0].mib} MiB: {min(speeds):.4g} GB/s bus bandwidth; {seen}"
-    return _speed(subject, seen, min(speeds), figure, FAR_64_MIB)

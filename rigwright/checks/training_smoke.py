@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check, of_symptom, of_text
+from rigwright.checks._torch import built
 from rigwright.checks.nccl_programs import linked_ranks, past_nvlink
-from rigwright.checks.p2p import left_behind
+from rigwright.checks.p2p import blamed, left_behind
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
-from rigwright.facts import Facts, pci
+from rigwright.facts import Facts, driver, pci
 from rigwright.facts import training_smoke as facts_of
 from rigwright.facts.training_smoke import DatedFigures, SmokeFigures, SmokeRun
 
@@ -30,20 +32,31 @@ def _title(run: SmokeRun) -> str:
 
 
 @check(needs=facts_of.trained, follows=("driver.", "xid."))
+def torch(facts: Facts) -> Iterator[Finding]:
+    """The torch that trains can be imported, has CUDA, NCCL and kernels for every GPU, runs on the driver, and sees all GPUs."""
+    document, loaded, bus = facts.all(facts_of.trained, driver.loaded_version, pci.gpus)
+    models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
+    yield from built(document, loaded, models)
+
+
+@check(needs=facts_of.trained, follows=("driver.", "xid.", torch))
 def learned(facts: Facts) -> Iterator[Finding]:
     """Each training ends in time; its loss falls and is equal on all ranks, and so are the weights of GPUs of one model."""
-    document = facts(facts_of.trained)
+    document, loaded = facts.all(facts_of.trained, driver.loaded_version)
     yield from left_behind(document.left_behind)
     for run in document.runs:
-        yield _failed(run) or _learned(run)
+        yield _failed(run, loaded) or _learned(run)
+    if not document.runs:
+        yield Finding("training", "unknown", "not run: its torch cannot train", "a training", "", AGAIN)
+        return
     missing = document.gpus - max((run.gpus for run in document.runs), default=0)
     if missing:
         seen = "not run, because one on fewer GPUs did not end"
         yield Finding(f"training on {count(document.gpus, 'GPU')}", "unknown", seen, "a training", "", AGAIN)
 
 
-def _failed(run: SmokeRun) -> Finding | None:
-    """The finding for a training that did not come to its end; None for one that did."""
+def _failed(run: SmokeRun, loaded: str | None) -> Finding | None:
+    """The finding for a training that did not come to its end, with driver `loaded`; None for one that did."""
     ended = run.run
     failed = next((rank for rank in run.ranks if rank.error is not None), None)
     if failed is not None:
@@ -52,7 +65,9 @@ def _failed(run: SmokeRun) -> Finding | None:
     if ended.outcome == "hang":
         still = next((rank for rank in run.ranks if rank.stage != "done"), None)
         at = f"; rank {still.rank} at {still.stage}" if still else ""
-        return of_symptom("nccl.timeout", _title(run), f"{ended.error}{at}; killed", "an end", verdict="fail")
+        return of_symptom(
+            blamed(loaded, "nccl.timeout"), _title(run), f"{ended.error}{at}; killed", "an end", verdict="fail"
+        )
     if ended.outcome == "not run":
         return Finding(_title(run), "unknown", f"not run: {ended.error}", "a training", "", AGAIN)
     if run.samples_s is None:
@@ -99,6 +114,8 @@ def _learned(run: SmokeRun) -> Finding:
 def transport(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
     """Reports which transport NCCL took between the GPUs in training; pairs with NVLinks use them."""
     document, bus = facts.all(facts_of.trained, pci.gpus)
+    if not document.runs:
+        return
     run = max((one for one in document.runs if one.gpus > 1), key=lambda one: one.gpus, default=None)
     if run is None:
         yield Finding("NCCL in training", "info", "one GPU: nothing to transport")

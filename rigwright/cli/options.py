@@ -200,9 +200,6 @@ class VerifyOptions(StepsOptions, PeerTestOptions, command="verify"):
         "with --tags p2p: also run the host's all_reduce_perf and sendrecv_perf (=FOLDER: those of that folder)",
         without_value="usual",
     )
-    python: str = option(
-        "with --tags p2p: also run a collective with the torch of this interpreter on the host, one process per GPU"
-    )
 
 
 class AcceptOptions(PeerTestOptions, command="accept"):

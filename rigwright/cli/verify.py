@@ -42,7 +42,7 @@ def never_provisioned(host: Host, playbook: str) -> bool:
 
 
 def _checked(options: VerifyOptions) -> Programs | None:
-    """The programs of --nccl-tests and --python; None without them. Raises UsageError for options that contradict each other."""
+    """The folder of --nccl-tests; None without it. Raises UsageError for options that contradict each other."""
     if options.watch and (options.json or options.html):
         raise UsageError("--watch", "a watch has no end, so --json and --html are never written", "one of them")
     if options.watch and options.executor:
@@ -50,14 +50,13 @@ def _checked(options: VerifyOptions) -> Programs | None:
     if options.quick and "p2p" in options.tag_names:
         raise UsageError("--quick", "skips the peer-to-peer test, and --tags asks for it", "one of them")
     options.check_wheels()
-    if not (options.nccl_tests or options.python):
+    if not options.nccl_tests:
         return None
     if "p2p" not in options.tag_names:
-        option = "--nccl-tests" if options.nccl_tests else "--python"
-        raise UsageError(option, "belongs to the peer-to-peer test in full", f"--tags p2p {option}")
+        raise UsageError("--nccl-tests", "belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests")
     if options.watch:
-        raise UsageError("--watch", "only looks, and --nccl-tests and --python run programs", "one of them")
-    return Programs(options.nccl_tests, options.python, options.busy)
+        raise UsageError("--watch", "only looks, and --nccl-tests runs programs", "one of them")
+    return Programs(options.nccl_tests, options.busy)
 
 
 def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Programs | None) -> None:

@@ -17,6 +17,30 @@ MOST_GPUS, MOST_RUNS, LONGEST = 64, 8, 1000
 
 
 @dataclass(frozen=True)
+class TorchGpu:
+    """A GPU in torch's list."""
+
+    name: str
+    capability: Release
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """The torch of an interpreter. `cuda`, `nccl` None: built without. `missing`: torch is not installed. `error`: from the import or
+    from the start of CUDA. `architectures`: sm_70; compute_90 for PTX, which the driver compiles."""
+
+    python: str
+    torch: str | None
+    cuda: str | None
+    hip: str | None
+    nccl: str | None
+    architectures: tuple[str, ...]
+    gpus: tuple[TorchGpu, ...]
+    error: str | None
+    missing: bool
+
+
+@dataclass(frozen=True)
 class SmokeRank:
     """One process. `stage` is its last one. `samples_s`: of all ranks together; None: it did not come so far. `weights`: a digest."""
 
@@ -55,13 +79,18 @@ class SmokeRun:
 
 @dataclass(frozen=True)
 class Smoke:
-    """The document of one run of train_smoke.py. `asked_s`: how long all trainings were to take together."""
+    """The document of one run of train_smoke.py. `asked_s`: how long all trainings were to take together.
+
+    `examined`: the run that looked at the interpreter's torch; `build` None: it told nothing. Without a torch that can train there are no runs.
+    """
 
     schema: int
     gpus: int
     python: str
     user: str
     asked_s: float
+    build: TorchBuild | None
+    examined: Run
     runs: tuple[SmokeRun, ...]
     left_behind: tuple[int, ...]
 

@@ -62,7 +62,7 @@ def test_what_cannot_be_judged_for_one_reason_is_one_entry() -> None:
 def test_what_the_peer_to_peer_test_has_measured_is_told_once() -> None:
     """NCCL's settings appear once: with their measured cost after a peer-to-peer test, else as in the files."""
     host = Host("h", (), {})
-    names = ("environment.clean", "environment.not_stalled", "p2p.ran", "p2p.settings", "nccl_programs.torch")
+    names = ("environment.clean", "environment.not_stalled", "p2p.ran", "p2p.settings", "nccl_programs.nccl_tests")
     known = plugins.known("checks")
     checks = tuple(Check(name, name, known[name], {}, "") for name in names)
     run = HostRun(host, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))

@@ -1,8 +1,7 @@
-"""Third-party programs, run by the real runner over the simulated GPUs or a stand-in for torch, and their findings."""
+"""NVIDIA's nccl-tests, run by the real runner over the simulated GPUs, and their findings."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -20,7 +19,6 @@ from lab.simulators.nvml.bare import bare
 from rigwright import catalogue
 from rigwright.checks import Finding
 from rigwright.checks import nccl_programs as checks
-from rigwright.checks._torch import runs_on
 from rigwright.core.command import Result
 from rigwright.core.errors import UsageError
 from rigwright.engine.nccl_programs import Programs
@@ -68,9 +66,7 @@ def nccl_tests(tmp_path: Path) -> Callable[..., Any]:
             shutil.copy(ROOT / "lab/simulators/cuda/nccl_tests.py", built / name)
             (built / name).chmod(0o755)
         count = str(len(describe(rig)["gpus"]))
-        return ran(
-            nccl_programs.nccl_tests, simulated.env(), "nccl-tests", "--gpus", count, "--at", str(built.parent), *words
-        )
+        return ran(nccl_programs.nccl_tests, simulated.env(), "--gpus", count, "--at", str(built.parent), *words)
 
     return run
 
@@ -110,7 +106,6 @@ def test_one_program_or_none(nccl_tests: Callable[..., Any], tmp_path: Path) -> 
     nothing = ran(
         nccl_programs.nccl_tests,
         {**os.environ, "HOME": f"{tmp_path}/home", "PATH": "/bin"},
-        "nccl-tests",
         "--gpus",
         "2",
     )
@@ -148,7 +143,7 @@ def test_programs_that_misbehave(tmp_path: Path, text: str, verdict: str, seen: 
         script(tmp_path, name, text if name == "all_reduce_perf" else "true")
     began = time.monotonic()
     mark = {**os.environ, "RIGWRIGHT_TEST_MARK": str(tmp_path)}
-    words = ("nccl-tests", "--gpus", "2", "--at", str(tmp_path), "--program-timeout-s", "2")
+    words = ("--gpus", "2", "--at", str(tmp_path), "--program-timeout-s", "2")
     document = ran(nccl_programs.nccl_tests, mark, *words)
     assert time.monotonic() - began < 10
     found = judged(checks.nccl_tests, nccl_programs.nccl_tests, document, "rig-3090")[0]
@@ -173,7 +168,7 @@ def left(mark: str) -> list[str]:
 def test_the_runner_is_ended_and_leaves_nothing(tmp_path: Path) -> None:
     script(tmp_path, "all_reduce_perf", "setsid sleep 300 & echo $$ >$(dirname $0)/began; sleep 300")
     mark = {**os.environ, "RIGWRIGHT_TEST_MARK": str(tmp_path), "TMPDIR": str(tmp_path)}
-    argv = [sys.executable, str(RUNNER), "nccl-tests", "--gpus", "2", "--at", str(tmp_path)]
+    argv = [sys.executable, str(RUNNER), "--gpus", "2", "--at", str(tmp_path)]
     runner = subprocess.Popen(argv, env=mark, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 20
     while not (tmp_path / "began").exists() and time.monotonic() < deadline:
@@ -230,158 +225,21 @@ def test_rows_that_cannot_be_read(row: str) -> None:
         nccl_table.read(HEAD_NEW + row + "\n")
 
 
-# An interpreter's torch
-
-
-@pytest.fixture
-def torch(tmp_path: Path) -> Callable[..., Any]:
-    """Returns `torch(said, *words)`: the document of an interpreter whose torch stand-in behaves as `said`."""
-    python = tmp_path / "python"
-    script(tmp_path, "python", f'PYTHONPATH="{ROOT}/tests/stand_ins" exec {sys.executable} "$@"')
-
-    def run(said: dict[str, Any], *words: str, path: str = str(python), gpus: int = 2) -> Any:
-        mark = {**os.environ, "TORCH_STAND_IN": json.dumps(said), "RIGWRIGHT_TEST_MARK": str(tmp_path)}
-        document = ran(nccl_programs.torch, mark, "torch", "--gpus", str(gpus), "--python", path, *words)
-        assert left(str(tmp_path)) == []
-        return document
-
-    return run
-
-
-NO_VOLTA = {"flags": "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120", "version": "2.13.0+cu128", "cuda": "12.8"}
-WHEELS = "-m pip install 'torch==2.14.*', from PyTorch's cu126 wheels"
-
-
-@pytest.mark.parametrize(
-    ("said", "verdicts", "seen", "fix"),
-    [
-        ({}, ("pass", "pass"), "torch 2.9.1+cu126, NCCL 2.27.5: kernels for sm_70", ""),
-        (NO_VOLTA, ("fail",), "torch 2.13.0+cu128 has no sm_70 kernels: only sm_75, sm_80, sm_86", WHEELS),
-        ({"cuda": None, "version": "2.13.0+cpu"}, ("fail",), "torch 2.13.0+cpu is a build for processors", WHEELS),
-        ({"cuda": None, "hip": "6.3", "version": "2.9+rocm"}, ("fail",), "built for AMD's ROCm 6.3", WHEELS),
-        ({"cuda": "13.0", "version": "2.13.0"}, ("fail",), f"torch 2.13.0, CUDA 13.0, and driver {VERSION} is loaded", WHEELS),
-        ({"import_error": "libcudart.so.12: cannot open"}, ("fail",), "torch cannot be imported: OSError: libcudart", WHEELS),
-        ({"nccl": None}, ("fail",), "was built without NCCL", WHEELS),
-        ({"nccl": [2, 25, 1]}, ("warn", "pass"), "torch 2.9.1+cu126, NCCL 2.25.1", "nvidia-nccl-cu12>=2.27.5"),
-        ({"gpus": [["Tesla V100", 7, 0]]}, ("fail",), "sees 1 of 2 GPUs", "nvidia-smi"),
-        ({"error": "Found no NVIDIA driver on your system"}, ("fail",), "Found no NVIDIA driver", "nvidia-smi"),
-    ],
-)  # fmt: skip
-def test_torches(
-    torch: Callable[..., Any], said: dict[str, Any], verdicts: tuple[str, ...], seen: str, fix: str
-) -> None:
-    found = judged(checks.torch, nccl_programs.torch, torch(said), "v100-pcie")
-    assert tuple(one.verdict for one in found) == verdicts, found
-    assert seen in found[0].seen
-    assert fix in found[0].fix
-    if verdicts == ("pass", "pass"):
-        assert found[1].subject == "torchrun, 2 processes"
-        assert found[1].seen == "all-reduce of 64 MiB: 83.89 GB/s bus bandwidth; data right, by P2P/CUMEM"
-
-
-@pytest.mark.parametrize(
-    ("does", "stage", "seen", "fix"),
-    [
-        ("hang", "sum", "no end within 3 s; rank 1 at: sum, by P2P/CUMEM; killed", "iommu=pt"),
-        ("wrong", "sum", "wrong data in rank 1, at: sum, by P2P/CUMEM", "stop training"),
-        ("wrong", "message", "wrong data in rank 1, at: message", "stop training"),
-        (
-            "raise CUDA error: no kernel image is available for execution",
-            "start",
-            "rank 1 at start: RuntimeError",
-            "sm_70",
-        ),
-        ("raise something new", "connect", "rank 1 at connect: RuntimeError: something new", "invoke explain"),
-    ],
-)
-def test_collectives_that_fail(torch: Callable[..., Any], does: str, stage: str, seen: str, fix: str) -> None:
-    limit = ("--program-timeout-s", "3" if does == "hang" else "30")
-    document = torch({"rank": 1, "stage": stage, "does": does}, *limit)
-    found = judged(checks.torch, nccl_programs.torch, document, "v100-pcie")
-    assert [one.verdict for one in found] == ["pass", "fail"]
-    assert seen in found[1].seen
-    assert fix in found[1].fix
-
-
-def test_a_way_past_the_nvlinks(torch: Callable[..., Any]) -> None:
-    gpus = [["Tesla V100-SXM2-16GB", 7, 0]] * 4
-    found = judged(
-        checks.torch, nccl_programs.torch, torch({"way": "SHM/direct/direct", "gpus": gpus}, gpus=4), "servbadge"
-    )
-    assert found[1].symptom == "nccl.p2p_off_nvlink"
-    assert found[1].seen == "SHM for the ranks 0-1 and 3 more, not over the NVLinks"
-
-
-@pytest.mark.parametrize(
-    ("path", "seen"),
-    [
-        ("/no/such/python", "/no/such/python: No such file or directory"),
-        ("/etc", "/etc: Permission denied, for "),
-        ("/bin/true", "/bin/true does not answer as a Python does: no word"),
-        ("no-such-python", "no-such-python: No such file or directory"),
-    ],
-)
-def test_what_is_no_interpreter(torch: Callable[..., Any], path: str, seen: str) -> None:
-    (found,) = judged(checks.torch, nccl_programs.torch, torch({}, path=path), "v100-pcie")
-    assert found.verdict == "unknown"
-    assert found.seen.startswith(f"not run: {seen}")
-    assert "~/venv/bin/python" in found.fix
-
-
-def test_an_interpreter_without_torch() -> None:
-    document = ran(nccl_programs.torch, dict(os.environ), "torch", "--gpus", "2", "--python", sys.executable)
-    (found,) = judged(checks.torch, nccl_programs.torch, document, "v100-pcie")
-    assert (found.verdict, found.seen) == ("fail", f"{sys.executable} has no torch")
-    assert found.fix.startswith(f"{sys.executable} -m pip install")
-
-
-@pytest.mark.parametrize(
-    ("capability", "architectures", "fits"),
-    [
-        ("7.0", "sm_50 sm_70", True),
-        ("7.0", "sm_75 sm_80", False),
-        ("7.0", "compute_60", True),
-        ("8.9", "sm_80", True),
-        ("8.0", "sm_86", False),
-        ("9.0", "sm_90a", True),
-        ("10.3", "sm_100", True),
-        ("10.3", "sm_100a", False),
-        ("10.3", "sm_100f", True),
-        ("12.0", "sm_100 sm_90a", False),
-        ("12.0", "sm_90 compute_90", True),
-        ("12.0", "gfx90a words", False),
-    ],
-)
-def test_which_kernels_run(capability: str, architectures: str, fits: bool) -> None:
-    assert runs_on(capability, architectures.split()) is fits
-
-
 # The requested programs
 
 
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [({"nccl_tests": "nccl-tests/build"}, "--nccl-tests"), ({"python": "venv/bin/python"}, "--python")],
-)
-def test_paths_that_say_nothing(words: dict[str, str], option: str) -> None:
+def test_a_path_that_says_nothing() -> None:
     with pytest.raises(UsageError, match="does not say where on the host") as caught:
-        Programs(**words)
-    assert option in str(caught.value)
-
-
-def test_nothing_asked_for() -> None:
-    assert not Programs()
-    assert Programs(python="python3")
-    assert Programs(nccl_tests="/opt/built")
+        Programs("nccl-tests/build")
+    assert "--nccl-tests" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("words", "said", "wanted"),
     [
         ({"nccl_tests": "usual"}, "--nccl-tests: belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests"),
-        ({"python": "python3"}, "--python: belongs to the peer-to-peer test in full", "--tags p2p --python"),
         ({"tags": "p2p", "nccl_tests": "built"}, "--nccl-tests: built does not say where", "begins with / or ~/"),
-        ({"tags": "p2p", "python": "python3", "watch": True}, "--watch: only looks", "one of them"),
+        ({"tags": "p2p", "nccl_tests": "usual", "watch": True}, "--watch: only looks", "one of them"),
     ],
 )
 def test_words_that_do_not_go_together(

@@ -97,9 +97,9 @@ def test_what_checks_declare() -> None:
     needs = {name: checks.declared(name) for name in _checks("needs")}
     assert {name: found and found.needs for name, found in needs.items()} == {
         "nccl_programs.nccl_tests": nccl_programs.nccl_tests,
-        "nccl_programs.torch": nccl_programs.torch,
         **dict.fromkeys(loads, stress.measured),
         **dict.fromkeys(
-            ("training_smoke.learned", "training_smoke.transport", "training_smoke.speed"), training_smoke.trained
+            ("training_smoke.torch", "training_smoke.learned", "training_smoke.transport", "training_smoke.speed"),
+            training_smoke.trained,
         ),
     }

@@ -14,7 +14,7 @@ import pytest
 from onhost import train_smoke
 from rigwright.checks import Finding, training_smoke
 from rigwright.core.command import Result
-from rigwright.facts import FactStore, parsed
+from rigwright.facts import FactStore, driver, parsed
 from rigwright.facts.training_smoke import Smoke, trained
 from tests.paths import ROOT
 
@@ -22,6 +22,10 @@ PROGRAM = ROOT / "onhost" / "train_smoke.py"
 STAND_IN = """#!{python}
 import json, os, sys, time
 does, words = {does!r}, sys.argv[1:]
+if os.path.basename(words[0]) == "torch_build.py":
+    build = dict(python="3.11.7", torch="2.7.1+cpu", cuda=None, hip=None, nccl=None, architectures=[], gpus=[dict(name="V100", capability="7.0")] * 4, error=None, missing=False)
+    json.dump(build, open(words[1], "w"))
+    sys.exit()
 world = int(next(word for word in words if word.startswith("--nproc_per_node=")).split("=")[1])
 folder, seconds = words[words.index("--write") + 1], float(words[words.index("--seconds") + 1])
 assert words[:2] == ["-m", "torch.distributed.run"] and os.path.basename(words[6]) == "ddp_smoke.py"
@@ -52,7 +56,7 @@ def _run(*words: str, timeout_s: float = 60, start_s: float | None = None) -> Sm
 
 
 def _findings(document: Smoke) -> list[Finding]:
-    store = FactStore({trained: document})
+    store = FactStore({trained: document, driver.loaded_version: None})
     return [*training_smoke.learned(store), *training_smoke.speed(store)]
 
 
@@ -103,7 +107,7 @@ def test_losses_that_differ_are_named(tmp_path: Path) -> None:
 
 def test_no_interpreter(tmp_path: Path) -> None:
     found = _run("--python", str(tmp_path / "none"), "--gpus", "1", "--seconds", "1")
-    assert found.runs[0].run.outcome == "not run"
+    assert (found.examined.outcome, found.build, found.runs) == ("not run", None, ())
     assert [finding.verdict for finding in _findings(found)] == ["unknown"]
 
 

@@ -1,12 +1,11 @@
 """A stand-in for torch, so that what rigwright runs in an interpreter can be watched without a GPU. It is no torch.
 
 What it is to be stands in TORCH_STAND_IN as JSON: version, cuda, hip, flags, gpus ([[name, major, minor]]), nccl, error (of
-CUDA's start), import_error; wrong_product (the GPU whose products are wrong); rank (which rank misbehaves), stage, does ("hang", "wrong", "raise TEXT").
+CUDA's start), import_error; wrong_product (the GPU whose products are wrong).
 """
 
 import json
 import os
-import time
 from types import SimpleNamespace
 
 SAID = json.loads(os.environ.get("TORCH_STAND_IN", "{}"))
@@ -14,20 +13,7 @@ if SAID.get("import_error"):
     raise OSError(SAID["import_error"])
 __version__ = SAID.get("version", "2.9.1+cu126")
 version = SimpleNamespace(cuda=SAID.get("cuda", "12.6"), hip=SAID.get("hip"))
-int32 = "int32"
 _C = SimpleNamespace(_cuda_getArchFlags=lambda: SAID.get("flags", "sm_60 sm_70 sm_80 compute_90"))
-
-
-def misbehave(stage):
-    """What the rank that is named does at that stage: True when it is to get its data wrong."""
-    if str(SAID.get("rank")) != os.environ.get("RANK") or SAID.get("stage") != stage:
-        return False
-    does = SAID["does"]
-    if does == "hang":
-        time.sleep(600)
-    if does.startswith("raise "):
-        raise RuntimeError(does[6:])
-    return does == "wrong"
 
 
 class Tensor:
@@ -58,16 +44,8 @@ class Tensor:
         return Tensor(self.factor * other.factor)
 
 
-def arange(_count, device=None, dtype=None):
-    if device is None:
-        return Tensor()
-    assert (device, dtype) == ("cuda", int32)
-    misbehave("start")
+def arange(_count):
     return Tensor()
-
-
-def empty_like(_):
-    return Tensor(0)
 
 
 def equal(one, other):
@@ -79,19 +57,6 @@ def _init():
         raise RuntimeError(SAID["error"])
 
 
-class _Event:
-    def __init__(self, enable_timing):
-        self.timed = enable_timing
-
-    def record(self):
-        pass
-
-    synchronize = record
-
-    def elapsed_time(self, _end):
-        return 8.0
-
-
 _GPUS = SAID.get("gpus", [["Tesla V100-SXM2-16GB", 7, 0]] * 2)
 cuda = SimpleNamespace(
     init=_init,
@@ -99,9 +64,6 @@ cuda = SimpleNamespace(
     device_count=lambda: len(_GPUS),
     get_device_name=lambda number: _GPUS[number][0],
     get_device_capability=lambda number: tuple(_GPUS[number][1:]),
-    set_device=lambda number: _GPUS[number],
-    synchronize=lambda: None,
-    Event=_Event,
     nccl=SimpleNamespace(version=lambda: tuple(SAID.get("nccl", (2, 27, 5)))),
 )
 
