@@ -11,7 +11,7 @@ from rigwright.catalogue import Rig
 from rigwright.catalogue.summary import counted, counted_of, not_described, unknown_model
 from rigwright.checks import Finding, Verdict, check, of_symptom
 from rigwright.core import schema
-from rigwright.core.desired import GpuLimits, Limits
+from rigwright.core.desired import Ecc, GpuLimits, Limits
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.guard import Guard
 from rigwright.core.schema import BusId
@@ -137,6 +137,27 @@ def limits_in_force(
         cause = f"{GUARD_UNIT} lowered the power limit at {guarded.clock(lowered)}" if guarded and lowered else ""
         fix = "invoke verify --tags guard, which says why; then invoke limits" if lowered else "invoke limits"
         yield Finding(subject, verdict, reported, meant, cause, fix, "inventory")
+
+
+@check(follows=("gpu.", "module.", "run."))
+def ecc_in_force(facts: Facts, *, ecc: Ecc, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """ECC of each GPU is on or off as the inventory says, now and after the next boot. A GPU without ECC passes where it is to be off."""
+    modes, bus = facts.all(gpu.ecc_modes, pci.gpus)
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
+    for mode in modes:
+        model, at = models.get(BusId(mode.bus_id)), BusId(mode.bus_id)
+        want = ecc.of(model.key if model else "", (slots or {}).get(at, ""), mode.uuid)
+        name = called(mode.bus_id, mode.uuid, slots)
+        if want is None:
+            yield Finding(name, "info", f"ECC {_on(mode.current)}", "left alone", source="inventory")
+            continue
+        seen = mode.lost or ("has no ECC" if mode.current is None else f"ECC {_on(mode.current)}")
+        later = mode.pending is not None and mode.pending != mode.current
+        seen += f", {_on(mode.pending)} from the next boot on" if later else ""
+        right = not mode.lost and bool(mode.current) == want and not later
+        cause = "the mode that is set waits for a boot" if later and mode.pending == want else ""
+        fix = "invoke provision" if mode.current is not None else "take it out of `ecc`"
+        yield Finding(name, "pass" if right else "fail", seen, f"ECC {_on(want)}", cause, fix, "inventory")
 
 
 def _without_application_clocks(device: dict[str, Any]) -> bool:

@@ -31,7 +31,8 @@ class Change:
     "restart UNIT").
     `units`: the units of systemd that it enables, disables, starts or stops.
     `reboot`: the change is the reboot itself; its commands run before it. `reboot_timeout_s`: the host must answer again within that
-    time. `in_vain`: commands that run after the boot if the step still wants something.
+    time. `in_vain`: commands that run after the boot if the step still wants something. `same_boot`: the reboot starts what runs now, so
+    it is not a boot to be tried.
     """
 
     action: Action
@@ -45,3 +46,4 @@ class Change:
     reboot: bool = False
     reboot_timeout_s: int = 900
     in_vain: tuple[Command, ...] = ()
+    same_boot: bool = False

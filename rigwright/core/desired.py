@@ -6,7 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from rigwright.core.containers import Containers
 from rigwright.core.guard import Guard
@@ -150,6 +150,30 @@ class Limits(GpuLimits):
 
 
 @dataclass(frozen=True)
+class Ecc:
+    """Whether the memory of the GPUs is protected by ECC: `enabled` of all, None: only of those in `gpus`, which has exceptions by
+    model, position or UUID.
+
+    The most specific value counts: UUID, then position, then model, then `enabled`.
+    """
+
+    SHORT: ClassVar[str] = "enabled"
+    enabled: bool | None = None
+    gpus: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.enabled is None and not self.gpus:
+            raise ValueError("neither enabled nor gpus", "ecc: true, ecc: false, or {gpus: {POSITION: true}}")
+
+    def of(self, *names: str) -> bool | None:
+        """Whether a GPU with these names, the least specific first, is to have ECC; None: it is left alone."""
+        wanted = self.enabled
+        for name in names:
+            wanted = self.gpus.get(name, wanted)
+        return wanted
+
+
+@dataclass(frozen=True)
 class Reboot:
     """How a host is rebooted.
 
@@ -191,6 +215,7 @@ class Desired:
     containers: Containers | None = None
     training: Training | None = None
     container_repository: CudaSource | None = None
+    ecc: Ecc | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

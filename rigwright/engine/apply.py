@@ -327,20 +327,23 @@ class _Application:
                 raise HostError(host, found, "a fleet that comes back", fix)
             before = str(self.run.value(system.boot_id))
             limit_s, up_s = change.reboot_timeout_s, 240.0
+            # What was kept for a trial that has not been yet is still to be tried; a trial of this run has ended with its reboot.
+            trial = self.trials is not None and not (change.same_boot and (self.rebooted or not self._tries))
             with self.run.critical_section(step.name):
-                if self.trials:
+                if self.trials and trial:
                     self._run_batch(step.name, [*first, *self.trials.keep(self._replaced_modules())])
                     self._run_batch(step.name, list(self.trials.arm()))
                     first, limit_s = (), self.trials.limit_s(limit_s)
                     up_s = self.trials.judged_within_s if self._tries else up_s
-                self._note(f"rebooting{', to try the new boot' if self._tries else ''}: {change.before}")
+                trial = trial and self._tries
+                self._note(f"rebooting{', to try the new boot' if trial else ''}: {change.before}")
                 self._order_reboot(step, [*first, *change.commands], before, limit_s, change.before)
             self.run.rebooting = self.rebooted = True
             self._await_boot(before, limit_s)
             self.run.rebooting = False
             up = script(f"timeout {up_s:g} systemctl is-system-running --wait || :", timeout_s=up_s + 10)
             self.run.transport.run([up])
-            if self._tries:
+            if trial:
                 self._judge_trial(step, change.reboot_timeout_s)
             back = self._becomes_ok(step)
             if not back:

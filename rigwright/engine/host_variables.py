@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,7 +76,8 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
     desired = Desired(**{name: convert(variables[name], types[name], host.origin(name), name) for name in names})
     if rig:
         _check_slots(desired.slots or {}, rig, host.origin("slots"))
-    _check_exceptions(desired, host.origin("limits"))
+    _check_exceptions("limits", (desired.limits or Limits()).gpus, desired, host.origin("limits"))
+    _check_exceptions("ecc", desired.ecc.gpus if desired.ecc else {}, desired, host.origin("ecc"))
     return HostVariables(host, variables, desired, rig, rigs)
 
 
@@ -92,9 +93,8 @@ def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:
         raise InputError(where, found, f"one of {', '.join(rig.gpus)}")
 
 
-def _check_exceptions(desired: Desired, where: str) -> None:
-    """Raises InputError for a GPU of `limits.gpus` that is no model, position or UUID."""
-    gpus = (desired.limits or Limits()).gpus
+def _check_exceptions(variable: str, gpus: Collection[str], desired: Desired, where: str) -> None:
+    """Raises InputError for a GPU of a variable's `gpus` that is no model, position or UUID."""
     if not gpus:
         return
     from rigwright import catalogue
@@ -105,6 +105,6 @@ def _check_exceptions(desired: Desired, where: str) -> None:
         if name not in names and not re.fullmatch(
             r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|10de:[0-9a-f]{4}", name
         ):
-            found = f"limits.gpus: no GPU '{name}'{did_you_mean(name, names)}"
+            found = f"{variable}.gpus: no GPU '{name}'{did_you_mean(name, names)}"
             places = ", ".join(positions) or "none is named: slots names them"
             raise InputError(where, found, f"a position ({places}), a model, or a whole UUID")

@@ -190,6 +190,36 @@ supported_clocks = Fact("gpu.supported_clocks", query(_SUPPORTED), _supported)
 """The clock pairs that `-ac` accepts, by UUID; without lost GPUs."""
 
 
+@dataclass(frozen=True)
+class EccMode:
+    """ECC of one GPU. `current`: in force; `pending`: from the next boot or reset on. Both None: it has no ECC that can be switched, or
+    is lost."""
+
+    uuid: str
+    bus_id: str
+    name: str
+    current: bool | None
+    pending: bool | None
+    lost: str = ""
+
+
+def _ecc_modes(result: Result) -> tuple[EccMode, ...]:
+    modes = [EccMode("", at, "", None, None, problem) for at, problem in lost(result.text).items()]
+    for uuid, at, name, *states in _table(result):
+        if len(states) != 2:
+            raise ValueError(f"{3 + len(states)} columns, not 5")
+        broken = next((cell for cell in (uuid, name, *states) if cell in _BROKEN), "")
+        now, then = (None if broken or cell in _NONE else {"Enabled": True, "Disabled": False}[cell] for cell in states)
+        modes.append(EccMode(uuid, bus_id(at), name, now, then, broken.strip("[]")))
+    return tuple(sorted(modes, key=lambda mode: mode.bus_id))
+
+
+ecc_modes = Fact(
+    "gpu.ecc_modes", query("--query-gpu=uuid,pci.bus_id,name,ecc.mode.current,ecc.mode.pending"), _ecc_modes
+)
+"""ECC of all GPUs of the driver, also lost ones."""
+
+
 OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "gpu-guard")
 """Names of programs of the driver and of monitoring, shortened as in /proc/PID/comm."""
 

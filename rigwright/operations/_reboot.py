@@ -1,11 +1,40 @@
-"""The change that reboots a host, and whose sessions it ends."""
+"""The change that reboots a host, whose sessions it ends, and whether the next boot is safe."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rigwright import catalogue
 from rigwright.core.change import Change, Note
-from rigwright.facts import reboot_record
+from rigwright.driver.load_failure import build_failure
+from rigwright.facts import Facts, Unavailable, grub, reboot_record
+from rigwright.facts import kernel as kernels
+
+OTHERS = frozenset({"nouveau", "nova_core"})
+"""The kernel modules that must not hold the GPUs."""
+
+
+def require_safe(facts: Facts, with_driver: bool) -> None:
+    """Raises Unavailable with what is wrong with the next boot: a grub.cfg that does not parse; with the driver also a missing module,
+    or an initramfs that loads another driver."""
+    boot = facts(grub.grub)
+    if not boot.parses:
+        raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
+    if not with_driver:
+        return
+    release = boot.entry.release
+    if not facts(kernels.module_version(release, "nvidia")):
+        failure = build_failure(facts, release)
+        known = catalogue.all_symptoms()[failure.symptom]
+        why = f": {failure.said}" if failure.said else ""
+        why = why if known.key == "dkms.build_failed" else f": {known.title}; {known.fix}"
+        found = f"no nvidia module is built for {release}, the kernel that boots next{why}"
+        raise Unavailable(found, f"on the host: sudo dkms autoinstall -k {release}, which builds it or says why not")
+    path = boot.entry.initrd_path
+    image = facts(kernels.initramfs(path))
+    held = sorted((image.modules & OTHERS) - image.blocked)
+    if held:
+        raise Unavailable(f"the initramfs {path} still loads {', '.join(held)}")
 
 
 def ends(sessions: Sequence[str]) -> Iterator[Note]:
@@ -14,9 +43,13 @@ def ends(sessions: Sequence[str]) -> Iterator[Note]:
         yield Note(f"the reboot ends a graphical session: {', '.join(sessions)}; unsaved work is lost", warn=True)
 
 
-def ordered(why: str, after: str, timeout_s: int) -> Change:
-    """The change that reboots the host; if it does not help, that is recorded on the host."""
+def ordered(why: str, after: str, timeout_s: int, *, same_boot: bool = False) -> Change:
+    """The change that reboots the host; if it does not help, that is recorded on the host.
+
+    `same_boot`: the reboot starts the kernel, initramfs and modules that run now.
+    """
     return Change(
         "run", "reboot", why, after, (reboot_record.forget(),),
         disruptive=True, reboot=True, reboot_timeout_s=timeout_s, in_vain=(reboot_record.write(why),),
+        same_boot=same_boot,
     )  # fmt: skip

@@ -9,14 +9,12 @@ from rigwright.core.change import Change, Note
 from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Driver
 from rigwright.core.schema import KernelWord
-from rigwright.driver.load_failure import build_failure, load_failure
+from rigwright.driver.load_failure import load_failure
 from rigwright.facts import Facts, Unavailable, display, grub, pci, reboot_record, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.operations import operation
-from rigwright.operations._reboot import ends, ordered
-
-_OTHERS = frozenset({"nouveau", "nova_core"})
+from rigwright.operations._reboot import OTHERS, ends, ordered, require_safe
 
 
 def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool, driver: Driver | None) -> list[str]:
@@ -35,7 +33,7 @@ def _reasons(facts: Facts, kernel_cmdline: Sequence[str], with_driver: bool, dri
     if with_driver:
         release = boot.entry.release
         built, licence = facts.all(kernels.module_version(release, "nvidia"), kernels.module_licence(release, "nvidia"))
-        holders = sorted({device.driver for device in bound if device.driver in _OTHERS})
+        holders = sorted({device.driver for device in bound if device.driver in OTHERS})
         if holders:
             reasons.append(f"{', '.join(holders)} holds the GPUs")
         if loaded != built or not loaded:
@@ -62,25 +60,7 @@ def gate(
     """
     if not _reasons(facts, kernel_cmdline, with_driver, driver):
         return
-    boot = facts(grub.grub)
-    if not boot.parses:
-        raise Unavailable("grub-script-check refuses /boot/grub/grub.cfg")
-    if with_driver:
-        release = boot.entry.release
-        if not facts(kernels.module_version(release, "nvidia")):
-            failure = build_failure(facts, release)
-            known = catalogue.all_symptoms()[failure.symptom]
-            why = f": {failure.said}" if failure.said else ""
-            why = why if known.key == "dkms.build_failed" else f": {known.title}; {known.fix}"
-            found = f"no nvidia module is built for {release}, the kernel that boots next{why}"
-            raise Unavailable(
-                found, f"on the host: sudo dkms autoinstall -k {release}, which builds it or says why not"
-            )
-        path = boot.entry.initrd_path
-        image = facts(kernels.initramfs(path))
-        held = sorted((image.modules & _OTHERS) - image.blocked)
-        if held:
-            raise Unavailable(f"the initramfs {path} still loads {', '.join(held)}")
+    require_safe(facts, with_driver)
     yield from ()
 
 
