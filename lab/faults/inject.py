@@ -45,6 +45,7 @@ PARTS = {
     "rails": "power supplies whose voltage is simulated",
     "p2p": "a pair of GPUs that may reach each other's memory",
     "fabric": "NVSwitches and their fabric manager",
+    "infiniband": "an InfiniBand or RoCE adapter",
 }
 """Text for each part that a fault can need."""
 
@@ -95,6 +96,7 @@ def parts(rig: str | None, gpu: int | None = None) -> set[str]:
         "rails": board.get("rails", "0") != "0",
         "p2p": bool(granted),
         "fabric": bool(described["nvswitches"]),
+        "infiniband": bool(described["infiniband"]),
     }
     return {name for name, there in found.items() if there}
 
@@ -110,7 +112,11 @@ def fault(host_name: str, name: str, gpu: str, say: Say) -> None:
     lacks = [PARTS[part] for part in wanted.NEEDS if part not in there]
     if lacks:
         what = "a host without a rig" if one.rig is None else f"rig {one.rig}" + (f"'s GPU {number}" if number else "")
-        raise UsageError(one.name, f"{name}: {what} has no {lacks[0].removeprefix('a ')}", f"a host with {lacks[0]}")
+        raise UsageError(
+            one.name,
+            f"{name}: {what} has no {lacks[0].removeprefix('a ').removeprefix('an ')}",
+            f"a host with {lacks[0]}",
+        )
     need_root(" ".join(["lab.fault", "--host", host_name, "--fault", name, *(["--gpu", gpu] if gpu else [])]))
     if number is not None and hw_state.values(one.hw).get(f"gpu{number}.absent", "0") != "0" and name != "gpu-missing":
         raise UsageError(

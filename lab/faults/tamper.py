@@ -6,8 +6,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.hardware import hw_state, pci
+from lab.hardware import hw_state, infiniband, pci
 from lab.hardware.pci_config import ACS_CONTROL, LINK_STATUS, Link
+from lab.hardware.rigfile import describe
 from lab.host.disk import Host
 from lab.power import switch
 from lab.simulators.kernelfs import serve as kernelfs
@@ -139,6 +140,13 @@ def retrain(host: Host, gpu: int) -> None:
         kept = peek(host, end.name, LINK_STATUS) & ~0x3FF
         poke(host, end.name, LINK_STATUS, kept | link.generation_now | link.width_now << 4)
         _put(end, pci.link_now(link))
+
+
+def adapters(host: Host, state: str) -> None:
+    """Gives every InfiniBand and RoCE adapter a state of infiniband.STATES, now and in every boot."""
+    fitted = describe(host.rig)["infiniband"] if host.rig else []
+    hw_state.edit(host.hw, nvram={f"{infiniband.KEY}{one['device']}": state for one in fitted})
+    infiniband.write(host.hw / "infiniband", fitted, {one["device"]: state for one in fitted})
 
 
 def acs(host: Host) -> dict[str, int]:

@@ -15,6 +15,8 @@
                                               only to pairs without NVLink
     power: {base_w, rails: [{volts, feeds: [SXM2-1, base], supplies: [1100, 1100], sag_percent, step_percent}]}
     bmc: true                                 a management controller answers ipmitool
+    infiniband: [{device: mlx5_0, layer: InfiniBand | Ethernet, gbit_s: 100, speed: EDR, interface: ib0}]
+                                              stand-ins of adapters, in sysfs only
     sources: {...}
 
 `power`: each rail with its voltage without load, what hangs on it, the watts of its supplies, and by how many percent of
@@ -40,7 +42,7 @@ from lab.base.paths import RIGS
 from rigwright.core.errors import InputError
 
 LEVELS = ("PIX", "PXB", "PHB")
-KEYS = set("dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc sources".split())
+KEYS = set("dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc infiniband sources".split())
 GPU_KEYS = {"bus", "model", "slot", "card", "power_w", "values"}
 NAMESPACE = uuid.UUID("7a1f0c52-3d6e-5b8e-9f10-6c6162677075")
 
@@ -82,6 +84,7 @@ def describe(rig: str, host: str = "") -> Described:
         "nodes": nodes,
         "power": _power(raw.get("power"), number, where),
         "bmc": bool(raw.get("bmc", False)),
+        "infiniband": raw.get("infiniband", []),
     }
 
 

@@ -124,6 +124,19 @@ def unplug(name: str) -> None:
     _batch("address flush dev eth0", "link set eth0 down", inside=namespace(name).name)
 
 
+def limit(name: str, mbit: int) -> None:
+    """Limits what goes to and from the host's eth0 to so many megabits a second, also after a reboot. Needs the kernel's sch_tbf."""
+    bucket = ["tbf", "rate", f"{mbit}mbit", "burst", "256k", "latency", "50ms"]
+    run(["tc", "-n", namespace(name).name, "qdisc", "replace", "dev", "eth0", "root", *bucket])
+    run(["tc", "qdisc", "replace", "dev", _link(name), "root", *bucket])
+
+
+def unlimit(name: str) -> None:
+    """Takes the limits away; does nothing where there are none."""
+    run(["tc", "-n", namespace(name).name, "qdisc", "delete", "dev", "eth0", "root"], check=False)
+    run(["tc", "qdisc", "delete", "dev", _link(name), "root"], check=False)
+
+
 def detach(name: str) -> None:
     """Removes the host's namespace and its cable."""
     run(["ip", "link", "delete", _link(name)], check=False)

@@ -5,7 +5,8 @@ host's disk, and `power_on` does the firmware's work before every boot. `hw` is 
 /run/lab/hw in the host:
 
     board.conf archive-url name              written by install
-    boot sys proc initrd cmdline dmi meminfo written by power_on, new at every boot; efivars with Secure Boot
+    boot sys proc initrd cmdline dmi meminfo written by power_on, new at every boot; efivars with Secure Boot,
+                                             infiniband with an adapter
     volatile nvram                           the state of driver and hardware (hw_state.py); power_on empties volatile
     kernel                                   the kernel log and configuration spaces of lab/simulators/kernelfs;
                                              the configuration spaces are stored in hw/../pci
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 from lab.archive import repositories
 from lab.base.distros import DEFAULT, distros
 from lab.base.paths import CHECKOUT
-from lab.hardware import boot_messages, dmi, hw_state, pci
+from lab.hardware import boot_messages, dmi, hw_state, infiniband, pci
 from lab.hardware.board import board_conf, model
 from lab.hardware.rigfile import describe, node_of
 from lab.host import initrd
@@ -97,7 +98,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
 
     Returns the kernel messages up to this point.
     """
-    for name in ("sys", "proc", "initrd", "volatile", "flavours", "dmi", "efivars"):
+    for name in ("sys", "proc", "initrd", "volatile", "flavours", "dmi", "efivars", "infiniband"):
         shutil.rmtree(hw / name, ignore_errors=True)
     for name in ("sys", "proc", "volatile", "flavours"):
         (hw / name).mkdir()
@@ -123,6 +124,8 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     pci.write(hw / "sys", roots, _spaces(hw), domain)
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
     dmi.write(hw / "dmi", names, memory, (hw / "name").read_text().strip(), gone_gib)
+    if described_rig["infiniband"]:
+        infiniband.write(hw / "infiniband", described_rig["infiniband"], infiniband.states(now))
     memory_kib = (memory["gib"] - gone_gib) << 20
     (hw / "meminfo").write_text(_meminfo(memory_kib))
     secure = now.get("secure_boot", "0") != "0"

@@ -33,6 +33,14 @@ def train_smoke(options: TrainSmokeOptions) -> int:
                 "--python ~/venv/bin/python",
             )
         asked = SmokeOptions(seconds(options.seconds), options.python)
+        if (options.links or options.unlike) and not options.nodes:
+            flag = "--links" if options.links else "--unlike"
+            raise UsageError(flag, "is for several nodes", "--nodes", f"train.smoke --nodes {flag}")
+        if options.nodes:
+            from rigwright.cli import train_nodes
+
+            act = partial(train_nodes.act, options=options, asked=asked)
+            return runner.HostCommand(options, act, runner.playbook(options.playbook, train_nodes.PLAYBOOK))
         return runner.HostCommand(
             options, partial(_train, options=options, asked=asked), runner.playbook(options.playbook, "train-smoke")
         )

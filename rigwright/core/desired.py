@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from rigwright.core.containers import Containers
 from rigwright.core.guard import Guard
+from rigwright.core.nodes import Nodes
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.training import Training
 from rigwright.core.yaml_source import did_you_mean
@@ -214,6 +215,7 @@ class Desired:
     guard: Guard | None = None
     containers: Containers | None = None
     training: Training | None = None
+    nodes: Nodes | None = None
     container_repository: CudaSource | None = None
     ecc: Ecc | None = None
 

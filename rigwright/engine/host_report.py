@@ -20,6 +20,7 @@ from rigwright.inventory.model import Host
 if TYPE_CHECKING:
     from rigwright.engine.limit_points import Sweep
     from rigwright.facts.nccl import Document
+    from rigwright.facts.nodes import NodesMeasured
     from rigwright.facts.stress import Stress
     from rigwright.facts.training_smoke import Smoke
 
@@ -154,6 +155,13 @@ class SmokeResult:
 
 
 @dataclass(frozen=True)
+class NodesResult:
+    """What a run over several nodes found, for this one."""
+
+    nodes: NodesMeasured
+
+
+@dataclass(frozen=True)
 class MeasuredResult:
     """The figures of the newest stress of each GPU that had one on this machine."""
 
@@ -182,6 +190,7 @@ StageResult = (
     | AttemptResult
     | StressResult
     | SmokeResult
+    | NodesResult
     | SweepResult
     | MeasuredResult
 )
@@ -214,6 +223,7 @@ class HostReport:
     attempt: Attempt | None = None
     stress: Stress | None = None
     smoke: Smoke | None = None
+    nodes: NodesMeasured | None = None
     sweep: Sweep | None = None
     measured: tuple[MeasuredGpu, ...] | None = None
     simulated: str = ""

@@ -20,9 +20,9 @@ from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import did_you_mean, only_keys
 from rigwright.engine.host_variables import HostVariables
 
-NOT_OF_TASKS = ("facts", "earlier", "figures_before", "smoke_before", "templates")
-"""Parameters that no task can give: the host's answers, what is remembered of its last run and of its GPUs' earlier stresses, and the
-owner's templates."""
+NOT_OF_TASKS = ("facts", "earlier", "figures_before", "smoke_before", "nodes_measured", "templates")
+"""Parameters that no task can give: the host's answers, what is remembered of its last run and of its GPUs' earlier stresses, what a run over
+several nodes found, and the owner's templates."""
 
 
 @cache

@@ -21,6 +21,7 @@ from rigwright.engine.host_report import (
     MachineResult,
     MeasuredResult,
     NcclTestResult,
+    NodesResult,
     PlanResult,
     SmokeResult,
     StageResult,
@@ -65,6 +66,7 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
             | AttemptResult()
             | StressResult()
             | SmokeResult()
+            | NodesResult()
             | SweepResult()
         ):
             return vars(result)  # fields of the report

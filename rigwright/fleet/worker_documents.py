@@ -27,6 +27,7 @@ from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.nccl import Document
+from rigwright.facts.nodes import NodesMeasured
 from rigwright.facts.stress import Stress
 from rigwright.facts.training_smoke import Smoke
 from rigwright.fleet.host_job import HostAction, HostJob
@@ -158,6 +159,7 @@ def _read_action(given: Any) -> HostAction:
 _NAMES = {
     "Document": Document,
     "Stress": Stress,
+    "NodesMeasured": NodesMeasured,
     "Smoke": Smoke,
     "Sweep": Sweep,
     "NcclTestOptions": NcclTestOptions,

@@ -102,6 +102,7 @@ def _host(report: HostReport) -> dict[str, Any]:
         "try": plain(report.attempt),
         "stress": plain(report.stress),
         "smoke": plain(report.smoke),
+        "nodes": plain(report.nodes),
         "sweep": plain(report.sweep),
         "measured": plain(report.measured),
         "simulated": report.simulated,

@@ -103,7 +103,7 @@ def test_parts_are_those_of_the_rig() -> None:
         "rails",
     }
     assert inject.parts("rig-3090") == {"rig", "gpu", "several-gpus", "memory-limit", "rails"}
-    assert inject.parts("dgx-2", 5) == set(inject.PARTS) - {"rails"}
+    assert inject.parts("dgx-2", 5) == set(inject.PARTS) - {"rails", "infiniband"}
     assert {"nvlink", "p2p"} <= inject.parts("dgx-1v")
 
 

@@ -1,0 +1,143 @@
+"""Several hosts as the nodes of one training: what each has, the links between them, and the checks of each."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rigwright.checks import ranked
+from rigwright.core.errors import HostError
+from rigwright.core.nodes import Nodes
+from rigwright.core.typed_json import Codec
+from rigwright.engine import node_links
+from rigwright.engine import nodes as choice
+from rigwright.engine.events import ActivityStarted
+from rigwright.engine.host_report import CheckResult, FactsResult, NodesResult, StageResult
+from rigwright.engine.node_links import Meeting
+from rigwright.engine.nodes import NodeNetwork
+from rigwright.engine.training_smoke import SmokeOptions
+from rigwright.facts import Fact, driver, gpu, network, system
+from rigwright.facts import nodes as facts
+from rigwright.facts.nodes import DatedLink, Link, LinkEnd, LinkFigures, Node, NodesMeasured, Torch
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.history import History
+
+
+def torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
+    """The fact of the torch that trains on the host; None where the inventory has no `training` and --python is not given."""
+    training = job.bound.desired.training
+    if options.python:
+        return facts.torch(options.python, "")
+    return facts.torch(f"{training.path}/bin/python", training.owner) if training else None
+
+
+def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[StageResult]:
+    """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with `links_only` it need not."""
+    from rigwright.engine import training_smoke as engine
+
+    torch = None if links_only else torch_fact(job, options)
+    if not links_only:
+        engine.refuse(job.run, options, job.bound.desired.training)
+    wanted = (system.simulated, network.network, network.hcas, network.firewalls, driver.loaded_version)
+    of_gpus: tuple[Fact[Any], ...] = () if links_only else (gpu.gpus, *((torch,) if torch else ()))
+    job.run.read_unknown((*wanted, *of_gpus))
+    needed: tuple[Fact[Any], ...] = (network.network, network.hcas, driver.loaded_version, *of_gpus)
+    for fact in needed:
+        job.run.value(fact)  # raises HostError
+    known = job.run.store.known
+    yield FactsResult({fact.name: known[fact] for fact in (*wanted, *of_gpus) if fact in known})
+
+
+def traits(job: HostJob, options: SmokeOptions, links_only: bool) -> dict[str, str]:
+    """In what nodes of one training are alike: driver, GPUs, torch, NCCL, Python."""
+    store = job.run.store
+    found = {"driver": store(driver.loaded_version)}
+    if links_only:
+        return found
+    names = [one.name for one in store(gpu.gpus)]
+    found["GPUs"] = " and ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
+    if fact := torch_fact(job, options):
+        torch = store(fact)
+        found.update({"torch": torch.torch, "CUDA of torch": torch.cuda, "NCCL of torch": torch.nccl})
+    return found
+
+
+def chosen(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
+    """The nodes with their interfaces and adapters. Raises HostError."""
+    seen = []
+    for job in jobs:
+        store, wanted = job.run.store, job.bound.desired.nodes or Nodes()
+        seen.append(NodeNetwork(job.host.name, job.host.address, store(network.network), store(network.hcas), wanted))
+    ports = {one.name: one.wanted.port for one in seen}
+    if len(set(ports.values())) > 1:
+        found = ", ".join(f"{name} {port}" for name, port in ports.items())
+        raise HostError(
+            "nodes.port", f"the nodes have different ports: {found}", "one port", "nodes: {port: 29400}, for the group"
+        )
+    made = choice.choose(seen)
+    return tuple(
+        replace(node, port=ports[node.name], firewalls=_firewalls(job)) for node, job in zip(made, jobs, strict=True)
+    )
+
+
+def _firewalls(job: HostJob) -> tuple[str, ...]:
+    found = job.run.store.known.get(network.firewalls)
+    return found if isinstance(found, tuple) else ()
+
+
+def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
+    """The links between all nodes, measured in rounds of pairs that share no node. A host that an error stops is in no further round."""
+    by_name, node_of = {job.host.name: job for job in jobs}, {node.name: node for node in nodes}
+    made: list[Link] = []
+    all_rounds = choice.rounds([node.name for node in nodes])
+    for number, pairs in enumerate(all_rounds, 1):
+        able = [pair for pair in pairs if all(by_name[name].report.error is None for name in pair)]
+        meetings = [Meeting(node_of[a], node_of[b], secrets.token_hex(8)) for a, b in able]
+        of_host = {node.name: meeting for meeting in meetings for node in (meeting.a, meeting.b)}
+        ends: dict[str, LinkEnd] = {}
+        action = partial(_link, meetings=of_host, ends=ends)
+        pool.run_hosts([by_name[name] for name in of_host], action, activity=f"links {number}/{len(all_rounds)}")
+        made += [node_links.joined(one, ends.get(one.a.name), ends.get(one.b.name)) for one in meetings]
+    return tuple(made)
+
+
+def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[StageResult]:
+    ends[job.host.name] = node_links.measure(job.run, meetings[job.host.name])
+    return iter(())
+
+
+def recorded(past: History, machine: int | None) -> tuple[DatedLink, ...]:
+    """The figures of earlier measurements of a machine's links; () for a new one. Raises HistoryError."""
+    found: list[DatedLink] = []
+    for one in past.every(machine, facts.links.name):
+        try:
+            figures = Codec().read(one.value, tuple[LinkFigures, ...])
+        except ValueError:
+            continue  # another version wrote it
+        found += [DatedLink(one.last_seen.isoformat(), one.run, each) for each in figures]
+    return tuple(found)
+
+
+def judge(job: HostJob, measured: NodesMeasured, before: Mapping[str, tuple[DatedLink, ...]]) -> Iterator[StageResult]:
+    """Runs the checks of the playbook for one node; the figures of its links go to the history."""
+    from rigwright.engine import verify
+
+    own = replace(measured, own=job.host.name, before=before.get(job.host.name, ()))
+    job.run.store.known[facts.links] = _figures(own)
+    yield NodesResult(own)
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    checks = verify.answerable(job.bound.checks, job.run, tested=False)
+    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, {"nodes_measured": own}).findings()))
+
+
+def _figures(measured: NodesMeasured) -> tuple[LinkFigures, ...]:
+    interface, found = measured.node(measured.own).interface, []
+    for link in measured.own_links():
+        sent, received = link.sent_gbit_s(measured.own), link.received_gbit_s(measured.own)
+        if not link.error and sent is not None and received is not None:
+            found.append(LinkFigures(link.other(measured.own), interface, sent, received))
+    return tuple(found)
