@@ -58,6 +58,7 @@ def run(driver: Bare, folder: Path, *words: str, code: int = 0) -> Load:
     return found
 
 
+@pytest.mark.nightly
 def test_speeds_and_sensors_of_gpus_that_brake(rig_3090: Bare, folder: Path) -> None:
     free = run(rig_3090, folder)
     assert [gpu.index for gpu in free.gpus] == [0, 1, 2]

@@ -245,6 +245,7 @@ def test_geforce_is_refused_and_shares_memory(rig_3090: Bare, program: Path) -> 
     assert found["errors"] == []
 
 
+@pytest.mark.nightly
 def test_far_peers_are_tried_again_at_any_distance(rig_3090: Bare, program: Path) -> None:
     rig_3090.put(nccl__version="2.27.7", cpu_vendor="intel", **{"p2p.default": 0, "fault.pair.0-1": "refuse"})
     found = run(rig_3090, program, *QUICK)
@@ -341,6 +342,7 @@ def test_wrong_data_in_a_round(servbadge: Bare, program: Path) -> None:
     assert each(found, "staged", "outcome") == {"ok"}
 
 
+@pytest.mark.nightly
 def test_a_quick_test_does_not_wait_for_every_pair_that_hangs(
     servbadge: Bare, program: Path, module: Callable[[str], Any]
 ) -> None:
@@ -363,6 +365,7 @@ def test_a_quick_test_does_not_wait_for_every_pair_that_hangs(
         one.close()
 
 
+@pytest.mark.nightly
 def test_collectives_that_hang_by_themselves(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"nccl.irq_hang": 1})
     found = run(servbadge, program, "--quick", "--step-timeout-s", "1.5", "--pairs", "0-1", code=1)
@@ -469,6 +472,7 @@ def test_a_compute_mode_that_shuts_out(servbadge: Bare, program: Path) -> None:
     assert pair(found, 0, 2)["bytes"]["ok"] is True
 
 
+@pytest.mark.nightly
 def test_libraries_are_missed_by_name(servbadge: Bare, program: Path, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for name in ("libcudart.so.12", "libnccl.so.2"):

@@ -103,6 +103,7 @@ def test_stages_speeds_and_sensors(servbadge: Bare, folder: Path, tmp_path: Path
     assert [(line["stage"], line["event"]) for line in lines] == [(t, e) for t in titles for e in ("begin", "end")]
 
 
+@pytest.mark.nightly
 def test_a_gpu_that_is_slow_and_one_that_is_wrong(servbadge: Bare, folder: Path) -> None:
     servbadge.put(gpu1__speed_percent=70, gpu2__wrong_bit=20)
     found = run(servbadge, folder, code=1)
@@ -112,6 +113,7 @@ def test_a_gpu_that_is_slow_and_one_that_is_wrong(servbadge: Bare, folder: Path)
     assert all("a result differs from the first one, by " in event.text for event in found.events)
 
 
+@pytest.mark.nightly
 def test_a_gpu_that_falls_off_the_bus_and_the_others_go_on(servbadge: Bare, folder: Path) -> None:
     process = start(servbadge, folder, "--seconds", "8")
     assert process.stderr

@@ -224,7 +224,13 @@ TEMPLATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+LONG = ("lists in a loop", "a macro that calls itself twice")
+"""Templates whose refusal takes seconds."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in TEMPLATES]
+)
 def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
     refused(templating.render_text, TEMPLATES[name], {}, "hosts.yml:7")
     file = tmp_path / "file.j2"

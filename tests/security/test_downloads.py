@@ -111,6 +111,7 @@ def _locked(path: Path, index: Path) -> None:
     path.write_text(f"wanted==1.0 \\\n    --hash=sha256:{digest}\n")
 
 
+@pytest.mark.nightly
 def test_setup_runs_no_build_tool_that_no_hash_names(tmp_path: Path, index: Path) -> None:
     checkout = tmp_path / "checkout"
     (checkout / "scripts").mkdir(parents=True)

@@ -148,6 +148,7 @@ def test_slow_gpu(hosts: dict[str, tuple[Host, Bare]]) -> None:
     assert "gpu1.speed_percent" not in hw_state.values(host.hw)
 
 
+@pytest.mark.nightly
 def test_wrong_bit(hosts: dict[str, tuple[Host, Bare]]) -> None:
     host, driver = hosts["servbadge"]
     wrong, right = ask(driver, "say(wrong(1, 250))")

@@ -13,6 +13,7 @@ from lab.simulators.nvml import build as nvml
 from rigwright.core.errors import HostError
 
 
+@pytest.mark.nightly
 def test_the_libraries_need_no_newer_glibc_than_hosts_have(tmp_path: Path) -> None:
     """The compiler's own, on Debian 13 and Ubuntu 24.04, is newer than Debian 12's."""
     made = [nvml.build("535.261.03", tmp_path, tmp_path), cuda.build("cuda", "535.261.03", tmp_path, tmp_path)]

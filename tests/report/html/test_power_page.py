@@ -30,7 +30,7 @@ def heights(line: str) -> list[float]:
     return [float(y) for _, y in re.findall(r"[ML](\S+?) ([\d.]+)", line)]
 
 
-@pytest.mark.parametrize("seconds", [60, 7200])
+@pytest.mark.parametrize("seconds", [60, pytest.param(7200, marks=pytest.mark.nightly)])
 def test_a_peak_of_three_samples_is_in_the_plot(seconds: int) -> None:
     plots = power_page.plots(read(a_recording(seconds)), SLOTS)
     assert [plot.title for plot in plots] == ["SXM2-1", "SXM2-2", "SXM2-3", "SXM2-4", "All GPUs together", "12 V rail"]
