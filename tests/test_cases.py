@@ -7,6 +7,7 @@ or `now_plus_s`, the seconds since 1970 of this machine's clock plus a number.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import inspect
@@ -83,7 +84,7 @@ def _parameters(function: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", [*_cases("operations"), *_cases("checks")])
 def test_operation_or_check(path: Path) -> None:
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     function = known(path.parent.parent.name)[path.parent.name]
     parameters = _parameters(function, case.get("parameters") or {})
     answers = case.get("facts") or {}
@@ -130,6 +131,7 @@ def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:
                 assert getattr(one, key) == value, f"{key}: {getattr(one, key)!r}"
 
 
+@functools.cache
 def _facts() -> dict[str, Any]:
     """Returns every fact, and every function that makes one, of rigwright.facts and rigwright.jobs, as MODULE.NAME."""
     found: dict[str, Any] = {}
@@ -149,7 +151,7 @@ def _facts() -> dict[str, Any]:
 
 
 def _fact(path: Path) -> tuple[Fact[Any], dict[str, Any]]:
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     thing = _facts()[path.parent.name]
     if isinstance(thing, Fact):
         return thing, case

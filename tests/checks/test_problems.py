@@ -38,7 +38,7 @@ FAULTS = {
 
 def recorded(path: Any) -> tuple[dict[str, Any], tuple[Finding, ...]]:
     """Returns a case and its findings."""
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     return case, tuple(Finding(**finding) for finding in case["findings"])
 
 
