@@ -173,13 +173,13 @@ def _random() -> Iterator[bytes]:
     ("lines", "size", "limit_s"),
     [
         pytest.param(_xids, 50_000_000, 10, marks=pytest.mark.nightly, id="50 MB of Xids"),
-        pytest.param(_xids, 5_000_000, 1, id="xids"),
-        pytest.param(_tables, 5_000_000, 1, id="tables"),
-        pytest.param(_training, 5_000_000, 1, id="training"),
-        pytest.param(_random, 5_000_000, 1, id="random"),
+        pytest.param(_xids, 5_000_000, 2, id="xids"),
+        pytest.param(_tables, 5_000_000, 2, id="tables"),
+        pytest.param(_training, 5_000_000, 2, id="training"),
+        pytest.param(_random, 5_000_000, 2, id="random"),
     ],
 )
-def test_five_megabytes_of_a_log_are_read_within_a_second(
+def test_five_megabytes_of_a_log_are_read_within_two_seconds(
     lines: Callable[[], Iterator[bytes]], size: int, limit_s: float
 ) -> None:
     catalogue.all_symptoms()
