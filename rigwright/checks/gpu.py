@@ -14,10 +14,13 @@ from rigwright.core import schema
 from rigwright.core.desired import Ecc, GpuLimits, Limits
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.guard import Guard
+from rigwright.core.mig import Mig, words
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import StartFailure, StartFailures, start_failures
 from rigwright.facts import Facts, gpu, pci
 from rigwright.facts import guard as guards
+from rigwright.facts import mig as instances
+from rigwright.facts import systemd as units
 from rigwright.facts.gpu import Gpu, NoGpus
 from rigwright.facts.guard import GuardState
 from rigwright.facts.systemd import GUARD_UNIT
@@ -158,6 +161,32 @@ def ecc_in_force(facts: Facts, *, ecc: Ecc, slots: dict[BusId, str] | None = Non
         cause = "the mode that is set waits for a boot" if later and mode.pending == want else ""
         fix = "invoke provision" if mode.current is not None else "take it out of `ecc`"
         yield Finding(name, "pass" if right else "fail", seen, f"ECC {_on(want)}", cause, fix, "inventory")
+
+
+@check(follows=("gpu.", "module.", "run."))
+def mig_in_force(facts: Facts, *, mig: Mig, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """Each GPU has the MIG mode and the instances of the inventory, and gpu-mig.service makes them at the next boot."""
+    modes, bus, unit = facts.all(instances.modes, pci.gpus, units.unit(instances.UNIT))
+    models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
+    there = facts(instances.layouts) if any(mode.current for mode in modes) else {}
+    for mode in modes:
+        model, name = models.get(mode.bus_id), called(mode.bus_id, mode.uuid, slots)
+        layout = mig.of(model.key if model else "", (slots or {}).get(mode.bus_id, ""), mode.uuid)
+        now = words(there.get(mode.bus_id, ())) if mode.current else "off"
+        now = "on, without instances" if mode.current and now == "off" else now
+        if layout is None:
+            yield Finding(name, "info", f"MIG {now}", "left alone", source="inventory")
+            continue
+        seen = mode.lost or ("has no MIG" if mode.current is None else f"MIG {now}")
+        later = mode.pending is not None and mode.pending != mode.current
+        seen += f", {_on(mode.pending)} from the next boot on" if later else ""
+        right = not mode.lost and not later and now == words(layout)
+        fix = "invoke provision" if mode.current is not None else "take it out of `mig`"
+        yield Finding(name, "pass" if right else "fail", seen, f"MIG {words(layout)}", "", fix, "inventory")
+    if unit.enabled != "enabled" or unit.active == "failed":
+        cause = "no boot makes the instances again" if unit.enabled != "enabled" else ""
+        fix = f"journalctl -u {instances.UNIT}; then invoke provision"
+        yield Finding(instances.UNIT, "fail", f"{unit.at_boot}, {unit.active}", "enabled, active", cause, fix)
 
 
 def _without_application_clocks(device: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from rigwright.core.containers import Containers
 from rigwright.core.guard import Guard
+from rigwright.core.mig import Mig
 from rigwright.core.nodes import Nodes
 from rigwright.core.schema import BusId, KernelWord, Release
 from rigwright.core.training import Training
@@ -218,6 +219,7 @@ class Desired:
     nodes: Nodes | None = None
     container_repository: CudaSource | None = None
     ecc: Ecc | None = None
+    mig: Mig | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

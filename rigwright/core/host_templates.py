@@ -65,6 +65,7 @@ _SOURCE = {
     "components": [],
 }
 _PROGRAM = {"program": "/usr/local/lib/rigwright/gpu_limits.py", "config": "/etc/rigwright/limits.json"}
+_MIG = {"program": "/usr/local/lib/rigwright/gpu_mig.py", "config": "/etc/rigwright/mig.json"}
 _GUARD = {
     "program": "/usr/local/lib/rigwright/guard.py",
     "config": "/etc/rigwright/guard.json",
@@ -121,6 +122,7 @@ HOST_FILES: dict[str, HostFile] = {
     "systemd/gpu-limits.service.j2": HostFile(
         f"{_UNITS}/gpu-limits.service", _PROGRAM, ("{program} apply", "{config}")
     ),
+    "systemd/gpu-mig.service.j2": HostFile(f"{_UNITS}/gpu-mig.service", _MIG, ("{program} apply", "{config}")),
     "systemd/gpu-limits-watch.service.j2": HostFile(
         f"{_UNITS}/gpu-limits-watch.service", _PROGRAM, ("{program} watch", "{config}")
     ),

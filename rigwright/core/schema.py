@@ -72,7 +72,7 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
     A secret is taken only where the type says `| Secret`. A dataclass with a class variable SHORT, the name of a field, may be
-    given as the value of that field alone.
+    given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of that field.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
     value that the type rejects.
     """
@@ -144,6 +144,8 @@ def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(wanted)}
     if (short := getattr(wanted, "SHORT", "")) and value is not None and not isinstance(value, (Mapping, list, tuple)):
         value = {short: value}
+    elif (field := getattr(wanted, "MAPPING", "")) and isinstance(value, Mapping):
+        value = {field: value}
     if not isinstance(value, Mapping):
         raise _wrong(value, "{" + ", ".join(f"{field}: ..." for field in fields) + "}", where, name)
     if isinstance(value, YamlMapping):

@@ -216,6 +216,19 @@ class HostRun:
             return error.found
         return users and f"the GPUs are in use by {users}"
 
+    def mig_use(self) -> str:
+        """`MIG is on on 0000:07:00.0 and 7 more`, "" where it is on none, or that cannot be read.
+
+        A program sees one instance of such a GPU, and instances have neither peer access nor NCCL between them.
+        """
+        from rigwright.facts import mig
+
+        self.read_unknown((mig.modes,))
+        modes = self.store.known[mig.modes]
+        split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
+        more = f" and {len(split) - 1} more" if len(split) > 1 else ""
+        return f"MIG is on on {split[0]}{more}" if split else ""
+
     def gpu_users(self) -> str:
         """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rigwright.core.desired import VARIABLES, Desired, Limits, variable_types
 from rigwright.core.errors import InputError
+from rigwright.core.mig import ALL
 from rigwright.core.schema import convert
 from rigwright.core.templating import settled
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -76,8 +77,11 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
     desired = Desired(**{name: convert(variables[name], types[name], host.origin(name), name) for name in names})
     if rig:
         _check_slots(desired.slots or {}, rig, host.origin("slots"))
-    _check_exceptions("limits", (desired.limits or Limits()).gpus, desired, host.origin("limits"))
-    _check_exceptions("ecc", desired.ecc.gpus if desired.ecc else {}, desired, host.origin("ecc"))
+    _check_exceptions("limits.gpus", (desired.limits or Limits()).gpus, desired, host.origin("limits"))
+    _check_exceptions("ecc.gpus", desired.ecc.gpus if desired.ecc else {}, desired, host.origin("ecc"))
+    _check_exceptions(
+        "mig", [name for name in desired.mig.gpus if name != ALL] if desired.mig else (), desired, host.origin("mig")
+    )
     return HostVariables(host, variables, desired, rig, rigs)
 
 
@@ -94,7 +98,7 @@ def _check_slots(slots: Mapping[Any, str], rig: Rig, where: str) -> None:
 
 
 def _check_exceptions(variable: str, gpus: Collection[str], desired: Desired, where: str) -> None:
-    """Raises InputError for a GPU of a variable's `gpus` that is no model, position or UUID."""
+    """Raises InputError for a GPU in a variable that is no model, position or UUID."""
     if not gpus:
         return
     from rigwright import catalogue
@@ -105,6 +109,6 @@ def _check_exceptions(variable: str, gpus: Collection[str], desired: Desired, wh
         if name not in names and not re.fullmatch(
             r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|10de:[0-9a-f]{4}", name
         ):
-            found = f"{variable}.gpus: no GPU '{name}'{did_you_mean(name, names)}"
+            found = f"{variable}: no GPU '{name}'{did_you_mean(name, names)}"
             places = ", ".join(positions) or "none is named: slots names them"
             raise InputError(where, found, f"a position ({places}), a model, or a whole UUID")

@@ -49,6 +49,9 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
     """
     if (use := run.gpu_use()) and not options.busy:
         return _not_run(options, use, "end them, then invoke verify --tags p2p; or add --busy")
+    if split := run.mig_use():
+        why = f"{split}, and its instances have no peer access and no NCCL between them"
+        return _not_run(options, why, "mig: off in the inventory and invoke provision, to test the whole GPUs", "info")
     try:
         document = _run_once(run, options, ())
         if not _lacks_library(document):

@@ -22,6 +22,7 @@ START_S = 180
 """What the start of CUDA, NVML and NCCL on all GPUs may take beside the stages, as in stress.py."""
 RECORDED_LONGER_S = 300
 """The recorder ends by itself so long after the stress, whatever happens."""
+WITHOUT_MIG = "mig: off in the inventory, then invoke provision --tags mig; then the same command again"
 LEFT_S = 120
 """The recorder ends, and removes its journal, this long after the end of stress.py if this machine has not stopped it: its connection was lost.
 The start of stress.py takes less, its end on a slow host too (assumed)."""
@@ -36,11 +37,13 @@ class StressOptions:
 
 
 def refuse_busy(run: HostRun) -> None:
-    """Raises HostError while processes use the GPUs, also those of another stress."""
+    """Raises HostError while processes use the GPUs, also those of another stress, and with MIG on."""
     if use := run.gpu_use():
         found = f"{use}, and a stress takes all that the GPUs have"
         fix = "end them (a stress or test of another run: wait until it has ended); then the same command again"
         raise HostError(run.host.name, found, "idle GPUs", fix)
+    if split := run.mig_use():
+        raise HostError(run.host.name, f"{split}, and a stress loads whole GPUs", "MIG off", WITHOUT_MIG)
 
 
 def stressed(run: HostRun, options: StressOptions) -> Stress:

@@ -70,6 +70,7 @@ _USUAL = sorted(
     | {
         "/usr/share/keyrings/rigwright-*.asc",
         "/etc/rigwright/limits.json",
+        "/etc/rigwright/mig.json",
         "/etc/motd.d/rigwright",
         "/etc/rigwright/guard.json",
         "/usr/local/lib/rigwright/*.py",

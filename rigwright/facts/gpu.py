@@ -203,15 +203,23 @@ class EccMode:
     lost: str = ""
 
 
-def _ecc_modes(result: Result) -> tuple[EccMode, ...]:
-    modes = [EccMode("", at, "", None, None, problem) for at, problem in lost(result.text).items()]
+def two_modes(result: Result) -> list[tuple[str, BusId, str, bool | None, bool | None, str]]:
+    """The rows of a query for uuid, bus id, name, and a mode now and after the next boot or reset; the last is the driver's word for a
+    GPU that is lost. The modes are None where a GPU does not have them."""
+    rows: list[tuple[str, BusId, str, bool | None, bool | None, str]] = [
+        ("", BusId(at), "", None, None, problem) for at, problem in lost(result.text).items()
+    ]
     for uuid, at, name, *states in _table(result):
         if len(states) != 2:
             raise ValueError(f"{3 + len(states)} columns, not 5")
         broken = next((cell for cell in (uuid, name, *states) if cell in _BROKEN), "")
         now, then = (None if broken or cell in _NONE else {"Enabled": True, "Disabled": False}[cell] for cell in states)
-        modes.append(EccMode(uuid, bus_id(at), name, now, then, broken.strip("[]")))
-    return tuple(sorted(modes, key=lambda mode: mode.bus_id))
+        rows.append((uuid, bus_id(at), name, now, then, broken.strip("[]")))
+    return sorted(rows, key=lambda row: row[1])
+
+
+def _ecc_modes(result: Result) -> tuple[EccMode, ...]:
+    return tuple(EccMode(*row) for row in two_modes(result))
 
 
 ecc_modes = Fact(

@@ -76,7 +76,8 @@ begun() {
 _USUAL = " ".join(
     sorted(
         {file.path.replace("NAME", "*") for file in HOST_FILES.values()}
-        | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/usr/local/lib/rigwright/*.py"}
+        | {"/usr/share/keyrings/rigwright-*.asc", "/etc/rigwright/limits.json", "/etc/rigwright/mig.json"}
+        | {"/usr/local/lib/rigwright/*.py"}
         | {"/etc/default/grub", "/etc/default/grub.d/*", "/boot/grub/custom.cfg", "/etc/modprobe.d/*"}
         | {"/etc/apt/sources.list", "/etc/apt/sources.list.d/*", "/etc/apt/preferences", "/etc/apt/preferences.d/*"}
     )

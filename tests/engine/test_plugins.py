@@ -62,7 +62,7 @@ def _checks(flag: str) -> set[str]:
 
 def test_what_operations_declare() -> None:
     """A change of only a pin or a hold does not repeat the peer-to-peer test."""
-    assert _operations("reboots") == {"gpu.ecc", "reboot.if_needed", "rollback.rebooted"}
+    assert _operations("reboots") == {"gpu.ecc", "gpu.mig", "reboot.if_needed", "rollback.rebooted"}
     assert _operations("sets_limits") == {"limits.applied"}
     assert _operations("affects_p2p") == {
         "driver.installed",

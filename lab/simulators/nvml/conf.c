@@ -195,6 +195,8 @@ void edit_drop_prefix(enum store store, const char *prefix)
     }
     table->changed |= kept != table->count;
     table->count = kept;
+    for (int i = 0; i < kept; i++)
+        table->lines[i].order = i; /* a line that is appended next is a later one */
 }
 
 static int write_out(enum store store)
