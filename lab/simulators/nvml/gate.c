@@ -81,7 +81,7 @@ unsigned gate(const char *name, int flags, nvml_call call, word a, word b, word 
     conf_reload();
     if (!users && !(flags & BEFORE_INIT)) {
         code = UNINITIALIZED;
-    } else if ((flags & FIRST_IS_DEVICE) && is_mig_device(a)) {
+    } else if ((flags & FIRST_IS_DEVICE) && is_mig_device && is_mig_device(a)) {
         code = mig_device_call(name, a, b, c);
     } else if ((flags & FIRST_IS_DEVICE) && (gpu = handle_gpu(a)) < 0) {
         code = INVALID_ARGUMENT;

@@ -112,9 +112,9 @@ struct moment gpu_now(int gpu);
 unsigned busy_clock_mhz(int gpu); /* what a product that begins now runs at */
 unsigned power_limit_mw(int gpu);
 
-/* mig.c */
-int is_mig_device(word handle);
-unsigned mig_device_call(const char *name, word handle, word b, word c); /* a call on a MIG device; a code */
+/* mig.c, which the simulated CUDA leaves out */
+int is_mig_device(word handle) __attribute__((weak));
+unsigned mig_device_call(const char *name, word handle, word b, word c) __attribute__((weak)); /* a code */
 
 /* nvlink.c */
 int link_count(int gpu);
