@@ -100,7 +100,7 @@ def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rollin
         )
         text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
     describe = bool(options.json or options.html)
-    pool.run_hosts(jobs, partial(actions.plan_or_fail, describe=describe), activity="planning")
+    pool.run_hosts(jobs, partial(actions.plan_or_fail, describe=describe, checks=True), activity="planning")
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
     if any(job.report.status == "pending" for job in alive):

@@ -190,9 +190,19 @@ class HostRun:
         if unknown := [fact for fact in facts if fact not in self.store.known]:
             self.read(unknown)
 
-    def planned(self, steps: Sequence[Step]) -> tuple[plan.PlannedStep, ...]:
-        """The plan of the steps; reads the facts that it needs."""
-        planned = plan.plan_steps(steps, self.store, self.read)
+    def planned(
+        self, steps: Sequence[Step], also: Callable[[], Iterable[Fact[Any]]] | None = None
+    ) -> tuple[plan.PlannedStep, ...]:
+        """The plan of the steps; reads the facts that it needs. Each round trip also reads the facts that `also` returned before it."""
+
+        def read(facts: Sequence[Fact[Any]]) -> None:
+            self.read(facts)
+            if also is not None:
+                self.prefetch(also())
+
+        if also is not None:
+            self.prefetch(also())
+        planned = plan.plan_steps(steps, self.store, read)
         for step in planned:
             if step.error and (place := self.host.origins.get(step.error.where.partition(".")[0])):
                 step.error.where = f"{step.error.where} ({place})"

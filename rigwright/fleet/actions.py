@@ -45,8 +45,9 @@ def connect_host(job: HostJob) -> Iterator[StageResult]:
     yield ConnectResult(time.monotonic() - began)
 
 
-def plan_host(job: HostJob) -> Stages[PlanResult]:
-    """Plans all steps; steps that fail are part of the result. So is the test that the host owes."""
+def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:
+    """Plans all steps; steps that fail are part of the result. So is the test that the host owes. The facts of the `evaluation` of
+    checks are read in the same rounds."""
     from rigwright.engine import lease, owed_test, trial
 
     job.run.prefetch((lease.holder,))
@@ -54,19 +55,23 @@ def plan_host(job: HostJob) -> Stages[PlanResult]:
         job.run.prefetch(owed_test.FACTS)
     if any(step.declared.reboots for step in job.bound.steps):
         job.run.prefetch(trial.FACTS)
-    steps = trial.announced(job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps))
+    steps = trial.announced(
+        job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps, evaluation.evaluate if evaluation else None)
+    )
     result = PlanResult(steps, str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound))
     yield result
     return result
 
 
-def plan_or_fail(job: HostJob, describe: bool = False) -> Iterator[StageResult]:
+def plan_or_fail(job: HostJob, describe: bool = False, checks: bool = False) -> Iterator[StageResult]:
     """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
-    `describe` after the description of the machine."""
+    `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the facts of the checks are read
+    along, so that a run without changes needs no round trip of its own for them."""
     from rigwright.engine import continuation, identity
 
     def stages() -> Iterator[StageResult]:
-        result = yield from plan_host(job)
+        proved = checks and job.run.earlier is not None
+        result = yield from plan_host(job, _evaluation(job, NcclTestResult(), describe) if proved else None)
         if (
             job.host.is_this_machine
             and not continuation.continues()
@@ -141,8 +146,7 @@ def _verify(
     evaluation = None
     if test is None and programs is None:
         evaluation = _evaluation(job, tested, describe)
-        job.run.prefetch(evaluation.evaluate())
-    planned = yield from plan_host(job)
+    planned = yield from plan_host(job, evaluation)
     if test is not None:
         tested = yield from _test(job, test)
     if programs is not None:

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterator
 
 from rigwright.checks import Finding
+from rigwright.core.change import Change
 from rigwright.core.command import Command, Result
 from rigwright.engine import jobs
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.playbook import Check
+from rigwright.engine.playbook import Check, Step
 from rigwright.engine.verify import CheckEvaluation, left_at_work
 from rigwright.facts import Fact, Facts, Unavailable, dpkg
 from rigwright.inventory.model import Host
@@ -26,6 +27,7 @@ def _no_driver(_result: Result) -> str:
 
 FIRST = Fact("test.first", Command(("first",)), _text)
 SECOND = Fact("test.second", Command(("second",)), _text)
+THIRD = Fact("test.third", Command(("third",)), _text)
 ABSENT = Fact("test.absent", Command(("absent",)), _no_driver)
 
 
@@ -67,6 +69,20 @@ def test_the_first_facts_of_checks_come_with_others() -> None:
     run.read((SECOND,))
     assert len(checks.findings()) == 3
     assert run.transport.round_trips == 1
+
+
+def test_the_facts_of_checks_come_with_each_round_of_the_plan() -> None:
+    def operation(facts: Facts) -> Iterator[Change]:
+        facts(FIRST)
+        facts(THIRD)
+        yield from ()
+
+    checks, run = evaluation([])
+    (planned,) = run.planned([Step("a step", "t.operation", operation, {}, "play.yml:1")], checks.evaluate)
+    assert planned.status == "ok"
+    assert {FIRST, SECOND, THIRD, ABSENT} <= {*run.store.known}
+    assert len(checks.findings()) == 3
+    assert run.transport.round_trips == 2
 
 
 def test_prefetched_facts_are_read_once() -> None:

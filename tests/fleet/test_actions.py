@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 
 from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
+from rigwright.core.command import command
 from rigwright.engine import identity, nccl_test
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
-from rigwright.facts import nccl, p2p_record
+from rigwright.engine.playbook import Check
+from rigwright.facts import Fact, Facts, nccl, p2p_record
+from rigwright.facts.machine import Past
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
 from tests.engine.test_owed_test import HOST, PLAY, Machine
@@ -95,6 +99,25 @@ def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, mo
     assert [event.text for event in told if isinstance(event, Note)] == [
         "another machine than the one that was gpu1 (serial 7): correct ansible_host"
     ]
+
+
+@pytest.mark.parametrize(("proved", "round_trips"), [(True, 1), (False, 2)])
+def test_the_facts_of_checks_come_with_the_plan_of_a_host_that_was_proved(
+    host: Hosts, monkeypatch: pytest.MonkeyPatch, proved: bool, round_trips: int
+) -> None:
+    """Only there, because a new host has changes, after which the checks read their facts in any case."""
+    monkeypatch.setattr(HostRun, "earlier", Past(2048, 1, 8) if proved else None)
+    fact = Fact("test.fact", command("a-command"), lambda result: result.text)
+
+    def reads_a_fact(facts: Facts) -> Iterator[Finding]:
+        yield Finding("a fact", "pass", facts(fact))
+
+    bound = replace(PLAY, checks=(Check("A fact", "test.reads", reads_a_fact, {}, "play.yml:1"),))
+    job = HostJob(bound, host.machine.run(), HostReport(HOST), [].append)
+    job.report = run_action(job, lambda job: list(actions.plan_or_fail(job, checks=True)))
+    job.report = run_action(job, lambda job: list(actions.provision_host(job, wheels="none")))
+    assert [finding.verdict for finding in job.report.findings if finding.subject == "a fact"] == ["pass"]
+    assert job.run.transport.round_trips == round_trips
 
 
 def test_a_plan_says_what_is_owed_and_changes_nothing(host: Hosts) -> None:

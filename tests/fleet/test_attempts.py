@@ -34,7 +34,7 @@ def a_job(steps: tuple[PlannedStep, ...] = ()) -> HostJob:
     host = Host("frame", (), {})
     store = SimpleNamespace(forget=lambda: None, known={})
     run: Any = SimpleNamespace(
-        planned=lambda _steps: steps, store=store, options=SimpleNamespace(run_id="r1"), earlier=None
+        planned=lambda _steps, _also=None: steps, store=store, options=SimpleNamespace(run_id="r1"), earlier=None
     )
     report = HostReport(host, "ok", attempt=Attempt("driver: 580", before=FAST, before_run="r1"))
     return HostJob(BoundPlaybook(host, (STEP,), ()), run, report)
