@@ -1,0 +1,49 @@
+"""The last lines of provision: the next command where the inventory asks for more than its playbook does."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.cli import provision
+from rigwright.engine.host_report import HostReport
+from rigwright.inventory.model import Host
+from rigwright.report.terminal import Text
+
+
+def said(**variables: dict[str, Any]) -> str:
+    """Returns what is written after hosts with these variables."""
+    hosts = [Host(name, (), values) for name, values in variables.items()]
+    jobs: Any = [SimpleNamespace(host=host, report=HostReport(host, "ok")) for host in hosts]
+    stream = io.StringIO()
+    provision._say_what_train_adds(jobs, Text(stream, "provision", many=False))
+    return " ".join(stream.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"gpu1": {}}, ""),
+        (
+            {"gpu1": {"containers": {"engine": "podman"}}},
+            "containers of the inventory: invoke provision --host gpu1 --playbook train",
+        ),
+        (
+            {"gpu1": {"containers": {}}, "gpu2": {"training": {}}, "gpu3": {}},
+            "containers and training of the inventory: invoke provision --host gpu1,gpu2 --playbook train",
+        ),
+    ],
+)
+def test_what_the_playbook_train_adds_is_named(variables: dict[str, Any], line: str) -> None:
+    assert said(**variables) == line
+
+
+def test_a_host_that_failed_has_something_else_to_do_first() -> None:
+    host = Host("gpu1", (), {"training": {}})
+    jobs: Any = [SimpleNamespace(host=host, report=HostReport(host, "failed"))]
+    stream = io.StringIO()
+    provision._say_what_train_adds(jobs, Text(stream, "provision", many=False))
+    assert stream.getvalue() == ""
