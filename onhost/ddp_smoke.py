@@ -63,8 +63,9 @@ class Rank:
 
         cuda = torch.cuda.is_available() and not self.options.cpu
         local = int(os.environ.get("LOCAL_RANK", self.rank))
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))  # on this machine
         if cuda and local >= torch.cuda.device_count():
-            raise RuntimeError("%d processes, and torch sees %d GPUs" % (self.world, torch.cuda.device_count()))
+            raise RuntimeError("%d processes, and torch sees %d GPUs" % (beside, torch.cuda.device_count()))
         device = torch.device("cuda", local) if cuda else torch.device("cpu")
         self.tell(torch=str(torch.__version__), device="cpu", backend="nccl" if cuda else "gloo")
         if cuda:
@@ -72,7 +73,7 @@ class Rank:
             name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
             self.tell(device=name[:100], capability="%d.%d" % capability)
         else:
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.world))
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // beside))
         self.tell(stage="connect")
         import datetime
 

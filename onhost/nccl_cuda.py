@@ -24,6 +24,14 @@ MEANINGS = {
     804: "this libcuda belongs to a newer driver, which this GPU does not support (forward compatibility)",
     999: "unknown error of the driver: a GPU is lost, or nvidia-uvm is not loaded; see the kernel log",
 }
+
+
+class UniqueId(ctypes.Structure):
+    """NCCL's id of a communicator over several processes; NCCL takes it by value."""
+
+    _fields_ = (("bytes", ctypes.c_byte * 128),)
+
+
 POINTER, SIZE, NUMBER, TEXT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p
 OUT = ctypes.POINTER(ctypes.c_int)
 TO_DEVICE, FROM_DEVICE = 1, 2
@@ -66,6 +74,8 @@ SIGNATURES = {
     },
     "nccl": {
         "ncclGetVersion": [OUT],
+        "ncclGetUniqueId": [POINTER],
+        "ncclCommInitRank": [POINTER, NUMBER, UniqueId, NUMBER],
         "ncclCommInitAll": [POINTER, NUMBER, OUT],
         "ncclCommDestroy": [POINTER],
         "ncclGroupStart": [],

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from rigwright.checks import AGAIN, Finding, check
+from rigwright.checks import AGAIN, Finding, check, of_symptom, of_text
+from rigwright.checks.p2p import left_behind
+from rigwright.checks.training_smoke import losses_of, unfinished
 from rigwright.core import host_ranges
 from rigwright.core.numbers import count
-from rigwright.facts import Facts, network
+from rigwright.facts import Facts, driver, network
+from rigwright.facts.node_training import NodeTraining
 from rigwright.facts.nodes import Link, Node, NodesMeasured
+from rigwright.facts.training_smoke import SmokeRun
 
 SLOW = 0.7
 """Of the fastest link of the other nodes: a node is slow if none of its links comes to it, and a link if none of its ends does."""
@@ -18,6 +23,10 @@ TCP_FILLS_MBIT = 25_000
 """Up to this rate four TCP streams of one process fill a port (assumed); above it the port's rate is not compared."""
 AS_BEFORE, FULL = 0.8, 0.9
 """Of the best earlier rate of the same link; of the rate of the slower port, which is enough whatever was measured before."""
+SLOW_ALONE = 0.9
+"""Of the fastest node with the same GPUs: what a node must come to when it trains alone (assumed)."""
+LEAST_EFFICIENCY = 0.5
+"""Of the sum of the nodes alone: below it a training on all nodes is hardly faster than on half of them."""
 ONLY_NODES = "known only after invoke train.smoke --nodes"
 
 
@@ -33,34 +42,52 @@ def speed_text(mbit: int | None) -> str:
     return f"{mbit / 1000:g} Gb/s" if mbit >= 1000 else f"{mbit} Mb/s"
 
 
-def slow_nodes(links: Sequence[Link]) -> dict[str, tuple[float, float]]:
-    """By node that is slow: the rate of its fastest link, and that of the fastest link between other nodes, 10^9 bits a second.
+@dataclass(frozen=True)
+class Slow:
+    """A slow node: the most that it sent and received over any of its links, and the rate of the fastest link between other nodes."""
+
+    sent_gbit_s: float
+    received_gbit_s: float
+    others_gbit_s: float
+
+
+def _rate(measured: NodesMeasured, link: Link, value: float | None) -> float:
+    """A rate, no higher than that of the slower port: what is measured above it is chance."""
+    port = _slower_port(measured, link)
+    return min(value or 0.0, port / 1000) if port else value or 0.0
+
+
+def slow_nodes(measured: NodesMeasured) -> dict[str, Slow]:
+    """By name the nodes that send, or receive, over no link at SLOW of the rate of the fastest link between other nodes.
 
     A node whose links all failed is not slow. With two nodes none is: their link does not say which end it is.
     """
-    measured = [link for link in links if not link.error]
+    links = [link for link in measured.links if not link.error]
     found = {}
-    for name in dict.fromkeys(name for link in measured for name in (link.a, link.b)):
-        own = max(link.slower_gbit_s for link in measured if link.joins(name))
-        others = max((link.slower_gbit_s for link in measured if not link.joins(name)), default=0.0)
-        if own < SLOW * others:
-            found[name] = own, others
+    for node in measured.nodes:
+        own = [link for link in links if link.joins(node.name)]
+        others = max(
+            (_rate(measured, link, link.slower_gbit_s) for link in links if not link.joins(node.name)), default=0.0
+        )
+        sent = max((_rate(measured, link, link.sent_gbit_s(node.name)) for link in own), default=0.0)
+        received = max((_rate(measured, link, link.received_gbit_s(node.name)) for link in own), default=0.0)
+        if own and min(sent, received) < SLOW * others:
+            found[node.name] = Slow(sent, received, others)
     return found
 
 
-def slow_links(links: Sequence[Link]) -> tuple[Link, ...]:
+def slow_links(measured: NodesMeasured) -> tuple[Link, ...]:
     """The links that are slow although neither of their nodes is: both nodes have another one that is faster."""
-    measured, slow = [link for link in links if not link.error], slow_nodes(links)
+    slow = slow_nodes(measured)
+    rates = {link: _rate(measured, link, link.slower_gbit_s) for link in measured.links if not link.error}
 
     def best(name: str, but: Link) -> float:
-        return max((link.slower_gbit_s for link in measured if link.joins(name) and link != but), default=0.0)
+        return max((rate for link, rate in rates.items() if link.joins(name) and link != but), default=0.0)
 
     return tuple(
         link
-        for link in measured
-        if link.a not in slow
-        and link.b not in slow
-        and link.slower_gbit_s < SLOW * min(best(link.a, link), best(link.b, link))
+        for link, rate in rates.items()
+        if link.a not in slow and link.b not in slow and rate < SLOW * min(best(link.a, link), best(link.b, link))
     )
 
 
@@ -128,10 +155,10 @@ def links(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Itera
     if not nodes_measured.own_links():
         yield Finding(f"links of {own.name}", "unknown", "not measured", "a link to every other node", "", AGAIN)
         return
-    slow = slow_nodes(nodes_measured.links)
+    slow = slow_nodes(nodes_measured)
     if own.name in slow:
-        yield _slow_node(nodes_measured, own, *slow[own.name])
-    slow_alone = slow_links(nodes_measured.links)
+        yield _slow_node(own, slow[own.name])
+    slow_alone = slow_links(nodes_measured)
     for link in nodes_measured.own_links():
         yield (
             _broken(nodes_measured, link)
@@ -154,22 +181,26 @@ def _figures(own: Node, link: Link) -> str:
     return f"sends {gbit(sent)}, receives {gbit(received)}{rtt}"
 
 
-def _slow_node(measured: NodesMeasured, own: Node, best: float, others: float) -> Finding:
-    mine = [link for link in measured.own_links() if not link.error]
-    sent = max(link.sent_gbit_s(own.name) or 0.0 for link in mine)
-    received = max(link.received_gbit_s(own.name) or 0.0 for link in mine)
-    ways = [
-        f"sends at most {gbit(sent)}" * (sent < SLOW * others),
-        f"receives at most {gbit(received)}" * (received < SLOW * others),
-    ]
-    seen = f"this node is slow: it {' and '.join(way for way in ways if way) or f'carries at most {gbit(best)}'}"
+def _slow_node(own: Node, slow: Slow) -> Finding:
+    least, ways = SLOW * slow.others_gbit_s, []
+    if slow.sent_gbit_s < least:
+        ways.append(f"sends at most {gbit(slow.sent_gbit_s)}")
+    if slow.received_gbit_s < least:
+        ways.append(f"receives at most {gbit(slow.received_gbit_s)}")
+    seen = f"this node is slow: it {' and '.join(ways)}"
     fix = (
         f"ethtool {own.interface}; ip -s link show {own.interface} and tc qdisc show dev {own.interface}, on {own.name}; "
         "another cable or port of the switch; then the same command again"
     )
     cause = "its cable, its port, the port of the switch, or a limit of its traffic"
     return Finding(
-        f"links of {own.name}", "fail", seen, f"{gbit(others)}, as between the other nodes", cause, fix, "peers"
+        f"links of {own.name}",
+        "fail",
+        seen,
+        f"{gbit(slow.others_gbit_s)}, as between the other nodes",
+        cause,
+        fix,
+        "peers",
     )
 
 
@@ -209,7 +240,7 @@ def _elsewhere(own: Node, link: Link) -> Finding | None:
     )
 
 
-def _because(own: Node, link: Link, slow: dict[str, tuple[float, float]]) -> Finding | None:
+def _because(own: Node, link: Link, slow: Mapping[str, Slow]) -> Finding | None:
     names = [name for name in (link.a, link.b) if name in slow]
     if not names:
         return None
@@ -268,3 +299,182 @@ def _slower_port(measured: NodesMeasured, link: Link) -> int | None:
     ports = [node.speed_mbit for node in measured.nodes if link.joins(node.name)]
     known = [mbit for mbit in ports if mbit is not None]
     return min(known) if len(known) == len(ports) else None
+
+
+# --- the training
+
+
+def _without(measured: NodesMeasured | None, title: str) -> Finding | None:
+    """The finding for a run without a training of this node; None for one with it."""
+    if measured is None:
+        return Finding(title, "info", ONLY_NODES)
+    if measured.training is not None:
+        return None
+    if measured.untrained:
+        return Finding(title, "unknown", measured.untrained, "a training", "", AGAIN)
+    return Finding(title, "info", "not asked for: --links measures the network alone")
+
+
+@check(follows=(links,))
+def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
+    """NCCL's all-reduce over all nodes ends in time with right data, through the adapters that were chosen; with its bus bandwidth."""
+    title = "NCCL over all nodes"
+    if missing := _without(nodes_measured, title):
+        yield missing
+        return
+    assert nodes_measured is not None
+    assert nodes_measured.training is not None
+    training, own = nodes_measured.training, nodes_measured.node(nodes_measured.own)
+    reduced, run = training.reduced, training.nccl
+    if reduced is not None and reduced.missing:
+        seen = f"not run: {reduced.error}"
+        fix = "a training environment (docs/training.md), whose NCCL is taken; or sudo apt-get install libnccl2"
+        yield Finding(title, "unknown", seen, "NCCL and the CUDA runtime", "", fix)
+        return
+    if run.outcome == "not run":
+        yield Finding(title, "info", f"not run: {run.error}")
+        return
+    if reduced is None or reduced.stage != "done":
+        yield _no_sum(title, training)
+        return
+    ways = sorted({way.transport for way in run.transports.values() if way.kind == "NET"})
+    seen = f"{count(reduced.ranks, 'GPU')} on {count(training.nodes, 'node')}, NCCL {reduced.version}: {reduced.busbw_gb_s:.3g} GB/s bus bandwidth"
+    seen += f" over {' and '.join(ways)}" if ways else ""
+    if own.hcas and ways and not any("IB" in way for way in ways):
+        fix = "ibv_devinfo, as the user who trains; /dev/infiniband must be readable, and libibverbs and its provider installed (rdma-core)"
+        yield Finding(
+            title, "warn", seen, f"NET/IB through {', '.join(own.hcas)}", "no library or no right for the adapter", fix
+        )
+        return
+    yield Finding(title, "pass", f"{seen}; data right")
+
+
+def _no_sum(title: str, training: NodeTraining) -> Finding:
+    """The finding for an all-reduce that failed or did not end."""
+    reduced, run = training.reduced, training.nccl
+    stage = reduced.stage if reduced else "start"
+    if reduced is not None and reduced.ok is False:
+        return of_symptom("nccl.wrong_data", title, f"{reduced.error} at {stage}", "the right sum", verdict="fail")
+    if run.outcome == "hang":
+        cause = (
+            "a firewall between the nodes: NCCL takes TCP ports at random"
+            if stage == "connect"
+            else "a node that stopped, or a link"
+        )
+        fix = "allow all TCP between the nodes; nodes: {hca: none} tries it without InfiniBand and RoCE"
+        return Finding(title, "fail", f"{run.error}, at {stage}; killed", "an end", cause, fix)
+    last = next((line.strip() for line in reversed(run.said.splitlines()) if line.strip()), "no output")
+    seen = f"at {stage}: {(reduced.error if reduced else None) or last[:200]}"
+    return of_text(
+        f"{seen}\n{run.said}",
+        title,
+        seen,
+        "an end without an error",
+        fix="nodes: {hca: none}; then the same command again",
+    )
+
+
+@check(follows=(links, all_reduce))
+def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
+    """The training of this node alone and that of all nodes end in time; the loss falls and is equal on all ranks of all nodes."""
+    if missing := _without(nodes_measured, "training on all nodes"):
+        yield missing
+        return
+    assert nodes_measured is not None
+    assert nodes_measured.training is not None
+    loaded, training = facts(driver.loaded_version), nodes_measured.training
+    yield from left_behind(training.left_behind)
+    alone, every = training.alone, together(nodes_measured)
+    yield replace(unfinished(alone, loaded) or losses_of(alone), subject="training on this node alone")
+    subject = f"training on {count(training.nodes, 'node')}"
+    here = replace(every, ranks=training.together.ranks, gpus=training.gpus)
+    failed = unfinished(here, loaded)
+    if failed is None and every.samples_s is not None:
+        yield replace(losses_of(every), subject=subject)
+        return
+    elsewhere = _failed_elsewhere(nodes_measured)
+    own_error = any(rank.error for rank in training.together.ranks)
+    if elsewhere and not own_error:
+        yield Finding(
+            subject, "unknown", f"stopped because of another node: {elsewhere}", "a result of every rank", "", AGAIN
+        )
+        return
+    yield replace(
+        failed or Finding("", "unknown", "another node has no result", "a result of every rank", "", AGAIN),
+        subject=subject,
+    )
+
+
+def together(measured: NodesMeasured) -> SmokeRun:
+    """The training on all nodes with the ranks of all of them; how it ended is that of the node that is judged."""
+    assert measured.training is not None
+    own = measured.training.together
+    ranks = [rank for one in measured.trainings if one is not None for rank in one.together.ranks]
+    return replace(own, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
+
+
+def _failed_elsewhere(measured: NodesMeasured) -> str:
+    """The first error of a rank of another node; "" without one."""
+    for node, one in zip(measured.nodes, measured.trainings, strict=True):
+        if one is None:
+            return f"{node.name} has no result"
+        if node.name != measured.own and (bad := next((rank for rank in one.together.ranks if rank.error), None)):
+            return f"{node.name}: rank {bad.rank} at {bad.stage}: {bad.error}"
+    return ""
+
+
+@check(follows=(links, all_reduce, trained))
+def speed(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
+    """Samples a second of this node alone, compared with the other nodes, and of all nodes together, with the efficiency."""
+    if missing := _without(nodes_measured, "speed of training on all nodes"):
+        yield missing
+        return
+    assert nodes_measured is not None
+    assert nodes_measured.training is not None
+    alone = {
+        node.name: one.alone.samples_s / one.gpus
+        for node, one in zip(nodes_measured.nodes, nodes_measured.trainings, strict=True)
+        if one is not None and one.alone.samples_s is not None
+    }
+    training, every = nodes_measured.training, together(nodes_measured)
+    if own := alone.get(nodes_measured.own):
+        seen = f"{own * training.gpus:.0f} samples/s, {own:.0f} for each GPU"
+        best = max(alone, key=lambda name: alone[name])
+        subject = "speed of this node alone"
+        if own < SLOW_ALONE * alone[best]:
+            fix = "invoke stress, on both; invoke verify --tags p2p"
+            yield Finding(
+                subject,
+                "warn",
+                seen,
+                f"{alone[best]:.0f} for each GPU, as on {best}",
+                "lower clocks, or slower links of GPUs",
+                fix,
+                "peers",
+            )
+        else:
+            yield Finding(subject, "pass", seen)
+    if every.samples_s is None or len(alone) < len(nodes_measured.nodes):
+        return
+    sum_alone = sum(
+        alone[node.name] * one.gpus
+        for node, one in zip(nodes_measured.nodes, nodes_measured.trainings, strict=True)
+        if one
+    )
+    efficiency = every.samples_s / sum_alone
+    subject = f"speed of training on {count(training.nodes, 'node')}"
+    seen = (
+        f"{every.samples_s:.0f} samples/s in {every.ranks[0].precision}, efficiency {efficiency:.0%} of the nodes alone"
+    )
+    if efficiency < LEAST_EFFICIENCY:
+        cause = "the network: the model is small, so its gradients weigh much"
+        yield Finding(
+            subject,
+            "info",
+            seen,
+            f"{LEAST_EFFICIENCY:.0%} or more",
+            cause,
+            "InfiniBand or RoCE on all nodes; see the links above",
+        )
+        return
+    yield Finding(subject, "pass", seen)

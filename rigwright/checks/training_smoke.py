@@ -45,7 +45,7 @@ def learned(facts: Facts) -> Iterator[Finding]:
     document, loaded = facts.all(facts_of.trained, driver.loaded_version)
     yield from left_behind(document.left_behind)
     for run in document.runs:
-        yield _failed(run, loaded) or _learned(run)
+        yield unfinished(run, loaded) or losses_of(run)
     if not document.runs:
         yield Finding("training", "unknown", "not run: its torch cannot train", "a training", "", AGAIN)
         return
@@ -55,7 +55,7 @@ def learned(facts: Facts) -> Iterator[Finding]:
         yield Finding(f"training on {count(document.gpus, 'GPU')}", "unknown", seen, "a training", "", AGAIN)
 
 
-def _failed(run: SmokeRun, loaded: str | None) -> Finding | None:
+def unfinished(run: SmokeRun, loaded: str | None) -> Finding | None:
     """The finding for a training that did not come to its end, with driver `loaded`; None for one that did."""
     ended = run.run
     failed = next((rank for rank in run.ranks if rank.error is not None), None)
@@ -77,7 +77,7 @@ def _failed(run: SmokeRun, loaded: str | None) -> Finding | None:
     return None
 
 
-def _learned(run: SmokeRun) -> Finding:
+def losses_of(run: SmokeRun) -> Finding:
     """The finding for a training that came to its end: its losses and weights."""
     first = run.ranks[0].loss_first or 0.0
     losses = [rank.loss_last for rank in run.ranks if rank.loss_last is not None]

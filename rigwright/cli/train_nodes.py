@@ -37,9 +37,11 @@ def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Smoke
     chosen = nodes.chosen(jobs)
     for node in chosen:
         text.line(f"[bold]{as_is(node.name)}[/]: {as_is(_announced(node))}", 4)
-    text.line(as_is(_will(len(jobs))))
-    runner.consent(options.yes, "Measure the links between these nodes?")
+    text.line(as_is(_will(len(jobs), None if options.links else asked.seconds)))
+    runner.consent(options.yes, "Measure the links between these nodes?" if options.links else "Train on these nodes?")
     measured = NodesMeasured("", chosen, nodes.links(jobs, chosen))
+    if not options.links:
+        measured = nodes.train(jobs, measured, asked)
     able = [job for job in jobs if job.report.error is None]
     pool.run_hosts(able, partial(nodes.judge, measured=measured, before=_before(able, text)), activity="checking")
     from rigwright.report.tables import nodes as table
@@ -77,11 +79,14 @@ def _announced(node: Node) -> str:
     return f"{node.interface} {node.address}: {node.why}. {node.hca_why}."
 
 
-def _will(number: int) -> str:
+def _will(number: int, seconds: float | None) -> str:
     pairs = number * (number - 1) // 2
     rounds = number - 1 + number % 2
     each = "its link" if pairs == 1 else f"the {pairs} links in {rounds} rounds, no node in two pairs at a time"
-    return f"It measures {each}, about {10 * rounds} s; each loads the network of both nodes for 4 s."
+    measures = f"It measures {each}, about {10 * rounds} s; each loads the network of both nodes for 4 s."
+    if seconds is None:
+        return measures
+    return f"{measures} Then NCCL sums over all GPUs, and a small model trains for {seconds:g} s, on each node alone and on all together."
 
 
 def _before(jobs: list[HostJob], text: Any) -> dict[str, tuple[DatedLink, ...]]:

@@ -14,6 +14,7 @@ from rigwright.core.schema import AbsolutePath
 from rigwright.core.typed_json import Codec
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.node_training import NodeTraining
 
 LEAST, MOST = 2, 32
 """How many nodes a training over several may have; all of them are connected at once."""
@@ -102,16 +103,27 @@ class DatedLink:
 
 @dataclass(frozen=True)
 class NodesMeasured:
-    """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links of `own`."""
+    """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links of `own`.
+
+    `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for the reason `untrained`.
+    """
 
     own: str
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     before: tuple[DatedLink, ...] = ()
+    trainings: tuple[NodeTraining | None, ...] = ()
+    untrained: str = ""
 
     def node(self, name: str) -> Node:
         """The node of that name. Raises KeyError."""
         return {node.name: node for node in self.nodes}[name]
+
+    @property
+    def training(self) -> NodeTraining | None:
+        """The training as the node that is judged saw it."""
+        by_name = dict(zip((node.name for node in self.nodes), self.trainings, strict=False))
+        return by_name.get(self.own)
 
     def own_links(self) -> tuple[Link, ...]:
         """The links of the node that is judged."""
@@ -189,7 +201,7 @@ class Torch:
 
 
 _TORCH = """
-user=$1 python=$2
+user=${1:-${SUDO_USER:-}} python=$2
 case $python in '~/'*) python=$(getent passwd -- "${user:-root}" | cut -d: -f6)/${python#'~/'};; esac
 ask='
 import sys, torch

@@ -115,6 +115,23 @@ class DatedFigures:
     figures: SmokeFigures
 
 
+def refuse_odd_ranks(run: SmokeRun, world: int) -> None:
+    """Raises ValueError for ranks of a run that are not numbered below `world`, each once, or that say what no rank can."""
+    if [rank.rank for rank in run.ranks] != sorted({rank.rank for rank in run.ranks}) or any(
+        not 0 <= rank.rank < world for rank in run.ranks
+    ):
+        raise ValueError("ranks that are not numbered from 0 on")
+    for rank in run.ranks:
+        for value in asdict(rank).values():
+            if isinstance(value, str) and len(value) > LONGEST:
+                raise ValueError(f"a text of {len(value)} characters, not up to {LONGEST}")
+        speed = rank.samples_s
+        if speed is not None and not (math.isfinite(speed) and 0 < speed < 1e12):
+            raise ValueError(f"{speed} is no speed")
+        if rank.weights is not None and not re.fullmatch(r"[0-9a-f]{64}", rank.weights):
+            raise ValueError("weights without a digest")
+
+
 def _trained(result: Result) -> Smoke:
     text = left_document(result, "the training has not run", "the training left no document")
     found = read_document(text, Smoke, "training's")
@@ -123,19 +140,7 @@ def _trained(result: Result) -> Smoke:
     for run in found.runs:
         if not 1 <= run.gpus <= found.gpus or len(run.ranks) > run.gpus:
             raise ValueError(f"{len(run.ranks)} ranks on {run.gpus} of {found.gpus} GPUs")
-        if [rank.rank for rank in run.ranks] != sorted({rank.rank for rank in run.ranks}) or any(
-            not 0 <= rank.rank < run.gpus for rank in run.ranks
-        ):
-            raise ValueError("ranks that are not numbered from 0 on")
-        for rank in run.ranks:
-            for value in asdict(rank).values():
-                if isinstance(value, str) and len(value) > LONGEST:
-                    raise ValueError(f"a text of {len(value)} characters, not up to {LONGEST}")
-            speed = rank.samples_s
-            if speed is not None and not (math.isfinite(speed) and 0 < speed < 1e12):
-                raise ValueError(f"{speed} is no speed")
-            if rank.weights is not None and not re.fullmatch(r"[0-9a-f]{64}", rank.weights):
-                raise ValueError("weights without a digest")
+        refuse_odd_ranks(run, run.gpus)
     return found
 
 

@@ -9,18 +9,21 @@ from functools import partial
 from typing import Any
 
 from rigwright.checks import ranked
+from rigwright.core import host_ranges
 from rigwright.core.errors import HostError
 from rigwright.core.nodes import Nodes
 from rigwright.core.typed_json import Codec
-from rigwright.engine import node_links
+from rigwright.engine import node_links, node_training
 from rigwright.engine import nodes as choice
 from rigwright.engine.events import ActivityStarted
 from rigwright.engine.host_report import CheckResult, FactsResult, NodesResult, StageResult
 from rigwright.engine.node_links import Meeting
+from rigwright.engine.node_training import Rendezvous
 from rigwright.engine.nodes import NodeNetwork
 from rigwright.engine.training_smoke import SmokeOptions
 from rigwright.facts import Fact, driver, gpu, network, system
 from rigwright.facts import nodes as facts
+from rigwright.facts.node_training import NodeTraining
 from rigwright.facts.nodes import DatedLink, Link, LinkEnd, LinkFigures, Node, NodesMeasured, Torch
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
@@ -107,6 +110,31 @@ def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
 
 def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[StageResult]:
     ends[job.host.name] = node_links.measure(job.run, meetings[job.host.name])
+    return iter(())
+
+
+def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
+    """What the nodes found in a training over all of them, beside the links. Where a link or a host failed nothing is trained, for a
+    reason that is said."""
+    by_name = {job.host.name: job for job in jobs}
+    if wrong := [job.host.name for job in jobs if job.report.error is not None]:
+        return replace(measured, untrained=f"not trained: {host_ranges.folded(wrong)} failed before")
+    if broken := [f"{link.a} - {link.b}" for link in measured.links if link.error]:
+        return replace(measured, untrained=f"not trained: no connection {', '.join(broken[:4])}")
+    gpus = [len(by_name[node.name].run.store(gpu.gpus)) for node in measured.nodes]
+    where, found = Rendezvous(measured.nodes, gpus, secrets.token_hex(8)), dict[str, NodeTraining]()
+    pool.run_hosts(jobs, partial(_train, where=where, options=options, found=found), activity="training")
+    return replace(measured, trainings=tuple(found.get(node.name) for node in measured.nodes))
+
+
+def _train(
+    job: HostJob, where: Rendezvous, options: SmokeOptions, found: dict[str, NodeTraining]
+) -> Iterator[StageResult]:
+    training = job.bound.desired.training
+    own = not options.python and training is not None
+    python = f"{training.path}/bin/python" if own and training else options.python
+    user = training.owner if own and training else ""
+    found[job.host.name] = node_training.trained(job.run, where, options.seconds, python, user)
     return iter(())
 
 

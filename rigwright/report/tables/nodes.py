@@ -17,7 +17,7 @@ SHOWN = 28
 
 def show(console: Console, measured: NodesMeasured) -> None:
     """Writes a row for each node, and one for each link, the slowest of many."""
-    slow, slow_alone = slow_nodes(measured.links), slow_links(measured.links)
+    slow, slow_alone = slow_nodes(measured), slow_links(measured)
     console.print()
     table = with_columns("node", "interface", "address", "port", "NCCL", "sends", "receives", "")
     for node in measured.nodes:

@@ -1,4 +1,4 @@
-/* Communicators: made for all ranks at once, or rank by rank, from one thread or many of one process. */
+/* Communicators: made for all ranks at once, or rank by rank, from one thread or many of one process, or from several processes. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,14 +7,7 @@
 #include <unistd.h>
 
 #include "calls.h"
-
-struct unique_id { /* as in the interface: 128 bytes that mean something to NCCL alone */
-    char mark[16];
-    unsigned long long id;
-    int pid;
-    char unused[100];
-};
-_Static_assert(sizeof(struct unique_id) == 128, "unique_id");
+#include "net.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t all_joined = PTHREAD_COND_INITIALIZER;
@@ -93,8 +86,18 @@ static void complete(const struct engine *cuda, struct clique *clique)
     cuda->unlock();
 }
 
-static enum result joined(struct comm *comm)
+static enum result joined(const struct engine *cuda, struct comm *comm)
 {
+    struct clique *clique = comm->clique;
+    if (clique->origin_id) {
+        enum result met = net_join(clique, &mutex);
+        if (met)
+            warn(comm->device, "The process that made the id, or another one, does not answer");
+        if (met)
+            return met;
+        if (clique->spread && !clique->told_ring++)
+            tell_spread(cuda, clique);
+    }
     pthread_mutex_lock(&mutex);
     while (comm->clique->joined < comm->clique->ranks)
         pthread_cond_wait(&all_joined, &mutex);
@@ -126,6 +129,7 @@ static enum result enlist(const struct engine *cuda, struct comm **out, int rank
     if (clique->joined + 1 == ranks)
         complete(cuda, clique);
     clique->joined++;
+    clique->local++;
     pthread_cond_broadcast(&all_joined);
     pthread_mutex_unlock(&mutex);
     return NCCL_SUCCESS;
@@ -133,9 +137,11 @@ static enum result enlist(const struct engine *cuda, struct comm **out, int rank
 
 enum result join_all(void)
 {
+    int code;
+    const struct engine *cuda = engine(&code);
     enum result result = NCCL_SUCCESS;
     for (int i = 0; i < to_join_count; i++) {
-        enum result one = joined(to_join[i]);
+        enum result one = joined(cuda, to_join[i]);
         result = result ? result : one;
     }
     to_join_count = 0;
@@ -147,11 +153,9 @@ EXPORT enum result ncclGetUniqueId(struct unique_id *out)
     enum result result;
     driver(&result);
     memset(out, 0, sizeof *out);
-    strcpy(out->mark, "rigwright lab");
-    out->pid = getpid();
     if (getrandom(&out->id, sizeof out->id, 0) != sizeof out->id)
         return SYSTEM_ERROR;
-    return result;
+    return result ? result : net_listen(out);
 }
 
 EXPORT enum result ncclCommInitRank(struct comm **out, int ranks, struct unique_id id, int rank)
@@ -162,13 +166,16 @@ EXPORT enum result ncclCommInitRank(struct comm **out, int ranks, struct unique_
         return result;
     if (ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks || strcmp(id.mark, "rigwright lab"))
         return INVALID_ARGUMENT;
-    if (id.pid != getpid()) {
-        warn(cuda->current(), "The simulated NCCL connects the threads of one process, not process %d with %d", id.pid, getpid());
-        return SYSTEM_ERROR;
-    }
     result = enlist(cuda, out, ranks, id.id, rank, cuda->current());
+    if (!result) {
+        struct clique *clique = (*out)->clique;
+        clique->origin_id = id.id;
+        clique->origin_address = id.address;
+        clique->origin_port = id.port;
+        clique->is_origin = net_is_own(&id);
+    }
     if (result || !in_group())
-        return result ? result : joined(*out);
+        return result ? result : joined(cuda, *out);
     to_join[to_join_count++ % MAX_RANKS] = *out;
     return NCCL_SUCCESS;
 }
@@ -200,7 +207,8 @@ static void leave(struct comm *comm)
 {
     struct clique *clique = comm->clique, **link = &cliques;
     pthread_mutex_lock(&mutex);
-    if (++clique->left == clique->ranks) {
+    if (++clique->left == clique->local) {
+        net_leave(clique);
         while (*link != clique)
             link = &(*link)->next;
         *link = clique->next;

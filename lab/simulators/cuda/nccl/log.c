@@ -1,4 +1,5 @@
 /* NCCL_DEBUG: to standard output, or where NCCL_DEBUG_FILE says. */
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "nccl.h"
+#include "net.h"
 
 enum level { NONE, VERSION, WARN, INFO };
 
@@ -104,12 +105,15 @@ void log_open(int device)
     int code, version = nccl_version();
     const struct engine *cuda = engine(&code);
     const char *file = getenv("NCCL_DEBUG_FILE");
+    char name[32];
+    struct in_addr at;
     if (out)
         return;
+    net_interface(name, sizeof name, &at.s_addr);
     level = wanted();
     out = file && level > VERSION ? named_file(file) : stdout;
     log_as(-1);
-    info(device, "Bootstrap : Using lo:127.0.0.1<0>");
+    info(device, "Bootstrap : Using %s:%s<0>", name, inet_ntoa(at));
     if (cuda)
         info(device, "cudaDriverVersion %d", cuda->cuda_version());
     if (level >= VERSION) {
@@ -118,7 +122,7 @@ void log_open(int device)
     }
     info(device, "NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.");
     info(device, "NET/IB : No device found.");
-    info(device, "NET/Socket : Using [0]lo:127.0.0.1<0>");
+    info(device, "NET/Socket : Using [0]%s:%s<0>", name, inet_ntoa(at));
     info(device, "Using network Socket");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (getenv(shown[i]))

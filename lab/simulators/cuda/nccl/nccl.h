@@ -1,6 +1,8 @@
-/* The simulated NCCL: what its files share. Ranks of a communicator live in one process; others cannot join. */
+/* The simulated NCCL: what its files share. Ranks of a communicator live in one process, or in several that meet over TCP. */
 #ifndef CUDASIM_NCCL_H
 #define CUDASIM_NCCL_H
+
+#include <pthread.h>
 
 #include "../loader.h"
 
@@ -44,6 +46,11 @@ struct op {
 struct clique {
     unsigned long long id;
     int ranks, joined, left, told_ring, hangs;
+    int local; /* ranks of this process */
+    int spread, is_origin, root, peers, fds[MAX_RANKS]; /* over several processes: the way to the one that made the id, or to the others */
+    unsigned long long origin_id;
+    unsigned origin_address;
+    int origin_port;
     struct comm *comms[MAX_RANKS];
     int ring[MAX_RANKS];
     int ring_is_nvlink, channels;
@@ -78,6 +85,7 @@ enum result route(const struct engine *cuda, const struct clique *clique, int fr
 enum result plan(const struct engine *cuda, struct clique *clique); /* ring and channels, and what is wrong with them */
 void tell_start(const struct engine *cuda, const struct clique *clique, int complete);
 void tell_ring(const struct engine *cuda, struct clique *clique);
+void tell_spread(const struct engine *cuda, const struct clique *clique); /* of a clique over several processes */
 void tell_pair(const struct engine *cuda, struct clique *clique, int from, int to);
 
 /* run.c */

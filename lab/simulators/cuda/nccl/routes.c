@@ -214,6 +214,27 @@ void tell_ring(const struct engine *cuda, struct clique *clique)
     }
 }
 
+/* The ring goes in the order of the ranks. What is in other processes goes over the network. */
+void tell_spread(const struct engine *cuda, const struct clique *clique)
+{
+    for (int rank = 0; rank < clique->ranks; rank++) {
+        const struct comm *comm = clique->comms[rank];
+        int after = (rank + 1) % clique->ranks, before = (rank + clique->ranks - 1) % clique->ranks;
+        if (!comm)
+            continue;
+        log_as(rank);
+        info(comm->device, "comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
+             (const void *)comm, rank, clique->ranks, comm->device, cuda->nvml_index(comm->device),
+             bus_number(cuda, comm->device), clique->id);
+        if (clique->comms[after])
+            tell_connection(cuda, clique, rank, after, 0, 0);
+        else
+            info(comm->device, "Channel 00/0 : %d[%d] -> %d[0] [send] via NET/Socket/0", rank, cuda->nvml_index(comm->device), after);
+        if (!clique->comms[before])
+            info(comm->device, "Channel 00/0 : %d[0] -> %d[%d] [receive] via NET/Socket/0", before, rank, cuda->nvml_index(comm->device));
+    }
+}
+
 void tell_pair(const struct engine *cuda, struct clique *clique, int from, int to)
 {
     if (from == to || clique->told_pair[from][to])

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nccl.h"
+#include "net.h"
 
 #define WHOLE ((size_t)64 << 20)
 #define SAMPLE ((size_t)1 << 20)
@@ -257,8 +257,48 @@ static int pair_ready(struct clique *clique, struct op **send, struct op **recv)
     return 0;
 }
 
+/* The collective of the ranks of this process, together with other processes; only sums and the like for all. */
+static int run_spread(const struct engine *cuda, struct clique *clique)
+{
+    struct op *ops[MAX_RANKS];
+    int n = 0;
+    for (int rank = 0; rank < clique->ranks; rank++) {
+        struct op *op = clique->waiting;
+        if (!clique->comms[rank])
+            continue;
+        while (op && (op->comm->rank != rank || one_sided(op)))
+            op = op->next;
+        ops[n++] = op;
+        if (!op || op->call != ops[0]->call || op->count != ops[0]->count || op->type != ops[0]->type)
+            return 0;
+    }
+    size_t bytes = ops[0]->count * type_size(ops[0]->type);
+    void *values = malloc(bytes ? bytes : 1);
+    enum result result = values && ops[0]->call == ALL_REDUCE && ops[0]->reduction != 4 ? NCCL_SUCCESS : INVALID_USAGE;
+    cuda->repeats(NULL, NULL, 0);
+    if (!result) {
+        memcpy(values, ops[0]->send, bytes);
+        for (int i = 1; i < n; i++)
+            combine(values, ops[i]->send, ops[0]->count, ops[0]->type, ops[0]->reduction);
+        result = net_reduce(clique, values, ops[0]->count, ops[0]->type, ops[0]->reduction);
+    }
+    uint64_t end = cuda->now() + LAUNCH_US * 1000;
+    for (int i = 0; i < n; i++) {
+        if (!result)
+            memcpy(ops[i]->recv, values, bytes);
+        ops[i]->comm->error = result;
+        finish(cuda, clique, ops[i], result ? NEVER : end);
+    }
+    free(values);
+    return 1;
+}
+
 void run_matches(const struct engine *cuda, struct clique *clique)
 {
+    while (clique->spread && run_spread(cuda, clique))
+        ;
+    if (clique->spread)
+        return;
     struct op *ops[MAX_RANKS], *send, *recv;
     int more = 1;
     while (more) {
