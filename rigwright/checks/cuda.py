@@ -17,11 +17,23 @@ _CAPABILITY = "nvidia-smi --query-gpu=name,compute_cap --format=csv"
 
 @check(follows=("run.",))
 def compiler(facts: Facts, *, cuda: Cuda) -> Iterator[Finding]:
-    """The toolkit's nvcc reports its release, and the dynamic linker finds the toolkit's runtime."""
-    release, runtime = facts.all(toolkits.nvcc(cuda.toolkit), toolkits.runtime(cuda.toolkit))
-    verdict: Verdict = "pass" if release == cuda.toolkit and runtime else "fail"
-    seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if runtime else 'not found by ldconfig'}"
-    yield Finding("CUDA", verdict, seen, f"nvcc {cuda.toolkit}, libcudart found", fix="invoke provision")
+    """Each toolkit's nvcc reports its release, and the dynamic linker finds its runtime; the default is /usr/local/cuda, and its nvcc
+    is that of a login shell."""
+    asked = [fact(release) for release in cuda.toolkits for fact in (toolkits.nvcc, toolkits.runtime)]
+    in_shell, chosen, *found = facts.all(toolkits.login_nvcc, toolkits.alternative, *asked)
+    for wanted, release, runtime in zip(cuda.toolkits, found[::2], found[1::2], strict=True):
+        verdict: Verdict = "pass" if release == wanted and runtime else "fail"
+        seen = f"nvcc {release or 'does not answer'}, libcudart {'found' if runtime else 'not found by ldconfig'}"
+        subject = f"CUDA {wanted}" if cuda.beside else "CUDA"
+        yield Finding(subject, verdict, seen, f"nvcc {wanted}, libcudart found", fix="invoke provision")
+    home = f"/usr/local/cuda-{cuda.toolkit}"
+    right = in_shell == cuda.toolkit and (chosen is None or chosen.value == home)
+    seen = f"nvcc {in_shell or 'none'} on the PATH of a login shell"
+    seen += f", /usr/local/cuda is {chosen.value}" if chosen else ""
+    cause = "a file in /etc/profile.d puts another toolkit first" if in_shell not in ("", cuda.toolkit) else ""
+    wanted_text = f"nvcc {cuda.toolkit}" + (f", {home}" if chosen else "")
+    fix = "grep -rn cuda /etc/profile /etc/profile.d; invoke provision"
+    yield Finding("CUDA, default", "pass" if right else "warn", seen, wanted_text, cause, fix)
 
 
 @check()

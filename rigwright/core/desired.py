@@ -71,9 +71,19 @@ class Driver:
 
 @dataclass(frozen=True)
 class Cuda:
-    """A CUDA toolkit ('12.2')."""
+    """The CUDA toolkit ('12.2') that is the default of the host, and others beside it."""
 
     toolkit: Release
+    beside: tuple[Release, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.toolkits)) < len(self.toolkits):
+            raise ValueError(f"beside {list(self.beside)}", f"other toolkits than {self.toolkit}, each once")
+
+    @property
+    def toolkits(self) -> tuple[Release, ...]:
+        """All toolkits, the default first."""
+        return (self.toolkit, *self.beside)
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ def supported(
         check_branch(known, driver.branch)
         notes = tuple(choices(known, driver, len(switches), today))
         if cuda:
-            check_cuda(known, cuda.toolkit)
+            for release in cuda.toolkits:
+                check_cuda(known, release)
         yield from notes
     if rig:
         yield from rig_branch(rig, driver, today)
@@ -86,8 +87,9 @@ def supported(
             "locked_graphics_mhz: [min, max] sets the clock on it",
             warn=True,
         )
-    if cuda and (less := check_toolkit(driver, cuda.toolkit)):
-        yield Note(less, warn=True)
+    for release in cuda.toolkits if cuda else ():
+        if less := check_toolkit(driver, release):
+            yield Note(less, warn=True)
 
 
 @operation()

@@ -1,4 +1,4 @@
-"""ECC and MIG on a host with eight A100: set, in force after one reboot, made again at every boot, and taken away."""
+"""ECC, MIG and CUDA toolkits on a host with eight A100: set, in force after one reboot, made again at every boot, and taken away."""
 
 from __future__ import annotations
 
@@ -125,3 +125,22 @@ def test_set_in_force_made_again_and_taken_away(server: Server, tmp_path: Path) 
         ).stdout
     )
     assert modes == ["Disabled"]
+
+
+def test_two_cuda_toolkits_and_the_older_one_is_the_default(server: Server, tmp_path: Path) -> None:  # noqa: ARG001
+    cuda = {"toolkit": "12.2", "beside": ["12.4"]}
+    words = wanted(tmp_path, cuda=cuda)[:-1]
+    done = document("provision", *words, "cuda", "--yes", deadline=400)
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    told = ssh(
+        NAME,
+        "readlink -f /usr/local/cuda; sh -lc 'nvcc --version' | grep -o 'release [0-9.]*'; ls -d /usr/local/cuda-12.*",
+    )
+    assert told.stdout.split("\n")[:2] == ["/usr/local/cuda-12.2", "release 12.2"]
+    assert {"/usr/local/cuda-12.2", "/usr/local/cuda-12.4"} <= set(told.stdout.split())
+    again = document("provision", *words, "cuda", "--yes")
+    assert (again["exit_code"], again["hosts"][NAME]["changes"]) == (0, []), not_as_wanted(again)
+    other = wanted(tmp_path / "other", cuda={"toolkit": "12.4", "beside": ["12.2"]})[:-1]
+    done = document("provision", *other, "cuda", "--yes")
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    assert ssh(NAME, "readlink -f /usr/local/cuda").stdout == "/usr/local/cuda-12.4\n"
