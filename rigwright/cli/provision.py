@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -121,7 +122,7 @@ def _say_what_train_adds(jobs: Sequence[HostJob], text: Any) -> None:
     names = [name for name, variables in asked.items() if variables]
     if names:
         variables = " and ".join(sorted({variable for name in names for variable in asked[name]}))
-        command = f"{program_name()} provision --host {host_ranges.folded(names).replace(', ', ',')} --playbook train"
+        command = f"{program_name()} provision --host {shlex.quote(host_ranges.folded(names).replace(', ', ','))} --playbook train"
         text.line(f"[dim]{as_is(variables)} of the inventory: {as_is(command)}[/]")
 
 

@@ -53,25 +53,35 @@ class Function:
 
 _SCRIPT = """
 said() { word=-; [ -r "$1" ] && read -r word <"$1" 2>/dev/null; [ -n "$word" ] || word=-; }
-count() { cat "$@" 2>/dev/null | awk '/^TOTAL_ERR/ {n += $2; seen = 1} END {print seen ? n + 0 : "-"}'; }
+count() {
+  total=
+  for file; do
+    [ -r "$file" ] || continue
+    while read -r name number; do
+      case $name in TOTAL_ERR*) number=${number%%[!0-9]*}; total=$((${total:-0} + ${number:-0}));; esac
+    done 2>/dev/null <"$file"
+  done
+  errors="$errors|${total:--}"
+}
 row() {
   here=$1; above=${here%/*}; [ -e "$above/vendor" ] || above=-
   line="${here##*/}|${above##*/}"
   for name in class vendor device current_link_speed current_link_width max_link_speed max_link_width; do
     said "$here/$name"; line="$line|$word"
   done
-  head=$(od -An -v -tx1 -N2 "$here/config" 2>/dev/null | tr -d ' \\n')
-  bar=$(sed -n 2p "$here/resource" 2>/dev/null)
-  errors="$(count "$here/aer_dev_correctable")|$(count "$here/aer_dev_nonfatal" "$here/aer_dev_fatal")"
+  head=$(od -An -v -tx1 -N2 "$here/config" 2>/dev/null); head=${head# }; head=${head%% *}${head##* }
+  bar=; [ ! -r "$here/resource" ] || { read -r bar; read -r bar; } <"$here/resource"
+  errors=; count "$here/aer_dev_correctable"; count "$here/aer_dev_nonfatal" "$here/aer_dev_fatal"
   more=-
   case $line in *"|0x06"*) more=$(tail -c +257 "$here/config" 2>/dev/null | gzip -c1 | base64 -w0);; esac
-  echo "$line|${head:--}|${bar:--}|$errors|$more"
+  echo "$line|${head:--}|${bar:--}$errors|$more"
 }
 seen=' '
 for device in /sys/bus/pci/devices/*; do
   said "$device/vendor"; [ "$word" = 0x10de ] || continue
   said "$device/class"; case $word in 0x03*) ;; *) continue;; esac
-  at=$(readlink -f "$device")
+  cd -P "$device" 2>/dev/null || continue
+  at=$PWD
   while [ -e "$at/vendor" ]; do
     case $seen in *" $at "*) break;; esac
     seen="$seen$at "; row "$at"; at=${at%/*}
