@@ -230,6 +230,7 @@ class Desired:
     container_repository: CudaSource | None = None
     ecc: Ecc | None = None
     mig: Mig | None = None
+    dcgm: bool | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

@@ -126,10 +126,11 @@ def repository_present(
     *,
     driver: Driver,
     cuda: Cuda | None = None,
+    dcgm: bool = False,
     cuda_repository: CudaSource | None = None,
     templates: Templates = SHIPPED,
 ) -> Iterator[Change | Note]:
-    """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver or the CUDA toolkit comes from it.
+    """NVIDIA's repository is a source of the host, trusted by its own key only, when the driver, the CUDA toolkit or DCGM comes from it.
 
     Its key and fingerprint are those of the host's distribution. A source of NVIDIA's repository for another release is named.
     So is the directory that the driver comes from. A source of that URL that the host already has is left as it is.
@@ -148,7 +149,7 @@ def repository_present(
     own = [source for source in same if source.ours and source.signed_by == (keyring,) and not source.trusted]
     if own and keys == (remote.fingerprint,):
         return
-    if cuda is None and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
+    if cuda is None and not dcgm and now is None and resolved(facts, driver, cuda_repository).source != "cuda":
         return
     elsewhere = [source for source in same if not source.ours]
     if elsewhere:

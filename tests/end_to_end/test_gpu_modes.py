@@ -1,4 +1,4 @@
-"""ECC, MIG and CUDA toolkits on a host with eight A100: set, in force after one reboot, made again at every boot, and taken away."""
+"""ECC, MIG, CUDA toolkits and DCGM on a host with eight A100: set, in force after one reboot, made again at every boot, taken away."""
 
 from __future__ import annotations
 
@@ -144,3 +144,20 @@ def test_two_cuda_toolkits_and_the_older_one_is_the_default(server: Server, tmp_
     done = document("provision", *other, "cuda", "--yes")
     assert done["exit_code"] == 0, not_as_wanted(done)
     assert ssh(NAME, "readlink -f /usr/local/cuda").stdout == "/usr/local/cuda-12.4\n"
+
+
+def test_dcgm_runs_and_names_each_gpu(server: Server, tmp_path: Path) -> None:  # noqa: ARG001
+    words = wanted(tmp_path, dcgm=True)[:-1]
+    done = document("provision", *words, "dcgm", "--yes", deadline=400)
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    (seen,) = [one["seen"] for one in done["hosts"][NAME]["findings"] if one["check"] == "dcgm.discovers"]
+    assert seen == "8 GPUs in dcgmi discovery -l"
+    held = ssh(NAME, "apt-mark showhold | grep datacenter; dcgmi --version").stdout.splitlines()
+    assert held[:2] == ["datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-cuda13"]
+    assert "stand-in" in held[2]
+    again = document("provision", *words, "dcgm", "--yes")
+    assert (again["exit_code"], again["hosts"][NAME]["changes"]) == (0, []), not_as_wanted(again)
+    ssh(NAME, "sudo systemctl stop nvidia-dcgm")
+    stopped = document("verify", *words, "dcgm")
+    assert stopped["exit_code"] == 2
+    assert any(one["seen"] == "enabled, inactive" for one in stopped["hosts"][NAME]["findings"])
