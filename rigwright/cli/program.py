@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from rigwright.cli import lean_invoke as _lean_invoke  # isort: skip  # noqa: F401  # before Invoke
+
 from invoke.collection import Collection
 from invoke.parser.context import ParserContext
 from invoke.program import Program
