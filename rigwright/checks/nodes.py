@@ -10,9 +10,9 @@ from rigwright.checks.p2p import left_behind
 from rigwright.checks.training_smoke import losses_of, unfinished
 from rigwright.core import host_ranges
 from rigwright.core.numbers import count
-from rigwright.facts import Facts, driver, network
+from rigwright.facts import Facts, driver, network, node_training
 from rigwright.facts.node_training import NodeTraining
-from rigwright.facts.nodes import Link, Node, NodesMeasured
+from rigwright.facts.nodes import GONE, Link, Node, NodesMeasured
 from rigwright.facts.training_smoke import SmokeRun
 
 SLOW = 0.7
@@ -208,6 +208,15 @@ def _broken(measured: NodesMeasured, link: Link) -> Finding | None:
     if not link.error:
         return None
     listens, asks = measured.node(link.a), measured.node(link.b)
+    if link.error == GONE:
+        return Finding(
+            f"link to {link.other(measured.own)}",
+            "fail",
+            f"the measurement on {link.at} did not end",
+            "a measurement on both nodes",
+            f"{link.at} went away, or its measurement failed: see what is said of it",
+            f"invoke verify --host {link.at}; then the same command again",
+        )
     rule = f"sudo ufw allow from {asks.address}, on {listens.name}" if "ufw" in listens.firewalls else ""
     rule = (
         rule
@@ -315,7 +324,7 @@ def _without(measured: NodesMeasured | None, title: str) -> Finding | None:
     return Finding(title, "info", "not asked for: --links measures the network alone")
 
 
-@check(follows=(links,))
+@check(needs=node_training.trained, follows=(links,))
 def all_reduce(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
     """NCCL's all-reduce over all nodes ends in time with right data, through the adapters that were chosen; with its bus bandwidth."""
     title = "NCCL over all nodes"
@@ -374,7 +383,7 @@ def _no_sum(title: str, training: NodeTraining) -> Finding:
     )
 
 
-@check(follows=(links, all_reduce))
+@check(needs=node_training.trained, follows=(links, all_reduce))
 def trained(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:
     """The training of this node alone and that of all nodes end in time; the loss falls and is equal on all ranks of all nodes."""
     if missing := _without(nodes_measured, "training on all nodes"):
@@ -423,7 +432,7 @@ def _failed_elsewhere(measured: NodesMeasured) -> str:
     return ""
 
 
-@check(follows=(links, all_reduce, trained))
+@check(needs=node_training.trained, follows=(links, all_reduce, trained))
 def speed(facts: Facts, *, nodes_measured: NodesMeasured | None = None) -> Iterator[Finding]:  # noqa: ARG001
     """Samples a second of this node alone, compared with the other nodes, and of all nodes together, with the efficiency."""
     if missing := _without(nodes_measured, "speed of training on all nodes"):

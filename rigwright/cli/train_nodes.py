@@ -49,6 +49,8 @@ def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Smoke
     for job in able:
         if job.report.error is None:
             runner.show_result(job.report, text, findings=True)
+    if measured.untrained:
+        text.line(f"[bold red]{as_is(measured.untrained)}[/]")
     table.show(text.console, measured)
 
 

@@ -64,7 +64,7 @@ def _error(meeting: Meeting, of_a: LinkEnd | None, of_b: LinkEnd | None) -> tupl
     """The node whose error says most, and the error; ("", "") without one. That of a listener without its port comes first, then that of
     the end that connects."""
     if of_a is None or of_b is None:
-        return (meeting.a if of_a is None else meeting.b).name, "its measurement did not end"
+        return (meeting.a if of_a is None else meeting.b).name, nodes.GONE
     ends = [(meeting.a.name, of_a), (meeting.b.name, of_b)]
     if of_a.stage != "start":
         ends.reverse()

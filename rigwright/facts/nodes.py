@@ -19,6 +19,8 @@ from rigwright.facts.node_training import NodeTraining
 LEAST, MOST = 2, 32
 """How many nodes a training over several may have; all of them are connected at once."""
 LONGEST = 400
+GONE = "its measurement did not end"
+"""The error of a link whose node `at` has no result."""
 
 
 @dataclass(frozen=True)

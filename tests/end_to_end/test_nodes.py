@@ -146,7 +146,7 @@ def test_well_then_a_slow_node_and_adapters(nodes: tuple[str, ...], tmp_path: Pa
 
 
 def test_a_firewall_and_a_port_that_is_taken_are_named(nodes: tuple[str, ...], tmp_path: Path) -> None:
-    one, two, _ = nodes
+    one, two, three = nodes
     ssh(one, "sudo systemd-run -q --unit=taken python3 -m http.server 29400")
     try:
         taken = document("train.smoke", *given(tmp_path))
@@ -155,6 +155,20 @@ def test_a_firewall_and_a_port_that_is_taken_are_named(nodes: tuple[str, ...], t
     assert taken["exit_code"] == 2
     seen = [seen for _, seen in found_on(taken, two, "nodes.links")]
     assert any("port 29400" in text and "the port is in use by another program" in text for text in seen), seen
+
+    address = taken["hosts"][two]["address"]
+    ssh(
+        one, f"sudo ip route add blackhole {address}/32"
+    )  # what a firewall does that drops: the answers of `one` never arrive
+    try:
+        dropped = document("train.smoke", *given(tmp_path / "dropped"))
+    finally:
+        ssh(one, f"sudo ip route delete blackhole {address}/32")
+    assert dropped["exit_code"] == 2
+    failed = [seen for verdict, seen in found_on(dropped, two, "nodes.links") if verdict == "fail"]
+    assert len(failed) == 1
+    assert failed[0].endswith("no answer: a firewall drops it, or the link is down"), failed
+    assert [verdict for verdict, _ in found_on(dropped, three, "nodes.links")] == ["pass", "pass"]
 
 
 def test_what_is_refused_before_anything_starts(nodes: tuple[str, ...], tmp_path: Path) -> None:

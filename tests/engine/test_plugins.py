@@ -10,7 +10,7 @@ import pytest
 
 from rigwright import checks, operations
 from rigwright.engine import plugins
-from rigwright.facts import nccl_programs, stress, training_smoke
+from rigwright.facts import nccl_programs, node_training, stress, training_smoke
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,5 @@ def test_what_checks_declare() -> None:
             ("training_smoke.torch", "training_smoke.learned", "training_smoke.transport", "training_smoke.speed"),
             training_smoke.trained,
         ),
+        **dict.fromkeys(("nodes.all_reduce", "nodes.trained", "nodes.speed"), node_training.trained),
     }
