@@ -280,6 +280,21 @@ class FactsOptions(HostsOptions, command="facts"):
     """
 
 
+class GpusChooseOptions(HostsOptions, command="gpus.choose", positional=("count",)):
+    """Choose the GPUs of a host that are best joined, and print the environment variables for them. Changes nothing.
+
+        invoke gpus.choose 2 --host servbadge
+        eval "$(invoke gpus.choose 2 --host localhost --export)"
+
+    The pairs with the most NVLinks come first (on a DGX-1 not every pair has one), then a common PCIe switch, root complex and
+    NUMA node. GPUs in use and lost ones are left out, and named.
+    """
+
+    count: str = option("how many GPUs", REQUIRED)
+    export: bool = option("a line for `eval` in a shell", False)
+    busy: bool = option("choose among GPUs in use too", False)
+
+
 class LimitsOptions(StepsOptions, command="limits", changes_hosts=True):
     """Apply persistence mode, power limits and clocks to the GPUs that differ, and show all GPUs.
 

@@ -28,6 +28,7 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.VerifyOptions,
     options.AcceptOptions,
     options.FactsOptions,
+    options.GpusChooseOptions,
     options.LimitsOptions,
     options.LimitsFindOptions,
     options.TryOptions,

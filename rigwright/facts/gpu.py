@@ -228,6 +228,15 @@ ecc_modes = Fact(
 """ECC of all GPUs of the driver, also lost ones."""
 
 
+def _users(result: Result) -> dict[str, tuple[Process, ...]]:
+    users: dict[str, tuple[Process, ...]] = {}
+    for line in of_those_left(result):
+        if line.strip():
+            uuid, pid, name = line.split(", ", 2)
+            users[uuid] = (*users.get(uuid, ()), Process(host_text.integer(pid), name))
+    return users
+
+
 OWN = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "gpu-guard")
 """Names of programs of the driver and of monitoring, shortened as in /proc/PID/comm."""
 
@@ -263,6 +272,9 @@ def _process_rows(lines: list[str]) -> tuple[Process, ...]:
 
 processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name"), _processes)
 """The compute processes on all GPUs that are not lost."""
+
+users = Fact("gpu.users", query("--query-compute-apps=gpu_uuid,pid,process_name"), _users)
+"""The compute processes by the UUID of their GPU."""
 
 _HOLDERS = """
 find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do

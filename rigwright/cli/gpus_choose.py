@@ -1,0 +1,67 @@
+"""`invoke gpus.choose`: which GPUs of a host a program should use, as environment variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from rigwright.cli import runner
+from rigwright.cli.options import GpusChooseOptions
+from rigwright.core.errors import UsageError
+from rigwright.core.numbers import whole
+from rigwright.core.schema import BusId
+from rigwright.engine import gpu_choice, host_variables
+from rigwright.engine.host_report import FactsResult
+from rigwright.facts import Unavailable, Unreadable, gpu, topology
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+
+NAME = "gpus.choose"
+FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks)
+
+
+def gpus_choose(options: GpusChooseOptions) -> int:
+    """Prints the environment variables for the GPUs of each host that are best joined; returns the exit code."""
+    slots: dict[str, dict[BusId, str]] = {}
+
+    def bind(inventory: Any, bound: Sequence[Any]) -> None:
+        if options.export and len(bound) != 1:
+            names = ", ".join(one.host.name for one in bound[:4])
+            raise UsageError("--export", f"{len(bound)} hosts: {names}", "one host", f"--host {bound[0].host.name}")
+        for one in bound:
+            slots[one.host.name] = host_variables.of_host(one.host, inventory.rigs).desired.slots or {}
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        number = whole("COUNT", options.count, 1, "GPUs", most=gpu_choice.MOST_GPUS)
+        act = partial(_choose, number=number, options=options, slots=slots)
+        return runner.HostCommand(options, act, before_connecting=bind, quiet=True)
+
+    return runner.run(options, prepare)
+
+
+def _choose(
+    jobs: list[HostJob], text: Any, number: int, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]]
+) -> None:
+    pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots))
+    for job in jobs:
+        if job.report.error is None:
+            chosen = gpu_choice.Choice(**job.report.facts[NAME])
+            settings = " ".join(chosen.settings)
+            text.plain(f"export {settings}" if options.export else settings)
+            host = f"{job.host.name}, " if len(jobs) > 1 else ""
+            joined = f": {chosen.joined}" if chosen.joined else ""
+            text.plain(f"# {host}{', '.join(chosen.names)}{joined}")
+            for reason in chosen.left_out:
+                text.plain(f"# {reason}")
+
+
+def _read(job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, str]]) -> Iterator[FactsResult]:
+    job.run.read(FACTS)
+    cards, places = job.run.value(gpu.gpus), job.run.value(topology.places)
+    links = job.run.store.known[topology.nvlinks]
+    known = () if isinstance(links, (Unavailable, Unreadable)) else links
+    users = {} if busy else job.run.value(gpu.users)
+    chosen = gpu_choice.choose(number, cards, places, known, users, slots.get(job.host.name))
+    yield FactsResult({NAME: asdict(chosen)})
