@@ -116,7 +116,7 @@ def train(runner, options):
 def end_alone(options):
     """Asks this program to end when nobody watches it any more."""
     while True:
-        time.sleep(2)
+        time.sleep(1)
         try:
             if time.time() - os.stat(options.watched).st_mtime <= options.watched_s:
                 continue

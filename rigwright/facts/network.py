@@ -80,11 +80,15 @@ done
 echo --; ip -4 -o addr show scope global
 echo --; ip -4 route show table main
 """
-_NAME = re.compile(r"[^\s/:]{1,15}")
+_WORD = r"[!-.0-9;-?A-~]{1,15}"
+"""The name of an interface: printable, without / : @."""
+_NAME = re.compile(_WORD)
 _ADDRESS = re.compile(
-    r"\d+: +(?P<name>[^\s@]{1,15})(?:@\S+)? +inet (?P<address>\d[\d.]*)(?: peer \S+?)?(?P<prefix>/\d+)? .*"
+    rf"\d+: +(?P<name>{_WORD})(?:@\S+)? +inet (?P<address>\d[\d.]*)(?: peer \S+?)?(?P<prefix>/\d+)? .*"
 )
-_ROUTE = re.compile(r"(?:unicast )?(?P<to>default|\d[\d.]*(?:/\d+)?) (?:.* )?dev (?P<name>[^\s/:]{1,15})(?P<rest> .*)?")
+_ROUTE = re.compile(
+    r"(?:unicast )?(?P<to>default|\d[\d.]*(?:/\d+)?) (?:.* )?dev (?P<name>" + _WORD + r")(?P<rest> .*)?"
+)
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 

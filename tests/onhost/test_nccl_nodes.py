@@ -67,6 +67,7 @@ def _run(drivers: list[Bare], folder: Path, gpus: int = 2, **settings: str) -> l
     return made
 
 
+@pytest.mark.nightly
 def test_three_processes_sum_and_say_how_fast(drivers: list[Bare], tmp_path: Path) -> None:
     found = _run([*drivers[:2], drivers[0]], tmp_path, NCCL_SOCKET_IFNAME="=lo")
     assert [(one["stage"], one["ok"], one["error"], one["code"]) for one in found] == [("done", True, None, 0)] * 3
