@@ -84,7 +84,11 @@ def _announced(node: Node) -> str:
 def _will(number: int, seconds: float | None) -> str:
     pairs = number * (number - 1) // 2
     rounds = number - 1 + number % 2
-    each = "the link between them" if pairs == 1 else f"the {pairs} links in {rounds} rounds, no node in two pairs at a time"
+    each = (
+        "the link between them"
+        if pairs == 1
+        else f"the {pairs} links in {rounds} rounds, no node in two pairs at a time"
+    )
     measures = f"It measures {each}, about {10 * rounds} s; each loads the network of both nodes for 4 s."
     if seconds is None:
         return measures
