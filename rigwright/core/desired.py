@@ -19,6 +19,9 @@ from rigwright.core.yaml_source import did_you_mean
 SecureBoot = Literal["enrol", "trusted"]
 """With Secure Boot on: rigwright enrols DKMS' key, together with a person at the console; or the owner has seen to the key."""
 
+Metrics = Literal["textfile"]
+"""How Prometheus gets the GPUs' metrics: by node_exporter's textfile collector."""
+
 SOURCES = ("auto", "distribution", "cuda", "ubuntu-server")
 """The sources of a driver that have a name."""
 
@@ -231,6 +234,7 @@ class Desired:
     ecc: Ecc | None = None
     mig: Mig | None = None
     dcgm: bool | None = None
+    metrics: Metrics | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

@@ -18,7 +18,7 @@ from rigwright.facts import Facts, Unavailable, apt_archive, dpkg, pci
 from rigwright.facts.dcgm import UNIT
 from rigwright.operations import apt, operation, systemd
 
-_ALTERNATIVE = "guard: {} in place of dcgm: it writes metrics for Prometheus' node_exporter (docs/guard.md)"
+_ALTERNATIVE = "metrics: textfile in place of dcgm: rigwright's metrics, by Prometheus' node_exporter (docs/guard.md)"
 
 
 @operation()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from rigwright.core import shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.command import command
+from rigwright.core.desired import Metrics
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
 from rigwright.core.guard import Guard
@@ -46,13 +47,20 @@ SENDMAIL = "/usr/sbin/sendmail"
 
 @operation()
 def installed(
-    facts: Facts, *, guard: Guard | None = None, slots: dict[BusId, str] | None = None, templates: Templates = SHIPPED
+    facts: Facts,
+    *,
+    guard: Guard | None = None,
+    metrics: Metrics | None = None,
+    slots: dict[BusId, str] | None = None,
+    templates: Templates = SHIPPED,
 ) -> Iterator[Change | Note]:
-    """gpu-guard.service runs with the thresholds and steps of `guard`. Without `guard` it is not on the host; its records stay.
+    """gpu-guard.service runs with the thresholds and steps of `guard`. Without `guard` it is not on the host; its records stay. With
+    `metrics` and without `guard` it only reads and writes the metrics: it makes no step.
 
     The plan warns of what would not work: a unit to stop that the host does not have, a mail program or command that is missing, a power limit
     outside a GPU's range. The address of a webhook is in no plan. Raises HostError for a secret webhook that is no address.
     """
+    guard = guard or (Guard(steps=()) if metrics else None)
     if guard is None:
         yield from _removed(facts)
         return
@@ -73,8 +81,8 @@ def installed(
     ]
     changes += file.differing(facts, PYNVML, pynvml())
     changes += file.differing(facts, CONFIG, _config(guard, slots), "0600", secret=True)
-    metrics = posixpath.dirname(guard.textfile) if guard.textfile else METRICS
-    values = {"program": PROGRAM, "config": CONFIG, "metrics": metrics}
+    folder = posixpath.dirname(guard.textfile) if guard.textfile else METRICS
+    values = {"program": PROGRAM, "config": CONFIG, "metrics": folder}
     fresh = list(
         services.unit(facts, name=UNIT, template=Template(templates.render("systemd/gpu-guard.service.j2", values)))
     )

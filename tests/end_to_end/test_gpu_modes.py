@@ -161,3 +161,16 @@ def test_dcgm_runs_and_names_each_gpu(server: Server, tmp_path: Path) -> None:  
     stopped = document("verify", *words, "dcgm")
     assert stopped["exit_code"] == 2
     assert any(one["seen"] == "enabled, inactive" for one in stopped["hosts"][NAME]["findings"])
+
+
+def test_metrics_for_prometheus_without_a_guard_that_acts(server: Server, tmp_path: Path) -> None:  # noqa: ARG001
+    words = wanted(tmp_path, metrics="textfile", guard=None)[:-1]
+    done = document("provision", *words, "metrics", "--yes", deadline=400)
+    assert done["exit_code"] == 0, not_as_wanted(done)
+    verified = document("verify", *words, "metrics")
+    assert verified["exit_code"] == 0, not_as_wanted(verified)
+    text = ssh(NAME, "curl -s http://127.0.0.1:9100/metrics").stdout
+    assert text.count("rigwright_guard_gpu_temperature_celsius{") == 8
+    assert json.loads(ssh(NAME, "sudo cat /etc/rigwright/guard.json").stdout)["steps"] == []
+    again = document("provision", *words, "metrics", "--yes")
+    assert (again["exit_code"], again["hosts"][NAME]["changes"]) == (0, []), not_as_wanted(again)
