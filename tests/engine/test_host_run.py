@@ -7,9 +7,11 @@ import threading
 import pytest
 
 from rigwright.core.errors import ConsentError
+from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.facts import Unavailable, Unreadable, gpu
+from rigwright.facts import Unavailable, Unreadable, gpu, mig
 from rigwright.facts.gpu import Process
+from rigwright.facts.mig import MigMode
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 
@@ -40,3 +42,16 @@ def test_without_a_driver_the_open_devices_tell() -> None:
         "  expected: idle GPUs\n"
         "  fix:      end the processes that use the GPUs; then the same command with --disrupt"
     )
+
+
+def test_gpus_with_mig_on_are_named() -> None:
+    def use(modes: object) -> str:
+        run = HostRun(
+            Host("h", (), {}), FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore())
+        )
+        run.store.known[mig.modes] = modes
+        return run.mig_use()
+
+    split = [MigMode("", BusId(f"0000:0{n}:00.0"), "A100", n > 1, n > 1) for n in (1, 2, 3)]
+    assert use(tuple(split)) == "MIG is on on 0000:02:00.0 and 1 more"
+    assert use(tuple(split[:1])) == use(Unavailable("nvidia-smi is not installed")) == ""
