@@ -9,8 +9,9 @@ from typing import Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import GpusChooseOptions
-from rigwright.core.errors import UsageError
+from rigwright.core.errors import HostError, UsageError
 from rigwright.core.numbers import whole
+from rigwright.core.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import gpu_choice, host_variables
 from rigwright.engine.host_report import FactsResult
@@ -38,7 +39,7 @@ def gpus_choose(options: GpusChooseOptions) -> int:
         act = partial(_choose, number=number, options=options, slots=slots)
         return runner.HostCommand(options, act, before_connecting=bind, quiet=True)
 
-    return runner.run(options, prepare)
+    return runner.run(options, prepare, to_stderr=options.export)
 
 
 def _choose(
@@ -49,7 +50,10 @@ def _choose(
         if job.report.error is None:
             chosen = gpu_choice.Choice(**job.report.facts[NAME])
             settings = " ".join(chosen.settings)
-            text.plain(f"export {settings}" if options.export else settings)
+            if options.export:
+                print(f"export {settings}")
+            else:
+                text.plain(settings)
             host = f"{job.host.name}, " if len(jobs) > 1 else ""
             joined = f": {chosen.joined}" if chosen.joined else ""
             text.plain(f"# {host}{', '.join(chosen.names)}{joined}")
@@ -59,8 +63,11 @@ def _choose(
 
 def _read(job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, str]]) -> Iterator[FactsResult]:
     job.run.read(FACTS)
-    cards, places = job.run.value(gpu.gpus), job.run.value(topology.places)
-    links = job.run.store.known[topology.nvlinks]
+    cards, links = job.run.store.known[gpu.gpus], job.run.store.known[topology.nvlinks]
+    if isinstance(cards, (Unavailable, Unreadable)):
+        fix = f"{program_name()} verify --host {job.host.name}, which says why"
+        raise HostError(job.host.name, str(cards), "GPUs that nvidia-smi lists", fix)
+    places = job.run.value(topology.places)
     known = () if isinstance(links, (Unavailable, Unreadable)) else links
     users = {} if busy else job.run.value(gpu.users)
     chosen = gpu_choice.choose(number, cards, places, known, users, slots.get(job.host.name))

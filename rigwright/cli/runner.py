@@ -59,10 +59,13 @@ class HostCommand:
     exit_code: Callable[[HostReport], int] = attrgetter("exit_code")
 
 
-def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Files | None = None) -> int:
+def run(
+    options: HostsOptions, prepare: Callable[[str], HostCommand], files: Files | None = None, *, to_stderr: bool = False
+) -> int:
     """Runs a command on the hosts that --host names; returns the exit code. However it ends, its end is recorded.
 
-    `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError.
+    `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError. `to_stderr`: what is
+    said to a person goes to stderr, because stdout is for a program.
     """
     from rigwright.fleet.host_job import HostJob
     from rigwright.report import json_document, output_files
@@ -74,7 +77,7 @@ def run(options: HostsOptions, prepare: Callable[[str], HostCommand], files: Fil
     jobs: list[HostJob] = []
     error: RigwrightError | None = None
     interrupted = False
-    output = Output(sys.stderr if files.json == "-" else sys.stdout)
+    output = Output(sys.stderr if to_stderr or files.json == "-" else sys.stdout)
     try:
         command = prepare(run_id)
         playbook_path = short(command.playbook) if command.playbook else ""

@@ -21,6 +21,8 @@ SecureBoot = Literal["enrol", "trusted"]
 
 Metrics = Literal["textfile"]
 """How Prometheus gets the GPUs' metrics: by node_exporter's textfile collector."""
+CpuGovernor = Literal["performance", "powersave", "schedutil", "ondemand", "conservative", "userspace"]
+"""The frequency governors of Linux."""
 
 SOURCES = ("auto", "distribution", "cuda", "ubuntu-server")
 """The sources of a driver that have a name."""
@@ -205,6 +207,25 @@ class Reboot:
             raise ValueError(f"confirm_within_s {self.confirm_within_s}", "30 to 7200 seconds, such as 600")
 
 
+MOST_OPEN_FILES = 1 << 30
+"""The most that Linux allows for fs.nr_open, on 64-bit machines 2147483584; a limit of this size is never needed."""
+
+
+@dataclass(frozen=True)
+class Ulimits:
+    """Limits of processes after a login, and of services. `memlock`: the memory that a process may lock, which RDMA, and so NCCL over
+    InfiniBand, needs unlimited; `nofile`: open files. None: left alone."""
+
+    memlock: Literal["unlimited"] | None = None
+    nofile: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.memlock is None and self.nofile is None:
+            raise ValueError("neither memlock nor nofile", "{memlock: unlimited, nofile: 1048576}, or one of them")
+        if self.nofile is not None and not 1024 <= self.nofile <= MOST_OPEN_FILES:
+            raise ValueError(f"nofile {self.nofile}", "1024 open files and more, such as 1048576")
+
+
 @dataclass(frozen=True)
 class Desired:
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
@@ -235,6 +256,8 @@ class Desired:
     mig: Mig | None = None
     dcgm: bool | None = None
     metrics: Metrics | None = None
+    cpu_governor: CpuGovernor | None = None
+    ulimits: Ulimits | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

@@ -110,11 +110,24 @@ HOST_FILES: dict[str, HostFile] = {
     "grub/trial.cfg.j2": HostFile(
         "/boot/grub/custom.cfg", _TRIAL, ("load_env next_entry", "{fallback}", "{trial}"), part=True
     ),
+    "limits/login.conf.j2": HostFile(
+        "/etc/security/limits.d/90-rigwright.conf",
+        {"limits": {"memlock": "unlimited", "nofile": 1048576}},
+        ("root", "limits"),
+    ),
+    "limits/services.conf.j2": HostFile(
+        "/etc/systemd/system.conf.d/90-rigwright.conf",
+        {"limits": {"DefaultLimitMEMLOCK": "infinity", "DefaultLimitNOFILE": 1048576}},
+        ("[Manager]", "limits"),
+    ),
     "modprobe/blocked.conf.j2": HostFile(
         "/etc/modprobe.d/rigwright-blocked.conf", {"modules": ["nouveau", "nova_core"]}, ("modules",)
     ),
     "modprobe/display.conf.j2": HostFile(
         "/etc/modprobe.d/rigwright-display.conf", {}, ("options nvidia-drm modeset=1",)
+    ),
+    "systemd/cpu-governor.service.j2": HostFile(
+        f"{_UNITS}/cpu-governor.service", {"governor": "performance"}, ("echo {governor} >", "scaling_governor")
     ),
     "systemd/gpu-guard.service.j2": HostFile(
         f"{_UNITS}/gpu-guard.service", _GUARD, ("{program} run", "{config}", "StateDirectory=rigwright/guard")

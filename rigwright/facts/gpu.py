@@ -229,9 +229,11 @@ ecc_modes = Fact(
 
 
 def _users(result: Result) -> dict[str, tuple[Process, ...]]:
+    some_lost = any(_LOST.match(line.strip()) for line in result.lines)
+    lines = result.lines if some_lost else host_text.lines(answered(result))
     users: dict[str, tuple[Process, ...]] = {}
-    for line in of_those_left(result):
-        if line.strip():
+    for line in lines:
+        if line.strip() and not _LOST.match(line.strip()):
             uuid, pid, name = line.split(", ", 2)
             users[uuid] = (*users.get(uuid, ()), Process(host_text.integer(pid), name))
     return users

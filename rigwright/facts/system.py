@@ -204,3 +204,41 @@ _CLOUD_INIT = (
 )
 cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT), _stripped)
 """The status of cloud-init: running, done, error, disabled; "" if it is not installed."""
+
+
+@dataclass(frozen=True)
+class LoginLimits:
+    """Soft limits; None: unlimited. `memlock_kib`, `nofile`: of a new session of the user who logs in. `service_memlock_kib`,
+    `service_nofile`: systemd's defaults for services. `most_nofile`: fs.nr_open, above which the kernel refuses a limit."""
+
+    memlock_kib: int | None
+    nofile: int | None
+    service_memlock_kib: int | None
+    service_nofile: int | None
+    most_nofile: int
+
+
+_LIMITS = """
+user=${SUDO_USER:-$(id -un)}
+if [ "$(id -u)" = 0 ]; then runuser -u "$user" -- sh -c 'ulimit -Sl; ulimit -Sn' 2>/dev/null </dev/null
+else ulimit -Sl; ulimit -Sn; fi
+for name in MEMLOCK NOFILE; do systemctl show -p "DefaultLimit${name}Soft" --value; done
+cat /proc/sys/fs/nr_open
+"""
+
+
+def _limit(word: str) -> int | None:
+    return None if word in ("unlimited", "infinity", str((1 << 64) - 1)) else host_text.integer(word)
+
+
+def _login_limits(result: Result) -> LoginLimits:
+    words = [line.strip() for line in result.lines if line.strip()]
+    if len(words) != 5:
+        raise ValueError(f"{len(words)} limits, not 5")
+    memlock, nofile, service_memlock, service_nofile = map(_limit, words[:4])
+    service_kib = None if service_memlock is None else service_memlock >> 10
+    return LoginLimits(memlock, nofile, service_kib, service_nofile, host_text.integer(words[4]))
+
+
+login_limits = Fact("system.login_limits", script(_LIMITS, reads=True), _login_limits)
+"""The limits of a new session, which pam_limits sets, and of services."""

@@ -58,6 +58,7 @@ _CONSEQUENCES = (
         "/etc/docker/", "docker", "without the runtime nvidia",
         lambda _: script("systemctl cat docker.service >/dev/null 2>&1 || exit 0; exec systemctl try-restart docker.service", timeout_s=180),
     ),
+    _Consequence("/etc/systemd/system.conf.d/", "systemctl daemon-reload", "systemd's own limits", lambda _: command("systemctl", "daemon-reload")),
     _Consequence("/etc/ld.so.conf.d/", "ldconfig", "without the CUDA libraries", lambda _: command("ldconfig")),
     _Consequence(
         "/etc/modprobe.d/", "initramfs of {}", "without the block",

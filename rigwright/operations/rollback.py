@@ -42,6 +42,7 @@ class _Work:
 
 _WORKS = (
     _Work("/etc/systemd/system/", "units", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
+    _Work("/etc/systemd/system.conf.d/", "limits of services", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
     _Work("/etc/ld.so.conf.d/", "linker", "ldconfig", lambda _: command("ldconfig")),
     _Work(
         "/etc/modprobe.d/", "initramfs", "initramfs of {}",
