@@ -227,6 +227,20 @@ class Ulimits:
 
 
 @dataclass(frozen=True)
+class Hugepages:
+    """`count`: reserved huge pages of the usual size, 2 MiB on x86-64. `transparent`: when the kernel makes huge pages by itself. None: left alone."""
+
+    count: int | None = None
+    transparent: Literal["always", "madvise", "never"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is None and self.transparent is None:
+            raise ValueError("neither count nor transparent", "{count: 1024}, {transparent: madvise}, or both")
+        if self.count is not None and not 0 <= self.count <= 10_000_000:
+            raise ValueError(f"count {self.count}", "0 or more pages, such as 1024")
+
+
+@dataclass(frozen=True)
 class Desired:
     """The variables of rigwright that the inventory sets for one host; None for a variable that is not set.
 
@@ -258,6 +272,7 @@ class Desired:
     metrics: Metrics | None = None
     cpu_governor: CpuGovernor | None = None
     ulimits: Ulimits | None = None
+    hugepages: Hugepages | None = None
 
 
 VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))

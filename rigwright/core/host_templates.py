@@ -120,6 +120,14 @@ HOST_FILES: dict[str, HostFile] = {
         {"limits": {"DefaultLimitMEMLOCK": "infinity", "DefaultLimitNOFILE": 1048576}},
         ("[Manager]", "limits"),
     ),
+    "memory/sysctl.conf.j2": HostFile(
+        "/etc/sysctl.d/90-rigwright-hugepages.conf", {"count": 1024}, ("vm.nr_hugepages = {count}",)
+    ),
+    "memory/tmpfiles.conf.j2": HostFile(
+        "/etc/tmpfiles.d/rigwright-hugepages.conf",
+        {"mode": "madvise"},
+        ("w /sys/kernel/mm/transparent_hugepage/enabled - - - - {mode}",),
+    ),
     "modprobe/blocked.conf.j2": HostFile(
         "/etc/modprobe.d/rigwright-blocked.conf", {"modules": ["nouveau", "nova_core"]}, ("modules",)
     ),
