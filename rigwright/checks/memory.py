@@ -1,12 +1,54 @@
-"""Huge pages of the kernel."""
+"""The host's memory: its modules, its size beside that of the GPUs, and huge pages."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
+from rigwright import catalogue
 from rigwright.checks import Finding, check
 from rigwright.core.desired import Hugepages
-from rigwright.facts import Facts, memory
+from rigwright.core.numbers import count
+from rigwright.facts import Facts, memory, pci
+
+
+@check()
+def modules(facts: Facts) -> Iterator[Finding]:
+    """Every memory module runs at the speed that it is made for; modules of several sizes or speeds are reported."""
+    found = facts(memory.modules)
+    if not found:
+        yield Finding("memory modules", "info", "the firmware describes none")
+        return
+    slow = [one for one in found if one.speed_mt_s and one.rated_mt_s and one.speed_mt_s < one.rated_mt_s]
+    kinds = Counter(f"{one.size_mib >> 10} GiB, {one.speed_mt_s or '?'} MT/s" for one in found)
+    seen = "; ".join(f"{number} of {kind}" for kind, number in kinds.most_common())
+    if slow:
+        rated = max(one.rated_mt_s or 0 for one in slow)
+        cause = "modules of another speed, two in a channel, the processor's limit, or the firmware's setting"
+        fix = "sudo dmidecode -t memory; the board's manual says which speed goes with the processor and the modules; then the firmware's memory speed"
+        shown = f"{len(slow)} of {count(len(found), 'module')} below their speed: {seen}"
+        yield Finding("memory modules", "warn", shown, f"{rated} MT/s", cause, fix, "host")
+    elif len(kinds) > 1:
+        cause = "channels that are filled differently give the processor less bandwidth"
+        yield Finding("memory modules", "info", seen, "modules of one kind", cause, "", "host")
+    else:
+        yield Finding("memory modules", "pass", seen)
+
+
+@check()
+def beside_gpus(facts: Facts) -> Iterator[Finding]:
+    """Reports the host's memory beside that of all GPUs: with less, a checkpoint of all GPUs at once does not fit (assumed; frameworks differ)."""
+    pages, gpus = facts.all(memory.huge_pages, pci.gpus)
+    models = [catalogue.model_of(one.device_id) for one in gpus]
+    of_gpus = sum(model.memory_mib or 0 for model in models if model) >> 10
+    host = round(pages.memory_kib / (1 << 20))
+    seen = f"{host} GiB, {of_gpus} GiB on the GPUs"
+    if not of_gpus or host >= of_gpus:
+        yield Finding("memory beside the GPUs'", "pass" if of_gpus else "info", seen)
+        return
+    cause = "what is loaded or saved for all GPUs at once goes through the host's memory"
+    fix = "more memory; or sharded checkpoints (torch.distributed.checkpoint), loaded rank by rank"
+    yield Finding("memory beside the GPUs'", "info", seen, f"{of_gpus} GiB or more", cause, fix, "catalogue")
 
 
 @check()
