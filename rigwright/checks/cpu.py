@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rigwright.checks import Finding, check
+from rigwright.core.desired import CpuGovernor
 from rigwright.facts import Facts, cpu
 
 
 @check()
-def governor(facts: Facts, *, cpu_governor: str | None = None) -> Iterator[Finding]:
+def governor(facts: Facts, *, cpu_governor: CpuGovernor | None = None) -> Iterator[Finding]:
     """Every CPU has the frequency governor of the inventory; without one, none that keeps the lowest frequency while programs run."""
     policies = facts(cpu.policies)
     if not policies:

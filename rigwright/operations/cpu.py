@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.core.change import Change
 from rigwright.core.command import command
+from rigwright.core.desired import CpuGovernor
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.templating import Template
@@ -16,7 +17,7 @@ from rigwright.operations import operation, systemd
 
 
 @operation()
-def governor(facts: Facts, *, cpu_governor: str, templates: Templates = SHIPPED) -> Iterator[Change]:
+def governor(facts: Facts, *, cpu_governor: CpuGovernor, templates: Templates = SHIPPED) -> Iterator[Change]:
     """Every CPU has the frequency governor `cpu_governor` now, and cpu-governor.service sets it at every boot.
 
     Raises HostError where the kernel sets no frequency, or does not have the governor.

@@ -98,7 +98,7 @@ def test_a_sound_host_passes() -> None:
     found = findings(NAME)
     assert {finding.check for finding in found if finding.verdict not in ("pass", "info")} == {"driver.patched"}, found
     assert {finding.check for finding in found if finding.verdict == "info"} == {
-        "machine.unchanged", "pcie.acs", "health.heat", "cuda.wheels",
+        "machine.unchanged", "pcie.acs", "health.heat", "cuda.wheels", "cpu.governor",
     }  # fmt: skip
     assert not [finding for finding in findings(NAME) if finding.subject == "machine" and finding.verdict == "info"]
 

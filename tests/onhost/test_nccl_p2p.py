@@ -155,7 +155,7 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             used |= {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
             used |= {node.module} if isinstance(node, ast.ImportFrom) else set()
-    assert used - own - set(sys.stdlib_module_names) == {"pynvml", "torch"}  # torch is for --python
+    assert used - own - set(sys.stdlib_module_names) == {"pynvml"}
 
 
 def test_the_entry_in_scripts(servbadge: Bare) -> None:
