@@ -65,6 +65,8 @@ TABLE_BYTES = 256 << 10
 _TABLE = f"[ ! -r /sys/firmware/dmi/tables/DMI ] || head -c {TABLE_BYTES} /sys/firmware/dmi/tables/DMI | gzip -c1 | base64 -w0"
 _DEVICE = 17
 """The type of a memory device (SMBIOS 3.7, 7.18)."""
+_READ_ONLY = (0x08, 0x09, 0x0A, 0x0B, 0x0C)
+"""ROM, flash, EEPROM, FEPROM, EPROM: the firmware's own (7.18.2)."""
 
 
 def _modules(result: Result) -> tuple[Module, ...]:
@@ -94,7 +96,7 @@ def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[str]]]:
 def _module(body: bytes, texts: list[str]) -> Module | None:
     """A module; None for an empty slot and for one that is no memory of the system."""
     (size,) = _field(body, 0x0C, "<H")
-    if size in (None, 0, 0xFFFF):
+    if size in (None, 0, 0xFFFF) or (len(body) > 0x12 and body[0x12] in _READ_ONLY):
         return None
     mib = _field(body, 0x1C, "<I")[0] or 0 if size == 0x7FFF else (size & 0x7FFF) >> 10 if size & 0x8000 else size
     number = body[0x10] if len(body) > 0x10 else 0

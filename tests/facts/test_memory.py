@@ -20,12 +20,10 @@ def answer(table: bytes) -> Result:
     return Result(0, base64.b64encode(gzip.compress(table)))
 
 
-def device(
-    size: int, rated: int, speed: int, slot: bytes = b"DIMM_A1", extended: int = 0, longer: bytes = b""
-) -> bytes:
+def device(size: int, rated: int, speed: int, slot: bytes = b"DIMM_A1", extended: int = 0, kind: int = 0x1A) -> bytes:
     """Returns the structure of a memory device (SMBIOS 3.2)."""
-    body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 0, 0x1A, 0x2080, rated)
-    body += struct.pack("<BBBBBIH", 0, 0, 0, 0, 2, extended, speed) + longer
+    body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 0, kind, 0x2080, rated)
+    body += struct.pack("<BBBBBIH", 0, 0, 0, 0, 2, extended, speed)
     return struct.pack("<BBH", 17, 4 + len(body), 40) + body + slot + b"\0\0"
 
 
@@ -66,13 +64,14 @@ def test_a_module(table: bytes, module: memory.Module) -> None:
     ("table", "number"),
     [
         (device(0, 0, 0) + device(0xFFFF, 0, 0) + END, 0),
+        (device(16, 0, 0, kind=9) + device(512, 2400, 2400) + END, 1),
         (END, 0),
         (b"", 0),
         (b"\x11\x00\x00\x00" * 20, 0),
         (device(512, 2400, 2400)[:-2], 0),
         (struct.pack("<BBH", 17, 6, 1) + b"ab" + b"\0\0" + device(512, 1, 1), 1),
     ],
-    ids=["empty slots", "only the end", "nothing", "no length", "no end", "a short structure"],
+    ids=["empty slots", "the firmware's flash", "only the end", "nothing", "no length", "no end", "a short structure"],
 )
 def test_tables_that_end_early(table: bytes, number: int) -> None:
     found = parsed(memory.modules, answer(table))
