@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import sys
+from dataclasses import MISSING
 from typing import Any
 
 from invoke.exceptions import Exit
@@ -34,21 +34,19 @@ class Command(Task[Any]):
         # The class itself cannot be the body: Invoke copies a body's attributes.
         body.__doc__ = as_typed(options.__doc__ or "")
         self.options = options
-        fields = dataclasses.fields(options)
-        super().__init__(
-            body,
-            name=options.command.rpartition(".")[2],
-            positional=list(options.positional),
-            optional=[field.name for field in fields if field.metadata["without_value"]],
-            help={field.name: field.metadata["help"] for field in fields},
-        )
+        super().__init__(body, name=options.command.rpartition(".")[2], positional=list(options.positional))
 
     def argspec(self, _body: object) -> inspect.Signature:
         """The options as parameters, with their defaults."""
-        return inspect.signature(self.options)
+        self.options.fields()
+        signature = inspect.signature(self.options.__init__)
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """The flags for Invoke's parser. After `COMMAND --help` none is positional, or the parser takes `--help` as its value."""
+        fields = self.options.fields()
+        self.optional = tuple(field.name for field in fields if field.metadata["without_value"])
+        self.help = {field.name: field.metadata["help"] for field in fields}
         arguments = super().get_arguments(ignore_unknown_help)
         if (self.options.command, "--help") in zip(sys.argv, sys.argv[1:], strict=False):
             for argument in arguments:
@@ -62,10 +60,10 @@ class Command(Task[Any]):
         """
         self.times_called += 1
         try:
-            for field in dataclasses.fields(self.options):
+            for field in self.options.fields():
                 if field.metadata["without_value"] and given.get(field.name) is True:
                     given[field.name] = field.metadata["without_value"]
-                if field.default is dataclasses.MISSING and given.get(field.name) is None:
+                if field.default is MISSING and given.get(field.name) is None:
                     flag, command = f"--{field.name.replace('_', '-')}", self.options.command
                     fix = f"{program_name()} {command} --help"
                     raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)

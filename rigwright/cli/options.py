@@ -1,21 +1,21 @@
 """The options of every command. The docstring of a class is the help text of its command; the help of an option stands beside it.
 
 Invoke's flags, their defaults and their help are made from these classes, and the function of a command receives an
-instance. They have no __eq__ and no __repr__: generating those for every class would take a tenth of the time of
-`invoke --list`.
+instance. A class becomes a dataclass when its fields are needed, and has no __eq__ and no __repr__: generating methods for all
+classes at each start would take a sixth of the processor time of `invoke --list`.
 """
 
 from __future__ import annotations
 
 import keyword
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rigwright.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
+    from typing_extensions import Self, dataclass_transform
 else:
 
     def dataclass_transform(**_options: Any) -> Any:
@@ -34,7 +34,7 @@ def option(text: str, default: Any = "", without_value: str = "") -> Any:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
 class CommandOptions:
-    """Base class of the options of a command; a subclass becomes a dataclass.
+    """Base class of the options of a command; a subclass becomes a dataclass when `fields` or an instance of it is needed.
 
     `command` is its name on the command line. `function` is where it is implemented, MODULE:FUNCTION; without one both are
     named as the command: `fleet.check` is `rigwright.cli.fleet_check:fleet_check`, and `try`, a keyword of Python, is
@@ -56,8 +56,22 @@ class CommandOptions:
         cls.function = function or f"rigwright.cli.{name}:{name}"
         cls.positional = positional
         cls.changes_hosts = changes_hosts
-        # mypy treats the fields as frozen; Python would take 3 ms more at each start to enforce it
-        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __new__(cls, **_given: Any) -> Self:
+        """An instance, before __init__."""
+        cls.fields()
+        return super().__new__(cls)
+
+    @classmethod
+    def fields(cls) -> tuple[Field[Any], ...]:
+        """The options as fields of a dataclass, those of the base classes first."""
+        if "__dataclass_fields__" not in vars(cls):
+            for base in cls.__bases__:
+                if issubclass(base, CommandOptions):
+                    base.fields()
+            # mypy treats the fields as frozen; to enforce it, Python would need longer for each class
+            dataclass(kw_only=True, eq=False, repr=False)(cls)
+        return fields(cls)
 
 
 class InventoryOptions(CommandOptions):

@@ -65,6 +65,12 @@ class Group(Collection):
         return super().task_with_config(name)
 
 
+def typed(commands: Iterable[type[CommandOptions]] = COMMANDS) -> tuple[type[CommandOptions], ...]:
+    """The commands whose names are words of the command line; all where none is. The flags of the others need not be made."""
+    all_commands = tuple(commands)
+    return tuple(one for one in all_commands if one.command in sys.argv[1:]) or all_commands
+
+
 def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collection:
     """The commands as Invoke runs them: `fleet.check` is the task `check` of the collection `fleet`."""
     top = Collection()
@@ -104,4 +110,4 @@ class _Program(Program):
 def main() -> None:
     """The program `rigwright`."""
     name = "rigwright"
-    _Program(name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection()).run()
+    _Program(name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection(typed())).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import itertools
 import re
@@ -68,7 +67,7 @@ def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, nam
             "one of the commands",
         )
     command = namespace[name].options
-    meaning = {field.name: field.metadata["help"] for field in dataclasses.fields(command)}
+    meaning = {field.name: field.metadata["help"] for field in command.fields()}
     flag = re.search(r"Flag <Argument: (\w+)", text)
     if flag and flag[1] in meaning and "needed value" in text:
         return f"{_flag(flag[1])} has no value", f"a value after it: {meaning[flag[1]].partition(' (')[0]}"

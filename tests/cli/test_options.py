@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import keyword
 import typing
@@ -29,7 +28,7 @@ def test_a_command_has_a_function_that_takes_its_options(options: type[CommandOp
 @pytest.mark.parametrize("options", program.COMMANDS, ids=lambda one: one.command)
 def test_every_command_and_option_has_help(options: type[CommandOptions]) -> None:
     assert options.__doc__
-    assert [one.name for one in dataclasses.fields(options) if not one.metadata["help"]] == []
+    assert [one.name for one in options.fields() if not one.metadata["help"]] == []
 
 
 def test_a_flag_that_needs_no_value_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
