@@ -169,7 +169,7 @@ def test_an_answer_takes_little_longer_than_the_list_of_commands() -> None:
     Both are measured again while the ratio is too high, as other programs on the machine make a short run take longer.
     """
     start_s = _cpu_s("--list")
-    for typed in ("V100", "iommu", "530", "rtx-3090", "Xid 79", "GTX 1060"):
+    for typed in ("V100", "530", "Xid 79"):
         answer_s = _cpu_s("explain", typed)
         for _ in range(7):
             if answer_s < 4 * start_s:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from rigwright.core import prompt
 from rigwright.core.errors import InputError, UsageError
 from rigwright.report.tables import power as report
 from tests.cli.run_command import run_command
+from tests.end_to_end import fork_server
 from tests.paths import ROOT
 
 V100, RTX_3090, TI = (catalogue.model(key) for key in ("v100-sxm2-16gb", "rtx-3090", "rtx-2080-ti"))
@@ -266,8 +267,7 @@ def test_other_supplies_keep_what_they_feed() -> None:
 
 
 def _invoke(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "invoke", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return fork_server.shared().run(words, os.environ, 60)
 
 
 def test_on_the_command_line() -> None:

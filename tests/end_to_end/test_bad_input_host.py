@@ -320,6 +320,7 @@ def test_consent_at_a_terminal(root: Root, inventory: Inventory) -> None:
 # --- facts of the host
 
 
+@pytest.mark.nightly
 def test_what_no_source_has(root: Root, inventory: Inventory) -> None:
     hosts = stopped(
         root,
@@ -513,6 +514,7 @@ def only_owes_the_test(done: dict[str, Any]) -> bool:
     return (done["exit_code"], host["error"], host["status"], len(checks)) == (0, None, "changed", 1)
 
 
+@pytest.mark.nightly
 def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory: Inventory) -> None:
     where = inventory(one={})
     run = Provision(where)
@@ -543,6 +545,7 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     assert "Driver Version" not in root("nvidia-smi || :")
 
 
+@pytest.mark.nightly
 def test_the_same_command_waits_for_the_job_and_finishes(bad: str, root: Root, inventory: Inventory) -> None:
     """The module of the interrupted run is still being built. The connection of the second run is lost while it waits for that."""
     run = Provision(inventory(one={}))
@@ -563,6 +566,7 @@ def test_the_same_command_waits_for_the_job_and_finishes(bad: str, root: Root, i
     assert "535.261.03" in root("cat /proc/driver/nvidia/version")
 
 
+@pytest.mark.nightly
 def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> None:
     hosts = stopped(
         root,
@@ -578,6 +582,7 @@ def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> N
     assert root("nvidia-smi --query-gpu=power.limit --format=csv,noheader").split("\n")[:4] == ["200.00 W"] * 4
 
 
+@pytest.mark.nightly
 def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventory) -> None:
     boot = root("cat /proc/sys/kernel/random/boot_id")
     where = inventory(one={"kernel_cmdline": ["iommu=pt", "nohz=off"]})
@@ -590,6 +595,7 @@ def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventor
     assert root("cat /proc/sys/kernel/random/boot_id") == boot
 
 
+@pytest.mark.nightly
 def test_gpus_in_use_refuse_another_driver(bad: str, root: Root, inventory: Inventory) -> None:
     """After the driver's packages have changed, nvidia-smi can no longer list the processes that use the GPUs."""
     boot = root("cat /proc/sys/kernel/random/boot_id")

@@ -1,7 +1,8 @@
 """The driver on machines of every kind, with mixed installations and with broken archives; plain ssh reads the results.
 
-Each host goes through its own scenario, and the tests check the results. Hosts with the oldest branch and with NVSwitches run
-nightly, with the mixed installations; RIGWRIGHT_TEST_RIGS=all adds every rig to them.
+Each host goes through its own scenario, and the tests check the results. A Debian host is in every run (tests/end_to_end/test_provision.py
+has the Ubuntu 22.04). Nightly: Ubuntu 24.04 and what its upgrades do, the oldest branch, NVSwitches, mixed installations;
+RIGWRIGHT_TEST_RIGS=all adds every rig to them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,12 +58,11 @@ def licence(name: str) -> str:
 
 
 NO_CUDA = {"cuda": None}
-FLEET = {
-    "t-noble": Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
-    "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
-}  # fmt: skip
-"""The hosts of every run."""
+FLEET = {"t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms")}
+"""The host of every run."""
+UPGRADED = "t-noble"
 OTHERS = {
+    UPGRADED: Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
     "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
     "t-switch": Box(
         "h100-sxm", "ubuntu2404", {"driver": {"branch": "580", "flavour": "open"}, "p2p_wheels": "none"},
@@ -219,12 +219,11 @@ BLOCK_FILE = "/etc/apt/apt.conf.d/51rigwright-unattended"
 PIN_FILE = "/etc/apt/preferences.d/rigwright-nvidia"
 
 
-def upgraded(before: Future[Any], tell: Teller) -> dict[str, Any]:
+def upgraded(tell: Teller) -> dict[str, Any]:
     """Upgrades a provisioned Ubuntu 24.04 whose archive offers 580 under another name.
 
     Tries all guards, each one alone, and none. The result without guards shows what the guards prevent.
     """
-    before.result()
     name, wanted = tell.name, {"branch": "535"}
     told: dict[str, Any] = {"before": state(name)}
     told["dist-upgrade"] = root(name, "apt-get -qq update; apt-get -y dist-upgrade")
@@ -247,9 +246,6 @@ def upgraded(before: Future[Any], tell: Teller) -> dict[str, Any]:
     return told
 
 
-Stories = dict[str, Future[Any]]
-
-
 @contextmanager
 def booted(*names: str) -> Iterator[None]:
     """Boots these hosts of BOXES; removes them at the end."""
@@ -266,22 +262,23 @@ def booted(*names: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def stories(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:  # noqa: ARG001
-    """Yields the results of the fleet and of the upgraded host, as futures."""
-    folder = tmp_path_factory.mktemp("driver")
-    with booted(*FLEET), ThreadPoolExecutor(2) as pool:
-        all_hosts = pool.submit(fleet, folder / "fleet", FLEET)
-        yield {
-            "fleet": all_hosts,
-            "upgraded": pool.submit(upgraded, all_hosts, Teller("t-noble", folder / "noble")),
-        }
+def debian_host(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+    """Yields the result of the host of every run."""
+    with booted(*FLEET):
+        yield fleet(tmp_path_factory.mktemp("driver"), FLEET)
 
 
 @pytest.fixture(scope="module")
-def other_hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
-    """Returns the result of the hosts of nightly runs."""
+def other_hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+    """Yields the result of the hosts of nightly runs."""
     with booted(*OTHERS):
-        return fleet(tmp_path_factory.mktemp("driver"), OTHERS)
+        yield fleet(tmp_path_factory.mktemp("driver"), OTHERS)
+
+
+@pytest.fixture(scope="module")
+def upgraded_story(other_hosts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
+    """Returns the result of the upgrades of a provisioned host."""
+    return upgraded(Teller(UPGRADED, tmp_path_factory.mktemp("driver")))
 
 
 @pytest.fixture(scope="module")
@@ -319,13 +316,13 @@ def error(found: Document) -> str:
 
 
 @pytest.mark.parametrize("name", FLEET)
-def test_the_fleet(stories: Stories, name: str) -> None:
-    has_its_driver(stories["fleet"].result(), name)
+def test_debian(debian_host: dict[str, Any], name: str) -> None:
+    has_its_driver(debian_host, name)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", OTHERS)
-def test_old_gpus_and_nvswitches(other_hosts: dict[str, Any], name: str) -> None:
+def test_other_machines(other_hosts: dict[str, Any], name: str) -> None:
     has_its_driver(other_hosts, name)
 
 
@@ -346,11 +343,12 @@ def has_its_driver(told: dict[str, Any], name: str) -> None:
         assert manager.startswith(f"{now['smi']}-")
 
 
-def test_real_upgrades_leave_the_driver_alone(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_real_upgrades_leave_the_driver_alone(upgraded_story: dict[str, Any]) -> None:
     """Runs apt-get dist-upgrade and unattended-upgrades: with all guards, with each guard alone, and with none, where
     535 becomes 580.
     """
-    told = stories["upgraded"].result()
+    told = upgraded_story
     assert "0 upgraded, 0 newly installed, 0 to remove" in told["dist-upgrade"]
     assert "No packages found that can be upgraded unattended" in told["night"]
     assert told["after"] == told["before"]
@@ -362,9 +360,10 @@ def test_real_upgrades_leave_the_driver_alone(stories: Stories) -> None:
     assert (told["moved"]["loaded"], "version mismatch" in told["moved"]["smi"]) == ("535.161.08", True)
 
 
-def test_what_moved_at_night_is_named_and_brought_back(stories: Stories) -> None:
+@pytest.mark.nightly
+def test_what_moved_at_night_is_named_and_brought_back(upgraded_story: dict[str, Any]) -> None:
     """Verify names the package, the time and the program; the GPUs are idle, so provision does not reboot."""
-    told = stories["upgraded"].result()
+    told = upgraded_story
     cause = next(one["cause"] for one in told["verify"]["findings"] if one["check"] == "driver.versions_equal")
     assert re.search(
         r"libnvidia-compute-580-server new -> 580\S+ on \d{4}-\d\d-\d\d \d\d:\d\d:\d\d by /usr/bin/unattended-upgrade",

@@ -21,7 +21,7 @@ from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
 from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(300)]
 
 NAME, RIG = "t-guard", "servbadge"
 TELL = "/usr/local/bin/tell"

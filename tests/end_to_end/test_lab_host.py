@@ -253,6 +253,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Call]:
     call("commands.down(say=print)")
 
 
+@pytest.mark.nightly
 def test_another_checkouts_lab_beside_ours_and_its_whole_life(
     plain_host: str, tmp_path: Path, ssh: Ssh, elsewhere: Call
 ) -> None:
@@ -283,6 +284,7 @@ def test_another_checkouts_lab_beside_ours_and_its_whole_life(
     assert out(ssh, plain_host, "echo still here") == "still here"
 
 
+@pytest.mark.nightly
 def test_a_lost_kernel_log_is_replaced_by_the_next_up(elsewhere: Call, tmp_path: Path) -> None:
     """A host that stayed up gets its log back in its next boot; no dead mount is left."""
     elsewhere("commands.up(name='t-other', say=print); cgroups.kill(kernelfs.GROUP); assert not kernelfs.available()")
@@ -296,6 +298,7 @@ def test_a_lost_kernel_log_is_replaced_by_the_next_up(elsewhere: Call, tmp_path:
     assert str(tmp_path) not in Path("/proc/mounts").read_text() + shell("ps", "-eo", "args=")
 
 
+@pytest.mark.nightly
 def test_without_fuse_a_host_boots_without_a_log(elsewhere: Call, tmp_path: Path) -> None:
     refusing = tmp_path / "refusing"
     refusing.write_text("#!/bin/sh\necho '/dev/fuse: No such device'\nexit 1\n")

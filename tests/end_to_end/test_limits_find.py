@@ -23,7 +23,7 @@ from tests.end_to_end.rw import argv, inventory, invoke
 from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(600)]
 NAME, RIG = "t-find", "rig-3090"
 BEFORE_W = 285
 
@@ -123,7 +123,6 @@ def test_the_three_points_and_the_inventory(folder: Path, ssh: Ssh) -> None:
     assert "No such file" in left.stdout
 
 
-@pytest.mark.nightly
 def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh) -> None:
     process = begun(folder, points=16)  # it would take longer than it waits for somebody who follows it
     second = invoke("limits.find", *words(folder))
@@ -143,7 +142,6 @@ def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh
     assert ssh(NAME, "ls -d /run/rigwright-p2p").returncode != 0
 
 
-@pytest.mark.nightly
 def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> None:
     for kill in (
         "sudo pkill -KILL -f 'python3 /run/rigwright-p2p/[l]imits_sweep.py sweep'",
@@ -157,7 +155,6 @@ def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> Non
         assert "the limits are as before" in text
 
 
-@pytest.mark.nightly
 def test_after_a_power_cut(folder: Path, ssh: Ssh) -> None:
     """The limits are those of the inventory again, by the unit that sets them at every boot; the message says so."""
     process = begun(folder)

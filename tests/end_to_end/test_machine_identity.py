@@ -15,7 +15,7 @@ from lab.cli import commands
 from lab.power import switch
 from tests.end_to_end.rw import document, invoke
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(300)]
 PLAY = "- name: A play\n  hosts: all\n  checks:\n    - name: Machine\n      machine.unchanged:\n"
 
 

@@ -111,6 +111,7 @@ def test_a_rollout_stops_and_goes_on(hosts: dict[str, str], ssh: Ssh) -> None:
     assert [ssh(name, "test -d /srv/room").returncode for name in NAMES] == [0, 0, 0]
 
 
+@pytest.mark.nightly
 def test_on_a_terminal_there_is_a_line_for_each(hosts: dict[str, str]) -> None:
     words = ["--playbook", play(hosts, "boot"), "--host", "up", "--reboots", "3"]
     looks = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}

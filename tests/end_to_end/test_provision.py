@@ -85,18 +85,20 @@ def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str
     return host, [(one["check"], one["verdict"]) for one in host["findings"] if one["check"].startswith("p2p.")]
 
 
-def test_without_libraries_peers_are_not_tested(badge: str, ssh: Ssh) -> None:
-    ssh(badge, "sudo rm -r /var/lib/rigwright/libraries")  # installed by provision
-    host, found = _peers(badge)
+@pytest.mark.nightly
+def test_without_libraries_peers_are_not_tested(whole: str, ssh: Ssh) -> None:
+    ssh(whole, "sudo rm -r /var/lib/rigwright/libraries")  # installed by provision
+    host, found = _peers(whole)
     assert (host["status"], host["p2p"], found) == ("ok", None, [("p2p.ran", "info")])
-    refused = invoke("verify", "--host", badge, "--tags", "p2p", "--wheels", "fetch")
+    refused = invoke("verify", "--host", whole, "--tags", "p2p", "--wheels", "fetch")
     assert (refused.returncode, "cannot use NVIDIA's own libraries" in refused.stdout) == (2, True)
-    assert ssh(badge, LEFT).stdout == "inactive\n"
+    assert ssh(whole, LEFT).stdout == "inactive\n"
 
 
-def test_programs_of_others(badge: str, ssh: Ssh) -> None:
+@pytest.mark.nightly
+def test_programs_of_others(whole: str, ssh: Ssh) -> None:
     """On a host whose loader finds no NCCL, the lab's nccl-tests run."""
-    root = switch.get(badge).root
+    root = switch.get(whole).root
     built = root / "opt/nccl-tests/build"
     built.mkdir(parents=True)
     for name in ("all_reduce_perf", "sendrecv_perf"):
@@ -106,7 +108,7 @@ def test_programs_of_others(badge: str, ssh: Ssh) -> None:
             for path in archive.namelist():
                 (built / Path(path).name).write_bytes(archive.read(path))
     words = ("--tags", "p2p", "--nccl-tests")
-    found = document("verify", "--host", badge, *words)["hosts"][badge]["findings"]
+    found = document("verify", "--host", whole, *words)["hosts"][whole]["findings"]
     seen = {(one["check"], one["subject"]): (one["verdict"], one["seen"]) for one in found}
     assert seen["p2p.ran", "peer-to-peer test"][0] == "info"
     verdict, said = seen["nccl_programs.nccl_tests", "all_reduce_perf"]
@@ -115,40 +117,44 @@ def test_programs_of_others(badge: str, ssh: Ssh) -> None:
         "GB/s bus bandwidth, up to 256 MiB, by P2P/direct pointer; data right"[-55:],
     )
     assert seen["nccl_programs.nccl_tests", "sendrecv_perf"][0] == "pass"
-    assert ssh(badge, LEFT).stdout == "inactive\n"
-    ssh(badge, "sudo rm -r /opt/nccl-tests")
+    assert ssh(whole, LEFT).stdout == "inactive\n"
+    ssh(whole, "sudo rm -r /opt/nccl-tests")
 
 
-def test_peers_with_libraries_that_are_brought(badge: str, ssh: Ssh) -> None:
-    host, found = _peers(badge, "--wheels", str(WHEELS))
+@pytest.mark.nightly
+def test_peers_with_libraries_that_are_brought(whole: str, ssh: Ssh) -> None:
+    host, found = _peers(whole, "--wheels", str(WHEELS))
     assert {verdict for _, verdict in found} == {"pass", "info"}
     assert [name for name, _ in found].count("p2p.collective") == 2
     p2p = host["p2p"]
     assert (p2p["outcome"], p2p["quick"], len(p2p["pairs"]), len(p2p["judged"])) == ("ok", True, 12, len(found))
     assert {(pair["from"], pair["collective"]["kind"]) for pair in p2p["pairs"]} == {(n, "P2P") for n in range(4)}
-    assert ssh(badge, LEFT).stdout == "inactive\n"
-    libraries = ssh(badge, "ls /var/lib/rigwright/libraries").stdout
+    assert ssh(whole, LEFT).stdout == "inactive\n"
+    libraries = ssh(whole, "ls /var/lib/rigwright/libraries").stdout
     assert "nvidia-nccl-cu12-2.21.5" in libraries
-    again, found = _peers(badge)  # the libraries are on the host, so a plain verify runs the test too
+    again, found = _peers(whole)  # the libraries are on the host, so a plain verify runs the test too
     assert {verdict for _, verdict in found} == {"pass", "info"}
     assert again["p2p"]["libraries"]["libnccl.so.2"] == "/run/rigwright-p2p/libraries/libnccl.so.2"
-    assert _peers(badge, "--quick")[1] == []
+    assert _peers(whole, "--quick")[1] == []
 
 
-def test_nobody_is_disturbed(badge: str) -> None:
-    with training(badge):
-        host, found = _peers(badge)
+@pytest.mark.nightly
+def test_nobody_is_disturbed(whole: str) -> None:
+    with training(whole):
+        host, found = _peers(whole)
         assert (host["status"], found) == ("ok", [("p2p.ran", "info")])
-        asked, found = _peers(badge, "--tags", "p2p")
+        asked, found = _peers(whole, "--tags", "p2p")
         assert (asked["status"], found) == ("failed", [("p2p.ran", "unknown")])
         assert "the GPUs are in use by " in asked["findings"][0]["seen"]
-        assert {verdict for _, verdict in _peers(badge, "--busy")[1]} == {"pass", "info"}
+        assert {verdict for _, verdict in _peers(whole, "--busy")[1]} == {"pass", "info"}
 
 
 @pytest.mark.parametrize(
     ("name", "gpu", "check", "subject", "words"),
     [
-        ("p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)"),
+        pytest.param(
+            "p2p-denied", "1", "p2p.copies", "SXM2-2", "no peer access (NVML: chipset)", marks=pytest.mark.nightly
+        ),
         pytest.param(
             "peers-hang",
             "",
@@ -185,15 +191,16 @@ def test_peers_that_fail(whole: str, ssh: Ssh, name: str, gpu: str, check: str, 
         inject.heal(whole, name, print)
 
 
-def test_settings_that_somebody_left(badge: str, ssh: Ssh) -> None:
-    ssh(badge, "echo export NCCL_P2P_DISABLE=1 | sudo tee /etc/profile.d/nccl.sh")
+@pytest.mark.nightly
+def test_settings_that_somebody_left(whole: str, ssh: Ssh) -> None:
+    ssh(whole, "echo export NCCL_P2P_DISABLE=1 | sudo tee /etc/profile.d/nccl.sh")
     try:
-        host, _ = _peers(badge)
+        host, _ = _peers(whole)
         (found,) = (one for one in host["findings"] if one["check"] == "p2p.settings")
         assert found["verdict"] == "warn"
         assert "NCCL_P2P_DISABLE=1 in /etc/profile.d/nccl.sh: all-reduce at 5" in found["seen"]
     finally:
-        ssh(badge, "sudo rm /etc/profile.d/nccl.sh")
+        ssh(whole, "sudo rm /etc/profile.d/nccl.sh")
 
 
 def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
@@ -312,11 +319,12 @@ def test_a_limit_that_no_gpu_has_names_the_nearest(badge: str, tmp_path: Path) -
     assert "150 to 300 W" in told(power_limit_w=20)["expected"]
 
 
-def test_a_stale_initramfs_is_seen_before_the_reboot(badge: str, ssh: Ssh) -> None:
-    ssh(badge, "sudo touch -d '2001-01-01' /boot/initrd.img-$(uname -r)")
-    found = document("plan", "--host", badge)["hosts"][badge]
+@pytest.mark.nightly
+def test_a_stale_initramfs_is_seen_before_the_reboot(whole: str, ssh: Ssh) -> None:
+    ssh(whole, "sudo touch -d '2001-01-01' /boot/initrd.img-$(uname -r)")
+    found = document("plan", "--host", whole)["hosts"][whole]
     assert [change["subject"].split(" of ")[0] for change in found["changes"]] == ["initramfs"]
-    assert document("provision", "--host", badge, "--yes", "--wheels", "none")["hosts"][badge]["status"] == "changed"
+    assert document("provision", "--host", whole, "--yes", "--wheels", "none")["hosts"][whole]["status"] == "changed"
 
 
 @pytest.mark.nightly

@@ -121,6 +121,7 @@ def test_a_recorder_that_nobody_follows_takes_all_of_it_away(run: Callable[[], H
     until(lambda: left() == "", "the end of the recorder")
 
 
+@pytest.mark.nightly
 def test_a_reset_in_the_middle_is_explained(run: Callable[[], HostRun], tmp_path: Path) -> None:
     assert _finding(document("verify", "--host", NAME, "--tags", "hardware", "--quick"))["verdict"] == "pass"
     log = tmp_path / "watch"

@@ -16,7 +16,7 @@ from lab.power import mok, switch
 from tests.end_to_end.conftest import Ssh, reboot, secure_boot_host
 from tests.end_to_end.rw import document, inventory, invoke
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(300)]
 NAME, PASSWORD = "t-mok", "Tulip2026"
 ASKED = {"secure_boot": "enrol", "mok_password": PASSWORD}
 

@@ -192,6 +192,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.nightly
 def test_no_text_takes_a_symptom_longer_than_a_second() -> None:
     slow = {}
     for name, pattern in PATTERNS.items():

@@ -138,7 +138,8 @@ def test_a_line_without_a_locked_version_is_not_left_out(lock: Path) -> None:
     assert (code, "requirements.lock:9: 'mine @ file:///tmp/mine' is no locked version" in said) == (1, True)
 
 
-@pytest.mark.parametrize("right", [pytest.param(True, marks=pytest.mark.nightly), False])
+@pytest.mark.nightly
+@pytest.mark.parametrize("right", [True, False])
 def test_only_the_locked_uv_is_run_with_the_index_of_pip(tmp_path: Path, right: bool) -> None:
     """The index offers a uv of the locked version; one with other content would run as the person who locks."""
     checkout = tmp_path / "checkout"

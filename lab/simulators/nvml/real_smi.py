@@ -34,7 +34,7 @@ SHA256 = {
 """SHA-256 of the programs, as in docs/lab.md."""
 TESLA = {"470.256.02": "nvidia-tesla-470-smi"}
 """Package names of versions that are not in the package nvidia-smi."""
-COMPONENTS = "main contrib non-free non-free-firmware"
+COMPONENTS = "non-free"
 
 
 def nvidia_smi(version: str, cache: Path = CACHE) -> Path:
@@ -132,6 +132,7 @@ def _unpacked(name: str, version: str, suite: str, mirror: str, work: Path) -> P
         f"Dir::Cache::Archives={work}/archives",
         "APT::Sandbox::User=root",
         "APT::Architecture=amd64",
+        "Acquire::Languages=none",
     ]
     apt = ["apt-get", "-q", *(part for option in options for part in ("-o", option))]
     _run([*apt, "update", "--error-on=any"])

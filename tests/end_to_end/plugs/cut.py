@@ -71,30 +71,56 @@ def carry_out(machine: Machine, cut: Cut, reference: Reference, words: Sequence[
     Raises AssertionError when the run that was cut hangs or prints a traceback.
     """
     machine.put_back(reference.disk(cut.place.step))
-    run = Run(words, folder / "first.log")
-    reached = _interrupt(machine, run, cut)
-    first = run.end(FIRST_S)
-    assert "Traceback" not in run.output, run.output
-    if cut.kind == "power":
-        machine.wait()
-    second, seconds, changes, error = None, 0.0, 0, _error(run.output)
-    said = error
+    first, reached, said = _cut(machine, cut, words, folder / "first.log")
+    second, seconds, changes, error = None, 0.0, 0, said
     if first != 0:
-        began = time.monotonic()
-        done = invoke("provision", *words, "--yes", "--json", str(folder / "second.json"), deadline=SECOND_S)
-        second, seconds = done.returncode, time.monotonic() - began
-        assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
-        document = json.loads((folder / "second.json").read_text())
-        assert document["hosts"], done.stderr
-        (host,) = document["hosts"].values()
-        changes = sum(bool(change["done"]) for change in host["changes"])
-        error = _told(host["error"])
+        second, seconds, changes, error = _again(words, folder)
     ended = second if second is not None else first
     differs = state.differences(state.read(machine), reference.state) if ended == 0 else []
     return Outcome(
         machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, reached, first, said, second, round(seconds, 1), changes, error,
         tuple(str(difference) for difference in differs),
     )  # fmt: skip
+
+
+def carry_out_all(
+    machine: Machine, cuts: Sequence[Cut], reference: Reference, words: Sequence[str], folder: Path
+) -> tuple[list[bool], str]:
+    """Cuts one provision at several places: the same command is typed after each cut, and is cut at the next place.
+
+    Returns whether each cut ended its run, and "" when the command that nobody cut ended in the state of the uninterrupted run, else what
+    is wrong. Raises AssertionError when a run hangs or prints a traceback.
+    """
+    cuts = sorted(cuts, key=lambda cut: cut.place.number)
+    machine.put_back(reference.disk(cuts[0].place.step))
+    ended = [_cut(machine, cut, words, folder / f"{cut.place.number}.log")[0] != 0 for cut in cuts]
+    code, _, _, error = _again(words, folder)
+    if code != 0:
+        return ended, f"stops: {error}"
+    return ended, "; ".join(map(str, state.differences(state.read(machine), reference.state)))
+
+
+def _cut(machine: Machine, cut: Cut, words: Sequence[str], log: Path) -> tuple[int, bool, str]:
+    """Runs until the cut has ended the run; returns its exit code, whether it came to the place, and the error that it printed."""
+    run = Run(words, log)
+    reached = _interrupt(machine, run, cut)
+    code = run.end(FIRST_S)
+    assert "Traceback" not in run.output, run.output
+    if cut.kind == "power":
+        machine.wait()
+    return code, reached, _error(run.output)
+
+
+def _again(words: Sequence[str], folder: Path) -> tuple[int, float, int, str]:
+    """Runs the same command; returns its exit code, the seconds that it took, the number of changes, and its error."""
+    began = time.monotonic()
+    done = invoke("provision", *words, "--yes", "--json", str(folder / "second.json"), deadline=SECOND_S)
+    seconds = time.monotonic() - began
+    assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+    document = json.loads((folder / "second.json").read_text())
+    assert document["hosts"], done.stderr
+    (host,) = document["hosts"].values()
+    return done.returncode, seconds, sum(bool(change["done"]) for change in host["changes"]), _told(host["error"])
 
 
 def _interrupt(machine: Machine, run: Run, cut: Cut) -> bool:

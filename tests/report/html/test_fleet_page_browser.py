@@ -46,7 +46,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=PAGES)
+EVERY_RUN = ("worst", "forty")
+"""Pages that every run looks at; the others are looked at nightly."""
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[] if name in EVERY_RUN else pytest.mark.nightly) for name in PAGES])
 def file(request: pytest.FixtureRequest, folder: Path) -> Path:
     """Returns each page's file in turn."""
     return folder / f"{request.param}.html"

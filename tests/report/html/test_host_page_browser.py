@@ -25,7 +25,14 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="module", params=PAGES)
+EVERY_RUN = ("broken", "long", "fleet")
+"""Pages that every run looks at; the others are looked at nightly."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[] if name in EVERY_RUN else pytest.mark.nightly) for name in PAGES],
+)
 def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
     path.write_text(page(PAGES[request.param]), encoding="utf-8")
