@@ -110,4 +110,6 @@ class _Program(Program):
 def main() -> None:
     """The program `rigwright`."""
     name = "rigwright"
-    _Program(name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection(typed())).run()
+    _Program(
+        name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection(typed())
+    ).run()
