@@ -15,6 +15,7 @@ from rigwright import __version__
 from tests.paths import ROOT
 
 
+@pytest.mark.nightly
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Returns the list of components of this checkout; it is the same when it is made again."""

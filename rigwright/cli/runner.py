@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rigwright.engine.host_report import HostReport
+    from rigwright.fleet.host_job import HostJob
     from rigwright.fleet.rollout import Rolling
-    from rigwright.inventory.model import Host
+    from rigwright.inventory.model import Host, Inventory
     from rigwright.report.output_files import Files
+    from rigwright.ssh.transport import Transport
 
 Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
@@ -67,7 +69,6 @@ def run(
     `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError. `to_stderr`: what is
     said to a person goes to stderr, because stdout is for a program.
     """
-    from rigwright.fleet.host_job import HostJob
     from rigwright.report import json_document, output_files
 
     run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
@@ -149,20 +150,30 @@ def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | 
 
 def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, executor: Executor | None) -> int:
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
+    begun: dict[str, Transport] = {}
+    try:
+        return _run_on(command, run_id, jobs, output, executor, begun)
+    finally:
+        for transport in begun.values() if not jobs else ():
+            transport.abandon()
+
+
+def _run_on(
+    command: HostCommand,
+    run_id: str,
+    jobs: list[Any],
+    output: Output,
+    executor: Executor | None,
+    begun: dict[str, Transport],
+) -> int:
+    """As _run. `begun` gets the transports that have begun to connect before there are jobs."""
+    inventory, hosts = _hosts(command)
+    if executor is None:
+        begun.update(_begun(command, run_id, hosts))
     from rigwright.engine import playbook as playbooks
     from rigwright.engine.host_run import Options
     from rigwright.fleet import actions, host_job, pool, shared_identity
 
-    host = command.options.host
-    inventory = read_inventory(command.options.inventory, command.options.vault_password_file)
-    if host and "@" in host:
-        host = _name_of_address(host, command.options.inventory)
-        inventory = read_inventory(command.options.inventory, command.options.vault_password_file)
-    if command.rollout:
-        command.rollout.insist(inventory.hosts)
-    hosts = [inventory.only()] if host is None else inventory.select(host)
-    if command.playbook:
-        _require_alone(hosts, command.options)
     checks_only = frozenset(each.name for each in hosts if command.checks_only(each))
     bound, refused = playbooks.bind_all(command.playbook, inventory, hosts, command.tags, command.tolerant, checks_only)
     bound = command.rollout.to_do(bound) if command.rollout else bound
@@ -184,7 +195,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
     sink = output.progress if command.quiet else output.event
-    jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, executor, stage))
+    jobs.extend(host_job.prepare(bound, run_options, sink, ask_password, executor, stage, begun))
     pool.refuse(jobs, refused)
 
     def load() -> None:
@@ -200,6 +211,7 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
         command.act(jobs, output.text)
         for message in shared_identity.name_shared(jobs):
             output.text.warn(message)
+        _record_what_was_asked(jobs, command, executor)
     finally:
         host_job.close(jobs)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
@@ -207,6 +219,43 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
     output.text.errors([(job.host.name, with_hint(job.report.error, job.host, lab)) for job in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
+
+
+def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
+    """The inventory, and the hosts of it that the command is for. Raises InputError, UsageError."""
+    host = command.options.host
+    inventory = read_inventory(command.options.inventory, command.options.vault_password_file)
+    if host and "@" in host:
+        host = _name_of_address(host, command.options.inventory)
+        inventory = read_inventory(command.options.inventory, command.options.vault_password_file)
+    if command.rollout:
+        command.rollout.insist(inventory.hosts)
+    hosts = [inventory.only()] if host is None else inventory.select(host)
+    if command.playbook:
+        _require_alone(hosts, command.options)
+    return inventory, hosts
+
+
+def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str, Transport]:
+    """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are few."""
+    from rigwright.engine import lease, read_ahead
+    from rigwright.ssh import open_transport
+
+    begun: dict[str, Transport] = {}
+    for host in hosts if len(hosts) <= read_ahead.MOST_HOSTS else ():
+        if commands := read_ahead.recorded(host.name, command.options.command):
+            begun[host.name] = open_transport.open_transport(host, lease.environment(run_id), None, command.root)
+            begun[host.name].begin(commands)
+    return begun
+
+
+def _record_what_was_asked(jobs: Sequence[HostJob], command: HostCommand, executor: Executor | None) -> None:
+    """Records with which commands each host was read, where the run read it to its end."""
+    from rigwright.engine import read_ahead
+
+    for job in jobs if executor is None and len(jobs) <= read_ahead.MOST_HOSTS else ():
+        if job.report.error is None and job.run.asked:
+            read_ahead.record(job.host.name, command.options.command, tuple(job.run.asked))
 
 
 def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:

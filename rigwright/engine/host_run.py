@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rigwright.core.command import Command
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, lease, plan
@@ -84,6 +85,8 @@ class HostRun:
         self.asking_s = 0.0
         self.untidy = False
         """Whether the host has scratch directories, of this run or of an earlier one."""
+        self.asked: dict[Command, None] = {}
+        """The commands that read the host before anything may have changed it, without those that use a scratch directory."""
         self.recorded = RecordedMachines()
         """The machines of the history."""
         self._sink = sink
@@ -142,6 +145,8 @@ class HostRun:
         )
         self._prefetch.clear()
         asked = tuple(dict.fromkeys((*facts, *(fact for fact in along if fact not in self.store.known))))
+        if not self.transport.acted:
+            self.asked.update({fact.command: None for fact in asked if not fact.scratch})
         began = time.monotonic()
         answers = self.transport.run([fact.command for fact in asked], together=True)
         self.asking_s += time.monotonic() - began

@@ -161,6 +161,11 @@ def owner(run_id: str) -> str:
     return f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
 
 
+def environment(run_id: str) -> dict[str, str]:
+    """The environment of the commands of a run of this process."""
+    return {"RIGWRIGHT_RUN": run_id, "RIGWRIGHT_OWNER": owner(run_id)}
+
+
 def ended(owner: str) -> bool:
     """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other text."""
     match = _OWNER.fullmatch(owner)

@@ -21,7 +21,8 @@ from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import FactStore
 from rigwright.fleet.merge import merge, not_attempted, with_error
 from rigwright.inventory.model import Host
-from rigwright.ssh.open_transport import open_transport
+from rigwright.ssh import open_transport
+from rigwright.ssh.transport import Transport
 
 Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 """A context that shows the progress of the hosts with these names."""
@@ -79,8 +80,9 @@ def prepare(
     ask_password: Callable[[str], str] | None = None,
     executor: Executor | None = None,
     stage: Stage = nullcontext,
+    begun: Mapping[str, Transport] | None = None,
 ) -> list[HostJob]:
-    """The jobs of a run; nothing is connected yet. A password is asked for once per host, for one host at a time."""
+    """The jobs of a run; nothing is connected yet but `begun`. A password is asked for once per host, for one host at a time."""
     state = RunState(threading.BoundedSemaphore(options.reboots))
     passwords: dict[str, Secret] = {}
     asking = threading.Lock()
@@ -93,7 +95,10 @@ def prepare(
 
     emit, asker = _tolerant(emit), ask if ask_password else None
     since = time.monotonic()
-    runs = [new_run(playbook.host, options, emit, state, asker, since) for playbook in bound]
+    runs = [
+        new_run(playbook.host, options, emit, state, asker, since, (begun or {}).get(playbook.host.name))
+        for playbook in bound
+    ]
     return [
         HostJob(playbook, run, HostReport(playbook.host), emit, executor, stage)
         for playbook, run in zip(bound, runs, strict=True)
@@ -134,10 +139,13 @@ def new_run(
     state: RunState,
     ask_password: Callable[[str], str] | None,
     since: float,
+    begun: Transport | None = None,
 ) -> HostRun:
-    """The run of a host, with a transport that is not connected yet."""
-    environment = {"RIGWRIGHT_RUN": options.run_id, "RIGWRIGHT_OWNER": lease.owner(options.run_id)}
-    transport = open_transport(host, environment, ask_password, options.root)
+    """The run of a host, with a transport that is not connected yet, or with one that has begun to connect."""
+    transport = begun or open_transport.open_transport(
+        host, lease.environment(options.run_id), ask_password, options.root
+    )
+    transport.ask_password = ask_password
     return HostRun(host, transport, options, emit, state, since)
 
 

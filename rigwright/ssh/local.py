@@ -37,7 +37,7 @@ class Local(Transport):
     ) -> None:
         super().__init__(host, environment, root)
         self._abandoned = threading.Event()
-        self._ask = ask_password
+        self.ask_password = ask_password
         self._password: Secret | None = host.variables.get("ansible_become_password")
         self._sudo_wants_password = False
 
@@ -86,11 +86,11 @@ class Local(Transport):
     def _plain_password(self) -> bytes:
         """The sudo password and a line end, asked for where the inventory has none. Raises HostError without a terminal."""
         if self._password is None:
-            if self._ask is None:
+            if self.ask_password is None:
                 fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/inventory.md#secrets)"
                 found = "sudo asks for a password, and none was given"
                 raise HostError(self.host.name, found, "root, or a terminal to type the password at", fix)
-            self._password = Secret(self._ask(self.host.name))
+            self._password = Secret(self.ask_password(self.host.name))
         return self._password.reveal().encode() + b"\n"
 
     def _log_in(

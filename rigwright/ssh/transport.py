@@ -6,13 +6,17 @@ socket, so a login that hangs while a host resets cannot block rigwright.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rigwright.core import interruption
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
 from rigwright.core.secrets import Secret
@@ -23,13 +27,27 @@ if TYPE_CHECKING:
     from rigwright.ssh.session import Session
 
 CONNECT_S = 20.0
+FRESH_S = 10.0
+"""So long an answer that was read ahead stands for the host as it is."""
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    """Answers to commands that were read ahead and not used yet, and when they came, in seconds of the monotonic clock."""
+
+    answers: dict[Command, Result] = field(default_factory=dict)
+    at: float = 0.0
 
 
 class Transport:
     """A connection to a host, whose shell runs batches of commands as one script. `environment`: of the commands.
 
-    `round_trips` is the number of batches that were run.
+    `round_trips` is the number of batches that were run. `acted`: whether commands were sent that may have changed the host. `ask_password`
+    returns the sudo password of a host; None: nobody can be asked.
     """
+
+    acted = False
+    ask_password: Callable[[str], str] | None = None
 
     def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
         self.host = host
@@ -38,6 +56,15 @@ class Transport:
         self.round_trips = 0
         self.warning = ""
         """What a person should know of the open connection; "" for nothing."""
+        self._ahead = _Ahead()
+        self._reading: Future[_Ahead] | None = None
+
+    def begin(self, commands: Sequence[Command]) -> None:
+        """Begins to connect, and to run commands that only read, in a thread; does nothing on this machine.
+
+        `connect` waits for the connection. `run` uses each answer once, for an equal command, within FRESH_S seconds and before it is
+        given commands that may change the host. The round trip counts, also if none of its answers is used.
+        """
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
         """Opens a verified, authenticated session where the host is another machine. Raises Unreachable."""
@@ -56,6 +83,18 @@ class Transport:
         """
         if not commands:
             return []
+        self.acted = self.acted or not together
+        known = self._known_ahead(commands)
+        unknown = [command for command in commands if command not in known]
+        if unknown:
+            self.round_trips += 1
+        answers = self._run(unknown, together) if unknown else []
+        if not known:
+            return answers
+        known.update(zip(unknown, answers, strict=True))
+        return [known[command] for command in commands]
+
+    def _run(self, commands: Sequence[Command], together: bool) -> list[Result]:
         nonce = secrets.token_hex(12)
         if together:
             script = batch_script.together(commands, nonce, self.environment)
@@ -63,8 +102,20 @@ class Transport:
         else:
             script = batch_script.in_order(commands, nonce, self.environment)
             limit_s = sum(cmd.timeout_s + 6 for cmd in commands) + 20
-        self.round_trips += 1
         return batch_script.results(self._exchange(script.encode(), nonce, limit_s), nonce, len(commands))
+
+    def _known_ahead(self, commands: Sequence[Command]) -> dict[Command, Result]:
+        """The answers to these commands that `begin` has read, where they still count."""
+        if self._reading is not None:
+            self._ahead, self._reading = self._reading.result(), None
+            self.round_trips += bool(self._ahead.answers)
+        if self.acted or time.monotonic() - self._ahead.at > FRESH_S:
+            self._ahead.answers.clear()
+        return {
+            command: self._ahead.answers.pop(command)
+            for command in dict.fromkeys(commands)
+            if command in self._ahead.answers
+        }
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
         """The output of the script, which ends with the nonce, within `limit_s` seconds. Raises HostError, Unreachable."""
@@ -83,13 +134,38 @@ class Ssh(Transport):
     ) -> None:
         super().__init__(host, environment, root)
         self._session: Session | None = None
+        self._connecting: Future[None] | None = None
         self._abandoned = False
         self._abort: Callable[[], None] = lambda: None
-        self._ask = ask_password
+        self.ask_password = ask_password
         self._sudo_password: Secret | None = host.variables.get("ansible_become_password")
         self._sudo_wants_password = False
 
+    def begin(self, commands: Sequence[Command]) -> None:
+        self._connecting, self._reading = Future(), Future()
+        work = (self._connecting, self._reading, tuple(commands))
+        threading.Thread(target=self._begin, args=work, daemon=True, name=interruption.LEFT_BEHIND).start()
+
+    def _begin(self, connecting: Future[None], reading: Future[_Ahead], commands: Sequence[Command]) -> None:
+        answers: dict[Command, Result] = {}
+        try:
+            self._connect(CONNECT_S)
+        except BaseException as error:  # `connect` raises it
+            connecting.set_exception(error)
+        else:
+            connecting.set_result(None)
+            with contextlib.suppress(Exception):  # `run` meets it too, and then says it
+                answers = dict(zip(commands, self._run(commands, True), strict=True))
+        reading.set_result(_Ahead(answers, time.monotonic()))
+
     def connect(self, timeout_s: float = CONNECT_S) -> None:
+        if connecting := self._connecting:
+            self._connecting = None
+            connecting.result()
+        else:
+            self._connect(timeout_s)
+
+    def _connect(self, timeout_s: float) -> None:
         from rigwright.ssh import connect
 
         self.close()
@@ -144,7 +220,7 @@ class Ssh(Transport):
             channel.settimeout(max(1.0, deadline - time.monotonic()))
             if not program:
                 self._sudo_password = sudo.start_root_shell(
-                    channel, self.host, self._sudo_password, self._ask, nonce, deadline
+                    channel, self.host, self._sudo_password, self.ask_password, nonce, deadline
                 )
             answer, errors = channel_io.converse(channel, script, nonce, deadline, self.host)
         if batch_script.finished(answer, nonce):

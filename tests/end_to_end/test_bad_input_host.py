@@ -349,6 +349,7 @@ def test_a_repository_signed_by_another_key(root: Root, inventory: Inventory) ->
     )
 
 
+@pytest.mark.nightly
 def test_neither_debian_nor_ubuntu(root: Root, inventory: Inventory) -> None:
     root(
         "cp -L /etc/os-release /root/kept; rm /etc/os-release; printf 'ID=fedora\\nVERSION_ID=41\\nPRETTY_NAME=\"Fedora 41\"\\n' >/etc/os-release"
@@ -401,6 +402,7 @@ def test_grub_files_that_do_not_parse(root: Root, inventory: Inventory, file: st
     says(host, file, "update-grub")
 
 
+@pytest.mark.nightly
 @pytest.fixture
 def archive_away(root: Root) -> Iterator[Callable[[], None]]:
     """Gives Ubuntu's archive an unreachable name; the yielded function makes the name reachable again."""

@@ -183,6 +183,7 @@ def test_between_gpus() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.nightly
 def test_heat_power_and_memory() -> None:
     for number, name in enumerate(("power-brake", "ecc", "remap-pending", "gpu-hot")):
         put(name, number)
@@ -229,6 +230,7 @@ def test_reset_required() -> None:
     assert one("health.recovered").verdict == "pass"
 
 
+@pytest.mark.nightly
 def test_acs_on() -> None:
     count = "sudo lspci -vvv | grep -c 'ACSCtl:.*SrcValid+.*ReqRedir+'"
     does("for b in 05:08.0 05:10.0 09:08.0 09:10.0; do sudo setpci -s $b ECAP_ACS+0x6.w=0; done")
@@ -268,6 +270,7 @@ def test_library_moved() -> None:
     assert gpus() == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.nightly
 def test_dkms_broken() -> None:
     put("dkms-broken")

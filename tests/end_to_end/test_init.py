@@ -142,6 +142,7 @@ def test_mistakes(own: Path, words: list[str], found: str) -> None:
 CARDS = "t-cards"
 
 
+@pytest.mark.nightly
 def test_cards_that_no_file_describes_and_a_card_added_later(lab_root: None, own: Path) -> None:  # noqa: ARG001
     home = str(own.parent)
     commands.down(name=CARDS, say=print)

@@ -163,6 +163,7 @@ def group(request: pytest.FixtureRequest, snapshots: Path, ssh: Ssh) -> Iterator
         commands.down(name=server.host, say=print)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("group", "name"), CASES, indirect=["group"], ids=[name for group in GROUPS for name in group], scope="module"
 )

@@ -61,6 +61,7 @@ def nothing_left(ssh: Ssh) -> None:
     assert "next_entry=r" not in ssh(NAME, "sudo grub-editenv /boot/grub/grubenv list").stdout
 
 
+@pytest.mark.nightly
 def test_a_healthy_trial_becomes_permanent(host: Path, ssh: Ssh) -> None:
     word = "pcie_aspm=off"
     inventory = trials.variables(host / "inventory", NAME, kernel_cmdline=[word])

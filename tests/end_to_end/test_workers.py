@@ -86,6 +86,7 @@ def _work(folder: Path, executor: Executor, told: list[Event]) -> list[HostJob]:
     return host_job.prepare(bound, Options("run-1"), told.append, executor=executor)
 
 
+@pytest.mark.nightly
 def test_one_worker_is_killed_half_way_and_every_host_ends_once(
     given: Path, scheduler: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
 ) -> None:

@@ -12,8 +12,8 @@ from rigwright.core.command import Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
 from rigwright.engine import jobs
 from rigwright.facts import system
-from rigwright.fleet import host_job
 from rigwright.inventory.model import Host
+from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S
 from tests.ssh.fake_transport import FakeTransport
 
@@ -96,8 +96,8 @@ def fleet(folder: Path, patch: pytest.MonkeyPatch, *names: str) -> Fleet:
     (folder / "hosts.yml").write_text("gpu:\n  hosts:\n" + "".join(f"    {name}:\n" for name in names))
     (folder / "play.yml").write_text(PLAY)
 
-    def open_transport(host: Host, environment: Mapping[str, str], ask: object, root: bool) -> Answering:  # noqa: ARG001
+    def opened(host: Host, environment: Mapping[str, str], ask: object, root: bool) -> Answering:  # noqa: ARG001
         return Answering(made, host.name)
 
-    patch.setattr(host_job, "open_transport", open_transport)
+    patch.setattr(open_transport, "open_transport", opened)
     return made

@@ -171,7 +171,7 @@ def test_a_worker_has_its_own_password(tmp_path: Path, monkeypatch: pytest.Monke
 def password(job: HostJob) -> Iterator[StageResult]:
     """Yields the password for sudo."""
     assert isinstance(job.run.transport, Ssh)
-    asker = job.run.transport._ask
+    asker = job.run.transport.ask_password
     yield FactsResult({"password": asker("one") if asker else "none"})
 
 

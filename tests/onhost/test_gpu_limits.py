@@ -404,6 +404,7 @@ def test_a_lock_is_recorded_and_not_set_twice(cards: Host) -> None:
     assert [line[2:4] for line in lines_of(cards) if line[1] == "graphics"] == [["210", "1200"]] * 3
 
 
+@pytest.mark.nightly
 def test_a_record_ends_with_its_boot_or_load(host: Host) -> None:
     for event in (host.boot, host.load_driver):
         host.apply(LOCKED)
@@ -470,6 +471,7 @@ def test_a_memory_clock_out_of_range_names_the_range(cards: Host) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_sixteen_at_once_lose_nothing(host: Host) -> None:
     for number in range(4):
         host.wants(LOCKED)
@@ -521,6 +523,7 @@ def test_what_a_reset_took_is_given_again(watched: Host) -> None:
         assert look(watched) == (0, [], [])
 
 
+@pytest.mark.nightly
 def test_one_that_forgets_at_every_look_is_said_three_times(watched: Host) -> None:
     out = []
     for _ in range(5):
@@ -532,6 +535,7 @@ def test_one_that_forgets_at_every_look_is_said_three_times(watched: Host) -> No
     assert watched.show()["gpus"][1]["power_limit_w"] == 200, "repaired anyway"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("event", [Host.load_driver, Host.boot])
 def test_after_a_load_of_the_driver_or_a_boot_all_is_set_again(watched: Host, event: Callable[[Host], None]) -> None:
     event(watched)
@@ -566,6 +570,7 @@ def test_a_lost_lock_is_set_again(host: Host) -> None:
     assert look(host) == (0, [], [])
 
 
+@pytest.mark.nightly
 def test_a_reset_takes_the_lock_with_it_though_its_record_stays(host: Host) -> None:
     """The other values show the reset; without other values, the clock under load shows it."""
     both = {"positions": POSITIONS, "gpus": [{**RULE, "locked_graphics_mhz": [210, 1005]}]}
@@ -586,6 +591,7 @@ def test_a_reset_takes_the_lock_with_it_though_its_record_stays(host: Host) -> N
     assert look(host) == (0, [], [])
 
 
+@pytest.mark.nightly
 def test_what_is_refused_is_refused_at_every_look_and_said_once(watched: Host) -> None:
     reset_of_gpu_2(watched)
     watched.driver.put(gpu1__fault__call__nvmlDeviceSetPowerManagementLimit=4)

@@ -221,6 +221,7 @@ def test_every_pair_alone(servbadge: Bare, program: Path) -> None:
     assert all(one["bytes"]["gb_s"] and one["bytes"]["round_gb_s"] is None for one in found["pairs"])
 
 
+@pytest.mark.nightly
 def test_an_outlier_of_the_rounds_is_measured_alone(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.2-3": "slow:6"})
     process = start(servbadge, program, *QUICK)
@@ -246,6 +247,7 @@ def test_geforce_is_refused_and_shares_memory(rig_3090: Bare, program: Path) -> 
 
 
 @pytest.mark.nightly
+@pytest.mark.nightly
 def test_far_peers_are_tried_again_at_any_distance(rig_3090: Bare, program: Path) -> None:
     rig_3090.put(nccl__version="2.27.7", cpu_vendor="intel", **{"p2p.default": 0, "fault.pair.0-1": "refuse"})
     found = run(rig_3090, program, *QUICK)
@@ -267,6 +269,7 @@ def test_the_scaling_table(rig_3090: Bare, program: Path) -> None:
     assert near(both["efficiency"], both["speed_up"] / 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.16.5", "2.18.3", "2.23.4", "2.30.7"])
 def test_versions_of_nccl(servbadge: Bare, program: Path, version: str) -> None:
     servbadge.put(nccl__version=version)
@@ -384,6 +387,7 @@ def test_wrong_data(servbadge: Bare, program: Path) -> None:
     assert found["errors"][0]["where"] == "pair 1-3 bytes"
 
 
+@pytest.mark.nightly
 def test_a_slow_pair_and_a_narrow_slot(servbadge: Bare, rig_3090: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.0-1": "slow:6"})
     found = run(servbadge, program, *QUICK, "--pairs", "0-1,2-3")
@@ -421,6 +425,7 @@ def when(process: subprocess.Popen[str], said: str, act: Callable[[], object]) -
     return process.communicate(timeout=60)
 
 
+@pytest.mark.nightly
 def test_a_gpu_lost_in_the_middle(servbadge: Bare, program: Path) -> None:
     process = start(servbadge, program, *QUICK)
     out, _ = when(process, "pair 0-3: copy through the host: ok", lambda: servbadge.put(gpu2__fault=15))
@@ -502,6 +507,7 @@ def test_wrong_usage(servbadge: Bare, program: Path) -> None:
 # Files and processes of other programs and of this one
 
 
+@pytest.mark.nightly
 def test_nobody_elses_settings_are_in_force(servbadge: Bare, program: Path, tmp_path: Path) -> None:
     (tmp_path / ".nccl.conf").write_text("# tuned\nNCCL_SHM_DISABLE = 1\nNCCL_ALGO=Tree\n")
     left = {"NCCL_P2P_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "3", "HOME": str(tmp_path)}
@@ -518,6 +524,7 @@ def test_nobody_elses_settings_are_in_force(servbadge: Bare, program: Path, tmp_
     assert any(note.startswith("NCCL_P2P_DISABLE=1 in environment: it does not affect") for note in found["notes"])
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("as_root")
 def test_little_shared_memory(rig_3090: Bare, program: Path) -> None:
     mount = "mount --make-rprivate / && mount -t tmpfs -o size=2m tmpfs /dev/shm"

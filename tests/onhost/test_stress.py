@@ -75,6 +75,7 @@ def run(driver: Bare, folder: Path, *words: str, code: int = 0) -> Stress:
     return found
 
 
+@pytest.mark.nightly
 def test_stages_speeds_and_sensors(servbadge: Bare, folder: Path, tmp_path: Path) -> None:
     marks = tmp_path / "marks.jsonl"
     found = run(servbadge, folder, "--marks", str(marks))

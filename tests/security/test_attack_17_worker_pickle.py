@@ -135,6 +135,7 @@ def without_commands(value: Any) -> Any:
     )
 
 
+@pytest.mark.nightly
 def test_what_real_work_makes_survives_the_journey() -> None:
     bound, report = real_work()
     back = read_answer(bound, answer_text(bound, report))

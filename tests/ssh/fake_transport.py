@@ -15,7 +15,11 @@ class FakeTransport:
         self._answers = answers
         self.round_trips = 0
         self.warning = ""
+        self.acted = False
         self.ran: list[Command] = []
+
+    def begin(self, commands: Sequence[Command]) -> None:
+        """Does nothing."""
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
         """Does nothing."""
@@ -28,6 +32,7 @@ class FakeTransport:
 
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
         self.round_trips += 1
+        self.acted = self.acted or not together
         found: list[Result] = []
         for cmd in commands:
             self.ran.append(cmd)

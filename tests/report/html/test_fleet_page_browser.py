@@ -77,6 +77,7 @@ def test_everything_has_a_name(chromium: Chromium, file: Path) -> None:
     assert all(below - above <= 1 for above, below in itertools.pairwise(levels))
 
 
+@pytest.mark.nightly
 def test_what_the_colours_mean_can_be_chosen(chromium: Chromium, folder: Path) -> None:
     chromium.visit(folder / "forty.html", 1440, "dark")
     for name in ("temperature", "power", "work", "memory"):
