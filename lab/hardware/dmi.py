@@ -14,6 +14,10 @@ from pathlib import Path
 END, LAST = 127, 0xFEFF
 DATE = "12/12/2023"
 """The firmware date of every machine."""
+PER_CHANNEL = 2
+"""The slots of a memory channel (assumed; so have most boards)."""
+DDR4, DDR5, DDR5_MT_S = 0x1A, 0x22, 4000
+"""The types of modules (SMBIOS 3.7, 7.18.2), and the speed from which on a module is DDR5 (assumed)."""
 
 
 def line(names: dict[str, str]) -> str:
@@ -24,8 +28,8 @@ def line(names: dict[str, str]) -> str:
 def write(folder: Path, names: dict[str, str], memory: dict[str, int], host: str, gone_gib: int = 0) -> None:
     """Writes the tables and files of a machine into `folder`; serial number and UUID are derived from `host`.
 
-    `names`: sys_vendor, product_name, board_name, bios_version. `memory`: gib, dimms. `gone_gib` GiB of the memory are
-    missing; the last modules are shown as empty slots.
+    `names`: sys_vendor, product_name, board_name, bios_version. `memory`: as lab.hardware.rigfile.memory returns it.
+    `gone_gib` GiB of the memory are missing; the last modules are shown as empty slots.
     """
     serial = hashlib.sha1(host.encode(), usedforsecurity=False).hexdigest()[:10].upper()
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"{host}.rigwright.invalid")
@@ -68,7 +72,9 @@ def _tables(names: dict[str, str], memory: dict[str, int], gone_gib: int, serial
     """Returns all structures: firmware, system, board, chassis, the memory array and its modules."""
     vendor = names["sys_vendor"]
     module_mib = memory["gib"] * 1024 // memory["dimms"]
-    found = memory["dimms"] - -(-gone_gib * 1024 // module_mib)
+    gone = -(-gone_gib * 1024 // module_mib)
+    first = sorted(range(memory["slots"]), key=lambda number: (number % PER_CHANNEL, number))[: memory["dimms"]]
+    filled = sorted(first)[: memory["dimms"] - gone]
     made = [
         _structure(0, 0, struct.pack("<BBHBBQ", 1, 2, 0xE000, 3, 0xFF, 0x08)
                    + bytes((0x03, 0x0D, 5, 14, 0xFF, 0xFF)) + struct.pack("<H", 16),
@@ -79,23 +85,25 @@ def _tables(names: dict[str, str], memory: dict[str, int], gone_gib: int, serial
                    vendor, names["board_name"], "01234567", serial, "Default string"),
         _structure(3, 3, struct.pack("<BBBBBBBBBIBBBB", 1, 23, 2, 3, 4, 3, 3, 3, 3, 0, 1, 1, 0, 0),
                    vendor, "01234567", serial, "Default string"),
-        _structure(16, 16, struct.pack("<BBBIHHQ", 3, 3, 5, 0x80000000, 0xFFFE, memory["dimms"], memory["gib"] << 30)),
-        *(_module(32 + n, n, module_mib if n < found else 0) for n in range(memory["dimms"])),
+        _structure(16, 16, struct.pack("<BBBIHHQ", 3, 3, 5, 0x80000000, 0xFFFE, memory["slots"], memory["gib"] << 30)),
+        *(_module(32 + n, n, module_mib if n in filled else 0, memory) for n in range(memory["slots"])),
         _structure(END, LAST, b""),
     ]  # fmt: skip
     return b"".join(made)
 
 
-def _module(handle: int, number: int, mib: int) -> bytes:
-    """Returns the structure of a memory module (0 MiB: empty slot).
+def _module(handle: int, number: int, mib: int, memory: dict[str, int]) -> bytes:
+    """Returns the structure of a memory module (0 MiB: empty slot, which has no speed).
 
     Sizes from 32 GiB - 1 MiB use the extended field.
     """
+    rated, speed = (memory["rated_mt_s"], memory["speed_mt_s"]) if mib else (0, 0)
+    kind = DDR5 if memory["rated_mt_s"] >= DDR5_MT_S else DDR4
     size, extended = (mib, 0) if mib < 0x7FFF else (0x7FFF, mib)
-    body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 2, 0x1A, 0x2080, 2666)
-    body += struct.pack("<BBBBBIHHHH", 3, 4, 5, 6, 2, extended, 2666, 1200, 1200, 1200)
+    body = struct.pack("<HHHHHBBBBBHH", 16, 0xFFFE, 72, 64, size, 9, 0, 1, 2, kind, 0x2080, rated)
+    body += struct.pack("<BBBBBIHHHH", 3, 4, 5, 6, 2, extended, speed, 1200, 1200, 1200)
     return _structure(
-        17, handle, body, f"DIMM_{chr(65 + number // 4)}{number % 4}", f"NODE {number // 8}", "Samsung",
+        17, handle, body, f"DIMM_{chr(65 + number // PER_CHANNEL)}{number % PER_CHANNEL}", f"NODE {number // 8}", "Samsung",
         f"{0x10000000 + number:08X}", "Default string", "M393A4K40CB2-CTD",
     )  # fmt: skip
 

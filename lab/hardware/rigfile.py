@@ -2,7 +2,8 @@
 
     dmi: {sys_vendor, product_name, board_name, bios_version}      names in the firmware tables
     cpu_vendor: intel | amd
-    memory: {gib, dimms}
+    memory: {gib, dimms}                      and optionally slots (default: as many as dimms; two are a channel),
+                                              rated_mt_s (2666), speed_mt_s that the firmware set (the rated one)
     nodes: {0: {root: "00", cpus: 0-27}}      NUMA nodes: the bus of their root complex, their CPUs
     model: v100-sxm2-16gb                     model of GPUs without `model`
     gpus: {SXM2-1: "06:00.0"}                 a bus id by position, or
@@ -43,6 +44,9 @@ from rigwright.core.errors import InputError
 
 LEVELS = ("PIX", "PXB", "PHB")
 KEYS = set("dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc infiniband sources".split())
+MEMORY_KEYS = ("gib", "dimms", "slots", "rated_mt_s", "speed_mt_s")
+RATED_MT_S = 2666
+"""The speed of memory modules whose file names none (assumed: DDR4 of servers)."""
 GPU_KEYS = {"bus", "model", "slot", "card", "power_w", "values"}
 NAMESPACE = uuid.UUID("7a1f0c52-3d6e-5b8e-9f10-6c6162677075")
 
@@ -80,12 +84,31 @@ def describe(rig: str, host: str = "") -> Described:
         and {"pci_id": switches["pci_id"], "bus_ids": [f"0000:{bus}" for bus in switches["bus"]]},
         "dmi": raw["dmi"],
         "cpu_vendor": raw["cpu_vendor"],
-        "memory": raw["memory"],
+        "memory": memory(raw["memory"], where),
         "nodes": nodes,
         "power": _power(raw.get("power"), number, where),
         "bmc": bool(raw.get("bmc", False)),
         "infiniband": raw.get("infiniband", []),
     }
+
+
+def memory(given: Any, where: str) -> dict[str, int]:
+    """Returns gib, dimms, slots, rated_mt_s and speed_mt_s, with the defaults of what the file leaves out.
+
+    Raises InputError for an unknown key, for more modules than slots, and for a speed above the rated one.
+    """
+    unknown = sorted(set(given) - set(MEMORY_KEYS))
+    if unknown:
+        raise InputError(f"{where} memory", f"unknown key {unknown[0]!r}", ", ".join(MEMORY_KEYS))
+    rated = given.get("rated_mt_s", RATED_MT_S)
+    found: dict[str, int] = {"slots": given["dimms"], "rated_mt_s": rated, "speed_mt_s": rated} | given
+    if found["dimms"] > found["slots"]:
+        raise InputError(
+            f"{where} memory", f"{found['dimms']} modules in {found['slots']} slots", "slots for all modules"
+        )
+    if found["speed_mt_s"] > rated:
+        raise InputError(f"{where} memory", f"speed_mt_s {found['speed_mt_s']}", f"{rated} MT/s at most, as rated_mt_s")
+    return found
 
 
 def _power(given: Any, number: dict[str, int], where: str) -> Described | None:

@@ -123,7 +123,8 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     domain = "identity" if passes_through else "DMA-FQ"
     pci.write(hw / "sys", roots, _spaces(hw), domain)
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
-    dmi.write(hw / "dmi", names, memory, (hw / "name").read_text().strip(), gone_gib)
+    modules = memory | {"speed_mt_s": int(now.get("memory.speed_mt_s", 0)) or memory["speed_mt_s"]}
+    dmi.write(hw / "dmi", names, modules, (hw / "name").read_text().strip(), gone_gib)
     if described_rig["infiniband"]:
         infiniband.write(hw / "infiniband", described_rig["infiniband"], infiniband.states(now))
     memory_kib = (memory["gib"] - gone_gib) << 20

@@ -142,9 +142,10 @@ def of_text(
     return Finding(subject, verdict, seen, expected, fix=fix)
 
 
-def unknown(check: str, subject: str, reason: str) -> Finding:
-    """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason."""
-    finding = of_text(reason, subject, reason, verdict="unknown", fix="invoke provision")
+def unknown(check: str, subject: str, reason: str, fix: str = "") -> Finding:
+    """A finding for a check that the host cannot answer now, with cause and fix if the catalogue knows the reason; else with `fix`, which is
+    `invoke provision` if the reason names none."""
+    finding = of_text(reason, subject, reason, verdict="unknown", fix=fix or "invoke provision")
     return replace(finding, check=check)
 
 

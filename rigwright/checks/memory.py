@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rigwright import catalogue
 from rigwright.checks import Finding, check
 from rigwright.core.desired import Hugepages
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, memory, pci
+from rigwright.facts.memory import Module
 
 
 @check()
 def modules(facts: Facts) -> Iterator[Finding]:
-    """Every memory module runs at the speed that it is made for; modules of several sizes or speeds are reported."""
-    found = facts(memory.modules)
+    """Every memory module runs at the speed that it is made for; modules of several sizes or speeds are reported, and channels with fewer modules
+    than others, as the names of the slots tell them."""
+    slots = facts(memory.modules)
+    found = [one for one in slots or () if one.size_mib]
     if not found:
-        yield Finding("memory modules", "info", "the firmware describes none")
+        without = "not known: the kernel shows no table of the firmware, as in a container"
+        none = (
+            f"the firmware describes {count(len(slots), 'slot')}, and no module"
+            if slots
+            else "the firmware describes none"
+        )
+        yield Finding("memory modules", "info", without if slots is None else none)
         return
     slow = [one for one in found if one.speed_mt_s and one.rated_mt_s and one.speed_mt_s < one.rated_mt_s]
     kinds = Counter(f"{one.size_mib >> 10} GiB, {one.speed_mt_s or '?'} MT/s" for one in found)
@@ -33,6 +42,31 @@ def modules(facts: Facts) -> Iterator[Finding]:
         yield Finding("memory modules", "info", seen, "modules of one kind", cause, "", "host")
     else:
         yield Finding("memory modules", "pass", seen)
+    yield from _channels(slots or ())
+
+
+def _channels(slots: Sequence[Module]) -> Iterator[Finding]:
+    """A finding if channels have different numbers of modules. Nothing where a slot's name tells no channel: then none is known."""
+    names = {one.channel for one in slots}
+    if "" in names or len(names) < 2:
+        return
+    filled = Counter(dict.fromkeys(names, 0))
+    filled.update(one.channel for one in slots if one.size_mib)
+    most = max(filled.values())
+    fewer = sorted(name for name in names if filled[name] < most)
+    if not fewer:
+        return
+    groups = [
+        (number, [name for name in fewer if filled[name] == number])
+        for number in sorted({filled[name] for name in fewer})
+    ]
+    told = "; ".join(
+        f"{', '.join(some)}: {count(number, 'module') if number else 'no module'}" for number, some in groups
+    )
+    seen = f"{len(fewer)} of {len(names)} channels have fewer modules than the others ({told})"
+    cause = "the names of the slots say so, and boards name them differently; a channel with fewer modules gives the processor less bandwidth"
+    fix = "sudo dmidecode -t memory; the board's manual says which slots are a channel, and which to fill first"
+    yield Finding("memory channels", "info", seen, f"{count(most, 'module')} in each channel", cause, fix, "host")
 
 
 NEARLY = 0.9

@@ -45,7 +45,7 @@ class CheckEvaluation:
             except Missing as error:
                 missing.update(dict.fromkeys(error.facts))
             except (Unavailable, Unreadable, HostError) as reason:
-                self._ended[number] = (unknown(check.check, check.name, str(reason).splitlines()[0]),)
+                self._ended[number] = (unknown(check.check, check.name, str(reason).splitlines()[0], reason.fix),)
         return tuple(missing)
 
     def findings(self) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from typing import Literal
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
-from rigwright.facts import Fact
+from rigwright.facts import Fact, Unreadable
 
 Transparent = Literal["always", "madvise", "never"]
 
@@ -51,57 +51,107 @@ huge_pages = Fact("memory.huge_pages", script(_SCRIPT, reads=True), _pages)
 
 @dataclass(frozen=True)
 class Module:
-    """A memory module: `rated_mt_s` is the highest speed that it can have, `speed_mt_s` the one that the firmware set, both in megatransfers a
-    second; None where the firmware does not say."""
+    """A slot for a memory module. `size_mib`: 0 for an empty slot. `rated_mt_s` is the highest speed that the module can have, `speed_mt_s` the
+    one that the firmware set, both in megatransfers a second; None where the firmware does not say. `channel`: as the names of the slots tell
+    it (CPU0 A), "" where they do not; SMBIOS itself has no field for it."""
 
     slot: str
     size_mib: int
     rated_mt_s: int | None
     speed_mt_s: int | None
+    channel: str = ""
 
 
+TABLE = "/sys/firmware/dmi/tables/DMI"
 TABLE_BYTES = 256 << 10
 """The most of the firmware's table that is read; tables of servers have 10 to 30 KiB."""
-_TABLE = f"[ ! -r /sys/firmware/dmi/tables/DMI ] || head -c {TABLE_BYTES} /sys/firmware/dmi/tables/DMI | gzip -c1 | base64 -w0"
-_DEVICE = 17
-"""The type of a memory device (SMBIOS 3.7, 7.18)."""
+_READ = f"""
+if [ ! -e {TABLE} ]; then echo absent
+elif [ ! -r {TABLE} ]; then echo denied
+else head -c {TABLE_BYTES + 1} {TABLE} | gzip -c1 | base64 -w0; fi
+"""
+_DEVICE, _END = 17, 127
+"""The types of a memory device and of the end of the table (SMBIOS 3.7, 7.18 and 7.45)."""
 _READ_ONLY = (0x08, 0x09, 0x0A, 0x0B, 0x0C)
 """ROM, flash, EEPROM, FEPROM, EPROM: the firmware's own (7.18.2)."""
 
 
-def _modules(result: Result) -> tuple[Module, ...]:
-    if not result.text.strip():
-        return ()
+def _modules(result: Result) -> tuple[Module, ...] | None:
+    said = result.text.strip()
+    if said == "absent":
+        return None
+    if said == "denied":
+        raise _unreadable("not even root may read it")
     try:
-        table = zlib.decompressobj(31).decompress(base64.b64decode(result.text), TABLE_BYTES)
+        packed = zlib.decompressobj(31)
+        table = packed.decompress(base64.b64decode(said, validate=True), TABLE_BYTES + 1)
     except (zlib.error, ValueError) as error:
-        raise ValueError(f"a firmware table that came damaged: {error}") from None
+        raise _unreadable(f"its copy came damaged ({error})") from None
+    if len(table) > TABLE_BYTES:
+        raise _unreadable(f"it has more than {TABLE_BYTES >> 10} KiB")
+    if not packed.eof:
+        raise _unreadable(f"its copy breaks off after {len(table)} bytes")
+    if not table:
+        raise _unreadable("it is empty, or reading it failed")
     found = (_module(body, texts) for kind, body, texts in _structures(table) if kind == _DEVICE)
     return tuple(module for module in found if module is not None)
 
 
+def _unreadable(why: str) -> Unreadable:
+    return Unreadable(
+        f"memory.modules: {TABLE}: {why}; expected a whole table of the firmware",
+        "sudo dmidecode -t memory, which shows what can be read",
+    )
+
+
 def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[str]]]:
-    """The type, the formatted part and the texts of each structure. Ends at what is no structure."""
+    """The type, the formatted part and the texts of each structure, up to the end of the table. Raises Unreadable for what is no structure."""
     at = 0
-    while at + 4 <= len(table):
+    while at + 4 <= len(table) and table[at:].strip(b"\0"):
         kind, length = table[at], table[at + 1]
         end = table.find(b"\0\0", at + length)
-        if length < 4 or end < 0:
+        if kind == _END:
             return
+        if length < 4 or end < 0:
+            raise _unreadable(f"it breaks off at byte {at} of {len(table)}, or is damaged there")
         texts = [one_line(text.decode("ascii", "replace")) for text in table[at + length : end].split(b"\0")]
         yield kind, table[at : at + length], texts
         at = end + 2
 
 
 def _module(body: bytes, texts: list[str]) -> Module | None:
-    """A module; None for an empty slot and for one that is no memory of the system."""
+    """A module or an empty slot; None for one that is no memory of the system."""
     (size,) = _field(body, 0x0C, "<H")
-    if size in (None, 0, 0xFFFF) or (len(body) > 0x12 and body[0x12] in _READ_ONLY):
+    if size in (None, 0xFFFF) or (len(body) > 0x12 and body[0x12] in _READ_ONLY):
         return None
     mib = _field(body, 0x1C, "<I")[0] or 0 if size == 0x7FFF else (size & 0x7FFF) >> 10 if size & 0x8000 else size
-    number = body[0x10] if len(body) > 0x10 else 0
-    slot = texts[number - 1] if 0 < number <= len(texts) else "?"
-    return Module(slot[:40].strip() or "?", mib, _speed(body, 0x15, 0x54), _speed(body, 0x20, 0x58))
+    slot, bank = _text(body, 0x10, texts), _text(body, 0x11, texts)
+    return Module(slot or "?", mib or 0, _speed(body, 0x15, 0x54), _speed(body, 0x20, 0x58), _channel(slot, bank))
+
+
+def _text(body: bytes, at: int, texts: list[str]) -> str:
+    number = body[at] if len(body) > at else 0
+    return texts[number - 1][:40].strip() if 0 < number <= len(texts) else ""
+
+
+_CHANNEL = re.compile(
+    r"channel[ _-]?([a-p]|[0-9]{1,2})(?![a-z0-9])|dimm[ _-]?(?:p[0-9][ _-])?([a-p])[ _-]?[0-9]$", re.I
+)
+"""ChannelA-DIMM0, P0 CHANNEL A, DIMM_A1, P1-DIMMA1, DIMM_P0_A0. A letter and a number alone are no channel: Dell's A1 is processor A."""
+_PROCESSOR = re.compile(r"(?:cpu|proc|processor|socket|node|p)[ _-]?([0-9])(?![0-9])", re.I)
+_CONTROLLER = re.compile(r"controller[ _-]?([0-9])", re.I)
+
+
+def _channel(slot: str, bank: str) -> str:
+    """The channel that the names of a slot and its bank tell, with its processor and controller if they name one; "" if they name no channel."""
+    named = _CHANNEL.search(slot) or _CHANNEL.search(bank)
+    if not named:
+        return ""
+    words = [(named[1] or named[2]).upper()]
+    for label, pattern in (("controller ", _CONTROLLER), ("CPU", _PROCESSOR)):
+        found = pattern.search(slot) or pattern.search(bank)
+        words = [f"{label}{found[1]}", *words] if found else words
+    return " ".join(words)
 
 
 def _speed(body: bytes, at: int, extended: int) -> int | None:
@@ -116,5 +166,6 @@ def _field(body: bytes, at: int, form: str) -> tuple[int | None]:
     return struct.unpack_from(form, body, at) if at + struct.calcsize(form) <= len(body) else (None,)
 
 
-modules = Fact("memory.modules", script(_TABLE, reads=True), _modules)
-"""The installed memory modules; () where the firmware describes none, as in most virtual machines."""
+modules = Fact("memory.modules", script(_READ, reads=True), _modules)
+"""The slots for memory modules, also the empty ones; () where the firmware describes none; None where the kernel shows no table of the
+firmware, as in containers. A table that cannot be read, or that is damaged, is Unreadable."""

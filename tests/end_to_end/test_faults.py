@@ -345,10 +345,11 @@ def test_what_the_next_boot_brings() -> None:
     for name, gpu in (("gpu-missing", 1), ("half-return", 3), ("ecc", 0), ("link-x1", 2), ("gpu-lost", 2)):
         put(name, gpu)
     put("dimm-gone")
+    put("dimm-slow")
     put("iommu-translated")
     reboot(NAME)
     (status,) = (one for one in commands.status() if one.name == NAME)
-    kept = ("gpu-missing(1)", "half-return(3)", "ecc(0)", "link-x1(2)", "dimm-gone", "iommu-translated")
+    kept = ("gpu-missing(1)", "half-return(3)", "ecc(0)", "link-x1(2)", "dimm-gone", "dimm-slow", "iommu-translated")
     assert status.faults == kept
     assert (gpus(), does("lspci -d 10de: | wc -l")) == (2, "2\n")
     assert "Width x0" in does("sudo lspci -vvv -s 05:10.0")
@@ -370,7 +371,10 @@ def test_what_the_next_boot_brings() -> None:
     ]
     assert "missing: DIMM_" in failed[3].seen
     assert failed[5].fix.startswith("invoke provision")
-    (translated, unpatched) = (finding for finding in findings(NAME) if finding.verdict == "warn")
+    (translated, slow, unpatched) = (finding for finding in findings(NAME) if finding.verdict == "warn")
+    assert (slow.check, slow.seen) == ("memory.modules", "7 of 7 modules below their speed: 7 of 16 GiB, 2132 MT/s")
+    (channels,) = (finding for finding in findings(NAME) if finding.subject == "memory channels")
+    assert channels.seen == "1 of 4 channels have fewer modules than the others (CPU0 D: 1 module)"
     assert unpatched.check == "driver.patched"
     assert (translated.symptom, translated.seen) == ("p2p.iommu_translated", "on, DMA-FQ: it translates addresses")
     healed("gpu-missing")

@@ -9,8 +9,9 @@ import uuid
 
 import pytest
 
-from lab.hardware import dmi
+from lab.hardware import dmi, rigfile
 from rigwright.core.command import Result
+from rigwright.core.errors import InputError
 from rigwright.facts import Unreadable, memory, parsed
 
 NAMES = {"sys_vendor": "Vendor", "product_name": "Server", "board_name": "Board", "bios_version": "1"}
@@ -31,12 +32,59 @@ END = b"\x7f\x04\x00\x00\0\0"
 
 
 def test_the_table_of_a_simulated_machine() -> None:
-    table = dmi._tables(NAMES, {"gib": 128, "dimms": 8}, 0, "serial", uuid.UUID(int=1))
-    found = parsed(memory.modules, answer(table))
+    found = of_a_rig(gib=128, dimms=8)
     assert isinstance(found, tuple)
     assert [module.slot for module in found][:2] == ["DIMM_A0", "DIMM_A1"]
     assert {(module.size_mib, module.rated_mt_s, module.speed_mt_s) for module in found} == {(16384, 2666, 2666)}
     assert len(found) == 8
+    assert [module.channel for module in found] == [f"CPU0 {name}" for name in "AABBCCDD"]
+
+
+def of_a_rig(**given: int) -> tuple[memory.Module, ...]:
+    """Returns the slots of a simulated machine whose rig file says so of its memory."""
+    table = dmi._tables(NAMES, rigfile.memory(given, "rig"), 0, "serial", uuid.UUID(int=1))
+    found = parsed(memory.modules, answer(table))
+    assert isinstance(found, tuple), found
+    return found
+
+
+def test_slots_and_speeds_of_a_rig_file() -> None:
+    found = of_a_rig(gib=96, dimms=6, slots=8, rated_mt_s=4800, speed_mt_s=4400)
+    assert [module.size_mib for module in found] == [16384, 16384, 16384, 16384, 16384, 0, 16384, 0]
+    assert {(module.rated_mt_s, module.speed_mt_s) for module in found if module.size_mib} == {(4800, 4400)}
+    assert {(module.rated_mt_s, module.speed_mt_s) for module in found if not module.size_mib} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"gib": 96, "dimms": 6, "slots": 4}, "6 modules in 4 slots"),
+        ({"gib": 96, "dimms": 6, "rated_mt_s": 3200, "speed_mt_s": 3600}, "speed_mt_s 3600"),
+        ({"gib": 96, "dimms": 6, "speed": 3600}, "unknown key 'speed'"),
+    ],
+)
+def test_a_rig_file_that_no_machine_can_be(given: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        rigfile.memory(given, "rig")
+
+
+@pytest.mark.parametrize(
+    ("slot", "bank", "channel"),
+    [
+        ("DIMM_A1", "", "A"),
+        ("P1-DIMMB2", "P1_Node0_Channel1_Dimm1", "CPU1 B"),
+        ("DIMM_P0_G0", "BANK 12", "CPU0 G"),
+        ("DIMM 0", "P0 CHANNEL C", "CPU0 C"),
+        ("Controller1-ChannelA-DIMM0", "BANK 2", "controller 1 A"),
+        ("CPU2_DIMM_H1", "", "CPU2 H"),
+        ("A1", "", ""),
+        ("PROC 1 DIMM 8", "", ""),
+        ("DIMM 0", "Bank 0", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_channel_that_a_slot_is_named_for(slot: str, bank: str, channel: str) -> None:
+    assert memory._channel(slot, bank) == channel
 
 
 @pytest.mark.parametrize(
@@ -61,29 +109,57 @@ def test_a_module(table: bytes, module: memory.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "number"),
+    ("table", "sizes"),
     [
-        (device(0, 0, 0) + device(0xFFFF, 0, 0) + END, 0),
-        (device(16, 0, 0, kind=9) + device(512, 2400, 2400) + END, 1),
-        (END, 0),
-        (b"", 0),
-        (b"\x11\x00\x00\x00" * 20, 0),
-        (device(512, 2400, 2400)[:-2], 0),
-        (struct.pack("<BBH", 17, 6, 1) + b"ab" + b"\0\0" + device(512, 1, 1), 1),
+        (device(0, 0, 0) + device(0xFFFF, 0, 0) + END, [0]),
+        (device(16, 0, 0, kind=9) + device(512, 2400, 2400) + END, [512]),
+        (END, []),
+        (device(512, 2400, 2400), [512]),
+        (device(512, 2400, 2400) + b"\0" * 40, [512]),
+        (device(512, 2400, 2400) + END + b"what is behind the end", [512]),
+        (struct.pack("<BBH", 17, 6, 1) + b"ab" + b"\0\0" + device(512, 1, 1), [512]),
     ],
-    ids=["empty slots", "the firmware's flash", "only the end", "nothing", "no length", "no end", "a short structure"],
-)
-def test_tables_that_end_early(table: bytes, number: int) -> None:
+    ids=[
+        "empty and unknown", "the firmware's flash", "only the end", "no end", "zeros", "more", "a short structure"
+    ],
+)  # fmt: skip
+def test_tables_that_are_whole(table: bytes, sizes: list[int]) -> None:
     found = parsed(memory.modules, answer(table))
     assert isinstance(found, tuple), found
-    assert len(found) == number
+    assert [module.size_mib for module in found] == sizes
 
 
-def test_a_table_that_came_damaged() -> None:
-    assert isinstance(parsed(memory.modules, Result(0, b"H4sIAAAAAAAA")), (Unreadable, tuple))
-    assert isinstance(parsed(memory.modules, Result(0, b"no gzip at all!!")), Unreadable)
-    assert parsed(memory.modules, Result(0, b"")) == ()
+CUT = device(512, 2400, 2400)
 
 
-def test_a_table_that_unpacks_without_an_end_is_cut() -> None:
-    assert parsed(memory.modules, answer(b"\x11\x04\x00\x00ab\0\0" * (64 << 20 >> 3))) == ()
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (Result(0, b"denied\n"), "not even root may read it"),
+        (Result(0, b""), "its copy breaks off after 0 bytes"),
+        (Result(1, b"", b"gzip: not found"), "its copy breaks off after 0 bytes"),
+        (Result(0, b"no gzip at all!!"), "its copy came damaged"),
+        (Result(0, b"\xff\xfe\x00"), "its copy came damaged"),
+        (Result(0, answer(CUT + END).stdout[:48]), "its copy breaks off after"),
+        (answer(b""), "it is empty, or reading it failed"),
+        (answer(b"\x11\x00\x00\x00" * 20), "it breaks off at byte 0 of 80, or is damaged there"),
+        (answer(CUT + CUT[:-2]), f"it breaks off at byte {len(CUT)} of {2 * len(CUT) - 2}"),
+        (answer(CUT + CUT[:10]), f"it breaks off at byte {len(CUT)} of {len(CUT) + 10}"),
+        (answer(bytes(range(1, 256)) * 9), "it breaks off at byte 0"),
+        (answer(b"\x11\x04\x00\x00ab\0\0" * (64 << 20 >> 3)), "it has more than 256 KiB"),
+    ],
+    ids=[
+        "not readable", "nothing", "no gzip", "no gzip data", "no base64", "a copy cut off", "an empty table", "no length",
+        "no end of texts", "cut in a structure", "noise", "without an end",
+    ],
+)  # fmt: skip
+def test_a_table_that_cannot_be_read_does_not_read_as_none(said: Result, message: str) -> None:
+    found = parsed(memory.modules, said)
+    assert isinstance(found, Unreadable), found
+    assert str(found).startswith("memory.modules: /sys/firmware/dmi/tables/DMI: ")
+    assert message in str(found)
+    assert found.fix
+
+
+def test_a_kernel_without_a_table() -> None:
+    assert parsed(memory.modules, Result(0, b"absent\n")) is None

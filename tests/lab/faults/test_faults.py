@@ -200,6 +200,16 @@ def test_what_hardware_keeps_and_what_waits_for_a_boot(badge: Host) -> None:
     assert lines[-1] == "badge: no fault, nothing to heal"
 
 
+def test_slow_memory_modules_from_the_next_boot_on(badge: Host) -> None:
+    said("badge", "dimm-slow")
+    assert "memory.speed_mt_s" not in hw_state.values(badge.hw)
+    hw_state.switch_on(badge.hw)
+    assert hw_state.values(badge.hw)["memory.speed_mt_s"] == "2132"
+    inject.heal("badge", "dimm-slow", lambda _: None)
+    hw_state.switch_on(badge.hw)
+    assert hw_state.values(badge.hw).get("memory.speed_mt_s", "0") == "0"
+
+
 def test_a_link_is_changed_at_both_ends_and_back(badge: Host) -> None:
     def widths() -> list[int]:
         return [
