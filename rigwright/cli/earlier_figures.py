@@ -1,4 +1,4 @@
-"""Reads what earlier stresses measured of the GPUs of the hosts of a run."""
+"""Reads what earlier runs measured of the GPUs of the hosts of a run: stresses, and peer-to-peer tests of pairs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from rigwright.cli import fleet_check
 from rigwright.core.errors import HistoryError
+from rigwright.engine.gpu_choice import MeasuredPairs
 from rigwright.fleet import measured_before
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.measured_before import Figures
@@ -21,4 +22,15 @@ def read(jobs: Sequence[HostJob], text: Any) -> dict[str, Figures]:
             return {name: measured_before.recorded(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
         text.warn(f"nothing is known of earlier stresses: {error}")
+        return {}
+
+
+def pairs(jobs: Sequence[HostJob], text: Any) -> dict[str, MeasuredPairs]:
+    """By host what earlier peer-to-peer tests measured of its pairs of GPUs; {} and a warning where the history cannot be read."""
+    try:
+        with History.open() as past:
+            machines = fleet_check.machines_of(past, jobs)
+            return {name: measured_before.pairs(past, machine) for name, machine in machines.items()}
+    except HistoryError as error:
+        text.warn(f"nothing is known of earlier peer-to-peer tests: {error}")
         return {}

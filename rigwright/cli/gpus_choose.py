@@ -7,20 +7,21 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from rigwright.cli import runner
+from rigwright.cli import earlier_figures, runner
 from rigwright.cli.options import GpusChooseOptions
 from rigwright.core.errors import HostError, UsageError
 from rigwright.core.numbers import whole
 from rigwright.core.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import gpu_choice, host_variables
+from rigwright.engine.gpu_choice import MeasuredPairs
 from rigwright.engine.host_report import FactsResult
-from rigwright.facts import Unavailable, Unreadable, gpu, topology
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, topology
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 
 NAME = "gpus.choose"
-FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks)
+FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks, driver.loaded_version)
 
 
 def gpus_choose(options: GpusChooseOptions) -> int:
@@ -45,7 +46,8 @@ def gpus_choose(options: GpusChooseOptions) -> int:
 def _choose(
     jobs: list[HostJob], text: Any, number: int, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]]
 ) -> None:
-    pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots))
+    before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
+    pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots, before=before))
     for job in jobs:
         if job.report.error is None:
             chosen = gpu_choice.Choice(**job.report.facts[NAME])
@@ -57,11 +59,15 @@ def _choose(
             host = f"{job.host.name}, " if len(jobs) > 1 else ""
             joined = f": {chosen.joined}" if chosen.joined else ""
             text.plain(f"# {host}{', '.join(chosen.names)}{joined}")
+            if chosen.basis:
+                text.plain(f"# {chosen.basis}")
             for reason in chosen.left_out:
                 text.plain(f"# {reason}")
 
 
-def _read(job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, str]]) -> Iterator[FactsResult]:
+def _read(
+    job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, str]], before: dict[str, MeasuredPairs]
+) -> Iterator[FactsResult]:
     job.run.read(FACTS)
     cards, links = job.run.store.known[gpu.gpus], job.run.store.known[topology.nvlinks]
     if isinstance(cards, (Unavailable, Unreadable)):
@@ -70,5 +76,8 @@ def _read(job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, st
     places = job.run.value(topology.places)
     known = () if isinstance(links, (Unavailable, Unreadable)) else links
     users = {} if busy else job.run.value(gpu.users)
-    chosen = gpu_choice.choose(number, cards, places, known, users, slots.get(job.host.name))
+    loaded = job.run.store.known[driver.loaded_version]
+    version = "" if loaded is None or isinstance(loaded, (Unavailable, Unreadable)) else str(loaded)
+    measured = before.get(job.host.name)
+    chosen = gpu_choice.choose(number, cards, places, known, users, slots.get(job.host.name), measured, driver=version)
     yield FactsResult({NAME: asdict(chosen)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from rigwright.core import host_text
@@ -276,8 +276,60 @@ def _tested(result: Result) -> Document:
     return read(left_document(result, "the peer-to-peer test has not run", "the peer-to-peer test left no document"))
 
 
-tested = Fact("nccl.tested", READ_DOCUMENT, _tested)
-"""The document of the test; it exists on the host only right after the test."""
+@dataclass(frozen=True)
+class PairFigures:
+    """What a test measured between two GPUs, by their UUIDs: GB/s (10^9 bytes) of NCCL's send and receive and of copies, the slower direction.
+
+    Measured alone, or beside the other pairs of its round where the test measured no pair of its kind slower. 0: the data was wrong, or
+    nothing came; None: not tested. `driver`: the version that was loaded.
+    """
+
+    gpus: tuple[str, str]
+    nccl_gb_s: float | None
+    copy_gb_s: float | None
+    driver: str = ""
+
+
+def figures(found: Document) -> tuple[PairFigures, ...]:
+    """The figures of each pair of a full test whose GPUs have UUIDs, in the order of its GPUs; () of a quick one, whose messages are small."""
+    if found.quick:
+        return ()
+    uuids = {gpu.index: gpu.uuid for gpu in found.gpus}
+    directions: dict[tuple[int, int], list[Pair]] = {}
+    for pair in found.pairs:
+        directions.setdefault((min(pair.start, pair.end), max(pair.start, pair.end)), []).append(pair)
+    return tuple(
+        PairFigures(
+            (a, b),
+            _slower([_gb_s(pair.collective) for pair in pairs]),
+            _slower([_gb_s(pair.bytes, pair.staged) for pair in pairs]),
+            found.versions.driver or "",
+        )
+        for (low, high), pairs in sorted(directions.items())
+        if low != high and (a := uuids[low]) and (b := uuids[high])
+    )
+
+
+def _gb_s(*results: CopyResult | None) -> float | None:
+    """The speed of the first result that was tested."""
+    for result in results:
+        if result is not None and result.ok is not None:
+            speed = result.gb_s if result.gb_s is not None else result.round_gb_s
+            return speed if result.ok else 0.0
+    return None
+
+
+def _slower(speeds: list[float | None]) -> float | None:
+    known = [speed for speed in speeds if speed is not None]
+    return min(known) if known and len(known) == len(speeds) else None
+
+
+def _kept(found: Document) -> list[dict[str, Any]]:
+    return [asdict(one) for one in figures(found)]
+
+
+tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=_kept)
+"""The document of the test; it exists on the host only right after the test. The history keeps a few figures of it (PairFigures)."""
 
 _SETTINGS = """
 home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)

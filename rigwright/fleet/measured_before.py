@@ -9,8 +9,9 @@ from typing import Any, get_args
 from rigwright import catalogue
 from rigwright.checks import own_past
 from rigwright.core.typed_json import Codec
+from rigwright.engine.gpu_choice import DatedPair, MeasuredPairs
 from rigwright.engine.measured_gpu import MeasuredGpu
-from rigwright.facts import stress
+from rigwright.facts import nccl, stress
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.facts.stress import Kind
 from rigwright.history import Changed, History, Seen
@@ -22,6 +23,18 @@ Figures = dict[str, tuple[Dated, ...]]
 def recorded(past: History, machine: int | None) -> Figures:
     """The figures of all recorded stresses of a machine; {} for a new one. Raises HistoryError."""
     return by_gpu(past.every(machine, stress.measured.name))
+
+
+def pairs(past: History, machine: int | None) -> MeasuredPairs:
+    """The newest figures of each pair of GPUs of a machine, of all recorded peer-to-peer tests; {} for a new one. Raises HistoryError."""
+    found: MeasuredPairs = {}
+    for one in past.every(machine, nccl.tested.name):
+        try:
+            figures = Codec().read(one.value, tuple[nccl.PairFigures, ...])
+        except ValueError:
+            continue  # another version wrote it
+        found |= {frozenset(each.gpus): DatedPair(one.last_seen.isoformat(), each) for each in figures}
+    return found
 
 
 def of_machine(machine: Mapping[str, Any] | None, figures: Figures) -> tuple[MeasuredGpu, ...]:

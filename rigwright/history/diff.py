@@ -16,8 +16,8 @@ ATTEMPT = "try"
 FIGURES = "stress.measured"
 """The name under which what a stress measured of each GPU is kept."""
 
-MEASURED = (FIGURES, "training_smoke.trained", "nodes.links")
-"""The names under which measurements are kept: of GPUs, of trainings, of links between nodes. No two measurements have the same figures,
+MEASURED = (FIGURES, "training_smoke.trained", "nodes.links", "nccl.tested")
+"""The names under which measurements are kept: of GPUs, of trainings, of links between nodes, of pairs of GPUs. No two measurements have the same figures,
 so they are not listed one by one: a reader compares them by what counts."""
 
 
@@ -42,7 +42,7 @@ def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Ch
     rows = database.execute(
         "SELECT now.name, was.value, now.value, now.first_seen, now.run FROM fact AS now JOIN fact AS was ON was.id ="
         " (SELECT max(id) FROM fact WHERE host = now.host AND name = now.name AND id < now.id)"
-        " WHERE now.host = ? AND now.first_seen >= ? AND now.name NOT IN (?, ?, ?, ?) ORDER BY now.id",
+        " WHERE now.host = ? AND now.first_seen >= ? AND now.name NOT IN (?, ?, ?, ?, ?) ORDER BY now.id",
         (host, begin, ATTEMPT, *MEASURED),
     )
     for name, before_json, now, at, run in rows:

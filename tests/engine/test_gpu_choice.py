@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from rigwright import catalogue
 from rigwright.core.errors import HostError
 from rigwright.core.schema import BusId
-from rigwright.engine.gpu_choice import Choice, Join, choose
+from rigwright.engine.gpu_choice import Choice, DatedPair, Join, choose
 from rigwright.facts.gpu import Gpu, Process
+from rigwright.facts.nccl import PairFigures
 from rigwright.facts.topology import NvLink, Place
 
 
@@ -116,3 +118,74 @@ def test_sixteen_gpus_take_less_than_two_seconds() -> None:
     began = time.process_time()
     assert len(choose(8, cards, places, (), {}, None).devices) == 8
     assert time.process_time() - began < 5
+
+
+NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone.utc)
+
+
+def measured(
+    nccl: dict[str, float | None], copies: float | None = 9.0, at: str = "2026-11-20T11:00:00+00:00"
+) -> dict[frozenset[str], DatedPair]:
+    """Returns the figures of pairs of GPUs, `1-3` for those on bus 1 and 3; pairs that are not named have no figures."""
+    pairs = {tuple(f"GPU-{number}" for number in name.split("-")): speed for name, speed in nccl.items()}
+    return {frozenset(pair): DatedPair(at, PairFigures(pair, speed, copies, "535.1")) for pair, speed in pairs.items()}  # type: ignore[arg-type]
+
+
+ALL = {"1-2": 20.0, "1-3": 6.0, "1-4": 10.0, "2-3": 10.0, "2-4": 10.0, "3-4": 10.0}
+
+
+def with_figures(wanted: int, figures: dict[frozenset[str], DatedPair], driver: str = "535.1") -> Choice:
+    """Returns the choice among four GPUs, of which the first and third are below one switch."""
+    return choose(wanted, CARDS, PLACES, (), {}, None, figures, NOW, driver)
+
+
+def test_measured_bandwidths_count_before_the_topology() -> None:
+    chosen = with_figures(2, measured(ALL))
+    assert chosen.devices == ("0", "1"), "the topology alone takes 0 and 2"
+    assert chosen.basis == (
+        "by bandwidths of NCCL, measured 3 days ago (2026-11-20); the slowest pair: 20.0 GB/s between 0000:01:00.0 and 0000:02:00.0"
+    )
+    assert with_figures(3, measured(ALL)).devices == ("0", "1", "3"), (
+        "1-3 is the slowest pair, and 2-3-4 has no fast one"
+    )
+
+
+def test_differences_that_are_none_leave_it_to_the_topology() -> None:
+    assert with_figures(2, measured(dict.fromkeys(ALL, 10.0) | {"2-4": 10.05})).devices == ("0", "2")
+
+
+def test_without_nccl_of_every_pair_copies_count_and_without_these_the_topology() -> None:
+    figures = measured(ALL | {"3-4": None})
+    figures[frozenset(("GPU-3", "GPU-4"))] = measured({"3-4": None}, 30.0)[frozenset(("GPU-3", "GPU-4"))]
+    chosen = with_figures(2, figures)
+    assert (chosen.devices, chosen.basis[:24]) == (("2", "3"), "by bandwidths of copies,")
+    del figures[frozenset(("GPU-3", "GPU-4"))]
+    chosen = with_figures(2, figures)
+    assert chosen.devices == ("0", "2")
+    assert chosen.basis == (
+        "by the topology: 5 of 6 pairs that can be taken are measured; invoke verify --tags p2p measures them"
+    )
+    assert with_figures(2, {}).basis == "by the topology: no pair is measured; invoke verify --tags p2p measures them"
+    assert with_figures(1, measured(ALL)).basis == ""
+
+
+def test_figures_of_a_gpu_that_cannot_be_taken_are_not_needed() -> None:
+    figures = measured({"2-3": 10.0, "2-4": 20.0, "3-4": 10.0})
+    users = {"GPU-1": (Process(7, "python3"),)}
+    chosen = choose(2, CARDS, PLACES, (), users, None, figures, NOW, "535.1")
+    assert (chosen.devices, chosen.basis[:22]) == (("1", "3"), "by bandwidths of NCCL,")
+
+
+def test_a_pair_that_failed_is_taken_last_and_named() -> None:
+    assert "0" not in with_figures(3, measured(ALL | {"1-2": 0.0, "1-3": 0.0})).devices
+    every = with_figures(4, measured(ALL | {"1-2": 0.0}))
+    assert every.basis.endswith("the slowest pair: 0000:01:00.0 and 0000:02:00.0 failed the test")
+
+
+def test_the_age_is_that_of_the_oldest_figure_and_another_driver_is_told() -> None:
+    figures = measured(ALL) | measured({"1-2": 20.0}, at="2026-11-23T11:50:00+00:00")
+    assert ", measured 10 minutes ago (2026-11-23);" in with_figures(2, figures).basis
+    three = with_figures(3, figures, "580.2")
+    assert ", measured 3 days ago (2026-11-20), with driver 535.1, now 580.2;" in three.basis
+    late = measured(ALL, at="2026-11-24T11:50:00+00:00")
+    assert "less than a minute ago" in with_figures(2, late).basis, "a clock that was put back"

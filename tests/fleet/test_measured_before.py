@@ -1,4 +1,4 @@
-"""What earlier stresses measured of a machine's GPUs: written to the history, read from it, and its differences."""
+"""What earlier stresses and peer-to-peer tests measured of a machine's GPUs: written to the history, read from it, and its differences."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from rigwright.core.command import Result
+from rigwright.facts import nccl
 from rigwright.facts.stress import figures, measured
 from rigwright.fleet import measured_before
 from rigwright.history import History, diff
@@ -86,3 +87,45 @@ def test_the_reason_that_counts_is_the_most_frequent_one(reasons: dict[str, floa
     document["stages"][0]["results"][0]["products"][0]["reasons"] = reasons
     (found,) = figures(measured.parse(Result(0, json.dumps(document).encode())))
     assert found.slowed_by == slowed_by
+
+
+def p2p_kept(quick: bool = False, **of_pair: Any) -> Any:
+    """Returns what the history keeps of a peer-to-peer test of two GPUs; `of_pair` replaces results of the second direction."""
+    document = json.loads((CASES / "p2p/pair.json").read_text()) | {"quick": quick}
+    there = document["pairs"][0]
+    back = there | {"from": 1, "to": 0} | {name: values and there[name] | values for name, values in of_pair.items()}
+    document["pairs"] = [there, back]
+    assert nccl.tested.kept is not None
+    return nccl.tested.kept(nccl.tested.parse(Result(0, json.dumps(document).encode())))
+
+
+GPUS = ("GPU-531aad71-f770-5c03-820a-409c03f38c12", "GPU-20496e00-b748-56c1-99c2-baae072e792e")
+
+
+def test_the_slower_direction_of_a_pair_is_kept() -> None:
+    (full,) = p2p_kept(collective={"gb_s": 30.5}, bytes={"gb_s": None, "round_gb_s": 31.0})
+    assert (full["gpus"], full["nccl_gb_s"], full["copy_gb_s"], full["driver"]) == (GPUS, 30.5, 31.0, "535.261.03")
+    (wrong,) = p2p_kept(collective={"ok": False, "outcome": "wrong data"}, bytes={"ok": None, "outcome": "refused"})
+    assert (wrong["nccl_gb_s"], wrong["copy_gb_s"]) == (0.0, 7.678), (
+        "copies go through the host where peers are refused"
+    )
+    (without,) = p2p_kept(collective=None)
+    assert without["nccl_gb_s"] is None
+    assert p2p_kept(quick=True) == []
+
+
+def test_the_newest_figures_of_each_pair_come_back(tmp_path: Path) -> None:
+    values = (p2p_kept(), p2p_kept(collective={"gb_s": 30.5}), [], [{"gpus": ["GPU-0"]}])
+    with History.open(tmp_path / "history.sqlite") as past:
+        for number, value in enumerate(values):
+            past.record(run_of(number, {nccl.tested.name: json.loads(json.dumps(value))}))
+        machine = past.named("servbadge")
+        found = measured_before.pairs(past, machine)
+        assert list(found) == [frozenset(GPUS)]
+        assert found[frozenset(GPUS)].figures.nccl_gb_s == 30.5
+        assert measured_before.pairs(past, None) == {}
+        changes = past.changed(machine or 0, NOON - datetime.timedelta(days=1))
+    assert nccl.tested.name in diff.MEASURED
+    assert not [one for one in changes if one.subject.startswith(nccl.tested.name)], (
+        "no two tests have the same figures"
+    )
