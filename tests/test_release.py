@@ -15,7 +15,6 @@ from rigwright import __version__
 from tests.paths import ROOT
 
 
-@pytest.mark.nightly
 @pytest.fixture(scope="module")
 def listed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Returns the list of components of this checkout; it is the same when it is made again."""
@@ -27,6 +26,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_it_is_valid(listed: dict[str, Any]) -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

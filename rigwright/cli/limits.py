@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import LimitsOptions
 from rigwright.core.numbers import count
-from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
-from rigwright.report.labels import as_is
+
+if TYPE_CHECKING:
+    from rigwright.fleet.host_job import HostJob
 
 
 def limits(options: LimitsOptions) -> int:
@@ -22,6 +22,9 @@ def limits(options: LimitsOptions) -> int:
 
 
 def _limits(jobs: list[HostJob], text: Any, options: LimitsOptions) -> None:
+    from rigwright.fleet import actions, pool
+    from rigwright.report.labels import as_is
+
     pool.run_hosts(jobs, partial(actions.plan_limits, show=options.show), activity="planning")
     if not options.show:
         changes = [change for job in jobs for step in job.report.planned for change in step.changes]

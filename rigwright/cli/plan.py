@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import PlanOptions
-from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
+
+if TYPE_CHECKING:
+    from rigwright.fleet.host_job import HostJob
 
 
 def plan(options: PlanOptions) -> int:
@@ -18,6 +19,8 @@ def plan(options: PlanOptions) -> int:
 
 
 def _plan(jobs: list[HostJob], text: Any) -> None:
+    from rigwright.fleet import actions, pool
+
     pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
     text.plans([job.report for job in jobs if job.report.error is None])
     runner.warn_of_age(text)

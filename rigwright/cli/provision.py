@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
-from rigwright.core import host_ranges
-from rigwright.core.errors import UsageError
-from rigwright.core.numbers import count, whole
-from rigwright.core.program_name import program_name
-from rigwright.engine import continuation
-from rigwright.engine.host_report import HostReport
-from rigwright.engine.plan import PlannedStep
-from rigwright.fleet import actions, host_job, pool, rollout
-from rigwright.fleet.host_job import HostAction, HostJob
-from rigwright.fleet.rollout import Rolling, Rollout
-from rigwright.report.labels import as_is, checks_in_words
 
-MANY = 4
-"""With more hosts than this, findings that pass are counted and not shown one by one."""
+if TYPE_CHECKING:
+    from rigwright.engine.host_report import HostReport
+    from rigwright.fleet.rollout import Rolling
 
 
 def provision(options: ProvisionOptions) -> int:
@@ -33,14 +19,20 @@ def provision(options: ProvisionOptions) -> int:
     def prepare(run_id: str) -> runner.HostCommand:
         counted, rolling = _rollout(options, run_id)
         options.check_wheels()
+
+        def act(jobs: list[Any], text: Any) -> None:
+            from rigwright.cli import provision_hosts
+
+            provision_hosts.provision(jobs, text, counted, rolling)
+
         return runner.HostCommand(
             counted,
-            partial(_provision, options=counted, rolling=rolling),
+            act,
             runner.playbook(counted.playbook, "provision"),
             counted.tag_names,
             options.disrupt,
             rolling.state.reboots if rolling else int(options.reboots or 1),
-            restart=continuation.restart_words(options.command, options.yes),
+            restart=restart_words(options.command, options.yes),
             rollout=rolling,
             exit_code=exit_code,
         )
@@ -50,196 +42,25 @@ def provision(options: ProvisionOptions) -> int:
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
     """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises UsageError."""
-    reboots = whole("--reboots", options.reboots, 1, "hosts") if options.reboots else 1
-    most = whole("--max-fail", options.max_fail, 0, "hosts") if options.max_fail else None
-    if options.resume:
-        return _resumed(options, most, reboots)
-    if not options.serial and most is None:
+    if not any((options.reboots, options.max_fail, options.resume, options.serial)):
         return options, None
-    inventory = str(runner.inventory_path(options.inventory).resolve())
-    playbook = str(runner.playbook(options.playbook, "provision").resolve())
-    state = Rollout(run_id, inventory, playbook, options.host or "", options.tags, most or 0, reboots, ())
-    return options, Rolling(state, rollout.sizes(options.serial or "100%"))
+    from rigwright.cli import rollout_options
+
+    return rollout_options.rollout(options, run_id)
 
 
-def _resumed(options: ProvisionOptions, most: int | None, reboots: int) -> tuple[ProvisionOptions, Rolling]:
-    """The options of the rollout that stopped last. Raises UsageError when other options contradict them."""
-    if options.serial:
-        raise UsageError("--resume", "keeps the batches of the rollout that stopped", "--resume without --serial")
-    state = rollout.stopped()
-    given = {
-        "--inventory": (options.inventory and str(Path(options.inventory).resolve()), state.inventory),
-        "--playbook": (
-            options.playbook and str(runner.playbook(options.playbook, "provision").resolve()),
-            state.playbook,
-        ),
-        "--host": (options.host or "", state.host),
-        "--tags": (options.tags, state.tags),
-    }
-    for option, (typed, old) in given.items():
-        if typed and typed != old:
-            found = f"the rollout that stopped (run {state.run}) was of {option} {old or 'without'}, not {typed}"
-            todo = f"leave {option} out; or begin a new rollout: --serial in place of --resume"
-            raise UsageError("--resume", found, "the options of the same rollout", todo)
-    if most is not None:
-        state = replace(state, max_fail=most)
-    if options.reboots:
-        state = replace(state, reboots=reboots)
-    hosts = ",".join(state.hosts)
-    same = replace(options, inventory=state.inventory, playbook=state.playbook, host=hosts, tags=state.tags)
-    return same, Rolling(state)
+def restart_words(command: str, yes: bool) -> tuple[str, ...]:
+    """The words that start this process again: those that were typed, with --yes, because nobody answers after the reboot.
 
-
-def _provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling: Rolling | None) -> None:
-    """Shows the plans, asks, and provisions the hosts; when a rollout stops, the rest is not attempted."""
-    if rolling and rolling.going_on:
-        state = rolling.state
-        done = f"{len(state.hosts) - len(state.left)} of {count(len(state.hosts), 'host')} done"
-        text.line(f"Going on with the rollout of run [bold]{state.run}[/]: {done}")
-        given = "".join(
-            f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value
-        )
-        text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
-    describe = bool(options.json or options.html)
-    pool.run_hosts(jobs, partial(actions.plan_or_fail, describe=describe, checks=True), activity="planning")
-    alive = [job for job in jobs if job.report.error is None]
-    text.plans([job.report for job in alive])
-    if any(job.report.status == "pending" for job in alive):
-        runner.consent(options.yes, "Make these changes?")
-    action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
-    if rolling is None:
-        _batch(alive, text, action, len(jobs) > MANY, findings=options.findings)
-    else:
-        _roll(jobs, text, action, rolling, options.findings)
-    if not options.playbook:
-        _say_what_train_adds(jobs, text)
-
-
-def _say_what_train_adds(jobs: Sequence[HostJob], text: Any) -> None:
-    """Writes the next command for hosts whose inventory asks for what only the playbook `train` does."""
-    proved = [job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
-    asked = {host.name: [name for name in ("containers", "training") if name in host.variables] for host in proved}
-    names = [name for name, variables in asked.items() if variables]
-    if names:
-        variables = " and ".join(sorted({variable for name in names for variable in asked[name]}))
-        command = f"{program_name()} provision --host {shlex.quote(host_ranges.folded(names).replace(', ', ','))} --playbook train"
-        text.line(f"[dim]{as_is(variables)} of the inventory: {as_is(command)}[/]")
-
-
-def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, findings: bool) -> None:
-    """Provisions batch after batch until all are done or too many have failed; saves the state for `--resume`."""
-    pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
-    ready = [job for job in jobs if job.host.name not in pending]
-    batches = _batches(rolling, [job.host.name for job in jobs], list(pending))
-    (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
-    host_job.tidy(list(pending.values()))
-    for job in pending.values():
-        job.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    _batch(ready, text, action, len(jobs) > MANY, findings=findings)
-    _save_done(rolling, ready)
-    failed: dict[str, None] = {}
-
-    def enough(job: HostJob) -> bool:
-        if job.report.bad:
-            failed[job.host.name] = None
-        return rolling.must_stop(len(failed))
-
-    for number, names in enumerate(batches, 1):
-        members = [pending[name] for name in names]
-        hosts = f"{count(len(names), 'host')}, {host_ranges.folded(names)}"
-        text.line(f"\n[bold]Batch {number} of {len(batches)}[/]: {hosts}")
-        failed |= {job.host.name: None for job in members if job.report.error}
-        if not rolling.must_stop(len(failed)):
-            _batch(members, text, action, len(jobs) > MANY, enough, findings=findings)
-            _save_done(rolling, members)
-            # Hosts that were running when `enough` returned true have ended since.
-            failed |= {job.host.name: None for job in members if job.report.bad}
-        if rolling.must_stop(len(failed)):
-            rolling.stopped = f"more than --max-fail {rolling.state.max_fail}"
-            break
-    _close(rolling, list(failed), list(pending.values()), text)
-
-
-def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> list[list[str]]:
-    """The batches of this run: those of a new rollout, or the remaining ones of a resumed rollout."""
-    if not rolling.going_on:
-        batches_of_all = rollout.batches(todo, rolling.sizes)
-        rolling.state = replace(rolling.state, hosts=tuple(hosts), batches=batches_of_all)
-    known = {name for batch in rolling.state.batches for name in batch}
-    batches = [[name for name in batch if name in todo] for batch in rolling.state.batches]
-    return [batch for batch in (*batches, [name for name in todo if name not in known]) if batch]
-
-
-def _save_done(rolling: Rolling, jobs: Sequence[HostJob]) -> None:
-    names = [job.host.name for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
-    done = {**rolling.state.done, **{name: rolling.digests[name] for name in names}}
-    rolling.state = replace(rolling.state, done=done)
-    rollout.save(rolling.state)
-
-
-def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], text: Any) -> None:
-    """Writes the result of the rollout, and the next command when it is not finished."""
-    state = rolling.state
-    if not state.left:
-        rollout.end(state)
-        text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
-        return
-    pool.leave_out([job for job in todo if job.report.status == "pending"])
-    left = [job.host.name for job in todo if job.host.name in {*state.left} - {*failed}]
-    bad = f"{len(failed)} of {count(len(state.hosts), 'host')} failed ({host_ranges.folded(failed)})"
-    if rolling.stopped:
-        rolling.stopped = f"{bad}, {rolling.stopped}"
-        rest = f"; not attempted: {host_ranges.folded(left)}" if left else ""
-        text.line(f"\n[bold red]Stopped[/]: {as_is(rolling.stopped + rest)}")
-    else:
-        text.line(f"\n[bold]Rollout[/]: {as_is(bad)}, the others are done")
-    text.line(f"  fix:      correct the cause, then {program_name()} provision --resume")
-
-
-def _batch(
-    members: list[HostJob],
-    text: Any,
-    action: HostAction,
-    short: bool,
-    enough: Callable[[HostJob], bool] = lambda _job: False,
-    *,
-    findings: bool = False,
-) -> None:
-    """Provisions these hosts and writes their results; with `short` findings that pass are only counted."""
-    over = False
-
-    def is_enough(job: HostJob) -> bool:
-        nonlocal over
-        over = over or enough(job)
-        return over
-
-    for wave in _waves(members):
-        if not over:
-            pool.run_hosts(wave, action, activity="beginning", enough=is_enough)
-        else:
-            pool.leave_out(wave)
-    for job in members:
-        if job.report.error is None and job.report.status != "not_attempted":
-            runner.show_result(job.report, text, findings, only_bad=short)
-            text.line(closing(job.report))
-        elif job.report.error is not None and len(members) > 1:
-            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
-
-
-def _waves(members: list[HostJob]) -> list[list[HostJob]]:
-    """The hosts in the order in which they are given out: all at once; but where workers elsewhere cannot see each other's
-    reboots, only so many of those that will reboot at a time."""
-    if not members or members[0].executor is None:
-        return [members]
-    rebooting = [job for job in members if any(map(_reboots, job.report.planned))]
-    others = [job for job in members if job not in rebooting]
-    size = members[0].run.options.reboots
-    turns = [rebooting[at : at + size] for at in range(0, len(rebooting), size)] or [[]]
-    return [[*others, *turns[0]], *turns[1:]]
-
-
-def _reboots(planned: PlannedStep) -> bool:
-    return any(change.reboot or change.leads_to == "reboot" for change in planned.changes)
+    () where the process was not started with the command.
+    """
+    words = list(sys.orig_argv)
+    if command not in words:
+        return ()
+    words[0] = sys.executable
+    if not yes:
+        words.insert(words.index(command) + 1, "--yes")
+    return tuple(words)
 
 
 def exit_code(report: HostReport) -> int:
@@ -249,15 +70,3 @@ def exit_code(report: HostReport) -> int:
     """
     decided = report.host.variables.get("p2p_wheels") == "none"
     return report.exit_code or (2 if report.owed and not decided else 0)
-
-
-def closing(report: HostReport) -> str:
-    """The last line that is written about a host."""
-    if report.failed or report.unanswered or report.owed:
-        colour = "bold red" if report.failed else "bold yellow"
-        mark = f"[{colour}]{checks_in_words(report)}[/]"
-    elif report.passed:
-        mark = f"[bold green]proved by {count(report.passed, 'check')}[/]"
-    else:
-        mark = "[bold]no check was made[/]"
-    return f"[bold]{as_is(report.host.name)}[/]: {count(report.changes, 'change')}, {mark}, {report.seconds:.1f} s"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 import os
-import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from rigwright.inventory.model import Host, Inventory
     from rigwright.report.output_files import Files
     from rigwright.ssh.transport import Transport
+
+SWITCH_S = 0.0005
+"""So often the threads take turns while they connect and this one imports: a login needs little time, but many turns."""
 
 Act = Callable[[list[Any], Any], None]
 """What a command does with its connected hosts; it writes to the text output."""
@@ -69,23 +71,16 @@ def run(
     `prepare` gets the id of the run, checks the options of the command and says what to do. It may raise UsageError. `to_stderr`: what is
     said to a person goes to stderr, because stdout is for a program.
     """
-    from rigwright.report import json_document, output_files
-
-    run_id = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    files = files or output_files.Files.of(options)
-    metadata = json_document.RunMetadata()
+    started = datetime.datetime.now(datetime.timezone.utc)
+    run_id = time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None
     interrupted = False
-    output = Output(sys.stderr if to_stderr or files.json == "-" else sys.stdout)
+    output = Output(sys.stderr if to_stderr or (files.json if files else options.json) == "-" else sys.stdout)
     try:
         command = prepare(run_id)
-        playbook_path = short(command.playbook) if command.playbook else ""
-        metadata = replace(metadata, playbook=playbook_path, inventory=short(inventory_path(command.options.inventory)))
-        output_files.require_writable(files)
-        with _workers(options.executor, options.insecure) as executor:
-            code = _run(command, run_id, jobs, output, executor)
+        code = _run(command, run_id, jobs, output, files)
     except RigwrightError as stopped:
         error, code = stopped, stopped.exit_code
     except KeyboardInterrupt:
@@ -93,18 +88,26 @@ def run(
     except BaseException as other:  # also SystemExit of a library, and no memory
         error, code = unexpected(options.command, other), 1
     with interruption.held():
+        from rigwright.report import json_document, output_files
+
         if error:
             output.text.error(error)
         elif interrupted:
             _show_interruption(options.changes_hosts, jobs, command.rollout if command else None, output.text)
         reports = [job.report for job in jobs]
+        metadata = json_document.RunMetadata(started, *(_files_read(command) if command else ()))
         document = json_document.document(options.command, run_id, code, error, reports, metadata)
         if command and command.rollout:
             document["rollout"] = command.rollout.as_json()
         if reports:
             output_files.record(document, output)
-        failed = output_files.write(document, files, output)
+        failed = output_files.write(document, files or output_files.Files.of(options), output)
     return code or failed
+
+
+def _files_read(command: HostCommand) -> tuple[str, str]:
+    """The playbook ("" without one) and the inventory of a command."""
+    return short(command.playbook) if command.playbook else "", short(inventory_path(command.options.inventory))
 
 
 def _show_interruption(changes_hosts: bool, jobs: Sequence[Any], rollout: Rolling | None, text: Any) -> None:
@@ -148,11 +151,16 @@ def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | 
     return dask_executor.executor(address, insecure)
 
 
-def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, executor: Executor | None) -> int:
+def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output, files: Files | None) -> int:
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
-    begun: dict[str, Transport] = {}
+    inventory, hosts = _hosts(command)
+    begun = _begun(command, run_id, hosts)  # what is imported from here on is imported while they connect
     try:
-        return _run_on(command, run_id, jobs, output, executor, begun)
+        from rigwright.report import output_files
+
+        output_files.require_writable(files or output_files.Files.of(command.options))
+        with _workers(command.options.executor, command.options.insecure) as executor:
+            return _run_on(command, run_id, inventory, hosts, begun, jobs, output, executor)
     finally:
         for transport in begun.values() if not jobs else ():
             transport.abandon()
@@ -161,15 +169,14 @@ def _run(command: HostCommand, run_id: str, jobs: list[Any], output: Output, exe
 def _run_on(
     command: HostCommand,
     run_id: str,
-    jobs: list[Any],
+    inventory: Inventory,
+    hosts: Sequence[Host],
+    begun: Mapping[str, Transport],
+    jobs: list[HostJob],
     output: Output,
     executor: Executor | None,
-    begun: dict[str, Transport],
 ) -> int:
-    """As _run. `begun` gets the transports that have begun to connect before there are jobs."""
-    inventory, hosts = _hosts(command)
-    if executor is None:
-        begun.update(_begun(command, run_id, hosts))
+    """As _run. `begun`: the transports that have begun to connect."""
     from rigwright.engine import playbook as playbooks
     from rigwright.engine.host_run import Options
     from rigwright.fleet import actions, host_job, pool, shared_identity
@@ -215,8 +222,8 @@ def _run_on(
     finally:
         host_job.close(jobs)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
-    failed = [job for job in jobs if job.report.error is not None]
-    output.text.errors([(job.host.name, with_hint(job.report.error, job.host, lab)) for job in failed])
+    failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None]
+    output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
 
@@ -238,14 +245,21 @@ def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
 
 def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str, Transport]:
     """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are few."""
-    from rigwright.engine import lease, read_ahead
-    from rigwright.ssh import open_transport
+    from rigwright.engine import read_ahead
 
+    if command.options.executor or len(hosts) > read_ahead.MOST_HOSTS:
+        return {}
+    known = {host.name: read_ahead.recorded(host.name, command.options.command) for host in hosts}
     begun: dict[str, Transport] = {}
-    for host in hosts if len(hosts) <= read_ahead.MOST_HOSTS else ():
-        if commands := read_ahead.recorded(host.name, command.options.command):
+    for host in hosts:
+        if commands := known[host.name]:
+            from rigwright.engine import lease
+            from rigwright.ssh import open_transport
+
             begun[host.name] = open_transport.open_transport(host, lease.environment(run_id), None, command.root)
             begun[host.name].begin(commands)
+    if begun:
+        sys.setswitchinterval(SWITCH_S)
     return begun
 
 

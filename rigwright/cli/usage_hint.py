@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import shlex
@@ -142,6 +141,8 @@ def _meant(words: Sequence[str], name: str, namespace: Collection) -> str:
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     """The most similar known word; "" when none is similar."""
+    import difflib
+
     return next(iter(difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)), "")
 
 

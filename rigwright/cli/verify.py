@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rigwright.cli import runner, watch
+from rigwright.cli import runner
 from rigwright.cli.options import VerifyOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
-from rigwright.engine.host_report import HostReport
-from rigwright.engine.nccl_programs import Programs
-from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
-from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
-from rigwright.inventory.model import Host
-from rigwright.report.labels import checks_in_words
+
+if TYPE_CHECKING:
+    from rigwright.engine.host_report import HostReport
+    from rigwright.fleet.host_job import HostJob
+    from rigwright.inventory.model import Host
 
 
 def verify(options: VerifyOptions) -> int:
     """Prints the findings of every host; returns the exit code, 2 when something is not as expected."""
 
     def prepare(_run_id: str) -> runner.HostCommand:
-        programs = _checked(options)
+        _require_sense(options)
         return runner.HostCommand(
             options,
-            partial(_verify, options=options, programs=programs),
+            partial(_verify, options=options),
             runner.playbook(options.playbook, "provision"),
             options.tag_names,
             watch=options.watch,
@@ -41,8 +39,8 @@ def never_provisioned(host: Host, playbook: str) -> bool:
     return not playbook and "driver" not in host.variables
 
 
-def _checked(options: VerifyOptions) -> Programs | None:
-    """The folder of --nccl-tests; None without it. Raises UsageError for options that contradict each other."""
+def _require_sense(options: VerifyOptions) -> None:
+    """Raises UsageError for options that contradict each other."""
     if options.watch and (options.json or options.html):
         raise UsageError("--watch", "a watch has no end, so --json and --html are never written", "one of them")
     if options.watch and options.executor:
@@ -50,18 +48,22 @@ def _checked(options: VerifyOptions) -> Programs | None:
     if options.quick and "p2p" in options.tag_names:
         raise UsageError("--quick", "skips the peer-to-peer test, and --tags asks for it", "one of them")
     options.check_wheels()
-    if not options.nccl_tests:
-        return None
-    if "p2p" not in options.tag_names:
+    if options.nccl_tests and "p2p" not in options.tag_names:
         raise UsageError("--nccl-tests", "belongs to the peer-to-peer test in full", "--tags p2p --nccl-tests")
-    if options.watch:
+    if options.nccl_tests and options.watch:
         raise UsageError("--watch", "only looks, and --nccl-tests runs programs", "one of them")
-    return Programs(options.nccl_tests, options.busy)
 
 
-def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Programs | None) -> None:
+def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions) -> None:
+    from rigwright.engine.nccl_programs import Programs
+    from rigwright.engine.nccl_test import AS_THE_INVENTORY_SAYS, NcclTestOptions
+    from rigwright.fleet import actions, pool
+
     if options.watch:
+        from rigwright.cli import watch
+
         watch.watch(jobs, text)
+    programs = Programs(options.nccl_tests, options.busy) if options.nccl_tests else None
     test = None
     if not options.quick:
         full = "p2p" in options.tag_names
@@ -78,6 +80,8 @@ def _verify(jobs: list[HostJob], text: Any, options: VerifyOptions, programs: Pr
 
 def summary(report: HostReport, findings: bool) -> str:
     """How many steps are as planned, how many checks hold, failed or could not be answered, and how they are shown."""
+    from rigwright.report.labels import checks_in_words
+
     steps = sum(step.status == "ok" for step in report.planned)
     notes = sum(finding.verdict == "info" for finding in report.findings)
     also = f" and {count(notes, 'note')}" if notes else ""

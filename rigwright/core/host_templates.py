@@ -5,7 +5,6 @@ An owner's template replaces the shipped template of the same name in templates/
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +18,8 @@ import jinja2.nodes
 
 from rigwright.core import shipped_files, yaml_source
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.templating import environment, render_text, require_inside
+from rigwright.core.rendering import environment, render_text
+from rigwright.core.templating import require_inside
 from rigwright.core.yaml_source import did_you_mean
 
 Values = Mapping[str, Any]
@@ -215,6 +215,8 @@ def _shipped(name: str) -> str:
 
 def _check_names(folder: Path) -> None:
     """Raises InputError for a file whose name is similar to a shipped template's name but does not replace it."""
+    import difflib
+
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         near = next(iter(difflib.get_close_matches(name, HOST_FILES, n=1, cutoff=0.87)), "")

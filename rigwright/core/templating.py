@@ -1,92 +1,23 @@
-"""Renders Jinja2 templates in a sandbox. An undefined variable is an error with file and line.
+"""Renders the templates in the variables of a host (rendering.py, which is imported when there is one).
 
-What a template makes of a secret is a secret, and is made when it is needed. A template sees the plain text.
+What a template makes of a secret is a secret, and is made when it is needed.
 """
 
 from __future__ import annotations
 
 import re
-import traceback
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NewType
 
-import jinja2
-import jinja2.meta
-import jinja2.runtime
-
-from rigwright.core import secrets, template_limits, work_limits, yaml_source
+from rigwright.core import work_limits, yaml_source
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Mapping as YamlMapping
 
 Template = NewType("Template", str)
 """The type of a parameter whose value is the name of a file in templates/; the operation gets the rendered text."""
-
-
-_FAILURES = (
-    TypeError, ValueError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError,
-)  # fmt: skip
-"""The exceptions that template code can raise besides Jinja2's own errors. SyntaxError: Python does not compile what
-Jinja2 made of a template with too many blocks or brackets inside each other."""
-
-
-@lru_cache(maxsize=1)
-def environment() -> jinja2.Environment:
-    """A sandboxed, strict and limited Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
-    environment = template_limits.Environment(
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
-    )
-    environment.context_class = _Context
-    return environment
-
-
-class _Context(jinja2.runtime.Context):
-    """The variables of a template, which sees secrets as plain texts."""
-
-    def resolve_or_missing(self, key: str) -> Any:
-        return _plain(super().resolve_or_missing(key))
-
-
-class _PlainMapping(Mapping[str, Any]):
-    """A mapping whose secrets are found when they are looked up."""
-
-    def __init__(self, inner: Mapping[str, Any]) -> None:
-        self._inner = inner
-
-    def __getitem__(self, key: str) -> Any:
-        return _plain(self._inner[key])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._inner)
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Secret):
-        return value.value
-    if not secrets.holds(value):
-        return value
-    return _PlainMapping(value) if isinstance(value, Mapping) else [_plain(item) for item in value]
-
-
-def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
-    """Whether the template reads a variable that is or contains a secret."""
-    holding = [name for name, value in values.items() if secrets.holds(value)]
-    return bool(holding) and not _names(text).isdisjoint(holding)
-
-
-@lru_cache(maxsize=4096)
-def _names(text: str) -> frozenset[str]:
-    """The variables that a template reads; none of one with a mistake, which fails when it is rendered."""
-    try:
-        tree = environment().parse(_bounded(text))
-        return frozenset(jinja2.meta.find_undeclared_variables(tree)) - {*environment().globals}
-    except (jinja2.TemplateError, work_limits.LimitExceeded, *_FAILURES):
-        return frozenset()
 
 
 def require_inside(path: Path, folder: Path, where: str) -> None:
@@ -100,89 +31,13 @@ def require_inside(path: Path, folder: Path, where: str) -> None:
 
 def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str | Secret:
     """Renders a template file with the values; `closed` as for `settled`. Raises InputError with the line in the template."""
+    from rigwright.core.rendering import names, needs_secret, render_text
+
     text = yaml_source.text(path, str(path))
-    if closed and (unknown := _names(text) - {*values}):
+    if closed and (unknown := names(text) - {*values}):
         return Secret(partial(_unknown, path.name, unknown, str(path), closed))
     render = partial(render_text, text, values, str(path), lines=True)
     return Secret(render) if needs_secret(text, values) else render()
-
-
-def evaluate(expression: str, values: Mapping[str, Any], where: str) -> Any:
-    """The value of an expression (of `when:`, or a single `{{ }}`) with its type. Raises InputError if it fails."""
-    shown = _short(expression)
-    try:
-        with work_limits.counted():
-            work_limits.spend(_STEPS)
-            value = _expression(_bounded(expression))(dict(values))
-        if isinstance(value, jinja2.Undefined):
-            value._fail_with_undefined_error()
-    except work_limits.LimitExceeded as error:
-        raise InputError(where, f"'{shown}': {error}", _SMALLER) from None
-    except jinja2.TemplateError as error:
-        raise InputError(where, f"'{shown}': {error.message}", "an expression of defined variables") from None
-    except _FAILURES as error:
-        raise InputError(where, f"'{shown}': {_text(error)}", "an expression that has a value") from None
-    return value
-
-
-_STEPS = 10
-"""The steps that one template counts besides its own: beginning an evaluation takes as long as ten turns of a loop."""
-_SMALLER = "a template that needs less"
-
-
-def _bounded(text: str) -> str:
-    """The text of a template. Raises LimitExceeded for one that is too long to compile."""
-    if len(text) > template_limits.MOST_TEXT:
-        raise work_limits.LimitExceeded(f"more than {template_limits.MOST_TEXT >> 10} KiB of template")
-    return text
-
-
-def _short(expression: str) -> str:
-    return expression if len(expression) <= 200 else f"{expression[:200]}..."
-
-
-@lru_cache(maxsize=4096)
-def _expression(text: str) -> Any:
-    """The compiled expression; cached, because all hosts use it."""
-    return environment().compile_expression(text, undefined_to_none=False)
-
-
-@lru_cache(maxsize=4096)
-def _template(text: str) -> jinja2.Template:
-    """The compiled template; cached, because all hosts use it."""
-    return environment().from_string(text)
-
-
-def render_text(text: str, values: Mapping[str, Any], where: str, *, lines: bool = False) -> str:
-    """Renders a text. Raises InputError with `where`, and with the line in the text if `lines` is true."""
-    try:
-        with work_limits.counted():
-            work_limits.spend(_STEPS)
-            return _template(_bounded(text)).render(dict(values))
-    except jinja2.TemplateSyntaxError as error:
-        raise InputError(f"{where}:{error.lineno}", f"template error: {error.message}", "valid Jinja2") from None
-    except work_limits.LimitExceeded as error:
-        at = f"{where}:{_line(error)}" if lines else where
-        raise InputError(at, f"template error: {error}", _SMALLER) from None
-    except jinja2.TemplateError as error:
-        at = f"{where}:{_line(error)}" if lines else where
-        raise InputError(at, f"template error: {error.message}", "defined variables") from None
-    except _FAILURES as error:
-        at = f"{where}:{_line(error)}" if lines else where
-        raise InputError(at, f"template error: {_text(error)}", "an expression that has a value") from None
-
-
-def _text(error: BaseException) -> str:
-    """The message of an error. A MemoryError has no message of its own and gets one here."""
-    if isinstance(error, (RecursionError, SyntaxError)):
-        return "too many blocks, brackets or calls inside each other"
-    return _short(str(error)) or "the text is too large for the memory"
-
-
-def _line(error: BaseException) -> int:
-    """The number of the template line in which rendering failed."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
-    return lines[-1] if lines and lines[-1] else 1
 
 
 _WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
@@ -227,7 +82,7 @@ def has_template(value: Any, where: str = "") -> bool:
 
 
 def _too_large(where: str, error: Exception) -> InputError:
-    found = str(error) if isinstance(error, work_limits.LimitExceeded) else _text(error)
+    found = str(error) if isinstance(error, work_limits.LimitExceeded) else "too many brackets inside each other"
     return InputError(where, f"templates in templates: {found}", "a smaller value")
 
 
@@ -280,8 +135,10 @@ def _filled_value(value: Any, variables: Mapping[str, Any], where: str, closed: 
         return value if all(new is old for new, old in zip(changed, value, strict=True)) else changed
     if not _has_template(value):
         return value
-    text: str = _bounded(value.value if isinstance(value, Secret) else value)
-    if closed and (unknown := _names(text) - {*variables}):
+    from rigwright.core.rendering import bounded, names, needs_secret
+
+    text: str = bounded(value.value if isinstance(value, Secret) else value)
+    if closed and (unknown := names(text) - {*variables}):
         return Secret(partial(_unknown, text, unknown, where, closed))
     if isinstance(value, Secret) or needs_secret(text, variables):
         return Secret(partial(_filled, text, later, where))
@@ -289,6 +146,8 @@ def _filled_value(value: Any, variables: Mapping[str, Any], where: str, closed: 
 
 
 def _filled(text: str, variables: Mapping[str, Any], where: str) -> Any:
+    from rigwright.core.rendering import evaluate, render_text
+
     whole = _WHOLE.fullmatch(text)
     return evaluate(whole[1].strip(), variables, where) if whole else render_text(text, variables, where)
 

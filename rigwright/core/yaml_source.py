@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AnyMapping
@@ -281,6 +280,8 @@ def _short(text: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The text `; did you mean 'X'?` with the most similar known word; "" when no known word is similar."""
+    import difflib
+
     near = difflib.get_close_matches(word[:_LONGEST_PLAIN], list(known)[:1000], n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""
 

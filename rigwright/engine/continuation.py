@@ -194,17 +194,3 @@ def _sudo_without_password() -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-
-
-def restart_words(command: str, yes: bool) -> tuple[str, ...]:
-    """The words that start this process again: those that were typed, with --yes, because nobody answers after the reboot.
-
-    () where the process was not started with the command.
-    """
-    words = list(sys.orig_argv)
-    if command not in words:
-        return ()
-    words[0] = sys.executable
-    if not yes:
-        words.insert(words.index(command) + 1, "--yes")
-    return tuple(words)

@@ -14,7 +14,7 @@ from rigwright.core import host_templates, secrets, shipped_files
 from rigwright.core.change import Change, Note
 from rigwright.core.desired import Desired
 from rigwright.core.errors import InputError, RigwrightError, UsageError
-from rigwright.core.templating import evaluate, fill
+from rigwright.core.templating import fill
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean, loads, only_keys, text
@@ -322,6 +322,12 @@ def _skip_reason(task: YamlMapping, variables: Mapping[str, Any]) -> str:
     for condition in conditions if isinstance(conditions, list) else [conditions]:
         if not isinstance(condition, (str, bool)):
             raise InputError(task.where("when"), f"'when' is {condition!r}", "an expression")
-        if not (condition if isinstance(condition, bool) else evaluate(condition, variables, task.where("when"))):
+        if not (condition if isinstance(condition, bool) else _is_true(condition, variables, task)):
             return f"when: {condition}"
     return ""
+
+
+def _is_true(condition: str, variables: Mapping[str, Any], task: YamlMapping) -> bool:
+    from rigwright.core.rendering import evaluate
+
+    return bool(evaluate(condition, variables, task.where("when")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 
@@ -44,8 +43,11 @@ def variable(name: str, where: str) -> None:
     """Raises InputError for an invalid variable name, and for a misspelled variable of rigwright (`limts`)."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name) or len(name) > _LONGEST:
         raise InputError(where, f"'{name[:80]}' is no name of a variable", "letters, digits and _")
-    near = difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82)
-    if near and name not in VARIABLES:
+    if name in VARIABLES:
+        return
+    import difflib
+
+    if near := difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82):
         problem = f"unknown variable '{name}'; did you mean '{near[0]}'?"
         raise InputError(
             where, problem, f"one of {', '.join(VARIABLES)}; a variable of your own has a name unlike these"

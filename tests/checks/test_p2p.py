@@ -102,8 +102,8 @@ def few(rig: str) -> list[str]:
     return ["--pairs", ",".join(f"{a}-{b}" for a, b in zip(ends, [*ends[1:], ends[0]], strict=True))]
 
 
-EVERY_RUN = ("servbadge", "rig-3090", "kaggle-box")
-"""Rigs whose tests run each time: NVLinks, GeForce, old GPUs. The others run nightly."""
+EVERY_RUN = ("servbadge", "rig-3090")
+"""Rigs whose tests run each time: NVLinks, and GeForce. The others run nightly."""
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def warned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     days, expected = request.param
     monkeypatch.setattr(_Clock, "now", READ + datetime.timedelta(days))
     for module in (explain_command, runner):
-        monkeypatch.setattr(module, "datetime", SimpleNamespace(date=_Clock))
+        monkeypatch.setattr(module, "datetime", SimpleNamespace(**{**vars(datetime), "date": _Clock}))
     return bool(expected)
 
 

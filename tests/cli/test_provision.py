@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rigwright.cli import provision
+from rigwright.cli import provision, provision_hosts
 from rigwright.engine.host_report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
@@ -19,7 +20,7 @@ def said(**variables: dict[str, Any]) -> str:
     hosts = [Host(name, (), values) for name, values in variables.items()]
     jobs: Any = [SimpleNamespace(host=host, report=HostReport(host, "ok")) for host in hosts]
     stream = io.StringIO()
-    provision._say_what_train_adds(jobs, Text(stream, "provision", many=False))
+    provision_hosts._say_what_train_adds(jobs, Text(stream, "provision", many=False))
     return " ".join(stream.getvalue().split())
 
 
@@ -45,5 +46,13 @@ def test_a_host_that_failed_has_something_else_to_do_first() -> None:
     host = Host("gpu1", (), {"training": {}})
     jobs: Any = [SimpleNamespace(host=host, report=HostReport(host, "failed"))]
     stream = io.StringIO()
-    provision._say_what_train_adds(jobs, Text(stream, "provision", many=False))
+    provision_hosts._say_what_train_adds(jobs, Text(stream, "provision", many=False))
     assert stream.getvalue() == ""
+
+
+def test_the_same_command_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python3", ".venv/bin/invoke", "provision", "--host", "localhost"])
+    words = provision.restart_words("provision", yes=False)
+    assert words == (sys.executable, ".venv/bin/invoke", "provision", "--yes", "--host", "localhost")
+    assert provision.restart_words("provision", yes=True)[3] == "--host"
+    assert provision.restart_words("rollback", yes=True) == ()

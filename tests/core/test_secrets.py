@@ -17,7 +17,7 @@ import markupsafe
 import pytest
 from rich.markup import escape
 
-from rigwright.core import secrets, templating
+from rigwright.core import rendering, secrets, templating
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.secrets import SHOWN, Secret
@@ -148,7 +148,7 @@ def test_a_template_of_a_secret_is_a_secret_that_is_made_when_needed() -> None:
     assert done["of a vault"].reveal() == "https://u:key@i"
     assert revealed == ["swordfish", "https://ada:swordfish@h", "swordfish,b,", "listtokenuser", "SWORDFISH"]
     assert other.asked == 0
-    assert templating.evaluate("nested.token == 'swordfish'", done, "here") is True
+    assert rendering.evaluate("nested.token == 'swordfish'", done, "here") is True
     assert secrets.redacted("SWORDFISH https://ada:swordfish@h") == f"{SHOWN} {SHOWN}"
 
 

@@ -402,7 +402,6 @@ def test_grub_files_that_do_not_parse(root: Root, inventory: Inventory, file: st
     says(host, file, "update-grub")
 
 
-@pytest.mark.nightly
 @pytest.fixture
 def archive_away(root: Root) -> Iterator[Callable[[], None]]:
     """Gives Ubuntu's archive an unreachable name; the yielded function makes the name reachable again."""
@@ -419,6 +418,7 @@ def archive_away(root: Root) -> Iterator[Callable[[], None]]:
     )
 
 
+@pytest.mark.nightly
 def test_an_archive_that_cannot_be_reached(root: Root, inventory: Inventory, archive_away: Callable[[], None]) -> None:
     host = stopped(root, inventory(one={}))["one"]
     archive_away()

@@ -1,8 +1,6 @@
 """The driver on machines of every kind, with mixed installations and with broken archives; plain ssh reads the results.
 
-Each host goes through its own scenario, and the tests check the results. A Debian host is in every run (tests/end_to_end/test_provision.py
-has the Ubuntu 22.04). Nightly: Ubuntu 24.04 and what its upgrades do, the oldest branch, NVSwitches, mixed installations;
-RIGWRIGHT_TEST_RIGS=all adds every rig to them.
+Each host goes through its own scenario, and the tests check the results. They run nightly; Ubuntu 22.04 with 535 is provisioned in every run (tests/end_to_end/test_provision.py). RIGWRIGHT_TEST_RIGS=all adds every rig.
 """
 
 from __future__ import annotations
@@ -58,10 +56,9 @@ def licence(name: str) -> str:
 
 
 NO_CUDA = {"cuda": None}
-FLEET = {"t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms")}
-"""The host of every run."""
 UPGRADED = "t-noble"
-OTHERS = {
+FLEET = {
+    "t-debian": Box("rig-3090", "debian12", NO_CUDA, "535.261.03", "nvidia-kernel-dkms"),
     UPGRADED: Box("servbadge", "ubuntu2404", NO_CUDA | {"p2p_wheels": "none"}, "535.161.08", "nvidia-headless-535-server"),
     "t-kepler": Box("kaggle-box", version="470.256.02", package="nvidia-headless-470-server"),
     "t-switch": Box(
@@ -69,15 +66,15 @@ OTHERS = {
         "580.178.04", "nvidia-headless-580-server-open", "Dual MIT/GPL",
     ),
 }  # fmt: skip
-"""The hosts of nightly runs."""
+"""The hosts that are provisioned at once."""
 if os.environ.get("RIGWRIGHT_TEST_RIGS") == "all":
-    OTHERS |= {
+    FLEET |= {
         f"t-{rig}": Box(rig, variables={"p2p_wheels": "none"}, licence=licence(rig)) for rig in catalogue.all_rigs()
     }
 MIXED, TROUBLED = "t-mixed", "t-troubled"
 BARE = {"cuda": None, "kernel_cmdline": None, "limits": None, "p2p_wheels": "none"}
 """Variables that leave only the driver to provision."""
-BOXES = {**FLEET, **OTHERS, MIXED: Box("servbadge"), TROUBLED: Box("v100-pcie")}
+BOXES = {**FLEET, MIXED: Box("servbadge"), TROUBLED: Box("v100-pcie")}
 
 
 def root(name: str, script: str) -> str:
@@ -262,21 +259,14 @@ def booted(*names: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def debian_host(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:  # noqa: ARG001
-    """Yields the result of the host of every run."""
+def all_hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:  # noqa: ARG001
+    """Yields the result of FLEET."""
     with booted(*FLEET):
         yield fleet(tmp_path_factory.mktemp("driver"), FLEET)
 
 
 @pytest.fixture(scope="module")
-def other_hosts(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:  # noqa: ARG001
-    """Yields the result of the hosts of nightly runs."""
-    with booted(*OTHERS):
-        yield fleet(tmp_path_factory.mktemp("driver"), OTHERS)
-
-
-@pytest.fixture(scope="module")
-def upgraded_story(other_hosts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
+def upgraded_story(all_hosts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
     """Returns the result of the upgrades of a provisioned host."""
     return upgraded(Teller(UPGRADED, tmp_path_factory.mktemp("driver")))
 
@@ -315,15 +305,10 @@ def error(found: Document) -> str:
     return " ".join(found["error"].values())
 
 
-@pytest.mark.parametrize("name", FLEET)
-def test_debian(debian_host: dict[str, Any], name: str) -> None:
-    has_its_driver(debian_host, name)
-
-
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_machines(other_hosts: dict[str, Any], name: str) -> None:
-    has_its_driver(other_hosts, name)
+@pytest.mark.parametrize("name", FLEET)
+def test_the_fleet(all_hosts: dict[str, Any], name: str) -> None:
+    has_its_driver(all_hosts, name)
 
 
 def has_its_driver(told: dict[str, Any], name: str) -> None:

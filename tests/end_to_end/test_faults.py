@@ -148,6 +148,7 @@ def test_gpu_lost() -> None:
     assert "Width x16" in does("sudo lspci -vvv -s 0a:00.0")
 
 
+@pytest.mark.nightly
 def test_slow_links() -> None:
     put("link-x1", 1)
     put("link-gen1", 0)
@@ -182,7 +183,6 @@ def test_between_gpus() -> None:
     assert (state["fault.pair.0-1"], state["nccl.irq_hang"]) == ("slow:10", "1")
 
 
-@pytest.mark.nightly
 @pytest.mark.nightly
 def test_heat_power_and_memory() -> None:
     for number, name in enumerate(("power-brake", "ecc", "remap-pending", "gpu-hot")):
@@ -221,6 +221,7 @@ def test_heat_power_and_memory() -> None:
     hw_state.edit(switch.get(NAME).hw, volatile={"gpu3.load": "", "gpu2.load": "", "heat.speed": ""})
 
 
+@pytest.mark.nightly
 def test_reset_required() -> None:
     put("reset-required", 2)
     assert "Reset Required                    : Yes" in does("nvidia-smi -q -i 2")
@@ -271,7 +272,6 @@ def test_library_moved() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.nightly
 def test_dkms_broken() -> None:
     put("dkms-broken")
     assert does("dkms status") == "nvidia/535.261.03: added\n"
@@ -284,6 +284,7 @@ def test_dkms_broken() -> None:
     assert does("dkms status").strip().endswith("installed")
 
 
+@pytest.mark.nightly
 def test_nouveau_bound() -> None:
     put("nouveau-bound")
     assert "Kernel driver in use: nouveau" in does("lspci -k -s 06:00.0")
@@ -331,6 +332,7 @@ def test_packages_and_disk() -> None:
     does("sudo apt-get -s install build-essential")
 
 
+@pytest.mark.nightly
 def test_key_changed() -> None:
     put("key-changed")
     assert "REMOTE HOST IDENTIFICATION HAS CHANGED!" in does("true", 255)

@@ -83,6 +83,7 @@ def test_an_address_given_to_provision_is_offered_a_name(address: str, own: Path
     assert "Branch fits the GPUs" in text or "Acquire::http::Proxy" in text, text
 
 
+@pytest.mark.nightly
 def test_without_a_terminal_it_says_what_to_type(address: str, own: Path) -> None:
     home = str(own.parent)
     words = ("--address", address, "--inventory", str(own))

@@ -95,6 +95,7 @@ def test_a_host_that_floods_is_named_and_the_others_are_complete(hosts: dict[str
     assert all(found["hosts"][name]["kept"]["system.running_kernel"] for name in ("t-many1", "t-many3"))
 
 
+@pytest.mark.nightly
 def test_a_rollout_stops_and_goes_on(hosts: dict[str, str], ssh: Ssh) -> None:
     words = ["--playbook", play(hosts, "room"), "--yes"]
     ssh("t-many2", "echo in the way | sudo tee /srv/room")

@@ -163,7 +163,7 @@ def test_nobody_is_disturbed(whole: str) -> None:
             "a copy with peer access hangs",
             marks=pytest.mark.nightly,
         ),
-        ("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow"),
+        pytest.param("nvlink-down", "3", "p2p.copies", "SXM2-1 SXM2-4", "far too slow", marks=pytest.mark.nightly),
         pytest.param(
             "nccl-irq-hang",
             "",

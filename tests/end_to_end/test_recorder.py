@@ -82,6 +82,7 @@ def until(condition: Callable[[], bool], what: str, within_s: float = 60) -> Non
         time.sleep(0.2)
 
 
+@pytest.mark.nightly
 def test_a_recording_outlives_the_connection(run: Callable[[], HostRun]) -> None:
     first = run()
     folder = recorder.start(first, 120)
@@ -112,6 +113,7 @@ def test_a_recording_outlives_the_connection(run: Callable[[], HostRun]) -> None
     assert left() == ""
 
 
+@pytest.mark.nightly
 def test_a_recorder_that_nobody_follows_takes_all_of_it_away(run: Callable[[], HostRun]) -> None:
     folder = recorder.start(run(), 60, idle_s=30)
     recorder.stop(run(), folder)
@@ -167,6 +169,7 @@ def _finding(found: dict[str, dict[str, dict[str, list[dict[str, str]]]]]) -> di
     return one
 
 
+@pytest.mark.nightly
 def test_power_watch_shows_peaks_and_leaves_nothing(tmp_path: Path) -> None:
     page = tmp_path / "power.html"
     done = invoke("power.watch", "--host", NAME, "--seconds", "3", "--html", str(page))
@@ -177,6 +180,7 @@ def test_power_watch_shows_peaks_and_leaves_nothing(tmp_path: Path) -> None:
     assert left() == ""
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_power_watch_and_leaves_nothing() -> None:
     watch = subprocess.Popen(
         argv("power.watch", "--host", NAME), cwd=ROOT, env={**os.environ, "RIGWRIGHT_INVENTORY": str(INVENTORY)},
@@ -194,6 +198,7 @@ def test_ctrl_c_ends_power_watch_and_leaves_nothing() -> None:
     assert left() == ""
 
 
+@pytest.mark.nightly
 def test_remove_takes_recordings_away(run: Callable[[], HostRun]) -> None:
     recorder.start(run(), 60)
     done = invoke("remove", "--host", NAME, "--yes")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -201,14 +200,6 @@ def test_the_environment_after_the_reboot_has_no_secret(monkeypatch: pytest.Monk
     assert "sesame" not in line
     assert "'RIGWRIGHT_INVENTORY=/srv/my inventory'" in line
     assert line.endswith("python3 -m invoke provision")
-
-
-def test_the_same_command_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "orig_argv", ["python3", ".venv/bin/invoke", "provision", "--host", "localhost"])
-    words = continuation.restart_words("provision", yes=False)
-    assert words == (sys.executable, ".venv/bin/invoke", "provision", "--yes", "--host", "localhost")
-    assert continuation.restart_words("provision", yes=True)[3] == "--host"
-    assert continuation.restart_words("rollback", yes=True) == ()
 
 
 def test_what_the_plan_says() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.cli import provision as cli_provision
+from rigwright.cli import provision_hosts
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.fleet import dask_executor, rollout
@@ -232,7 +232,7 @@ def test_workers_elsewhere_stop_as_soon(
     """Workers get the hosts that will reboot one after the other, so one failure stops the rollout."""
     with ThreadPoolExecutor(4) as elsewhere:
         monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(elsewhere))
-        monkeypatch.setattr(cli_provision, "_reboots", lambda _planned: True)
+        monkeypatch.setattr(provision_hosts, "_reboots", lambda _planned: True)
         gpus.broken = {"gpu02"}
         code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786")
     assert code == 1

@@ -535,7 +535,6 @@ def test_one_that_forgets_at_every_look_is_said_three_times(watched: Host) -> No
     assert watched.show()["gpus"][1]["power_limit_w"] == 200, "repaired anyway"
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("event", [Host.load_driver, Host.boot])
 def test_after_a_load_of_the_driver_or_a_boot_all_is_set_again(watched: Host, event: Callable[[Host], None]) -> None:
     event(watched)
@@ -546,6 +545,7 @@ def test_after_a_load_of_the_driver_or_a_boot_all_is_set_again(watched: Host, ev
     assert look(watched) == (0, [], [])
 
 
+@pytest.mark.nightly
 def test_a_limit_that_somebody_typed_is_left_alone_and_said_once(watched: Host) -> None:
     watched.driver.put(gpu1__set__power_limit_mw=250000)
     line = f"{title(2)}: drift: power limit 250 W, wanted 200 W; left alone"

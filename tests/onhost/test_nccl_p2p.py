@@ -247,7 +247,6 @@ def test_geforce_is_refused_and_shares_memory(rig_3090: Bare, program: Path) -> 
 
 
 @pytest.mark.nightly
-@pytest.mark.nightly
 def test_far_peers_are_tried_again_at_any_distance(rig_3090: Bare, program: Path) -> None:
     rig_3090.put(nccl__version="2.27.7", cpu_vendor="intel", **{"p2p.default": 0, "fault.pair.0-1": "refuse"})
     found = run(rig_3090, program, *QUICK)
@@ -258,6 +257,7 @@ def test_far_peers_are_tried_again_at_any_distance(rig_3090: Bare, program: Path
     assert found["notes"][0] == "pair 0-1: NVML grants peer access, CUDA refuses it"
 
 
+@pytest.mark.nightly
 def test_the_scaling_table(rig_3090: Bare, program: Path) -> None:
     rig_3090.put(**{"p2p.default": 0, "gpu0.tflops_fp32": 120, "gpu1.tflops_fp32": 120})
     found = run(rig_3090, program, "--pairs", "0-1")
@@ -337,6 +337,7 @@ def test_a_pair_that_hangs_in_a_round_is_named_and_the_others_go_on(servbadge: B
     assert found["left_behind"] == []
 
 
+@pytest.mark.nightly
 def test_wrong_data_in_a_round(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.1-2": "corrupt"})
     found = run(servbadge, program, *QUICK, "--no-collective", code=1)
@@ -539,6 +540,7 @@ def test_little_shared_memory(rig_3090: Bare, program: Path) -> None:
     assert pair(found, 0, 1)["staged"]["ok"] is True
 
 
+@pytest.mark.nightly
 def test_the_time_for_all_of_it(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.0-1": "hang"})
     began = time.monotonic()

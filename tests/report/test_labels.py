@@ -7,7 +7,7 @@ import io
 import pytest
 
 from rigwright.checks import Finding, Verdict
-from rigwright.cli.provision import closing
+from rigwright.cli.provision_hosts import closing
 from rigwright.engine.host_report import CheckResult, HostReport, PlanResult
 from rigwright.fleet.merge import merge
 from rigwright.inventory.model import Host

@@ -10,8 +10,7 @@ from typing import IO, Any, cast
 
 import pytest
 
-from rigwright.cli import provision as cli_provision
-from rigwright.cli import watch
+from rigwright.cli import provision_hosts, watch
 from rigwright.core import standard_streams
 from rigwright.engine import events
 from rigwright.report.terminal import Text
@@ -125,7 +124,7 @@ def test_an_error_of_the_main_thread_is_recorded(
     def closing(_report: object) -> str:
         raise ending
 
-    monkeypatch.setattr(cli_provision, "closing", closing)
+    monkeypatch.setattr(provision_hosts, "closing", closing)
     code, document = provision(fake_fleet.fleet(tmp_path, monkeypatch, "gpu1", "gpu2"))
     assert (code, document["exit_code"]) == (1, 1)
     memory = isinstance(ending, MemoryError)
@@ -149,7 +148,7 @@ PHASES = {
     "connecting": ("rigwright.fleet.host_job.load_recorded", {"not_attempted"}),
     "showing the plan": ("rigwright.report.terminal.Text.plans", {"not_attempted"}),
     "asking": ("rigwright.cli.runner.consent", {"not_attempted"}),
-    "showing the results": ("rigwright.cli.provision.closing", {"changed"}),
+    "showing the results": ("rigwright.cli.provision_hosts.closing", {"changed"}),
     "closing the connections": ("rigwright.fleet.host_job.close", {"changed"}),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.core import templating, yaml_source
+from rigwright.core import rendering, templating, yaml_source
 from rigwright.core.errors import InputError
 from rigwright.inventory import read
 from tests.machine_speed import within
@@ -198,7 +198,7 @@ EXPRESSIONS = [
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=[text[:30] for text in EXPRESSIONS])
 def test_an_expression_is_refused(expression: str) -> None:
     values = {"values": [1], "x": {}}
-    assert refused(templating.evaluate, expression, values, "hosts.yml:7").where == "hosts.yml:7"
+    assert refused(rendering.evaluate, expression, values, "hosts.yml:7").where == "hosts.yml:7"
     for text in ("{{ " + expression + " }}", "a{{ " + expression + " }}"):
         assert refused(templating.fill, [text], values, "hosts.yml:7").where.startswith("hosts.yml:7")
     assert values["values"] == [1]
@@ -232,7 +232,7 @@ LONG = ("lists in a loop", "a macro that calls itself twice")
     "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in TEMPLATES]
 )
 def test_a_template_is_refused(name: str, tmp_path: Path) -> None:
-    refused(templating.render_text, TEMPLATES[name], {}, "hosts.yml:7")
+    refused(rendering.render_text, TEMPLATES[name], {}, "hosts.yml:7")
     file = tmp_path / "file.j2"
     file.write_text("first line\n" + TEMPLATES[name])
     assert refused(templating.render_file, file, {}).where.startswith(f"{file}:")
@@ -268,7 +268,7 @@ def test_templates_as_people_write_them() -> None:
         "{% for a in names recursive %}{{ a }}{% else %}none{% endfor %}{{ names|batch(2, 'x')|list }}": "ba[['b', 'a']]",
         "{% for k, v in limits.gpus.items() if v %}{{ k ~ '=' ~ v }}{% endfor %}{{ [1.26]|sum|round(1) }}": "a=11.3",
     }.items():  # fmt: skip
-        assert templating.render_text(template, values, "x") == wanted, template
+        assert rendering.render_text(template, values, "x") == wanted, template
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe"])

@@ -130,6 +130,7 @@ def test_machines_with_long_names_can_be_told_apart(chromium: Chromium, folder: 
     assert len(set(ends)) == 10
 
 
+@pytest.mark.nightly
 def test_paper_is_black_on_white(chromium: Chromium, folder: Path) -> None:
     chromium.visit(folder / "worst.html", 720, "dark", "print")
     assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
