@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
 from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release

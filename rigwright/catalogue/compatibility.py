@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from rigwright import catalogue
 from rigwright.catalogue.devices import Device
 from rigwright.catalogue.gpus import Model
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 
 Card = Model | Device

@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 
 _SHOWN = "catalogue/devices.csv"
 _COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]

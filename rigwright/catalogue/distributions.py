@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from rigwright.catalogue.loader import table
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

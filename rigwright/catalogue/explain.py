@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import catalogue
@@ -20,6 +19,7 @@ from rigwright.catalogue.symptoms import Cause
 from rigwright.catalogue.topics import Topic, topic_of, topics
 from rigwright.core.desired import Driver
 from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.yaml_source import did_you_mean
 

@@ -7,7 +7,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from html.parser import HTMLParser
 from http.client import HTTPException
@@ -16,6 +15,7 @@ from typing import IO, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 
 MAX_FILE_BYTES = 8 << 20
 MAX_FILES = 1000

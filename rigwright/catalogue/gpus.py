@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -11,6 +11,7 @@ from typing import Literal
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document, record
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import PciId, Release
 
 Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
 from rigwright.catalogue.compatibility import fit
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 
 SOON_DAYS = 180
 """Ends of life within this time are reported as soon."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from rigwright import catalogue
 from rigwright.catalogue.symptoms import Cause, literal
+from rigwright.core.lazy_dataclasses import dataclass
 
 _OVERLAP_LINES = 20
 _MOST_XIDS = 64

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import catalogue
 from rigwright.catalogue import loader
 from rigwright.catalogue.devices import Device, bare_name
 from rigwright.catalogue.topics import topics
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 
 

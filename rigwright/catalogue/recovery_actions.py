@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.symptoms import Level
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ import datetime
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, cast, get_args
 
 from rigwright.catalogue import loader
 from rigwright.core import shipped_files
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.core.yaml_source import text as file_text
 

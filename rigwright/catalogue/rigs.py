@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.loader import document, record
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Branch, BusId, Release
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import misspelt

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
 

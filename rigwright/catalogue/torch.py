@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Release
 
 

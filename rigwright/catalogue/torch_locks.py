@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from rigwright import catalogue
@@ -14,6 +14,7 @@ from rigwright.catalogue.gpus import Architecture, Model
 from rigwright.catalogue.loader import table
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 
 

@@ -7,10 +7,11 @@ A playbook names one as MODULE.FUNCTION. Its first parameter is `facts`; the oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import wraps
 from typing import Any, Literal, TypeVar, cast
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.plugin_name import plugin_name
 from rigwright.facts import Fact
 

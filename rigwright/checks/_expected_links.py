@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from rigwright import catalogue
@@ -15,6 +14,7 @@ from rigwright.catalogue import Rig
 from rigwright.catalogue.gpus import Model, NvLink
 from rigwright.catalogue.rigs import Kind
 from rigwright.core.gpu_labels import place
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts.nccl import Document, Gpu, Pair
 

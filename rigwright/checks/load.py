@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from rigwright import catalogue
@@ -17,6 +17,7 @@ from rigwright.checks.health import HOTTER_C, xid_finding
 from rigwright.checks.own_past import Difference
 from rigwright.checks.recording import LOW_V
 from rigwright.core.gpu_labels import place
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, pci, stress

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright.checks import AGAIN, Finding, check, of_symptom, of_text
 from rigwright.checks.p2p import left_behind
 from rigwright.checks.training_smoke import losses_of, unfinished
 from rigwright.core import host_ranges
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, driver, network, node_training
 from rigwright.facts.node_training import NodeTraining

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 from rigwright import catalogue
@@ -12,6 +12,7 @@ from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
 from rigwright.checks._common_gpu import common_gpus
 from rigwright.core.gpu_labels import place
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, gpu_health, topology
 from rigwright.facts.topology import NvLink

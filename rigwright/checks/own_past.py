@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 
 SLOWER = 0.05

@@ -6,13 +6,14 @@ All of them read the document of a test in the same run (`verify`, or a provisio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check, environment, of_symptom, of_text
 from rigwright.checks._common_gpu import faults
 from rigwright.checks._expected_links import Expected, Machine, machine, on_the_box, per_link, place_of
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, nccl, pci
 from rigwright.facts.nccl import Document, Pair, SendRecvResult

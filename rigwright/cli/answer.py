@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from rich.console import Console
 
 from rigwright.cli.options import CommandOptions
 from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 
 Options = TypeVar("Options", bound=CommandOptions)
 

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -14,6 +13,7 @@ import yaml
 from rigwright.catalogue import Model, Rig, model
 from rigwright.cli.init_draft import socket
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.yaml_source import loads
 from rigwright.inventory.secrets import TAGS
 

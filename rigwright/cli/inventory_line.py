@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rigwright.cli import init_update
 from rigwright.core import atomic_files, prompt
 from rigwright.core.errors import RigwrightError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.inventory.model import Host
 
 _ENDINGS = ("", ".yml", ".yaml", ".json")

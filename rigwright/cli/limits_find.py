@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rigwright.cli import inventory_line, runner
 from rigwright.cli.options import LimitsFindOptions
 from rigwright.core import prompt
 from rigwright.core.errors import HostError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.program_name import program_name
 from rigwright.engine import host_variables, limit_points

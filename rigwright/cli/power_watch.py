@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rigwright.cli import runner
 from rigwright.cli.options import PowerWatchOptions
 from rigwright.core import interruption, standard_streams
 from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables, recorder

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rigwright.cli.options import HostsOptions
 from rigwright.core import host_ranges, interruption, prompt, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
 from rigwright.report.lazy_terminal import Output
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rigwright.cli.options import TryOptions
 from rigwright.core import prompt
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.program_name import program_name
 from rigwright.core.yaml_source import Mapping as YamlMapping

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.core.command import Command
+from rigwright.core.lazy_dataclasses import dataclass
 
 Action = Literal["add", "change", "remove", "run"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rigwright.core import host_text
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import redacted
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rigwright.core.control_characters import one_line
+from rigwright.core.lazy_dataclasses import dataclass
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}"
 _PATH = r"/[^\s':]{1,255}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from rigwright.core.containers import Containers
 from rigwright.core.guard import Guard
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import Mig
 from rigwright.core.nodes import Nodes
 from rigwright.core.schema import BusId, KernelWord, Release

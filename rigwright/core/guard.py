@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, get_args
 
 from rigwright.core import secrets
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import AbsolutePath, Word
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import did_you_mean

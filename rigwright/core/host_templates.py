@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import jinja2.nodes
 
 from rigwright.core import shipped_files, yaml_source
 from rigwright.core.errors import HostError, InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.rendering import environment, render_text
 from rigwright.core.templating import require_inside
 from rigwright.core.yaml_source import did_you_mean

@@ -7,10 +7,11 @@ import hmac
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal
 
 from rigwright.core.control_characters import one_line
+from rigwright.core.lazy_dataclasses import dataclass
 
 _LONGEST = 64
 """Longer texts of DMI are no identifiers; a serial number has about 15 characters."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 NO_HCA = "none"
 """The value of `hca` for a node that is not to use InfiniBand or RoCE."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import AbsolutePath, Release
 
 AUTO = "auto"

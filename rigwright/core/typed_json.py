@@ -10,8 +10,10 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NewType, get_args, get_origin, get_type_hints
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 MAX_CHARACTERS, MAX_DEPTH = 32 << 20, 48
 """Limits of a document that `loads` reads. A report has less than 25 levels; the output of one command is up to 4 MiB."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as AnyMapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 class Mapping(dict[str, Any]):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 
 from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

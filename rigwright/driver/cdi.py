@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Facts, containers, pci
 from rigwright.facts import driver as state
 from rigwright.facts.containers import KIND, Specification

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright.core.containers import LATEST, Containers
 from rigwright.core.desired import CudaSource
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
 from rigwright.driver.apt_pin import pin_path, read_pins
 from rigwright.facts import Facts, apt_archive, apt_sources, files

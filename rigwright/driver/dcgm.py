@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from rigwright import catalogue
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.driver.apt_pin import pin_path, read_pins
 from rigwright.driver.resolve import repository
 from rigwright.facts import Facts, apt_archive, files, system

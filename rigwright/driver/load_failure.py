@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, runs
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Facts, kernel_log, systemd
 from rigwright.facts import kernel as kernels

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import Card, runs
 from rigwright.catalogue.kernels import any_builds, builds, first_builders, newest_kernel, series
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

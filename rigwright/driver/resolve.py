@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, flavour_of, needs_fabric_manager
 from rigwright.core.desired import CudaSource, Driver
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.driver.apt_pin import pin_path, pin_text, read_pins
 from rigwright.driver.candidates import (
     Choice,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from rigwright import catalogue
 from rigwright.core.gpu_labels import place
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
 from rigwright.driver.load_failure import LONGEST, complaints
 from rigwright.facts import Facts, Unavailable, Unreadable, kernel_log, pci

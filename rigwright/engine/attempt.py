@@ -7,9 +7,11 @@ and their medians are further apart than LEAST_PERCENT; anything else is noise (
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Literal
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 LEAST_PERCENT = 2.0
 """Differences of the medians up to this count as noise, even where the rounds are apart: what a boot changes by itself is not

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright.core import secrets
 from rigwright.core.change import Change
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import datetime
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import place
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.core.schema import BusId

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rigwright.checks import Finding, Verdict, problems
 from rigwright.checks.problems import Judgement, Problem
 from rigwright.core.change import Change
 from rigwright.core.errors import RigwrightError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.attempt import Attempt
 from rigwright.engine.events import Event, StepStarted
 from rigwright.engine.measured_gpu import MeasuredGpu

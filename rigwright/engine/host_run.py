@@ -6,11 +6,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from rigwright.core.command import Command
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, lease, plan
 from rigwright.engine.playbook import Step

@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import re
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport

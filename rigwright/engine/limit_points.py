@@ -7,12 +7,13 @@ that a point of a mixed machine is one setting of the whole machine. docs/limits
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from rigwright.catalogue import Rig, power
 from rigwright.catalogue.power import Circuit, Setting
 from rigwright.core.errors import RigwrightError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.nccl_load import Sensors
 
 Kind = Literal["power_limit_w", "application_clocks", "locked_graphics_mhz"]

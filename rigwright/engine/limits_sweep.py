@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.power import setting_of
 from rigwright.core.desired import Limits as DesiredLimits
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable, UsageError
 from rigwright.core.gpu_labels import SHORT_UUID
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.engine import limit_points, nccl_test, onhost_program, wheel_copy
 from rigwright.engine.events import Note

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from rigwright.checks import Finding
 from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import SHORT_UUID
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import nccl_test, onhost_program, wheel_copy
 from rigwright.engine.attempt import FOLLOWS, Measurement
 from rigwright.engine.host_report import FAILS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from rigwright.checks import Finding
 from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
 from rigwright.engine.host_report import NcclTestResult
 from rigwright.engine.host_run import HostRun

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rigwright import catalogue
 from rigwright.catalogue import nccl_wheels
 from rigwright.checks import Verdict, p2p
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program, wheel_copy
 from rigwright.engine.host_report import NcclTestResult
 from rigwright.engine.host_run import HostRun

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from rigwright.checks.nodes import speed_text
 from rigwright.core import host_ranges
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.nodes import NO_HCA, Nodes
 from rigwright.facts.network import HcaPort, Interface, Network
 from rigwright.facts.nodes import Node

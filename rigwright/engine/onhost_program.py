@@ -8,7 +8,6 @@ import io
 import secrets
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from rigwright.core import shipped_files
 from rigwright.core.command import script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import jobs
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact

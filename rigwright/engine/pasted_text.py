@@ -9,7 +9,7 @@ import datetime
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import BinaryIO
 
 from rigwright import catalogue
@@ -20,6 +20,7 @@ from rigwright.checks import Finding
 from rigwright.checks import smi_text as judge
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts.smi_text import QueryGpu, QueryReader, Table, TableReader
 

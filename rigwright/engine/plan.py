@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from rigwright.core.change import Change, Note
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import Step
 from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable
 

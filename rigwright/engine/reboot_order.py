@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from rigwright.core import state_dir
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError, HostKeyRefused, Unreachable, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import EventSink, HostRun

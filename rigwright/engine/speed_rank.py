@@ -6,12 +6,12 @@ The thresholds are those of the checks of a stress.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from rigwright.checks import Finding
 from rigwright.checks.load import LEAST_OF_PEAK, SLOWER, as_before
 from rigwright.checks.own_past import SAME_POWER_W, on_day
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.plugin_name import plugin_name
 from rigwright.engine.measured_gpu import MeasuredGpu

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import measurement, nccl_test, onhost_program, recorder, wheel_copy
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.training import Training
 from rigwright.engine import onhost_program, stress
 from rigwright.engine.host_run import HostRun

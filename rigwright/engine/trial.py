@@ -12,7 +12,7 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from rigwright.core.change import Change, Note
@@ -22,6 +22,7 @@ from rigwright.core.desired import Reboot
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.driver.start_failure import silent_gpus
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep

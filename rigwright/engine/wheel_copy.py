@@ -11,7 +11,6 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -20,6 +19,7 @@ from rigwright.core import child_processes, nameless_user
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.ssh.transport import Transport
 
 KEPT = f"{STATE}/libraries"

@@ -7,11 +7,12 @@ collects the missing facts of all steps, reads them in one script and calls agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Protocol, TypeVar
 
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result
+from rigwright.core.lazy_dataclasses import dataclass
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

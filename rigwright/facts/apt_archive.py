@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.command_failures import failure_in
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 from rigwright.facts.apt_sources import KEYS
 from rigwright.facts.dpkg import HOLDS, Move, moves

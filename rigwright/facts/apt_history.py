@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 

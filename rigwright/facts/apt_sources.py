@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 _LINE = re.compile(r"(deb|deb-src)[ \t]+(?:\[([^\]]*)\][ \t]*)?(\S+)[ \t]+(\S+)(?:[ \t].*)?")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.gpu import answered
 

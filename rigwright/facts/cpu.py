@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 UNIT = "cpu-governor.service"

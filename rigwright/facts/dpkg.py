@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 
 

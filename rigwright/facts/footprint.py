@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.host_folders import STATE
 from rigwright.core.host_templates import HOST_FILES
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 ORIGINALS = f"{STATE}/originals"

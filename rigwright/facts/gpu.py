@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.host_folders import UNTIL_BOOT
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
 from rigwright.facts import Fact, Unavailable, whole
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 from xml.etree import ElementTree
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu import ASK, answered, lost, number
@@ -185,8 +186,8 @@ class Card:
     mig: bool | None = _xml(_Reading.yes, "mig_mode/current_mig")
     ecc: bool | None = _xml(_Reading.yes, "ecc_mode/current_ecc")
     ecc_next_boot: bool | None = _xml(_Reading.yes, "ecc_mode/pending_ecc")
-    ecc_since_load: Errors = _xml(_Reading.errors, "ecc_errors/volatile", default=_NO_COUNTERS)  # noqa: RUF009
-    ecc_ever: Errors = _xml(_Reading.errors, "ecc_errors/aggregate", default=_NO_COUNTERS)  # noqa: RUF009
+    ecc_since_load: Errors = _xml(_Reading.errors, "ecc_errors/volatile", default=_NO_COUNTERS)
+    ecc_ever: Errors = _xml(_Reading.errors, "ecc_errors/aggregate", default=_NO_COUNTERS)
     retired_single_bit: int | None = _xml(_Reading.whole, f"{_PAGES}/multiple_single_bit_retirement/retired_count")
     retired_double_bit: int | None = _xml(_Reading.whole, f"{_PAGES}/double_bit_retirement/retired_count")
     retirement_pending: bool | None = _xml(_Reading.yes, f"{_PAGES}/pending_retirement", f"{_PAGES}/pending_blacklist")

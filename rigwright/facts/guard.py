@@ -8,7 +8,7 @@ import math
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rigwright.core import host_text
@@ -16,6 +16,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.guard import STEPS
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, whole
 
 FOLDER = f"{STATE}/guard"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, command, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable, whole
 from rigwright.facts.system import said
 

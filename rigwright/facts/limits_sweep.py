@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rigwright.core.command import Result
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl_document import MeasurementDocument

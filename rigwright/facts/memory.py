@@ -7,12 +7,12 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 
 Transparent = Literal["always", "madvise", "never"]

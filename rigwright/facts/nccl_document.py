@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.nccl import Mistake, Versions
 
 

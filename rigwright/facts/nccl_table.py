@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rigwright.core import host_text
+from rigwright.core.lazy_dataclasses import dataclass
 
 _TIMES = ("time", "cputime")
 _GROUP = (*_TIMES, "algbw", "busbw", "error", "#wrong", "i_min", "i_max", "i_p99", "i_cv%")

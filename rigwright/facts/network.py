@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, whole
 
 MOST = 256

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rigwright.core import host_text
@@ -11,6 +10,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import convert
 from rigwright.facts import Fact
 

@@ -6,10 +6,10 @@ import base64
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 from rigwright.facts.gpu import of_those_left, query

@@ -8,12 +8,12 @@ systemd-pstore.service moves them to /var/lib/systemd/pstore.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 LISTED = f"{STATE}/trial/panic-records"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.dpkg import Move, moves
 from rigwright.facts.scratch import USE

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sized
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, gpu
 from rigwright.facts.gpu import Gpu, Locks
 from rigwright.facts.run_recording import KEEP, LISTED, LISTS, TEXTS

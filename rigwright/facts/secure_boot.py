@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
 
 _KEY = """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 from rigwright.core.command import Result
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.nccl import READ_DOCUMENT, Outcome, left_document, read_document

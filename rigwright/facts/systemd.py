@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from rigwright.core.command import Result, command, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
 LIMITS_UNIT, LIMITS_TIMER = "gpu-limits.service", "gpu-limits.timer"

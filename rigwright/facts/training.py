@@ -7,13 +7,13 @@ the sha256 of the requirements that it was made of.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rigwright.core import host_text, shipped_files
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Release
 from rigwright.core.typed_json import Codec
 from rigwright.facts import Fact, Unreadable

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from rigwright.core.command import Result
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Release
 from rigwright.facts import Fact
 from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document

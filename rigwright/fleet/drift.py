@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
 from rigwright.core.gpu_labels import SHORT_UUID
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history.json_diff import compared
 
 Findings = dict[str, list[Finding]]

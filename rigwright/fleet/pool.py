@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from rigwright.core import child_processes, interruption
 from rigwright.core.errors import RigwrightError, unexpected
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.events import HostFinished, Note
 from rigwright.fleet.host_job import WORKERS, HostAction, HostJob, left_behind, run_action
 from rigwright.fleet.merge import not_attempted, with_error

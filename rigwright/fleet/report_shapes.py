@@ -7,7 +7,7 @@ from types import GenericAlias
 from typing import Any, TypedDict, get_type_hints
 
 from rigwright.catalogue.rigs import Scaling
-from rigwright.facts import gpu_health, machine, stress, training_smoke
+from rigwright.facts import gpu_health, machine, nccl, stress, training_smoke
 from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.topology import Place
@@ -81,6 +81,7 @@ MACHINE = _of(
 KEPT: dict[str, Any] = {
     gpu_health.cards.name: _list_of(_of("CARD", {key: _CARD[key] for key in gpu_health.LASTING})),
     stress.measured.name: list[GpuFigures],
+    nccl.tested.name: list[nccl.PairFigures],
     training_smoke.trained.name: list[SmokeFigures],
     machine.machine.name: _of("KEPT", {"memory_gib": int, "sockets": int, "threads": int, "modules": list[str] | None}),
 }

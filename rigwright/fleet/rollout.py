@@ -9,12 +9,13 @@ import json
 import operator
 import re
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from rigwright.core import host_ranges, state_dir
 from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.plain import plain
 

@@ -10,13 +10,14 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from typing import Any, get_type_hints
 
 from rigwright.core import errors, secrets, submodules
 from rigwright.core.change import Change
 from rigwright.core.errors import HostError, RigwrightError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.typed_json import Codec, Form, dumps, loads
 from rigwright.engine import events, plugins
 from rigwright.engine.host_report import HostReport

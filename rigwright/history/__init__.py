@@ -12,11 +12,11 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rigwright.core.errors import HistoryError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history import database as history_database
 from rigwright.history import diff, machines, samples, writer
 from rigwright.history.database import file, set_aside

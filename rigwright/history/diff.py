@@ -6,8 +6,8 @@ import datetime
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history.json_diff import compared
 
 ATTEMPT = "try"

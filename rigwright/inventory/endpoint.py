@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import number
 
 _NAME = r"\w[\w.-]{0,252}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import number
 
 Given = dict[str, tuple[Any, str]]

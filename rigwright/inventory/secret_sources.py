@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import SHORTEST
 
 COMMAND_S = 60.0

@@ -8,12 +8,12 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.inventory.secret_sources import PASSWORD_FIX, Source, asked, output, read_private
 

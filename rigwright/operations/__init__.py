@@ -7,10 +7,10 @@ annotations say what a playbook may give. The decorator `operation` declares wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rigwright.core.change import Change, Note
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.plugin_name import plugin_name
 
 F = TypeVar("F", bound=Callable[..., Iterator[Change | Note]])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.host_folders import RUNS, STATE
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Facts, dpkg, footprint, grub
 from rigwright.facts import systemd as units
 from rigwright.facts.footprint import ORIGINALS, OwnFile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
@@ -11,6 +10,7 @@ from rigwright.core.command_failures import missing_program
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import RUNS
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.facts import Facts, Unavailable, display, grub, reboot_record, run_record, system
 from rigwright.facts import driver as state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rigwright import catalogue
@@ -14,6 +13,7 @@ from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.training import Training
 from rigwright.facts import Fact, Facts, Unavailable, files, pci

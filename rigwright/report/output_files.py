@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rigwright.core import atomic_files, numbers, terminal_stream
 from rigwright.core.errors import RigwrightError, UsageError, unexpected
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.report import json_document
 from rigwright.report.lazy_terminal import Output
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rigwright.core.control_characters import visible
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.host_report import BAD
 
 Labels = tuple[tuple[str, str], ...]

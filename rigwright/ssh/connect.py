@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostKeyRefused, Unreachable
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.inventory.model import Host
 from rigwright.ssh import algorithms, route
 from rigwright.ssh import known_hosts as ssh_known_hosts

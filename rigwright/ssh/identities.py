@@ -7,13 +7,14 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import paramiko
 from paramiko.agent import AgentSSH
 
 from rigwright.core.errors import RigwrightError
+from rigwright.core.lazy_dataclasses import dataclass
 
 _LARGEST_KEY_BYTES = 1 << 20
 _AGENT_S = 20.0

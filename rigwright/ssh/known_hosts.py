@@ -12,7 +12,6 @@ import stat
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
 from rigwright.core import atomic_files
 from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 class _Line(NamedTuple):

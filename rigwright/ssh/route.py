@@ -7,7 +7,6 @@ import glob
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import paramiko
 from fabric import Config, Connection
 
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.inventory import endpoint
 from rigwright.inventory.endpoint import Endpoint
 from rigwright.inventory.model import Host

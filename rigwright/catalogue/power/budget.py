@@ -6,13 +6,14 @@ docs/power.md has the rules of the verdict with their sources.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright.catalogue import Model, Rig, model
 from rigwright.catalogue.gpus import Power
 from rigwright.catalogue.power.draw import FULL, Draw, Setting, draw
 from rigwright.catalogue.rigs import BASE, Supply
 from rigwright.core.errors import InputError
+from rigwright.core.lazy_dataclasses import dataclass
 
 RAMP_SHARED_PERCENT = (25, 36)
 """Steps of the power that supplies on one rail are known to hold, and to fail; between them is no measurement."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rigwright.catalogue import Model
 from rigwright.core.desired import Limits
 from rigwright.core.errors import InputError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 
 CLOCK_EXPONENT = math.log(350 / 200) / math.log(1530 / 1005)
 RAMP_FROM = 0.5

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright.catalogue import Rig, model
 from rigwright.catalogue.power.budget import budget, circuits, models_of
 from rigwright.catalogue.power.draw import FULL, Setting
 from rigwright.catalogue.rigs import Supply
+from rigwright.core.lazy_dataclasses import dataclass
 
 SMALLEST_SUPPLY_W, LARGEST_SUPPLY_W, STEP_W = 300, 4000, 50
 

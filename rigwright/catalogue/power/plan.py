@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.power.budget import (
@@ -20,6 +20,7 @@ from rigwright.catalogue.power.budget import (
 from rigwright.catalogue.power.draw import EFFICIENCY_PERCENT, FULL, Cost, Setting, Wanted, checked, cost, draw
 from rigwright.catalogue.rigs import Supply
 from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
 
 LIMIT_STEP_W = 5
 MOST_SUPPLIES = 16

@@ -6,10 +6,11 @@ import datetime
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rigwright.core.host_ranges import folded
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count as plural
 from rigwright.engine import speed_rank
 from rigwright.engine.host_report import BAD

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rigwright.core.gpu_labels import SHORT_UUID
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.host_report import FAILS
 from rigwright.report.html.fleet_attention import DRIFT, NEVER, never_provisioned
 from rigwright.report.html.host_page import HostView

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.report.html.p2p_matrix import gb_s, short
 
 

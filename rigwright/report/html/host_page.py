@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from rigwright.checks.problems import Judgement, Problem, judge, problems
 from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
 from rigwright.core.fix_steps import Step
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
 from rigwright.report.html import gpu_cards

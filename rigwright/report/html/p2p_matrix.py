@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rigwright.checks.recording import clock, day
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.facts.recording import GAP_S, Recording
 from rigwright.report.html.host_page import environment

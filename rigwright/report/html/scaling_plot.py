@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 320.0, 200.0, 34.0, 30.0, 12.0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 WIDTH, HEIGHT, TOP, BOTTOM = 240.0, 56.0, 4.0, 52.0
 SLOTS = 56

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from rigwright.core.lazy_dataclasses import dataclass
 
 STEP = 104
 """Units from one GPU to the next; a unit is a pixel where the drawing is not scaled."""

@@ -1,0 +1,154 @@
+"""A dataclass whose methods are made at its first use is in every way one of the standard library."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import threading
+from dataclasses import FrozenInstanceError, field, fields, is_dataclass, replace
+
+import pytest
+
+from rigwright.core.lazy_dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Point:
+    """Two numbers, and names that do not count."""
+
+    x: int
+    y: int = 2
+    names: list[str] = field(default_factory=list, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Named(Point):
+    name: str = "a"
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+@dataclass
+class Counted:
+    number: int
+    seen: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seen.append(self.number)
+
+
+def test_a_first_use_of_each_kind() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        x: int = 1
+
+    assert [one.name for one in fields(Fresh)] == ["x"]
+    assert Fresh() == Fresh(1)
+
+    @dataclass(frozen=True)
+    class Other:
+        x: int = 1
+
+    assert (hash(Other(2)) == hash(Other(2)), repr(Other(2)).endswith("Other(x=2)")) == (True, True)
+
+
+def test_it_compares_hashes_and_shows_as_the_standard_one() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Standard:
+        x: int
+        y: int = 2
+        names: list[str] = field(default_factory=list, compare=False, repr=False)
+
+    assert Point(1, names=["n"]) == Point(1, 2, [])
+    assert Point(1) != Point(3)
+    assert hash(Point(1)) == hash(Standard(1))
+    assert repr(Point(1)) == "Point(x=1, y=2)"
+    assert Point.__match_args__ == ("x", "y", "names")
+    assert Point.__doc__ == "Two numbers, and names that do not count."
+    assert (is_dataclass(Point), is_dataclass(Point(1))) == (True, True)
+    assert replace(Point(1), y=5) == Point(1, 5)
+    assert dataclasses.asdict(Point(1)) == {"x": 1, "y": 2, "names": []}
+    assert not hasattr(Point, "names")
+    assert Point.y == 2
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'"):
+        Point()  # type: ignore[call-arg]
+
+
+def test_a_frozen_one_is_not_changed() -> None:
+    point = Point(1)
+    with pytest.raises(FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del point.x
+    assert point.x == 1
+
+
+def test_a_derived_one_has_the_fields_of_its_base_and_its_own_methods() -> None:
+    assert [one.name for one in fields(Named)] == ["x", "y", "names", "name"]
+    assert repr(Named(1, name="b")) == "<b>"
+    assert Named(1) != Point(1)
+
+
+def test_one_that_is_not_frozen() -> None:
+    one = Counted(1)
+    one.number = 2
+    assert (one.number, one.seen) == (2, [1])
+    with pytest.raises(TypeError):
+        hash(one)
+
+
+def test_copies_and_pickles() -> None:
+    assert copy.deepcopy(Point(1, names=["n"])).names == ["n"]
+    assert pickle.loads(pickle.dumps(Point(4))) == Point(4)
+
+
+def test_an_instance_that_was_made_without_init_compares() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        x: int
+
+    a, b = (object.__new__(Fresh) for _ in range(2))
+    for one in (a, b):
+        object.__setattr__(one, "x", 1)
+    assert a == b
+    assert repr(a).endswith("Fresh(x=1)")
+
+
+def test_options_that_need_more_methods() -> None:
+    @dataclass(frozen=True, order=True)
+    class Ordered:
+        x: int
+
+    @dataclass(eq=False)
+    class Same:
+        x: int
+
+    assert Ordered(1) < Ordered(2)
+    assert Same(1) != Same(1)
+    assert len({Same(1), Same(1)}) == 2
+
+
+def test_threads_that_use_it_first_at_the_same_time() -> None:
+    for _ in range(20):
+
+        @dataclass(frozen=True)
+        class Fresh:
+            x: int
+            y: list[int] = field(default_factory=list)
+            z: int = 3
+
+        made: list[Fresh] = []
+        begin = threading.Barrier(8)
+
+        def use(fresh: type[Fresh] = Fresh, made: list[Fresh] = made, begin: threading.Barrier = begin) -> None:
+            begin.wait()
+            made.append(fresh(1))
+
+        threads = [threading.Thread(target=use) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert made == [Fresh(1, [], 3)] * 8
