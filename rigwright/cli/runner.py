@@ -253,10 +253,10 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
     begun: dict[str, Transport] = {}
     for host in hosts:
         if commands := known[host.name]:
-            from rigwright.engine import lease
+            from rigwright.engine import run_owner
             from rigwright.ssh import open_transport
 
-            begun[host.name] = open_transport.open_transport(host, lease.environment(run_id), None, command.root)
+            begun[host.name] = open_transport.open_transport(host, run_owner.environment(run_id), None, command.root)
             begun[host.name].begin(commands)
     if begun:
         sys.setswitchinterval(SWITCH_S)

@@ -12,7 +12,7 @@ from rigwright.core.command_failures import failure_in
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import ConsentError, HostError, Rebooting, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_templates import SHIPPED
-from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_record
+from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_owner, run_record
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -43,7 +43,7 @@ def tidy(run: HostRun) -> None:
     if run.host.is_this_machine and not continuation.continues() and continuation.state(run) is not None:
         run.transport.run([continuation.cleared()])
     left = run.store.known.get(lease.holder)
-    if isinstance(left, str) and lease.ended(left):
+    if isinstance(left, str) and run_owner.ended(left):
         with contextlib.suppress(HostError):
             lease.take(run.transport, run.host.name, run.options.run_id).release()
 

@@ -13,7 +13,7 @@ from rigwright.core.command import Command
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.engine import events, lease, plan
+from rigwright.engine import events, plan, run_owner
 from rigwright.engine.playbook import Step
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, scratch, system
 from rigwright.facts.machine import Past
@@ -172,7 +172,7 @@ class HostRun:
             mine = self.options.run_id
             answer = self.transport.run([scratch.tidied(mine)])[0]
             owners = dict.fromkeys(answer.text.split("\n", MOST_OWNERS)[:MOST_OWNERS])
-            if ended := tuple(owner for owner in owners if lease.ended(owner)):
+            if ended := tuple(owner for owner in owners if run_owner.ended(owner)):
                 self.transport.run([scratch.tidied(mine, ended)])
             self.untidy = False
 

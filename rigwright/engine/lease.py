@@ -10,15 +10,13 @@ All scripts that change the lease or start a job hold the lock `lease.lock`, and
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-from pathlib import Path
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.engine.run_owner import OWNER, ended, owner
 from rigwright.facts import Fact
 from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport
@@ -90,10 +88,7 @@ done
 rm -f "$file"
 """
 
-_OWNER = re.compile(
-    r"(?P<run>[\w.-]{1,100}) (?P<user>[\w.+-]{1,256}@[\w.+-]{1,300}) (?P<pid>\d{1,10}) (?P<started>[\d?]{1,20})"
-)
-_HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{_OWNER.pattern})\s*")
+_HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
 
 
 @dataclass(frozen=True)
@@ -156,24 +151,6 @@ def take(transport: Transport, host: str, run_id: str) -> Lease:
     raise _not_written(host, "taken", answer)
 
 
-def owner(run_id: str) -> str:
-    """How a run of this process is named on a host: the run, the user and machine, the process, and when that started."""
-    return f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
-
-
-def environment(run_id: str) -> dict[str, str]:
-    """The environment of the commands of a run of this process."""
-    return {"RIGWRIGHT_RUN": run_id, "RIGWRIGHT_OWNER": owner(run_id)}
-
-
-def ended(owner: str) -> bool:
-    """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other text."""
-    match = _OWNER.fullmatch(owner)
-    if match is None or not match["user"].endswith(f"@{_machine()}"):
-        return False
-    return _started(int(match["pid"])) not in (match["started"], "?")
-
-
 def _first_line(result: Result) -> str:
     if result.code != 0:
         raise ValueError(f"{FILE} cannot be read: {result.error_text[:200]}")
@@ -187,7 +164,7 @@ holder: Fact[str] = Fact("lease.holder", script(f"[ ! -e {FILE} ] || head -n 1 {
 def lost(host: str, answer: Result) -> HostError:
     """The error for a script that ended with LOST: another run holds the lease."""
     fix = "wait until no other run changes it, then run the same command"
-    match = _OWNER.fullmatch(answer.error_text)
+    match = OWNER.fullmatch(answer.error_text)
     found = f"{_holder(match)} has taken this host" if match else "the lease of this run is gone, or cannot be read"
     return HostError(host, found, "the lease of this run", fix)
 
@@ -201,38 +178,3 @@ def _holder(owner: re.Match[str]) -> str:
 def _not_written(host: str, what: str, answer: Result) -> HostError:
     reason = answer.error_text or answer.text.strip()[:200] or f"no answer (exit {answer.code})"
     return HostError(host, f"the lease cannot be {what}: {reason}", "a writable /var/lib", "df -h /var")
-
-
-def _user() -> str:
-    """The name of the user; the number of one who has no name."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
-def _machine() -> str:
-    """This machine: its name, its MAC address and the namespace of its process numbers."""
-    import uuid
-
-    try:
-        namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
-    except OSError:
-        namespace = "0"
-    return f"{_word(socket.gethostname())}-{uuid.getnode():x}.{namespace}"
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^\w.+-]", "_", text) or "_"
-
-
-def _started(pid: int) -> str:
-    """When a process of this machine started, in clock ticks since boot; "" when it has ended, "?" without /proc."""
-    if not Path("/proc/self/stat").exists():
-        return "?"
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-    except OSError:
-        return ""

@@ -14,7 +14,7 @@ from rigwright.core import interruption
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
-from rigwright.engine import lease
+from rigwright.engine import run_owner
 from rigwright.engine.events import ActivityStarted, Event
 from rigwright.engine.host_report import HostReport, StageResult
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
@@ -144,7 +144,7 @@ def new_run(
 ) -> HostRun:
     """The run of a host, with a transport that is not connected yet, or with one that has begun to connect."""
     transport = begun or open_transport.open_transport(
-        host, lease.environment(options.run_id), ask_password, options.root
+        host, run_owner.environment(options.run_id), ask_password, options.root
     )
     transport.ask_password = ask_password
     return HostRun(host, transport, options, emit, state, since)

@@ -11,7 +11,7 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError
-from rigwright.engine import apply, lease
+from rigwright.engine import apply, lease, run_owner
 from rigwright.engine.host_run import HostRun, Options, RunState
 from tests.engine.shell_host import Host
 from tests.ssh.fake_transport import FakeTransport
@@ -34,7 +34,7 @@ def test_an_owner_without_end_is_refused_at_once(begin: str, owner: str) -> None
     """Hostile: an expression that tries every @ for every beginning takes minutes, and stops the threads of the other hosts."""
     transport = FakeTransport(lambda _cmd: Result(75, (begin + owner).encode()))
     started = time.thread_time()
-    assert not lease.ended(begin + owner)
+    assert not run_owner.ended(begin + owner)
     with pytest.raises(HostError):
         lease.take(transport, "servbadge", "20261122-0900")
     assert len(lease.lost("servbadge", Result(77, b"", (begin + owner).encode())).found) < 100
@@ -94,8 +94,8 @@ def test_files_that_a_cut_left_half_written_are_removed(tmp_path: Path) -> None:
 )
 def test_a_run_without_changes_removes_the_lease_of_one_that_was_cut(tmp_path: Path, owner: str, stays: bool) -> None:
     host = Host(tmp_path)
-    started = lease._started(os.getpid())
-    line = owner.format(machine=lease._machine(), pid=os.getpid(), started=started)
+    started = run_owner._started(os.getpid())
+    line = owner.format(machine=run_owner._machine(), pid=os.getpid(), started=started)
     host.lease.write_text(f"{line}\n11111111-first 15 600\n")
     (tmp_path / "etc" / ".rigwright.aB3xYz").mkdir(parents=True)
     (tmp_path / "var/files").write_text(f"{tmp_path}/etc/a.conf\n")

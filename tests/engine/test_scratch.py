@@ -13,7 +13,7 @@ import pytest
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import Unreachable
-from rigwright.engine import lease
+from rigwright.engine import run_owner
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import Fact, scratch
 from rigwright.inventory.model import Host
@@ -52,7 +52,7 @@ class Here(Transport):
 
 def run_of(folder: Path, run_id: str, owner: str = "") -> HostRun:
     """Returns a run on the host in a folder; its owner is this process unless one is given."""
-    transport = Here(folder, owner or lease.owner(run_id), run_id)
+    transport = Here(folder, owner or run_owner.owner(run_id), run_id)
     return HostRun(transport.host, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
 
 
@@ -92,7 +92,7 @@ def test_those_of_a_run_at_work_stay(tmp_path: Path, owner: str) -> None:
 def test_those_of_a_run_that_ended_early_are_removed_by_any_later_run(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as ended:
         pass
-    mine = lease.owner("a").split()
+    mine = run_owner.owner("a").split()
     run_of(tmp_path, "a", " ".join([*mine[:2], str(ended.pid), "1"])).read([USES])
     later = run_of(tmp_path, "b")
     later.read([])

@@ -14,7 +14,7 @@ import pytest
 
 from rigwright.core.command import script
 from rigwright.core.errors import HostError
-from rigwright.engine import apply, jobs, lease
+from rigwright.engine import apply, jobs, lease, run_owner
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.lease import Lease
 from tests.engine.shell_host import Host
@@ -26,7 +26,7 @@ WORK = script("echo works", long=True, timeout_s=60)
 def another(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Inside it this process is a controller on another machine."""
     with monkeypatch.context() as patch:
-        patch.setattr(lease, "_machine", lambda: "elsewhere-2f.402")
+        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
         yield
 
 

@@ -1,0 +1,66 @@
+"""How a run is named on a host: in the lease, in its scratch directories and in the environment of its commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+OWNER = re.compile(
+    r"(?P<run>[\w.-]{1,100}) (?P<user>[\w.+-]{1,256}@[\w.+-]{1,300}) (?P<pid>\d{1,10}) (?P<started>[\d?]{1,20})"
+)
+"""The text of `owner`."""
+
+
+def owner(run_id: str) -> str:
+    """How a run of this process is named on a host: the run, the user and machine, the process, and when that started."""
+    return f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
+
+
+def environment(run_id: str) -> dict[str, str]:
+    """The environment of the commands of a run of this process."""
+    return {"RIGWRIGHT_RUN": run_id, "RIGWRIGHTOWNER": owner(run_id)}
+
+
+def ended(owner: str) -> bool:
+    """Whether the owner was a process of this machine that has ended. False for one of another machine, and for other text."""
+    match = OWNER.fullmatch(owner)
+    if match is None or not match["user"].endswith(f"@{_machine()}"):
+        return False
+    return _started(int(match["pid"])) not in (match["started"], "?")
+
+
+def _user() -> str:
+    """The name of the user; the number of one who has no name."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _machine() -> str:
+    """This machine: its name, its MAC address and the namespace of its process numbers."""
+    import uuid
+
+    try:
+        namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+    except OSError:
+        namespace = "0"
+    return f"{_word(socket.gethostname())}-{uuid.getnode():x}.{namespace}"
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^\w.+-]", "_", text) or "_"
+
+
+def _started(pid: int) -> str:
+    """When a process of this machine started, in clock ticks since boot; "" when it has ended, "?" without /proc."""
+    if not Path("/proc/self/stat").exists():
+        return "?"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
