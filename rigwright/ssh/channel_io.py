@@ -59,11 +59,12 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
     """Sends a script, and returns its stdout and stderr when the output is complete or the channel is closed.
 
     `deadline` is in seconds of the monotonic clock. Raises Unreachable at the deadline or when the connection is lost,
-    and HostError for an output over the size limit.
+    and HostError for an output over the size limit: LOGIN_BYTES until the header of the answer, MOST_BYTES in all.
     """
     with contextlib.suppress(OSError):  # the program may have ended already; its stderr, read below, has the reason
         channel.sendall(script)
     answer, errors = bytearray(), b""
+    header, begun = f"{nonce} codes".encode(), False
     try:
         while not batch_script.finished(bytes(answer[-64:]), nonce):
             channel.settimeout(max(0.1, deadline - time.monotonic()))
@@ -71,7 +72,8 @@ def converse(channel: Channel, script: bytes, nonce: str, deadline: float, host:
             if not data:
                 break
             answer += data
-            _require_size(host, len(answer))
+            begun = begun or header in answer
+            _require_size(host, len(answer), None if begun else host_text.LOGIN_BYTES)
         while channel.recv_stderr_ready() or (
             not answer and not channel.exit_status_ready() and time.monotonic() < deadline
         ):

@@ -90,7 +90,7 @@ def test_a_host_that_floods_is_named_and_the_others_are_complete(hosts: dict[str
     said = {name: (host["error"] or {"found": ""})["found"] for name, host in found["hosts"].items()}
     assert found["exit_code"] == 1
     assert said["t-many1"] == said["t-many3"] == ""
-    assert said["t-many2"] == "its output is longer than 32 MiB and has not ended"
+    assert said["t-many2"] == "its output is longer than 64 KiB and has not ended"
     assert "refused" in said["t-away"]
     assert all(found["hosts"][name]["kept"]["system.running_kernel"] for name in ("t-many1", "t-many3"))
 

@@ -14,12 +14,16 @@ from rigwright.ssh import channel_io
 
 
 class Endless:
-    """A channel whose output does not end."""
+    """A channel whose output does not end, and begins with `first`."""
 
     closed = False
 
+    def __init__(self, first: bytes = b"") -> None:
+        self.first = first
+
     def recv(self, size: int) -> bytes:
-        return b"y" * size
+        first, self.first = self.first, b""
+        return first or b"y" * size
 
     def recv_ready(self) -> bool:
         return True
@@ -45,7 +49,7 @@ def converse(channel: Channel, deadline: float, host: Host) -> object:
     return channel_io.converse(channel, b"", "nonce", deadline, host)
 
 
-@pytest.mark.parametrize(("read", "size"), [(until, "64 KiB"), (converse, "2 MiB")])
+@pytest.mark.parametrize(("read", "size"), [(until, "64 KiB"), (converse, "64 KiB")])
 def test_the_message_about_an_output_without_an_end(
     read: Callable[[object, float, Host], object], size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,3 +62,9 @@ def test_the_message_about_an_output_without_an_end(
         f"  expected: an answer of at most {size}\n"
         "  fix:      ssh 192.0.2.10 sudo -n true, and look at what it prints"
     )
+
+
+def test_an_answer_that_has_begun_may_be_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_io, "MOST_BYTES", 2 << 20)
+    with pytest.raises(HostError, match="longer than 2 MiB"):
+        converse(Endless(b"nonce codes 0\n"), time.monotonic() + 30, Host("servbadge", (), {}))  # type: ignore[arg-type]

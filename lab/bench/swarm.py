@@ -1,0 +1,295 @@
+"""Measures a thousand hosts for `scripts/bench --swarm`: simulated endpoints that speak SSH, some of which fail.
+
+The endpoints are a process of their own (`lab/bench/swarm_endpoints.py`), so processor time and memory are those of the controller alone.
+Who fails and how is drawn from a seed. Afterwards each host must have exactly the verdict that its failure deserves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from lab.base.paths import CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_KEY
+from lab.bench import swarm_recording
+from lab.bench.measured import row
+
+PORT = 2222
+SHARES = {"away": 0.02, "silent": 0.005, "stuck": 0.005, "wrong key": 0.01, "flood": 0.005}
+"""The share of each failure: nothing listens; no answer to the connection; no answer to a script; another host key; endless output."""
+SAYS = {
+    "away": "the connection was refused",
+    "silent": "no login within",
+    "stuck": "the connection was lost",
+    "wrong key": "the host key has changed",
+    "flood": "its output is longer than",
+}
+"""What the error of a host says, by its failure."""
+NAME, REAL = "swarm", "swarm-real"
+COMMANDS = {"fleet.check": ("fleet.check",), "provision": ("provision", "--yes")}
+WIDTHS = (26, 10, 10, 12, 11, 8)
+GOAL_CPU_S, GOAL_MIB = 0.015, 300 / 1.048576
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """Endpoints in a folder: their plan, the inventory and what the seed says of each (`kinds`, by host name)."""
+
+    folder: Path
+    kinds: Mapping[str, str]
+
+    @property
+    def inventory(self) -> Path:
+        """The inventory that lists the endpoints."""
+        return self.folder / "inventory"
+
+
+@dataclass
+class Run:
+    """A measured command: its cost for the controller, and its JSON document."""
+
+    code: int
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+    hosts: Mapping[str, Any] = field(repr=False)
+    said: str = field(default="", repr=False)
+
+
+def drawn(count: int, seed: int, shares: Mapping[str, float] = SHARES) -> list[str]:
+    """The kind of each endpoint, "ok" for one without failure: the exact shares, at least one of each, in an order drawn from the seed."""
+    failing = [kind for kind, share in shares.items() for _ in range(max(1, round(count * share)))]
+    kinds = [*failing, *["ok"] * (count - len(failing))]
+    random.Random(seed).shuffle(kinds)
+    return kinds
+
+
+def prepare(
+    folder: Path,
+    recording: Path,
+    count: int,
+    seed: int,
+    variables: Mapping[str, Any],
+    shares: Mapping[str, float] = SHARES,
+    real: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Swarm:
+    """Writes the plan of the endpoints, their inventory, known hosts and login key. `real`: other hosts of the inventory, with their variables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(seed + 1)
+    endpoints, hosts, known = [], {}, []
+    kinds: dict[str, str] = {}
+    for number, kind in enumerate(drawn(count, seed, shares), start=1):
+        name, address = f"swarm{number:05}", f"127.81.{number // 250}.{number % 250 + 1}"
+        host_key = asyncssh.generate_private_key("ssh-ed25519")
+        offered = asyncssh.generate_private_key("ssh-ed25519") if kind == "wrong key" else host_key
+        endpoints.append(
+            {
+                "number": number, "kind": kind, "address": address, "port": PORT,
+                "latency_s": round(min(0.5, chance.lognormvariate(-4, 0.8)), 4),
+                "host_key": offered.export_private_key().decode(),
+            }
+        )  # fmt: skip
+        known.append(f"[{address}]:{PORT} {host_key.export_public_key().decode()}")
+        hosts[name] = {"ansible_host": address}
+        kinds[name] = kind
+    login = folder / "id_ed25519"
+    login.write_bytes(asyncssh.generate_private_key("ssh-ed25519").export_private_key())
+    login.chmod(0o600)
+    (folder / "known_hosts").write_text("".join(known))
+    (folder / "plan.json").write_text(json.dumps({"recording": str(recording), "endpoints": endpoints}))
+    way = {"ansible_user": "root", "ansible_port": PORT, "ansible_ssh_private_key_file": str(login)}
+    groups = {"swarm": {"hosts": hosts, "vars": {**variables, **way, "ssh_known_hosts": str(folder / "known_hosts")}}}
+    if real:
+        groups["real"] = {"hosts": {name: dict(given) for name, given in real.items()}}
+        kinds |= dict.fromkeys(real, "ok")
+    (folder / "inventory").mkdir(exist_ok=True)
+    (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": {"children": {"gpu": {"children": groups}}}}))
+    return Swarm(folder, kinds)
+
+
+@contextlib.contextmanager
+def endpoints(swarm: Swarm) -> Iterator[list[str]]:
+    """Runs the endpoints. At the end the list has the first scripts that the recording lacks."""
+    argv = [sys.executable, "-m", "lab.bench.swarm_endpoints", str(swarm.folder / "plan.json")]
+    missing: list[str] = []
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as process:
+        assert process.stdout
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the endpoints did not begin to listen")
+        try:
+            yield missing
+        finally:
+            told = process.communicate("")[0]
+            missing.extend(json.loads(told.splitlines()[-1])["first"] if told else ["the endpoints ended"])
+
+
+def measured(swarm: Swarm, words: Sequence[str]) -> Run:
+    """Runs a command on all hosts with an empty history, and measures the controller: processor time and memory of its process."""
+    document = swarm.folder / "document.json"
+    history = swarm.folder / "history"
+    for file in (document, *(history.glob("*") if history.is_dir() else ())):
+        file.unlink(missing_ok=True)
+    own = {"RIGWRIGHT_HISTORY": str(history / "history.sqlite"), "XDG_STATE_HOME": str(swarm.folder / "state")}
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | own
+    argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *words]
+    argv += ["--inventory", str(swarm.inventory), "--host", "all", "--json", str(document)]
+    with (swarm.folder / "said").open("w+") as said:
+        began = time.perf_counter()
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=CHECKOUT, env=environment
+        )
+        _, status, used = os.wait4(child.pid, 0)
+        wall_s = time.perf_counter() - began
+        child.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        text = said.read()
+    if not document.is_file():
+        raise RuntimeError(f"{' '.join(words)}: exit {child.returncode}\n{text[-2000:]}")
+    hosts = json.loads(document.read_text())["hosts"]
+    return Run(child.returncode, wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, hosts, text)
+
+
+def wrong(swarm: Swarm, run: Run) -> list[str]:
+    """What is not as the seed says: a host without a verdict, one that is not of the swarm, and a verdict that is not that of its failure."""
+    lines = [f"{name}: no verdict" for name in swarm.kinds.keys() - run.hosts.keys()]
+    lines += [f"{name}: not asked for" for name in run.hosts.keys() - swarm.kinds.keys()]
+    for name, kind in swarm.kinds.items():
+        host = run.hosts.get(name, {})
+        error = json.dumps(host.get("error"))
+        if host and (error != "null" if kind == "ok" else SAYS[kind] not in error):
+            lines.append(f"{name} ({kind}): {host.get('status')}, {error[:300]}")
+    return sorted(lines)
+
+
+def verdicts(swarm: Swarm, run: Run) -> Counter[str]:
+    """How many hosts have each status."""
+    return Counter(str(run.hosts[name]["status"]) for name in swarm.kinds if name in run.hosts)
+
+
+def _host_variables(name: str) -> dict[str, Any]:
+    """The variables of the recorded host that are not about its connection."""
+    from rigwright import inventory
+
+    of_host = inventory.read(INVENTORY).hosts[name].variables
+    return {key: value for key, value in of_host.items() if not key.startswith(("ansible_", "ssh_"))}
+
+
+def _real(count: int) -> dict[str, dict[str, Any]]:
+    """The connection of real lab hosts that this bench made, by name."""
+    from rigwright import inventory
+
+    hosts = inventory.read(INVENTORY).hosts
+    keys = ("ansible_host", "ansible_port", "ansible_user", "ansible_ssh_private_key_file", "ssh_known_hosts")
+    way = ("ssh_known_hosts", str(KNOWN_HOSTS)), ("ansible_ssh_private_key_file", str(SSH_KEY))
+    return {
+        name: {**dict(way), **{key: hosts[name].variables[key] for key in keys if key in hosts[name].variables}}
+        for name in (f"{REAL}{number}" for number in range(1, count + 1))
+    }
+
+
+def _recorded(folder: Path, words: Sequence[str]) -> dict[str, bytes]:
+    """Runs a command on the recorded host, with an empty history; returns its answers by script."""
+    file = folder / "one.json"
+    own = {"RIGWRIGHT_HISTORY": str(folder / "one" / "history.sqlite"), "XDG_STATE_HOME": str(folder / "one-state")}
+    argv = [sys.executable, "-m", "lab.bench.swarm_recording", str(file), *words, "--host", NAME]
+    argv += ["--inventory", str(INVENTORY), "--json", str(folder / "one-document.json")]
+    done = subprocess.run(
+        argv,
+        cwd=CHECKOUT,
+        env={**os.environ, **own},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 2):  # 2: it differs from its playbook, as each endpoint then does
+        sys.exit(f"error {' '.join(argv)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return swarm_recording.load(file)
+
+
+def _applied() -> None:
+    """Provisions the recorded host and the real ones, so that the measured provision finds nothing to change."""
+    argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *COMMANDS["provision"]]
+    done = subprocess.run(
+        [*argv, "--host", f"{NAME}*", "--inventory", str(INVENTORY)],
+        cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"error provision of {NAME}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _row(name: str, count: int, run: Run, bad: Sequence[str]) -> str:
+    cpu_ms = 1000 * run.cpu_s / count
+    return row(
+        f"{count:5} {name}", f"{run.wall_s:.1f}", f"{run.cpu_s:.1f}", f"{cpu_ms:.1f}", f"{run.peak_mib:.0f}", str(len(bad)),
+        widths=WIDTHS,
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Records a host, measures each count, prints the table and removes the hosts; returns 1 for a wrong verdict."""
+    from lab.cli import commands
+
+    counts = sorted(int(word) for word in sys.argv[1].split(","))
+    real, seed, rig = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    shares = {kind: share for kind, share in SHARES.items() if kind != "stuck" or sys.argv[5] != "quick"}
+    lines: list[str] = []
+    all_bad: list[str] = []
+    found: dict[tuple[int, str], Run] = {}
+    with tempfile.TemporaryDirectory(prefix="rigwright-swarm.") as made:
+        folder = Path(made)
+        try:
+            commands.up(name=NAME, rig=rig or None, say=print)
+            if real:
+                commands.up(name=REAL, rig=rig or None, count=real, say=print)
+            _applied()
+            answers = {key: answer for words in COMMANDS.values() for key, answer in _recorded(folder, words).items()}
+            swarm_recording.save(folder / "recording.json", answers)
+            for count in counts:
+                swarm = prepare(
+                    folder / str(count),
+                    folder / "recording.json",
+                    count,
+                    seed,
+                    _host_variables(NAME),
+                    shares,
+                    _real(real),
+                )
+                for name, words in COMMANDS.items():
+                    with endpoints(swarm) as missing:
+                        run = found[count, name] = measured(swarm, words)
+                    bad = [*wrong(swarm, run), *(f"not recorded: {text[:200]}" for text in missing)]
+                    all_bad += bad
+                    lines.append(_row(name, len(swarm.kinds), run, bad))
+                    print(lines[-1], dict(verdicts(swarm, run)), flush=True)
+        finally:
+            commands.down(name=NAME, say=print)
+            for number in range(1, real + 1):
+                commands.down(name=f"{REAL}{number}", say=print)
+    load = os.getloadavg()[0]
+    print(f"\n{time.strftime('%Y-%m-%d')}, seed {seed}, {os.cpu_count()} CPUs, load {load:.1f}\n")
+    print(row("hosts", "seconds", "CPU s", "ms a host", "peak MiB", "wrong", widths=WIDTHS))
+    print("\n".join([*lines, *all_bad[:20]]))
+    most = max(counts)
+    for name in () if all_bad else COMMANDS:
+        run = found[most, name]
+        cpu_met, memory_met = run.cpu_s <= GOAL_CPU_S * most, run.peak_mib <= GOAL_MIB
+        print(f"{'met   ' if cpu_met else 'MISSED'}  {name}: at most {1000 * GOAL_CPU_S:g} ms of CPU a host")
+        print(f"{'met   ' if memory_met else 'MISSED'}  {name}: less than 300 MB")
+    return 1 if all_bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
