@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,6 @@ from lab.base.paths import CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_KEY
 from lab.bench import swarm_recording
 from lab.bench.measured import row
 
-PORT = 2222
 SHARES = {"away": 0.02, "silent": 0.005, "stuck": 0.005, "wrong key": 0.01, "flood": 0.005}
 """The share of each failure: nothing listens; no answer to the connection; no answer to a script; another host key; endless output."""
 SAYS = {
@@ -88,6 +88,8 @@ def prepare(
     """Writes the plan of the endpoints, their inventory, known hosts and login key. `real`: other hosts of the inventory, with their variables."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(seed + 1)
+    with socket.create_server(("127.81.0.1", 0)) as free:  # so that two swarms can run at once
+        port: int = free.getsockname()[1]
     endpoints, hosts, known = [], {}, []
     kinds: dict[str, str] = {}
     for number, kind in enumerate(drawn(count, seed, shares), start=1):
@@ -96,12 +98,12 @@ def prepare(
         offered = asyncssh.generate_private_key("ssh-ed25519") if kind == "wrong key" else host_key
         endpoints.append(
             {
-                "number": number, "kind": kind, "address": address, "port": PORT,
+                "number": number, "kind": kind, "address": address, "port": port,
                 "latency_s": round(min(0.5, chance.lognormvariate(-4, 0.8)), 4),
                 "host_key": offered.export_private_key().decode(),
             }
         )  # fmt: skip
-        known.append(f"[{address}]:{PORT} {host_key.export_public_key().decode()}")
+        known.append(f"[{address}]:{port} {host_key.export_public_key().decode()}")
         hosts[name] = {"ansible_host": address}
         kinds[name] = kind
     login = folder / "id_ed25519"
@@ -109,7 +111,7 @@ def prepare(
     login.chmod(0o600)
     (folder / "known_hosts").write_text("".join(known))
     (folder / "plan.json").write_text(json.dumps({"recording": str(recording), "endpoints": endpoints}))
-    way = {"ansible_user": "root", "ansible_port": PORT, "ansible_ssh_private_key_file": str(login)}
+    way = {"ansible_user": "root", "ansible_port": port, "ansible_ssh_private_key_file": str(login)}
     groups = {"swarm": {"hosts": hosts, "vars": {**variables, **way, "ssh_known_hosts": str(folder / "known_hosts")}}}
     if real:
         groups["real"] = {"hosts": {name: dict(given) for name, given in real.items()}}
