@@ -2,8 +2,8 @@
 
 The steps are those of playbooks/provision.yml, and the places in them are those of an uninterrupted run on the same rig
 (tests/end_to_end/plugs/run.py). `-m plugs` runs all cuts, each in a provision of its own; every run of all tests has a sample of
-RIGWRIGHT_PLUGS_SAMPLE (6) cuts, which RIGWRIGHT_PLUGS_SEED chooses, in one provision: the same command is typed after each cut, until
-nobody cuts it. Each cut of `-m plugs` adds a line to .lab/plugs/results.jsonl, from which scripts/reliability writes
+RIGWRIGHT_PLUGS_SAMPLE (6) cuts, which RIGWRIGHT_PLUGS_SEED chooses, in one provision: the same command is typed after each cut that ends it,
+until nobody cuts it. Each cut of `-m plugs` adds a line to .lab/plugs/results.jsonl, from which scripts/reliability writes
 docs/reliability.md. With RIGWRIGHT_PLUGS_REST=1 the cuts that ended in the same state there or in docs/reliability.jsonl are left out: a run that was
 interrupted goes on.
 """
@@ -76,10 +76,10 @@ def table(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_a_sample(table: Table, tmp_path: Path) -> None:
     """All cuts of the sample one after the other in one provision, in the order of its places."""
     cuts = sample(table.cuts(), SAMPLE, SEED)
-    ended, wrong = carry_out_all(table.machine, cuts, table.reference, table.words, tmp_path)
+    made, wrong = carry_out_all(table.machine, cuts, table.reference, table.words, tmp_path)
     assert not wrong, f"RIGWRIGHT_PLUGS_SEED={SEED}: {', '.join(map(str, cuts))}: {wrong}"
-    # A cut that comes too late, or a connection that is made again, ends no run.
-    assert any(ended), f"RIGWRIGHT_PLUGS_SEED={SEED}: no run ended at {', '.join(map(str, cuts))}"
+    # On a busy machine the program of a place may end before it is seen; that cut comes at the next place, and is not counted here.
+    assert len(made) >= len(cuts) / 2, f"RIGWRIGHT_PLUGS_SEED={SEED}: of {', '.join(map(str, cuts))} only {made}"
 
 
 @pytest.mark.nightly

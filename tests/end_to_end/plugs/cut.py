@@ -71,7 +71,8 @@ def carry_out(machine: Machine, cut: Cut, reference: Reference, words: Sequence[
     Raises AssertionError when the run that was cut hangs or prints a traceback.
     """
     machine.put_back(reference.disk(cut.place.step))
-    first, reached, said = _cut(machine, cut, words, folder / "first.log")
+    first, made, said = _cut(machine, [cut], words, folder / "first.log")
+    reached = bool(made)
     second, seconds, changes, error = None, 0.0, 0, said
     if first != 0:
         second, seconds, changes, error = _again(words, folder)
@@ -85,30 +86,40 @@ def carry_out(machine: Machine, cut: Cut, reference: Reference, words: Sequence[
 
 def carry_out_all(
     machine: Machine, cuts: Sequence[Cut], reference: Reference, words: Sequence[str], folder: Path
-) -> tuple[list[bool], str]:
-    """Cuts one provision at several places: the same command is typed after each cut, and is cut at the next place.
+) -> tuple[list[Cut], str]:
+    """Cuts one provision at several places, in their order: the same command is typed again after each cut that ends a run.
 
-    Returns whether each cut ended its run, and "" when the command that nobody cut ended in the state of the uninterrupted run, else what
-    is wrong. Raises AssertionError when a run hangs or prints a traceback.
+    Returns the cuts that were made, and "" when the last command ended in the state of the uninterrupted run, else what is wrong. A place
+    that does not come, because its step was done before an earlier cut, is left out. Raises AssertionError when a run hangs or prints
+    a traceback.
     """
-    cuts = sorted(cuts, key=lambda cut: cut.place.number)
-    machine.put_back(reference.disk(cuts[0].place.step))
-    ended = [_cut(machine, cut, words, folder / f"{cut.place.number}.log")[0] != 0 for cut in cuts]
-    code, _, _, error = _again(words, folder)
+    todo, made = sorted(cuts, key=lambda cut: cut.place.number), list[Cut]()
+    machine.put_back(reference.disk(todo[0].place.step))
+    code, error = 1, ""
+    while todo and code != 0:
+        code, now, error = _cut(machine, todo, words, folder / f"{todo[0].place.number}.log")
+        made += now
+        todo = [
+            cut
+            for cut in todo
+            if cut.place.number > max([one.place.number for one in now], default=len(reference.stops))
+        ]
     if code != 0:
-        return ended, f"stops: {error}"
-    return ended, "; ".join(map(str, state.differences(state.read(machine), reference.state)))
+        code, _, _, error = _again(words, folder)
+    if code != 0:
+        return made, f"stops: {error}"
+    return made, "; ".join(map(str, state.differences(state.read(machine), reference.state)))
 
 
-def _cut(machine: Machine, cut: Cut, words: Sequence[str], log: Path) -> tuple[int, bool, str]:
-    """Runs until the cut has ended the run; returns its exit code, whether it came to the place, and the error that it printed."""
+def _cut(machine: Machine, cuts: Sequence[Cut], words: Sequence[str], log: Path) -> tuple[int, list[Cut], str]:
+    """Runs until a cut has ended the run, or to its end; returns its exit code, the cuts that were made, and the error that it printed."""
     run = Run(words, log)
-    reached = _interrupt(machine, run, cut)
+    made = _interrupt(machine, run, cuts)
     code = run.end(FIRST_S)
     assert "Traceback" not in run.output, run.output
-    if cut.kind == "power":
+    if any(cut.kind == "power" for cut in made):
         machine.wait()
-    return code, reached, _error(run.output)
+    return code, made, _error(run.output)
 
 
 def _again(words: Sequence[str], folder: Path) -> tuple[int, float, int, str]:
@@ -123,20 +134,24 @@ def _again(words: Sequence[str], folder: Path) -> tuple[int, float, int, str]:
     return done.returncode, seconds, sum(bool(change["done"]) for change in host["changes"]), _told(host["error"])
 
 
-def _interrupt(machine: Machine, run: Run, cut: Cut) -> bool:
-    """Runs until the place of the cut, cuts, and lets go on what can; returns whether it was cut there.
+def _interrupt(machine: Machine, run: Run, cuts: Sequence[Cut]) -> list[Cut]:
+    """Runs until the place of each cut, cuts, and lets go on what can; returns the cuts that came to their place in time.
 
-    A program of the place that has ended already, or does not run this time, is cut at the controller's next stop.
+    A program of a place that has ended already, or does not run this time, is cut at the controller's next stop.
     """
-    place, reached, in_time = cut.place, False, True
+    todo, made = list(cuts), list[Cut]()
     for stop in run.stops():
-        if reached or (stop.step, stop.at, stop.trip) != (place.step, place.at, place.trip):
+        here = [
+            cut for cut in todo if (stop.step, stop.at, stop.trip) == (cut.place.step, cut.place.at, cut.place.trip)
+        ]
+        if not here:
             continue
-        reached = True
-        if place.program or place.after_s:
+        cut, in_time = here[0], True
+        todo = todo[todo.index(cut) + 1 :]
+        if cut.place.program or cut.place.after_s:
             ignored = frozenset(machine.programs())
             run.go_on()
-            in_time = _until(machine, place, ignored, run)
+            in_time = _until(machine, cut.place, ignored, run)
         if cut.kind == "controller":
             run.process.kill()
         elif cut.kind == "connection":
@@ -144,7 +159,8 @@ def _interrupt(machine: Machine, run: Run, cut: Cut) -> bool:
         else:
             machine.cut_power()
             machine.power_on()
-    return reached and in_time
+        made += [cut] if in_time else []
+    return made
 
 
 def _until(machine: Machine, place: Place, ignored: frozenset[int], run: Run) -> bool:
