@@ -249,7 +249,7 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str
 
     if command.options.executor or len(hosts) > read_ahead.MOST_HOSTS:
         return {}
-    known = {host.name: read_ahead.recorded(host.name, command.options.command) for host in hosts}
+    known = {host.name: read_ahead.recorded(host.name, _same_again(command)) for host in hosts}
     begun: dict[str, Transport] = {}
     for host in hosts:
         if commands := known[host.name]:
@@ -269,7 +269,13 @@ def _record_what_was_asked(jobs: Sequence[HostJob], command: HostCommand, execut
 
     for job in jobs if executor is None and len(jobs) <= read_ahead.MOST_HOSTS else ():
         if job.report.error is None and job.run.asked:
-            read_ahead.record(job.host.name, command.options.command, tuple(job.run.asked))
+            read_ahead.record(job.host.name, _same_again(command), tuple(job.run.asked))
+
+
+def _same_again(command: HostCommand) -> str:
+    """What two runs have in common that read a host with the same commands: the name of the command, its playbook, tags and inventory."""
+    paths = [str(path.resolve()) for path in (command.playbook, inventory_path(command.options.inventory)) if path]
+    return " ".join([command.options.command, *paths, *sorted(command.tags)])
 
 
 def _require_alone(hosts: Sequence[Host], options: HostsOptions) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -35,7 +36,10 @@ MOST_BYTES = 1 << 20
 
 
 def recorded(host: str, command: str) -> tuple[Command, ...]:
-    """The commands with which the last run of a command (`provision`) read this host; () without a record that can be trusted."""
+    """The commands with which the last run of a command read this host; () without a record that can be trusted.
+
+    `command`: its name and all that makes it another one, such as the playbook: `provision playbooks/provision.yml`.
+    """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RigwrightError):
         path = _path(host, command)
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
@@ -63,7 +67,8 @@ def record(host: str, command: str, commands: Sequence[Command]) -> None:
 
 
 def _path(host: str, command: str) -> Any:
-    return state_dir.place(FOLDER, f"{quote(host, safe='')}.{quote(command, safe='')}.json")
+    which = hashlib.sha256(command.encode()).hexdigest()[:16]
+    return state_dir.place(FOLDER, f"{quote(host, safe='')}.{command.partition(' ')[0]}.{which}.json")
 
 
 def _command(row: Any) -> Command:
