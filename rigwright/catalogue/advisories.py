@@ -6,12 +6,12 @@ import datetime
 import re
 from collections.abc import Collection
 from dataclasses import field, replace
-from functools import lru_cache
 
 from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
+from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release
 
@@ -45,7 +45,7 @@ class Advisories:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def advisories() -> tuple[Advisory, ...]:
     """All bulletins, oldest first. Raises InputError."""
     rows = table("advisories.yml", Advisories, "advisories").advisories

@@ -14,6 +14,7 @@ from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, M
 from rigwright.catalogue.loader import table
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 
 
@@ -44,7 +45,7 @@ class Chips:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def chip_table() -> Chips:
     """The table of chips.yml. Raises InputError."""
     return table("chips.yml", Chips, "chips")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms, xids
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import did_you_mean
 
@@ -27,7 +27,7 @@ class _Table:
     consequences: dict[str, Consequence]
 
 
-@lru_cache(maxsize=1)
+@once
 def consequences() -> Mapping[str, Consequence]:
     """All consequences by the key of the symptom, or `Xid 45`. Raises InputError for an invalid file."""
     source = document(loader.FOLDER / "consequences.yml")

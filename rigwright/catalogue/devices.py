@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import ClassVar
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.gpus import Model, models
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 
 _SHOWN = "catalogue/devices.csv"
 _COLUMNS = ["device_id", "name", "legacy_branch", "open", "proprietary"]
@@ -54,7 +54,7 @@ class Device:
         return tuple(name for name, drives in (("proprietary", self.proprietary), ("open", self.open)) if drives)
 
 
-@lru_cache(maxsize=1)
+@once
 def _table() -> tuple[str, Mapping[str, Device]]:
     path = loader.FOLDER / "devices.csv"
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import field
-from functools import lru_cache
 
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Distributions:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def distribution_table() -> Distributions:
     """The table of distributions.yml. Raises InputError."""
     return table("distributions.yml", Distributions, "releases")

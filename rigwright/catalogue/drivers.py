@@ -6,7 +6,6 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from functools import lru_cache
 from typing import Literal
 
 from rigwright.catalogue.gpus import Architecture
@@ -14,6 +13,7 @@ from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import PublishedRelease, published_drivers
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
+from rigwright.core.once import once
 from rigwright.core.schema import Branch as BranchName
 from rigwright.core.schema import Release
 
@@ -99,19 +99,19 @@ class CudaTable:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def driver_table() -> Drivers:
     """The table of drivers.yml. Raises InputError."""
     return table("drivers.yml", Drivers, "branches")
 
 
-@lru_cache(maxsize=1)
+@once
 def cuda_table() -> CudaTable:
     """The table of cuda.yml. Raises InputError."""
     return table("cuda.yml", CudaTable, "toolkits")
 
 
-@lru_cache(maxsize=1)
+@once
 def branches() -> Mapping[str, Branch]:
     """All driver branches by name, oldest first. Raises InputError.
 

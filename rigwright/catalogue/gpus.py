@@ -12,6 +12,7 @@ from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document, record
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import PciId, Release
 
 Architecture = Literal["Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"]
@@ -196,7 +197,7 @@ def keys() -> list[str]:
     return [path.stem for path in _paths()]
 
 
-@lru_cache(maxsize=1)
+@once
 def models() -> Mapping[str, Model]:
     """All GPU models by key (file name). Raises InputError for an invalid file, and if two have the same PCI id."""
     by_key: dict[str, Model] = {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from functools import lru_cache
 
 from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import convert
 
 _FAILURE = re.compile(r"RmInitAdapter failed! \((0x[0-9a-f]{1,8}):(0x[0-9a-f]{1,8}):", re.IGNORECASE)
@@ -31,7 +31,7 @@ class _Table:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def _table() -> _Table:
     """Raises InputError for a code that is no hexadecimal number and for a row without a source."""
     source = document(loader.FOLDER / "init_failures.yml")

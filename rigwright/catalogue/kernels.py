@@ -12,6 +12,7 @@ from typing import Literal
 
 from rigwright.catalogue.drivers import branches
 from rigwright.core.numbers import numbers
+from rigwright.core.once import once
 
 Answer = Literal["builds", "fails", "unknown"]
 
@@ -22,6 +23,7 @@ def series(release: str) -> str:
     return match[0] if match else ""
 
 
+@lru_cache(maxsize=4096)
 def builds(version: str, kernel: str) -> Answer:
     """Whether the module of a driver release builds for a kernel series (6.8).
 
@@ -38,7 +40,7 @@ def builds(version: str, kernel: str) -> Answer:
     return "fails" if tried and newer and numbers(kernel) > numbers(newer[0]) else "unknown"
 
 
-@lru_cache(maxsize=1)
+@once
 def newest_tried() -> str:
     """The newest kernel series in the table."""
     return max((last for branch in branches().values() for last in branch.builds_to_kernel.values()), key=numbers)
@@ -63,6 +65,7 @@ def newest_kernel(versions: Iterable[str]) -> str:
     return max(known, key=numbers, default="")
 
 
+@lru_cache(maxsize=64)
 def first_builders(kernel: str) -> Mapping[str, str]:
     """By branch, oldest first, the first release that is known to build for a kernel series."""
     return {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
 
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
+from rigwright.core.once import once
 from rigwright.core.schema import Release
 
 
@@ -51,7 +51,7 @@ class _Sets:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def sets() -> Mapping[str, Libraries]:
     """All sets by name, in order of preference. Raises InputError."""
     return table("nccl_wheels.yml", _Sets, "sets").sets

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from functools import lru_cache
 
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.symptoms import Level
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _Actions:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def all_recovery_actions() -> Mapping[str, RecoveryAction]:
     """All steps by nvidia-smi's words for them (Reset, Drain P2P). Raises InputError."""
     return table("recovery_actions.yml", _Actions, "actions").actions

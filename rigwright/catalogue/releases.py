@@ -8,7 +8,6 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Literal, cast, get_args
 
 from rigwright.catalogue import loader
@@ -16,6 +15,7 @@ from rigwright.core import shipped_files
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
+from rigwright.core.once import once
 from rigwright.core.yaml_source import text as file_text
 
 FILE = "releases.csv"
@@ -78,19 +78,19 @@ class Update:
     changed: tuple[tuple[PublishedRelease, PublishedRelease], ...]
 
 
-@lru_cache(maxsize=1)
+@once
 def release_table() -> ReleaseTable:
     """The table of releases.csv. Raises InputError."""
     return parsed(file_text(loader.FOLDER / FILE, SHOWN), SHOWN)
 
 
-@lru_cache(maxsize=1)
+@once
 def published_drivers() -> Mapping[str, Mapping[str, PublishedRelease]]:
     """The driver releases of the table by branch and version, oldest first. Raises InputError."""
     return _by_branch("driver")
 
 
-@lru_cache(maxsize=1)
+@once
 def published_toolkits() -> Mapping[str, Mapping[str, PublishedRelease]]:
     """The CUDA releases of the table by toolkit (13.2) and version (13.2.1), oldest first. Raises InputError."""
     return _by_branch("cuda")

@@ -16,6 +16,7 @@ from rigwright.catalogue import loader
 from rigwright.catalogue.loader import document
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
@@ -165,7 +166,7 @@ class _Xids:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def all_symptoms() -> Mapping[str, Symptom]:
     """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
     source = document(loader.FOLDER / "symptoms.yml")
@@ -213,7 +214,7 @@ def _xid_table(_folder: Path) -> _Xids:
     return loader.table("xids.yml", _Xids, "xids")
 
 
-@lru_cache(maxsize=1)
+@once
 def xids() -> Mapping[int, Xid]:
     """All Xids by code. Raises InputError for an invalid code or an unknown action."""
     table = _xid_table(loader.FOLDER)

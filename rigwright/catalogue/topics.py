@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from rigwright.catalogue import loader
@@ -13,6 +12,7 @@ from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
 
@@ -58,7 +58,7 @@ def plain(text: str) -> str:
     return re.sub(r"[\s_-]+", " ", text).strip().casefold()
 
 
-@lru_cache(maxsize=1)
+@once
 def topics() -> Mapping[str, Topic]:
     """All topics by key. Raises InputError for an invalid file, and for an example that no pattern of its topic matches."""
     return {path.stem: _read(path) for path in _paths()}

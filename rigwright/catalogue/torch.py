@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection
 from dataclasses import field
-from functools import lru_cache
 
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.core.schema import Release
 
 
@@ -52,7 +52,7 @@ def _before(version: str) -> str:
     return f"{major}.{int(minor) - 1}"
 
 
-@lru_cache(maxsize=1)
+@once
 def torch_wheels() -> Wheels:
     """The table of torch.yml. Raises InputError."""
     return table("torch.yml", Wheels, "wheels")

@@ -6,7 +6,6 @@ import datetime
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import field
-from functools import lru_cache
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import torch_wheel
@@ -16,6 +15,7 @@ from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
+from rigwright.core.once import once
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class _Locks:
     sources: dict[str, str] = field(repr=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def locks() -> Mapping[str, Lock]:
     """All locks by the name of their line, oldest CUDA first. Raises InputError."""
     return table("torch_locks.yml", _Locks, "locks").locks

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rigwright.report.output_files import Files
     from rigwright.ssh.transport import Transport
 
-SWITCH_S = 0.0005
+SWITCH_S = 0.001
 """So often the threads take turns while they connect and this one imports: a login needs little time, but many turns."""
 
 Act = Callable[[list[Any], Any], None]
