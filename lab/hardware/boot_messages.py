@@ -11,6 +11,12 @@ WARNING, NOTICE, INFO = 4, 5, 6
 Record = tuple[int, str]
 Roots = list[tuple[str, list[Node]]]
 
+SIMULATED = (
+    INFO,
+    "lab: huge pages and CPU frequency policies are simulated: no memory is reserved, no frequency is set",
+)
+"""What no real kernel says."""
+
 
 def start(kernel: str, command_line: str, dmi: str, memory_kib: int) -> Iterator[Record]:
     """Yields the first lines of the kernel log."""

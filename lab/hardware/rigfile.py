@@ -18,6 +18,8 @@
     bmc: true                                 a management controller answers ipmitool
     infiniband: [{device: mlx5_0, layer: InfiniBand | Ethernet, gbit_s: 100, speed: EDR, interface: ib0}]
                                               stand-ins of adapters, in sysfs only
+    cpufreq: {driver: acpi-cpufreq, governor: schedutil, governors: [performance, schedutil]}
+                                              frequency policies of the CPUs; without the key there are none
     sources: {...}
 
 `power`: each rail with its voltage without load, what hangs on it, the watts of its supplies, and by how many percent of
@@ -43,7 +45,9 @@ from lab.base.paths import RIGS
 from rigwright.core.errors import InputError
 
 LEVELS = ("PIX", "PXB", "PHB")
-KEYS = set("dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc infiniband sources".split())
+KEYS = set(
+    "dmi cpu_vendor memory nodes model gpus pcie nvlinks nvswitches p2p power bmc infiniband cpufreq sources".split()
+)
 MEMORY_KEYS = ("gib", "dimms", "slots", "rated_mt_s", "speed_mt_s")
 RATED_MT_S = 2666
 """The speed of memory modules whose file names none (assumed: DDR4 of servers)."""
@@ -89,7 +93,22 @@ def describe(rig: str, host: str = "") -> Described:
         "power": _power(raw.get("power"), number, where),
         "bmc": bool(raw.get("bmc", False)),
         "infiniband": raw.get("infiniband", []),
+        "cpufreq": _cpufreq(raw.get("cpufreq"), where),
     }
+
+
+def _cpufreq(given: Any, where: str) -> Described | None:
+    """Returns the driver, governor and governors of the CPUs; None if the file has none. Raises InputError for other keys, and for a governor
+    that is not among the driver's."""
+    if not given:
+        return None
+    if set(given) != {"driver", "governor", "governors"}:
+        raise InputError(f"{where} cpufreq", f"keys {', '.join(sorted(given))}", "driver, governor, governors")
+    if given["governor"] not in given["governors"]:
+        raise InputError(
+            f"{where} cpufreq", f"governor {given['governor']!r}", f"one of {', '.join(given['governors'])}"
+        )
+    return dict(given)
 
 
 def memory(given: Any, where: str) -> dict[str, int]:

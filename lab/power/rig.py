@@ -5,10 +5,11 @@ host's disk, and `power_on` does the firmware's work before every boot. `hw` is 
 /run/lab/hw in the host:
 
     board.conf archive-url name              written by install
-    boot sys proc initrd cmdline dmi meminfo written by power_on, new at every boot; efivars with Secure Boot,
+    boot sys proc initrd cmdline dmi meminfo cpufreq
+                                             written by power_on, new at every boot; efivars with Secure Boot,
                                              infiniband with an adapter
     volatile nvram                           the state of driver and hardware (hw_state.py); power_on empties volatile
-    kernel                                   the kernel log and configuration spaces of lab/simulators/kernelfs;
+    kernel                                   kernel log, configuration spaces and huge pages of lab/simulators/kernelfs;
                                              the configuration spaces are stored in hw/../pci
 """
 
@@ -24,7 +25,7 @@ from typing import Any, Protocol
 from lab.archive import repositories
 from lab.base.distros import DEFAULT, distros
 from lab.base.paths import CHECKOUT
-from lab.hardware import boot_messages, dmi, hw_state, infiniband, pci
+from lab.hardware import boot_messages, cpufreq, dmi, hw_state, infiniband, pci
 from lab.hardware.board import board_conf, model
 from lab.hardware.rigfile import describe, node_of
 from lab.host import initrd
@@ -98,7 +99,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
 
     Returns the kernel messages up to this point.
     """
-    for name in ("sys", "proc", "initrd", "volatile", "flavours", "dmi", "efivars", "infiniband"):
+    for name in ("sys", "proc", "initrd", "volatile", "flavours", "dmi", "cpufreq", "efivars", "infiniband"):
         shutil.rmtree(hw / name, ignore_errors=True)
     for name in ("sys", "proc", "volatile", "flavours"):
         (hw / name).mkdir()
@@ -125,6 +126,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
     names, memory, gone_gib = described_rig["dmi"], described_rig["memory"], int(now.get("memory.gone_gib", 0))
     modules = memory | {"speed_mt_s": int(now.get("memory.speed_mt_s", 0)) or memory["speed_mt_s"]}
     dmi.write(hw / "dmi", names, modules, (hw / "name").read_text().strip(), gone_gib)
+    cpufreq.write(hw / "cpufreq", described_rig["cpufreq"], cpufreq.cpus())
     if described_rig["infiniband"]:
         infiniband.write(hw / "infiniband", described_rig["infiniband"], infiniband.states(now))
     memory_kib = (memory["gib"] - gone_gib) << 20
@@ -144,6 +146,7 @@ def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.
             (hw / "dies").write_text("VFS: Unable to mount root fs on unknown-block(0,0)\n")
     return [
         *boot_messages.start(platform.release(), boot.command_line, dmi.line(names), memory_kib),
+        boot_messages.SIMULATED,
         *(boot_messages.lockdown() if secure else ()),
         *boot_messages.iommu(boot.command_line),
         *boot_messages.pci(roots),

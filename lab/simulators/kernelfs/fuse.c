@@ -14,7 +14,7 @@
 
 #include "kernelfs.h"
 
-enum kind { FOLDER, CONTROL, KMSG, KLOG, CONFIG_FOLDER, CONFIG };
+enum kind { FOLDER, CONTROL, KMSG, KLOG, CONFIG_FOLDER, CONFIG, MEMINFO, HUGE_PAGES, TRANSPARENT };
 enum { MAX_WRITE = 8192, BUFFER = MAX_WRITE + 4096 };
 
 static int device;
@@ -60,7 +60,8 @@ void wake_poll(uint64_t poll)
 static struct fuse_attr attributes(uint64_t nodeid, const struct node *node)
 {
     static const uint32_t modes[] = {S_IFDIR | 0755, S_IFREG | 0200, S_IFREG | 0644,
-                                     S_IFREG | 0222, S_IFDIR | 0755, S_IFREG | 0644};
+                                     S_IFREG | 0222, S_IFDIR | 0755, S_IFREG | 0644,
+                                     S_IFREG | 0444, S_IFREG | 0644, S_IFREG | 0644};
     struct fuse_attr attr = {.ino = nodeid, .mode = modes[node->kind], .nlink = 1, .blksize = 4096};
     if (node->kind == CONFIG)
         attr.size = (uint64_t)config_size(node->host, node->place);
@@ -78,10 +79,13 @@ static uint64_t child_of(uint64_t parent, const struct node *folder, const char 
     if (!folder->host)
         return 0;
     if (folder->kind == FOLDER)
-        return !strcmp(name, "kmsg")     ? number(folder->host->id, KMSG, 0)
-               : !strcmp(name, "klog")   ? number(folder->host->id, KLOG, 0)
-               : !strcmp(name, "config") ? number(folder->host->id, CONFIG_FOLDER, 0)
-                                         : 0;
+        return !strcmp(name, "kmsg")           ? number(folder->host->id, KMSG, 0)
+               : !strcmp(name, "klog")         ? number(folder->host->id, KLOG, 0)
+               : !strcmp(name, "config")       ? number(folder->host->id, CONFIG_FOLDER, 0)
+               : !strcmp(name, "meminfo")      ? number(folder->host->id, MEMINFO, 0)
+               : !strcmp(name, "nr_hugepages") ? number(folder->host->id, HUGE_PAGES, 0)
+               : !strcmp(name, "transparent")  ? number(folder->host->id, TRANSPARENT, 0)
+                                               : 0;
     if (folder->kind != CONFIG_FOLDER ||
         sscanf(name, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device_number, &function, &used) != 4 || name[used])
         return 0;
@@ -128,6 +132,14 @@ static void read_file(const struct fuse_in_header *in, const struct node *node, 
         reader_read((struct reader *)(uintptr_t)what->fh, in->unique, what->size, (what->flags & O_NONBLOCK) != 0);
         return;
     }
+    if (node->kind >= MEMINFO) {
+        size_t (*read)(const struct host *, uint64_t, char *, size_t) = node->kind == MEMINFO      ? meminfo_read
+                                                                        : node->kind == HUGE_PAGES ? huge_pages_read
+                                                                                                   : transparent_read;
+        size_t room = what->size < sizeof space ? what->size : sizeof space;
+        answer(in->unique, 0, space, read(node->host, what->offset, space, room));
+        return;
+    }
     if (node->kind != CONFIG) {
         answer(in->unique, 0, NULL, 0);
         return;
@@ -146,6 +158,10 @@ static void write_file(const struct fuse_in_header *in, const struct node *node,
         error = control(data, what->size);
     else if (node->kind == CONFIG)
         error = config_write(node->host, node->place, what->offset, data, what->size) < 0 ? -EIO : 0;
+    else if (node->kind == HUGE_PAGES)
+        error = huge_pages_write(node->host, data, what->size);
+    else if (node->kind == TRANSPARENT)
+        error = transparent_write(node->host, data, what->size);
     else
         error = log_write(node->host, data, what->size, node->kind == KLOG, !in->uid);
     answer(in->unique, error, &out, error ? 0 : sizeof out);

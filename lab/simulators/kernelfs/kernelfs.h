@@ -7,6 +7,9 @@
  *   MOUNT/HOST/klog             what its simulated kernel says: one record per write, `<PRIORITY>text`
  *   MOUNT/HOST/config/ADDRESS   configuration space of a PCI function: HOSTS/HOST/pci/ADDRESS, which holds the space and,
  *                               as long again, the mask of the bits that a write changes; 64 bytes for all but root
+ *   MOUNT/HOST/meminfo          /proc/meminfo: HOSTS/HOST/hw/meminfo with the rows of huge pages
+ *   MOUNT/HOST/nr_hugepages     /proc/sys/vm/nr_hugepages, and MOUNT/HOST/transparent the mode of transparent ones; both are
+ *                               remembered until the next boot, and no memory is reserved
  *
  * A host sees its own folder alone. Requests are answered at once, one after the other; only a read at the end of the log
  * waits, until a record comes or the reader is interrupted. */
@@ -32,6 +35,8 @@ struct host {
     char name[64];
     struct record *records; /* those of numbers first to end - 1, at number % MAX_RECORDS */
     uint64_t first, end;
+    unsigned long huge_pages;
+    int transparent; /* always, madvise, never */
 };
 
 struct reader { /* one open of kmsg */
@@ -64,5 +69,12 @@ extern const char *hosts_folder;
 long config_size(const struct host *host, uint32_t place); /* -1: there is no such function */
 long config_read(const struct host *host, uint32_t place, uint64_t at, char *out, size_t size, int is_root);
 long config_write(const struct host *host, uint32_t place, uint64_t at, const char *data, size_t size);
+
+/* memory.c */
+size_t meminfo_read(const struct host *host, uint64_t at, char *out, size_t size);
+size_t huge_pages_read(const struct host *host, uint64_t at, char *out, size_t size);
+int huge_pages_write(struct host *host, const char *data, size_t size); /* 0 or a negative error */
+size_t transparent_read(const struct host *host, uint64_t at, char *out, size_t size);
+int transparent_write(struct host *host, const char *data, size_t size);
 
 #endif

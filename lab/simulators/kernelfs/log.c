@@ -50,6 +50,8 @@ static void reset(const char *name, long long zero_s)
     }
     empty(host);
     host->zero_us = (uint64_t)zero_s * 1000000;
+    host->huge_pages = 0;
+    host->transparent = 1;
     for (struct reader *reader = readers; reader; reader = reader->next)
         if (reader->host == host)
             reader->at = 0;

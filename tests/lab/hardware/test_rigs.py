@@ -15,7 +15,7 @@ from lab.base.distros import distros
 from lab.base.paths import RIGS
 from lab.cli.commands import up
 from lab.cli.inventory import _expected
-from lab.hardware import board, dmi, pci, rigfile
+from lab.hardware import board, cpufreq, dmi, pci, rigfile
 from lab.hardware.board import board_conf, of_model
 from lab.power import rig
 from lab.simulators.nvml.real_smi import SHA256, SUITES
@@ -246,3 +246,26 @@ def test_the_documented_checksums_are_those_that_are_checked() -> None:
     assert set(SHA256) == set(SUITES)
     for version, digest in SHA256.items():
         assert re.search(rf"^\| {re.escape(version)} \|.*\| {digest} \|$", documented, re.M)
+
+
+def test_frequency_policies_are_files_that_say_that_they_are_simulated(tmp_path: Path) -> None:
+    cpufreq.write(tmp_path / "with", rig.describe("desktop")["cpufreq"], [0, 3])
+    assert sorted(path.name for path in (tmp_path / "with").iterdir()) == ["SIMULATED", "policy0", "policy3"]
+    policy = tmp_path / "with/policy3"
+    texts = [(policy / f"scaling_{name}").read_text() for name in ("driver", "governor", "available_governors")]
+    assert texts == ["intel_pstate\n", "powersave\n", "performance powersave\n"]
+    assert "simulated" in (tmp_path / "with/SIMULATED").read_text()
+    cpufreq.write(tmp_path / "without", rig.describe("servbadge")["cpufreq"], [0, 3])
+    assert [path.name for path in (tmp_path / "without").iterdir()] == ["SIMULATED"]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"driver": "acpi-cpufreq"}, "keys driver"),
+        ({"driver": "acpi-cpufreq", "governor": "fast", "governors": ["performance"]}, "governor 'fast'"),
+    ],
+)
+def test_policies_that_no_kernel_has(given: dict[str, object], found: str) -> None:
+    with pytest.raises(InputError, match=found):
+        rigfile._cpufreq(given, "rig")
