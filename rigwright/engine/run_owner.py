@@ -20,7 +20,7 @@ def owner(run_id: str) -> str:
 
 def environment(run_id: str) -> dict[str, str]:
     """The environment of the commands of a run of this process."""
-    return {"RIGWRIGHT_RUN": run_id, "RIGWRIGHTOWNER": owner(run_id)}
+    return {"RIGWRIGHT_RUN": run_id, "RIGWRIGHT_OWNER": owner(run_id)}
 
 
 def ended(owner: str) -> bool:

@@ -28,8 +28,8 @@ OTHER = "20261122-090000-ffff ada@desk-1.1 4711 99"
 class Here(Transport):
     """This machine's shell, with the scratch directories in a temporary folder."""
 
-    def __init__(self, folder: Path, owner: str, run_id: str) -> None:
-        super().__init__(Host("host", (), {}), {"RIGWRIGHT_OWNER": owner, "RIGWRIGHT_RUN": run_id})
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        super().__init__(Host("host", (), {}), environment)
         self.folder, self.down = folder, False
 
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:  # noqa: ARG002
@@ -52,7 +52,8 @@ class Here(Transport):
 
 def run_of(folder: Path, run_id: str, owner: str = "") -> HostRun:
     """Returns a run on the host in a folder; its owner is this process unless one is given."""
-    transport = Here(folder, owner or run_owner.owner(run_id), run_id)
+    environment = run_owner.environment(run_id) | ({"RIGWRIGHT_OWNER": owner} if owner else {})
+    transport = Here(folder, environment)
     return HostRun(transport.host, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
 
 
@@ -181,3 +182,9 @@ def test_an_answer_without_end_does_not_end_the_run(answer: bytes) -> None:
     begin = time.thread_time()
     run.tidy()
     assert time.thread_time() - begin < 1
+
+
+def test_a_directory_says_whose_it_is(tmp_path: Path) -> None:
+    run_of(tmp_path, "a").read([USES])
+    (mark,) = tmp_path.rglob("users/a")
+    assert mark.read_text() == f"{run_owner.owner('a')}\n"
