@@ -41,6 +41,18 @@ NAME, REAL = "swarm", "swarm-real"
 COMMANDS = {"fleet.check": ("fleet.check",), "provision": ("provision", "--yes")}
 WIDTHS = (26, 10, 10, 12, 11, 8)
 GOAL_CPU_S, GOAL_MIB = 0.015, 300 / 1.048576
+PROGRAM = """
+import atexit, pathlib, re, sys
+def peak(file):
+    status = pathlib.Path("/proc/self/status").read_text()
+    file.write_text(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1])
+atexit.register(peak, pathlib.Path(sys.argv.pop(1)))
+from rigwright.cli.program import main
+main()
+"""
+"""Runs a command and writes the peak memory of its process, KiB, to the file of its first word.
+
+`ru_maxrss` is no measure of it: Linux counts the process that started the command as well (kernel/exec: `setmax_mm_hiwater_rss`)."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +153,12 @@ def measured(swarm: Swarm, words: Sequence[str]) -> Run:
     """Runs a command on all hosts with an empty history, and measures the controller: processor time and memory of its process."""
     document = swarm.folder / "document.json"
     history = swarm.folder / "history"
-    for file in (document, *(history.glob("*") if history.is_dir() else ())):
+    peak = swarm.folder / "peak_memory_kib"
+    for file in (document, peak, *(history.glob("*") if history.is_dir() else ())):
         file.unlink(missing_ok=True)
     own = {"RIGWRIGHT_HISTORY": str(history / "history.sqlite"), "XDG_STATE_HOME": str(swarm.folder / "state")}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | own
-    argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *words]
+    argv = [sys.executable, "-c", PROGRAM, str(peak), *words]
     argv += ["--inventory", str(swarm.inventory), "--host", "all", "--json", str(document)]
     with (swarm.folder / "said").open("w+") as said:
         began = time.perf_counter()
@@ -157,10 +170,10 @@ def measured(swarm: Swarm, words: Sequence[str]) -> Run:
         child.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
         text = said.read()
-    if not document.is_file():
+    if not (document.is_file() and peak.is_file()):
         raise RuntimeError(f"{' '.join(words)}: exit {child.returncode}\n{text[-2000:]}")
     hosts = json.loads(document.read_text())["hosts"]
-    return Run(child.returncode, wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, hosts, text)
+    return Run(child.returncode, wall_s, used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024, hosts, text)
 
 
 def wrong(swarm: Swarm, run: Run) -> list[str]:
