@@ -72,7 +72,7 @@ def run(
     said to a person goes to stderr, because stdout is for a program.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
+    run_id = time.strftime("%Y%m%d-%H%M%S-") + os.urandom(4).hex()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None

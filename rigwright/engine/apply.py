@@ -12,7 +12,7 @@ from rigwright.core.command_failures import failure_in
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import ConsentError, HostError, Rebooting, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_templates import SHIPPED
-from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_owner, run_record
+from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_record
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -43,9 +43,10 @@ def tidy(run: HostRun) -> None:
     if run.host.is_this_machine and not continuation.continues() and continuation.state(run) is not None:
         run.transport.run([continuation.cleared()])
     left = run.store.known.get(lease.holder)
-    if isinstance(left, str) and run_owner.ended(left):
+    host, mine, earlier = run.host.name, run.options.run_id, run.options.earlier_runs
+    if isinstance(left, str) and lease.is_left(left, host, earlier):
         with contextlib.suppress(HostError):
-            lease.take(run.transport, run.host.name, run.options.run_id).release()
+            lease.take(run.transport, host, mine, earlier).release()
 
 
 class _Application:
@@ -66,6 +67,7 @@ class _Application:
         self.ended: list[PlannedStep] = []
         self.done: dict[str, tuple[Change, ...]] = {}
         self.rebooted = self.recorded = self.complete = False
+        self.token = 0
 
     def run_all(self) -> ApplyResult:
         failure: RigwrightError | None = None
@@ -76,7 +78,9 @@ class _Application:
                     changes = [change for step in self.preview for change in step.changes]
                     due = any(change.reboot or change.leads_to == "reboot" for change in changes)
                     continuation.require_possible(self.run, due)
-            self.lease = lease.take(self.run.transport, self.run.host.name, self.run.options.run_id)
+            options = self.run.options
+            self.lease = lease.take(self.run.transport, self.run.host.name, options.run_id, options.earlier_runs)
+            self.token = self.lease.token
             try:
                 self._await_leftover_jobs()
                 if self.run.host.is_this_machine:
@@ -95,7 +99,7 @@ class _Application:
                 self._note("a reboot starts what ran before this run, until provision has tried a new boot")
         keys = {step.step.key for step in self.ended}
         steps = (*self.ended, *(step for step in self.preview if step.step.key not in keys))
-        return ApplyResult(steps, self.done, failure, self.rebooted)
+        return ApplyResult(steps, self.done, failure, self.rebooted, self.token)
 
     def _await_leftover_jobs(self) -> None:
         for folder in self.run.value(jobs.leftovers):
@@ -130,7 +134,7 @@ class _Application:
         try:
             self._require_consent(planned)
             # In the same script as the first change, and before it: no interruption can make the change without it.
-            first = run_record.before(planned.changes, first=not self.recorded)
+            first = run_record.before(step.name, planned.changes, first=not self.recorded)
             if step.declared.affects_p2p:
                 first = (*first, owed_test.owing(self.run.options.run_id, planned.changes))
             self.recorded = True

@@ -60,12 +60,16 @@ class PlanResult:
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any."""
+    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any.
+
+    `token`: the fencing token of the host's lease; 0 when no lease was taken.
+    """
 
     steps: tuple[PlannedStep, ...] = ()
     done: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
     error: RigwrightError | None = None
     rebooted: bool = False
+    token: int = 0
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class Options:
 
     `disrupt`: changes may interrupt running GPU work, also without an announcement in the plan. `reboots`: how many hosts may
     reboot at a time. `root`: commands run as root; otherwise as the user who logs in. `restart`: the words that start this command again
-    after a reboot of the machine that it runs on, () for a command that cannot go on; `restart_title` is its name.
+    after a reboot of the machine that it runs on, () for a command that cannot go on; `restart_title` is its name. `earlier_runs`: the
+    earlier runs of the same rollout; this run takes over hosts that one of them has not released.
     """
 
     run_id: str
@@ -42,6 +43,7 @@ class Options:
     root: bool = True
     restart: tuple[str, ...] = ()
     restart_title: str = ""
+    earlier_runs: tuple[str, ...] = ()
 
 
 @dataclass

@@ -1,9 +1,12 @@
 """The lease of a host: only one run changes a host at a time.
 
-The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, and when that started. Its
-second line says until when: the boot id and the uptime at the last renewal, and the length in seconds. The host's wall clock and the
-controller's do not count. A lease of an earlier boot counts from the start of this boot, so that its run, which may be waiting for
-the boot, continues first.
+The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, when that started, and the name of
+the host in the inventory. Its second line says until when: the boot id and the uptime at the last renewal, and the length in seconds.
+The host's wall clock and the controller's do not count. A lease of an earlier boot counts from the start of this boot, so that its run,
+which may be waiting for the boot, continues first.
+
+Each lease has a fencing token: one more than the last one of this host, also after a reboot. Of two attempts at the same work that with
+the greater token is the later one. The host's system log says who took it: `journalctl -t rigwright`.
 
 All scripts that change the lease or start a job hold the lock `lease.lock`, and compare the owner while they hold it.
 """
@@ -11,12 +14,13 @@ All scripts that change the lease or start a job hold the lock `lease.lock`, and
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.engine.run_owner import OWNER, ended, owner
+from rigwright.engine.run_owner import OWNER, ended, of_host, owner
 from rigwright.facts import Fact
 from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport
@@ -54,9 +58,10 @@ held() {{
 keep() {{ printf '%s\\n%s %s %s\\n' "$1" "$boot" "$up" "$2" >"$file.new" && sync "$file.new" && mv -f "$file.new" "$file"; }}
 lost() {{ echo "$owner" >&2; exit {LOST}; }}
 jobs_at_work() {{ {JOBS_AT_WORK} || echo unknown; }}
+say() {{ logger -t rigwright -- "$1" 2>/dev/null || :; }}
 """
 """Shell functions. `alone` takes the lock, which no other user can open and hold; `clock` sets `boot` and `up`; `held` reads the lease, and fails if there is none or it cannot
-be read; `keep OWNER LENGTH` writes it. A systemd that does not answer counts as one that runs a job."""
+be read; `keep OWNER LENGTH` writes it; `say TEXT` writes to the system log where there is one. A systemd that does not answer counts as one that runs a job."""
 
 _TAKE = f"""{SHELL}
 since_boot() {{ set -- ${{init##*)}}; age=$((up - ${{20}} / 100)); [ $age -ge 0 ] || age=$up; }}
@@ -69,7 +74,12 @@ if [ -e "$file" ]; then
     if [ "$age" -lt "$length" ] || [ -n "$busy" ]; then echo "$age $length ${{busy:+busy}} $owner"; exit {_HELD}; fi
   fi
 fi
-keep "$1" "$3"
+read -r token <"$file.token" 2>/dev/null || token=0
+case $token in *[!0-9]*|0?*|''|????????????????*) token=0;; esac
+token=$((token + 1))
+printf '%s\\n' "$token" >"$file.token.new" && sync "$file.token.new" && mv -f "$file.token.new" "$file.token" && keep "$1" "$3" || exit 1
+say "run ${{1%% *}} changes this host as ${{1##* }} from now on (lease $token)"
+echo "$token"
 """
 _RENEW = f'{SHELL}\nalone && clock || exit 1; held; [ "$owner" = "$1" ] || lost; keep "$1" "$2"\n'
 _RELEASE = f"""{SHELL}
@@ -86,6 +96,7 @@ cd {STATE}/runs 2>/dev/null && for kind in record other; do
   done | tail -n +{KEPT_RUNS + 1} | while read -r run; do rm -rf -- "./$run"; done
 done
 rm -f "$file"
+say "run ${{owner%% *}} has ended its work on this host"
 """
 
 _HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
@@ -93,11 +104,12 @@ _HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)
 
 @dataclass(frozen=True)
 class Lease:
-    """The lease of a host, as long as the host has `owner` in its file."""
+    """The lease of a host, as long as the host has `owner` in its file. `token`: its fencing token."""
 
     transport: Transport
     host: str
     owner: str
+    token: int
 
     def renewal(self, limit_s: float = 0) -> Command:
         """A command that renews the lease, and fails when this run does not hold it.
@@ -124,31 +136,45 @@ class Lease:
         self.transport.run([release] if last is None else [last, release])
 
 
-def take(transport: Transport, host: str, run_id: str) -> Lease:
+def is_left(owner_of_lease: str, host: str, runs: Collection[str]) -> bool:
+    """Whether a lease may be taken at once: its holder was a process of this machine that has ended, or an attempt of one of these runs
+    at the same host, in place of which this one was ordered. An attempt that is still alive stops at its next command."""
+    match = OWNER.fullmatch(owner_of_lease)
+    ours = match is not None and match["run"] in runs and match["host"] == of_host(host)
+    return ours or ended(owner_of_lease)
+
+
+def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[str] = ()) -> Lease:
     """Takes the host's lease for this run. Raises HostError with the run and the user who hold it.
 
-    A lease has expired when it was not renewed for its length and no job is running, or when its holder was a process of this
-    machine that has ended. One that cannot be read has not.
+    A lease has expired when it was not renewed for its length and no job is running, or when `is_left` says so of
+    `earlier_runs`. One that cannot be read has not.
     """
-    mine, dead = owner(run_id), ""
+    mine, left_by = owner(run_id, host), ""
     for _ in range(2):
-        answer = transport.run([script(_TAKE, mine, dead, str(EXPIRES_S), timeout_s=30)])[0]
+        answer = transport.run([script(_TAKE, mine, left_by, str(EXPIRES_S), timeout_s=30)])[0]
         if answer.code == 0:
-            return Lease(transport, host, mine)
+            return Lease(transport, host, mine, _token(answer.text))
         match = _HELD_BY.fullmatch(answer.text) if answer.code == _HELD else None
         if match is None:
             break
-        if not ended(match["owner"]):
+        if not is_left(match["owner"], host, earlier_runs):
             left = max(0, int(match["length"]) - int(match["age"]))
             why = "one of its jobs runs" if match["busy"] else f"its lease was renewed {match['age']} s ago"
             until = "its job ends" if match["busy"] else f"its lease expires, in {left} s unless it renews it"
             fix = f"wait until it is done, or until {until}; then run the same command"
             raise HostError(host, f"{_holder(match)} is changing it ({why})", "one run at a time", fix)
-        dead = match["owner"]
+        left_by = match["owner"]
     if answer.code == _DAMAGED:
         found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
         raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
     raise _not_written(host, "taken", answer)
+
+
+def _token(text: str) -> int:
+    """The fencing token that the host says it gave; 0 for another answer."""
+    match = re.search(r"^\d{1,16}$", text, re.MULTILINE)
+    return int(match[0]) if match else 0
 
 
 def _first_line(result: Result) -> str:

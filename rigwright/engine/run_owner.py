@@ -9,13 +9,21 @@ from pathlib import Path
 
 OWNER = re.compile(
     r"(?P<run>[\w.-]{1,100}) (?P<user>[\w.+-]{1,256}@[\w.+-]{1,300}) (?P<pid>\d{1,10}) (?P<started>[\d?]{1,20})"
+    r"(?: (?P<host>[\w.+-]{1,253}))?"
 )
 """The text of `owner`."""
 
 
-def owner(run_id: str) -> str:
-    """How a run of this process is named on a host: the run, the user and machine, the process, and when that started."""
-    return f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
+def owner(run_id: str, host: str = "") -> str:
+    """How a run of this process is named on a host: the run, the user and machine, the process, when that started, and which name of the
+    inventory it uses for the host, if that is given."""
+    process = f"{run_id} {_word(_user())}@{_machine()} {os.getpid()} {_started(os.getpid()) or '?'}"
+    return f"{process} {of_host(host)}" if host else process
+
+
+def of_host(name: str) -> str:
+    """The name of a host as the owner of its lease has it."""
+    return _word(name)[:253]
 
 
 def environment(run_id: str) -> dict[str, str]:

@@ -52,8 +52,12 @@ def remote_job(job: HostJob, action: HostAction) -> RemoteJob:
     needed = {name: value for name, value in job.host.variables.items() if name in CONNECTION}
     bound = replace(job.bound, host=replace(job.host, variables=needed))
     report, at_s = replace(job.report, events=()), time.monotonic() - job.run.since
+    options = job.run.options
+    options = replace(
+        options, earlier_runs=(*options.earlier_runs, options.run_id)
+    )  # the order may be given to a second worker
     announced = any(isinstance(event, Connected) for _, event in job.report.events)
-    return worker_documents.RemoteJob(bound, job.run.options, action, report, announced, at_s, job.run.recorded)
+    return worker_documents.RemoteJob(bound, options, action, report, announced, at_s, job.run.recorded)
 
 
 def _require_no_secret(job: HostJob) -> None:

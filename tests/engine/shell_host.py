@@ -24,6 +24,7 @@ echo started >>"$STATE/starts"
 if [ -e "$STATE/never-ends" ]; then echo running >"$STATE/unit"; else "$@"; fi
 """
 NOTHING = "#!/bin/sh\n"
+LOGGER = '#!/bin/sh\necho "$4" >>"$STATE/log"\n'
 INIT = "1 (systemd) S 0 1 1 0 -1 4194560 57707 3162572 0 273 109 464 3785 1740 20 0 1 0 {ticks} 54427648 5392 1844\n"
 
 
@@ -40,6 +41,7 @@ class Host(Transport):
             ("systemd-run", SYSTEMD_RUN),
             ("sync", NOTHING),
             ("sleep", NOTHING),
+            ("logger", LOGGER),
         ):
             (folder / "bin" / name).write_text(text)
             (folder / "bin" / name).chmod(0o755)
@@ -70,6 +72,12 @@ class Host(Transport):
         """Returns how many jobs were started."""
         file = self.folder / "state" / "starts"
         return len(file.read_text().splitlines()) if file.exists() else 0
+
+    @property
+    def log(self) -> list[str]:
+        """Returns the lines of rigwright in the system log."""
+        file = self.folder / "state" / "log"
+        return file.read_text().splitlines() if file.exists() else []
 
     def connect(self, timeout_s: float = 0) -> None:
         """The host answers again."""

@@ -106,3 +106,63 @@ def test_a_run_without_changes_removes_the_lease_of_one_that_was_cut(tmp_path: P
     apply.tidy(run)
     assert host.lease.exists() == stays
     assert (tmp_path / "etc" / ".rigwright.aB3xYz").exists() == stays
+
+
+def test_each_lease_has_a_greater_token_and_the_system_log_says_who_took_it(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    tokens = []
+    for run, boot in (("1", "11111111-first"), ("2", "22222222-second")):
+        host.boot(boot)
+        held = lease.take(host, "gpu01", run)
+        tokens.append(held.token)
+        held.release()
+    assert tokens == [1, 2]
+    assert host.log == [
+        "run 1 changes this host as gpu01 from now on (lease 1)",
+        "run 1 has ended its work on this host",
+        "run 2 changes this host as gpu01 from now on (lease 2)",
+        "run 2 has ended its work on this host",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "x\n", "-4\n", "08\n", "9" * 40, "1; reboot\n", "7\n8\n"])
+def test_a_damaged_token_file_stops_nobody(tmp_path: Path, text: str) -> None:
+    host = Host(tmp_path)
+    (tmp_path / "var" / "lease.token").write_text(text)
+    assert lease.take(host, "gpu01", "1").token == (8 if text.startswith("7") else 1)
+
+
+def test_a_second_attempt_takes_the_host_over_and_the_first_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An order that a lost worker had is given to another one, on another machine: nobody there knows whether the first still works."""
+    host = Host(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
+        first = lease.take(host, "gpu01", "1")
+    second = lease.take(host, "gpu01", "2", ("0", "1"))
+    assert second.token > first.token
+    with pytest.raises(HostError, match="run 2 by .* has taken this host"):
+        first.renew()
+    second.renew()
+
+
+@pytest.mark.parametrize(("name", "runs"), [("gpu01", ()), ("gpu01", ("0",)), ("gpu02", ("1",))])
+def test_another_run_and_another_name_of_the_host_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, runs: tuple[str, ...]
+) -> None:
+    """Two names of one machine in one rollout must not take it from each other."""
+    host = Host(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
+        lease.take(host, "gpu01", "1")
+    with pytest.raises(HostError, match="run 1 by .*@elsewhere is changing it"):
+        lease.take(host, name, "2", runs)
+
+
+def test_two_names_of_one_machine_wait_for_each_other_in_one_process_too(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    lease.take(host, "gpu01", "1")
+    with pytest.raises(HostError, match="run 1 by .* is changing it"):
+        lease.take(host, "gpu02", "1")
+    lease.take(host, "gpu01", "1").renew()

@@ -70,7 +70,7 @@ def test_a_stepped_clock_frees_nothing_and_blocks_nobody(
 
 
 def test_two_runs_with_one_id_are_two(taken: tuple[Host, Lease]) -> None:
-    """Two controllers can give their runs the same id, which is made of the time and four digits."""
+    """Two controllers can give their runs the same id, which is made of the time and eight digits."""
     host, first = taken
     with pytest.raises(HostError, match=r"run 1 by .*@elsewhere is changing it"):
         lease.take(host, "host", "1")

@@ -59,7 +59,7 @@ _OF_RUNS = re.compile(
     r"rigwright-job-|run-\S+\.|session-|user@|user-runtime|systemd-(tmpfiles|udev|timedated|hostnamed)|apt-daily|e2scrub"
 )
 """Units that a run or the time makes."""
-_RUN = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b")
+_RUN = re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{8}\b")
 _OF_TRIAL = re.compile(r"panic=60|rigwright\.trial=.*|systemd\.wants=rigwright-trial\.service")
 
 State = dict[str, frozenset[str]]
