@@ -19,7 +19,7 @@ from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history import database as history_database
 from rigwright.history import diff, machines, samples, writer
-from rigwright.history.database import file, set_aside
+from rigwright.history.database import HISTORY, file, set_aside
 from rigwright.history.diff import Changed, utc
 from rigwright.history.machines import RecordedMachines
 from rigwright.history.samples import Reading
@@ -95,17 +95,17 @@ class History:
             writer.run(database, document, started, ended)
             writer.prune(database, oldest, ended - samples.KEPT_DAYS * 86400)
             samples.prune(database, ended)
-        with history_database.named(self.path):
+        with HISTORY.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
 
     def machines(self, present: Iterable[str] = ()) -> RecordedMachines:
         """All machines, with their baselines. `present`: the names of the hosts of this run."""
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             return machines.read(self._database, present)
 
     def named(self, host: str, address: str = "") -> int | None:
         """The id of the machine that had this name last, with `address` only one that has it now; None for an unknown name."""
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT place.host FROM place JOIN host ON host.id = place.host WHERE place.name = ?"
                 " AND (? = '' OR host.address = ? AND place.address = host.address)"
@@ -120,7 +120,7 @@ class History:
         With `at` it is the value at that time; if no run had seen the fact by then, it is the first value.
         """
         until = at.timestamp() if at else float("inf")
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact WHERE host = ? AND name = ?"
                 " ORDER BY first_seen > ?, CASE WHEN first_seen > ? THEN first_seen ELSE -min(last_seen, ?) END, id DESC LIMIT 1",
@@ -130,7 +130,7 @@ class History:
 
     def every(self, machine: int | None, name: str) -> list[Seen]:
         """All recorded values of a fact of a machine, oldest first."""
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT value, first_seen, last_seen, run FROM fact WHERE host = ? AND name = ? ORDER BY id",
                 (machine, name),
@@ -139,7 +139,7 @@ class History:
 
     def everywhere(self, name: str) -> dict[int, tuple[str, Seen]]:
         """By machine, the one last seen at the end: its name and the last value of a fact."""
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT host.id, host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
                 " WHERE fact.id IN (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
@@ -150,7 +150,7 @@ class History:
     def runs(self, limit: int = -1, host: str = "") -> list[RunSummary]:
         """The runs, newest first, at most `limit` (-1: all). With `host`, only the runs of the host that had that name then, or
         of the machine that has it now."""
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code FROM run WHERE ? = '' OR id IN"
                 " (SELECT run FROM outcome WHERE outcome.name = ? OR outcome.host = ?)"
@@ -179,7 +179,7 @@ class History:
 
         It has the form that `run` returns for a host, with two more keys: `run` (the run's id) and `ended` (UTC).
         """
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT run.id, ended FROM outcome JOIN run ON run.id = run"
                 " WHERE command = ? AND exit_code != 130 AND host = ? ORDER BY started DESC, run.id DESC LIMIT 1",
@@ -192,7 +192,7 @@ class History:
 
         `run` is a run's id, a unique prefix of it, or `last` for the newest such run. Raises UsageError when there is none.
         """
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT run, value FROM fact WHERE host = ? AND name = ? ORDER BY id DESC",
                 (self.named(host), diff.ATTEMPT),
@@ -214,7 +214,7 @@ class History:
         A provision without an error counts, even with failed findings, because it produces the requested state. Plans,
         facts and interrupted runs do not count, because they do not check the host.
         """
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             row = self._database.execute(
                 "SELECT max(ended) FROM outcome JOIN run ON run.id = run WHERE host = ?"
                 " AND exit_code != 130 AND command IN ('provision', 'verify', 'accept', 'fleet.check', 'fleet.report') AND (status IN ('ok', 'changed')"
@@ -226,7 +226,7 @@ class History:
     def readings(self, days: float, spans: int) -> dict[int, dict[str, list[Reading]]]:
         """Temperature and power of the last `days` by machine and UUID; `spans` as in `samples.since`."""
         now = time.time()
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             return samples.since(self._database, now - days * 86400, now, spans)
 
     def run(self, id: str) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class History:
 
         `id` is a run's id, a unique prefix of it, or `last` for the newest run. Raises UsageError for any other id.
         """
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             run = self._named(id)
             head = self._row(
                 "SELECT id, command, started, ended, playbook, inventory, exit_code, error FROM run WHERE id = ?", run
@@ -285,7 +285,7 @@ class History:
         """`changed` of the machine that had this name last. Raises UsageError for an unknown name."""
         machine = self.named(host)
         if machine is None:
-            with history_database.reading(self.path):
+            with HISTORY.reading(self.path):
                 known = [row[0] for row in self._database.execute("SELECT DISTINCT name FROM host ORDER BY name")]
             todo = f"the history knows {', '.join(known[:12])}" if known else "invoke facts"
             raise UsageError(f"host '{host}'", "no run has seen it", "a host of the history", todo)
@@ -293,7 +293,7 @@ class History:
 
     def changed(self, machine: int, since: datetime.datetime) -> list[Changed]:
         """Changed facts of a machine and changes that runs made on it since a time, oldest first."""
-        with history_database.reading(self.path):
+        with HISTORY.reading(self.path):
             return diff.since(self._database, machine, since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
@@ -309,7 +309,7 @@ class History:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """An exclusive write transaction. An exception rolls it back."""
-        with history_database.named(self.path):
+        with HISTORY.named(self.path):
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.execute("BEGIN IMMEDIATE")
             try:

@@ -142,7 +142,7 @@ def test_a_second_attempt_takes_the_host_over_and_the_first_stops(
         first = lease.take(host, "gpu01", "1")
     second = lease.take(host, "gpu01", "2", ("0", "1"))
     assert second.token > first.token
-    with pytest.raises(HostError, match="run 2 by .* has taken this host"):
+    with pytest.raises(HostError, match=r"run 2 by .* has taken this host"):
         first.renew()
     second.renew()
 
@@ -156,13 +156,13 @@ def test_another_run_and_another_name_of_the_host_wait(
     with monkeypatch.context() as patch:
         patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
         lease.take(host, "gpu01", "1")
-    with pytest.raises(HostError, match="run 1 by .*@elsewhere is changing it"):
+    with pytest.raises(HostError, match=r"run 1 by .*@elsewhere is changing it"):
         lease.take(host, name, "2", runs)
 
 
 def test_two_names_of_one_machine_wait_for_each_other_in_one_process_too(tmp_path: Path) -> None:
     host = Host(tmp_path)
     lease.take(host, "gpu01", "1")
-    with pytest.raises(HostError, match="run 1 by .* is changing it"):
+    with pytest.raises(HostError, match=r"run 1 by .* is changing it"):
         lease.take(host, "gpu02", "1")
     lease.take(host, "gpu01", "1").renew()
