@@ -67,7 +67,7 @@ class Host:
 
     def begins(self, run: str) -> Result:
         """The record before the first change of a run."""
-        return self.run(run, *recorder.before([Change("run", "x", units=("x.service",))], first=True))
+        return self.run(run, *recorder.before("a step", [Change("run", "x", units=("x.service",))], first=True))
 
     def write(self, run: str, path: str, text: str, mode: str = "0644") -> None:
         """A run writes a file."""
