@@ -42,7 +42,7 @@ def provision(options: ProvisionOptions) -> int:
 
 def _rollout(options: ProvisionOptions, run_id: str) -> tuple[ProvisionOptions, Rolling | None]:
     """The options that count and the rollout that they ask for, None when the hosts are provisioned at once. Raises UsageError."""
-    if not any((options.reboots, options.max_fail, options.resume, options.serial)):
+    if not any((options.reboots, options.max_fail, options.resume, options.serial, options.executor)):
         return options, None
     from rigwright.cli import rollout_options
 

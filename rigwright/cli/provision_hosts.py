@@ -11,12 +11,14 @@ from typing import Any
 from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
 from rigwright.core import host_ranges
+from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
-from rigwright.fleet import actions, host_job, pool, rollout
+from rigwright.fleet import actions, host_job, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
+from rigwright.fleet.journal import HostEnd
 from rigwright.fleet.rollout import Rolling
 from rigwright.report.labels import as_is, checks_in_words
 
@@ -34,6 +36,8 @@ def provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling
             f", {name} {value}" for name, value in (("--host", state.host), ("--tags", state.tags)) if value
         )
         text.plain(f"  inventory {state.inventory}, playbook {state.playbook}{given}")
+        if state.begun:
+            text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
     describe = bool(options.json or options.html)
     pool.run_hosts(jobs, partial(actions.plan_or_fail, describe=describe, checks=True), activity="planning")
     alive = [job for job in jobs if job.report.error is None]
@@ -61,16 +65,33 @@ def _say_what_train_adds(jobs: Sequence[HostJob], text: Any) -> None:
 
 
 def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, findings: bool) -> None:
-    """Provisions batch after batch until all are done or too many have failed; saves the state for `--resume`."""
+    """Provisions batch after batch until all are done or too many have failed; the journal has what `--resume` needs."""
     pending = {job.host.name: job for job in jobs if job.report.error or job.report.status == "pending"}
     ready = [job for job in jobs if job.host.name not in pending]
     batches = _batches(rolling, [job.host.name for job in jobs], list(pending))
-    (rollout.save if rolling.going_on else rollout.begin)(rolling.state)
+    (journal.resume if rolling.going_on else journal.begin)(rolling.state)
+    try:
+        _roll_batches(jobs, ready, pending, batches, text, action, rolling, findings)
+    finally:
+        journal.leave(rolling.state.run)
+
+
+def _roll_batches(
+    jobs: list[HostJob],
+    ready: list[HostJob],
+    pending: dict[str, HostJob],
+    batches: list[list[str]],
+    text: Any,
+    action: HostAction,
+    rolling: Rolling,
+    findings: bool,
+) -> None:
+    """As _roll. `ready`: the jobs without changes; `pending`: the others by host, in `batches`."""
     host_job.tidy(list(pending.values()))
     for job in pending.values():
         job.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    _batch(ready, text, action, len(jobs) > MANY, findings=findings)
-    _save_done(rolling, ready)
+    record = _Record(rolling, text)
+    _batch(ready, text, action, len(jobs) > MANY, findings=findings, on_end=record.ended)
     failed: dict[str, None] = {}
 
     def enough(job: HostJob) -> bool:
@@ -84,8 +105,8 @@ def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, 
         text.line(f"\n[bold]Batch {number} of {len(batches)}[/]: {hosts}")
         failed |= {job.host.name: None for job in members if job.report.error}
         if not rolling.must_stop(len(failed)):
-            _batch(members, text, action, len(jobs) > MANY, enough, findings=findings)
-            _save_done(rolling, members)
+            record.begun(members)
+            _batch(members, text, action, len(jobs) > MANY, enough, findings=findings, on_end=record.ended)
             # Hosts that were running when `enough` returned true have ended since.
             failed |= {job.host.name: None for job in members if job.report.bad}
         if rolling.must_stop(len(failed)):
@@ -104,18 +125,45 @@ def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> lis
     return [batch for batch in (*batches, [name for name in todo if name not in known]) if batch]
 
 
-def _save_done(rolling: Rolling, jobs: Sequence[HostJob]) -> None:
-    names = [job.host.name for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
-    done = {**rolling.state.done, **{name: rolling.digests[name] for name in names}}
-    rolling.state = replace(rolling.state, done=done)
-    rollout.save(rolling.state)
+class _Record:
+    """Writes to the journal and to the state of a rollout which hosts are begun and done; warns once where the journal cannot be written."""
+
+    def __init__(self, rolling: Rolling, text: Any) -> None:
+        self._rolling, self._text = rolling, text
+        self._warned = False
+
+    def begun(self, jobs: Sequence[HostJob]) -> None:
+        plans = {job.host.name: self._rolling.digests[job.host.name] for job in jobs if job.report.error is None}
+        self._write(partial(journal.begun, self._rolling.state.run, plans))
+
+    def ended(self, job: HostJob) -> None:
+        report, state = job.report, self._rolling.state
+        if report.status == "not_attempted":
+            return
+        name, plan = job.host.name, self._rolling.digests[job.host.name]
+        steps = report.applied.steps if report.applied else ()
+        failed = next((planned.step.name for planned in steps if planned.status == "failed"), "")
+        token = report.applied.token if report.applied else 0
+        if not report.bad:
+            self._rolling.state = replace(state, done={**state.done, name: plan})
+        self._write(partial(journal.ended, state.run, [HostEnd(name, not report.bad, plan, failed, token)]))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except UsageError as error:
+            if not self._warned:
+                self._text.warn(
+                    f"{error.where}: {error.found}; --resume would plan hosts again that are done ({error.fix})"
+                )
+            self._warned = True
 
 
 def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], text: Any) -> None:
     """Writes the result of the rollout, and the next command when it is not finished."""
     state = rolling.state
     if not state.left:
-        rollout.end(state)
+        journal.end(state.run)
         text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
         return
     pool.leave_out([job for job in todo if job.report.status == "pending"])
@@ -138,8 +186,10 @@ def _batch(
     enough: Callable[[HostJob], bool] = lambda _job: False,
     *,
     findings: bool = False,
+    on_end: Callable[[HostJob], object] = id,
 ) -> None:
-    """Provisions these hosts and writes their results; with `short` findings that pass are only counted."""
+    """Provisions these hosts and writes their results; with `short` findings that pass are only counted. `on_end`: called when a host has
+    ended."""
     over = False
 
     def is_enough(job: HostJob) -> bool:
@@ -149,7 +199,7 @@ def _batch(
 
     for wave in _waves(members):
         if not over:
-            pool.run_hosts(wave, action, activity="beginning", enough=is_enough)
+            pool.run_hosts(wave, action, activity="beginning", enough=is_enough, on_end=on_end)
         else:
             pool.leave_out(wave)
     for job in members:

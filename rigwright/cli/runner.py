@@ -199,6 +199,7 @@ def _run_on(
         root=command.root,
         restart=command.restart,
         restart_title=command.options.command,
+        earlier_runs=command.rollout.state.runs[:-1] if command.rollout else (),
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
     sink = output.progress if command.quiet else output.event

@@ -39,6 +39,14 @@ def ended(owner: str) -> bool:
     return _started(int(match["pid"])) not in (match["started"], "?")
 
 
+def alive(owner: str) -> bool:
+    """Whether the owner is a process of this machine, another one than this or this one, that has not ended."""
+    match = OWNER.fullmatch(owner)
+    if match is None or not match["user"].endswith(f"@{_machine()}"):
+        return False
+    return _started(int(match["pid"])) == match["started"]
+
+
 def _user() -> str:
     """The name of the user; the number of one who has no name."""
     import getpass

@@ -31,12 +31,13 @@ def run_hosts(
     activity: str = "asking",
     meanwhile: Callable[[], object] = int,
     enough: Callable[[HostJob], bool] = lambda _job: False,
+    on_end: Callable[[HostJob], object] = id,
 ) -> None:
     """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports.
 
     `executor` (default: that of the jobs, else a pool of threads) is not shut down. `activity` is shown as progress. `meanwhile`
-    runs in this thread while the first hosts answer. `enough` is called after each host, one call at a time; once it returns true
-    no further host begins, and the remaining hosts are not attempted.
+    runs in this thread while the first hosts answer. `on_end`, and then `enough`, is called after each host, one call at a time; once
+    `enough` returns true no further host begins, and the remaining hosts are not attempted. `on_end` must not raise an exception.
 
     The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second
     one abandons the hosts that are still running, and waits for them no longer than GRACE_S.
@@ -48,10 +49,12 @@ def run_hosts(
         return
     with able[0].stage([job.host.name for job in able]):
         if workers is not None:
-            HostPool(able, lambda job: _sent(workers, job, action), enough, merge_answer, True).run(meanwhile)
+            HostPool(able, lambda job: _sent(workers, job, action), enough, merge_answer, True, on_end).run(meanwhile)
             return
         threads = ThreadPoolExecutor(min(WORKERS, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
-        hosts = HostPool(able, lambda job: threads.submit(run_action, job, action, activity), enough, merge_report)
+        hosts = HostPool(
+            able, lambda job: threads.submit(run_action, job, action, activity), enough, merge_report, on_end=on_end
+        )
         try:
             hosts.run(meanwhile)
         finally:
@@ -91,6 +94,7 @@ class HostPool:
     merge: Callable[[HostJob, Future[Any]], None]
     elsewhere: bool = False
     """Whether workers elsewhere do the work: one may have begun with what is cancelled, and goes on with it."""
+    on_end: Callable[[HostJob], object] = id
     futures: list[Future[Any]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     no_more: bool = False
@@ -148,6 +152,7 @@ class HostPool:
                     self.merge(job, future)
                 except BaseException as error:  # such as no memory; the host may have been changed
                     job.report = with_error(job.report, unexpected(job.host.name, error))
+                self.on_end(job)
                 job.tell(HostFinished(job.host.name, "failed" if job.report.bad else "done"))
                 if not self.no_more and self.enough(job):
                     self._begin_no_more()

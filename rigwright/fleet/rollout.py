@@ -1,26 +1,20 @@
-"""Rollouts: hosts in batches, the limit of failed hosts, and the saved state from which `--resume` continues."""
+"""Rollouts: hosts in batches, and the limit of failed hosts. `fleet/journal.py` keeps what `--resume` continues from."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import hashlib
 import json
-import operator
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
-from rigwright.core import host_ranges, state_dir
+from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.plain import plain
 
-SCHEMA = 1
-FOLDER = "rollouts"
 _SIZES = "numbers of hosts, or percents of them, such as 1,10%,100%"
 
 
@@ -62,9 +56,10 @@ def batches(hosts: Sequence[str], of: Sequence[Size]) -> tuple[tuple[str, ...], 
 
 @dataclass(frozen=True)
 class Rollout:
-    """The state of a rollout: its files, its hosts in batches, and the hosts that are done.
+    """A rollout: its files, its hosts in batches, and the hosts that are done (`fleet/journal.py`).
 
-    `done`: for each host that is done a digest of its steps and checks. `run`: the run that began the rollout.
+    `run`: the run that began it; `runs`: that one and those that continued it, in order. `max_fail`: None for no limit. `done`: for each host
+    that is done the digest of its steps and checks. `begun`: hosts whose work was given out and has not ended.
     """
 
     run: str
@@ -72,69 +67,18 @@ class Rollout:
     playbook: str
     host: str
     tags: str
-    max_fail: int
+    max_fail: int | None
     reboots: int
     hosts: tuple[str, ...]
     batches: tuple[tuple[str, ...], ...] = ()
     done: dict[str, str] = field(default_factory=dict)
-    schema: int = SCHEMA
+    begun: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
 
     @property
     def left(self) -> tuple[str, ...]:
         """The hosts that are not done."""
         return tuple(name for name in self.hosts if name not in self.done)
-
-
-def save(rollout: Rollout) -> None:
-    """Saves the state. Raises UsageError when it cannot be written: then no host may be changed, because --resume would not work."""
-    path = _file(rollout)
-    try:
-        state_dir.write(path, json.dumps(dataclasses.asdict(rollout), indent=1), lasting=True)
-    except OSError as error:
-        found = f"cannot be written ({error.strerror}), so a rollout that stops could not be resumed"
-        raise UsageError(str(path.parent), found, "a folder that you may write", "set XDG_STATE_HOME") from None
-
-
-def begin(rollout: Rollout) -> None:
-    """Saves the state, and deletes older rollouts of the same hosts and files."""
-    save(rollout)
-    subject = operator.attrgetter("inventory", "playbook", "host", "tags")
-    for other in _kept():
-        if other.run != rollout.run and subject(other) == subject(rollout):
-            end(other)
-
-
-def end(rollout: Rollout) -> None:
-    """Deletes the saved state."""
-    with contextlib.suppress(OSError):
-        _file(rollout).unlink()
-
-
-def stopped() -> Rollout:
-    """The rollout that stopped last. Raises UsageError when there is none."""
-    if newest := next(_kept(), None):
-        return newest
-    todo = "begin one: invoke provision --host PATTERN --serial 1,10%,100%"
-    raise UsageError("--resume", "no rollout was stopped", "a rollout that has hosts left", todo)
-
-
-def _kept() -> Iterator[Rollout]:
-    """All saved rollouts, the newest first; files of another kind or schema are ignored."""
-    for path in sorted(state_dir.place(FOLDER).glob("*.json"), reverse=True):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            yield _read(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _read(state: dict[str, Any]) -> Rollout:
-    """A rollout from JSON. Raises TypeError, KeyError, ValueError for JSON that is no rollout of this schema."""
-    if state["schema"] != SCHEMA:
-        raise ValueError("another schema")
-    lists = {"hosts": tuple(state["hosts"]), "batches": tuple(map(tuple, state["batches"]))}
-    return Rollout(**{**state, **lists})
-
-
-def _file(rollout: Rollout) -> Path:
-    return state_dir.place(FOLDER, f"{rollout.run}.json")
 
 
 @dataclass
@@ -153,7 +97,7 @@ class Rolling:
 
     def must_stop(self, failed: int) -> bool:
         """Whether the rollout stops after so many failed hosts."""
-        return failed > self.state.max_fail
+        return self.state.max_fail is not None and failed > self.state.max_fail
 
     def to_do(self, bound: Sequence[BoundPlaybook]) -> list[BoundPlaybook]:
         """The hosts that this run provisions: those that are not done, and those whose steps or variables have changed since."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rigwright.cli import provision_hosts
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
-from rigwright.fleet import dask_executor, rollout
+from rigwright.fleet import dask_executor, journal, rollout
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
 from tests.fleet.fake_fleet import Fleet
@@ -292,21 +292,6 @@ def test_words_that_contradict_the_rollout_are_named(gpus: Fleet, capsys: pytest
     assert provision(gpus, capsys, resume=True)[0] == 0  # the same options as before are allowed
 
 
-def test_a_state_that_is_none_of_ours_is_passed_by(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
-    gpus.broken = {"gpu01"}
-    provision(gpus, capsys, serial="1")
-    folder = gpus.folder / "state" / "rigwright" / "rollouts"
-    for name, text in (
-        ("3", "{"),
-        ("4", "[]"),
-        ("5", '{"schema": 99}'),
-        ("6", '{"schema": 1, "hosts": 7, "batches": []}'),
-    ):
-        (folder / f"{name}.json").write_text(text)
-    assert rollout.stopped().left == HOSTS
-    assert (folder.stat().st_mode & 0o777) == 0o700
-
-
 def test_where_no_state_can_be_kept_nothing_is_begun(
     gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +321,6 @@ def test_a_new_rollout_of_the_same_hosts_takes_the_place_of_the_old(
     provision(gpus, capsys, serial="2", host="gpu01,gpu02")
     gpus.broken = set()
     assert provision(gpus, capsys, serial="1")[0] == 0
-    assert rollout.stopped().host == "gpu01,gpu02"
+    assert journal.stopped().host == "gpu01,gpu02"
     assert provision(gpus, capsys, serial="1", host="gpu01,gpu02")[0] == 0
     assert "no rollout was stopped" in provision(gpus, capsys, resume=True)[1]

@@ -1,0 +1,218 @@
+"""The journal of rollouts: which hosts of a rollout are done, also when this process, a worker or the scheduler is killed.
+
+It is an SQLite file of the state directory. A rollout is written before its first change, and each host before its work is given out and
+when it has ended. So `provision --resume` knows what is left. What is told of a host that had ended without an entry is
+harmless: the next run plans it again and finds nothing to do.
+
+An entry of a host has the hash of its plan (`rollout.digest`) and the fencing token of its lease: an answer of an earlier attempt does
+not replace that of a later one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from rigwright.core import state_dir
+from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.sqlite_files import Kind
+from rigwright.engine import run_owner
+from rigwright.fleet.rollout import Rollout
+
+TABLES = (
+    """CREATE TABLE rollout (run TEXT PRIMARY KEY, began REAL NOT NULL, runs TEXT NOT NULL, inventory TEXT NOT NULL, playbook TEXT NOT NULL,
+       host TEXT NOT NULL, tags TEXT NOT NULL, max_fail INTEGER, reboots INTEGER NOT NULL, controller TEXT NOT NULL)""",
+    """CREATE TABLE host (rollout TEXT NOT NULL REFERENCES rollout (run) ON DELETE CASCADE, position INTEGER NOT NULL, name TEXT NOT NULL,
+       batch INTEGER, state TEXT NOT NULL, plan TEXT NOT NULL, step TEXT NOT NULL, token INTEGER NOT NULL, changed REAL NOT NULL,
+       PRIMARY KEY (rollout, name)) WITHOUT ROWID""",
+)
+"""`runs` is a JSON list: the run that began the rollout, then those that continued it. `controller`: the process that works on it, "" for
+none (`run_owner.owner`). `batch` is NULL for a host that needed no change. `changed`: seconds since 1970 of the entry."""
+
+State = Literal["waiting", "begun", "done", "failed"]
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """How the work on a host ended. `plan`: the hash of its plan; `step`: that which failed, "" for none; `token`: of its lease."""
+
+    name: str
+    done: bool
+    plan: str
+    step: str = ""
+    token: int = 0
+
+
+def file() -> Path:
+    """The path of the journal. Raises UsageError for a user without a home directory."""
+    return state_dir.place("rollouts.sqlite")
+
+
+def _kind(path: Path) -> Kind:
+    return Kind(
+        application=0x7269676A,  # "rigj" in ASCII
+        version=1,
+        tables=TABLES,
+        error=UsageError,
+        content="the journal of rollouts",
+        missing=("no rollout was stopped", "a rollout that has hosts left", _BEGIN),
+        set_aside=f"mv {path} {path}.aside, then provision without --resume: hosts that are done need no change",
+        place="set XDG_STATE_HOME to a folder of your own",
+    )
+
+
+_BEGIN = "begin one: invoke provision --host PATTERN --serial 1,10%,100%"
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[sqlite3.Connection]:
+    """A transaction on the journal, which is durable when the context ends. Raises UsageError."""
+    path = file()
+    kind = _kind(path)
+    with contextlib.closing(kind.connect(path, write=True)) as database, kind.named(path):
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                database.execute("ROLLBACK")
+            raise
+        database.execute("COMMIT")
+
+
+def begin(rollout: Rollout) -> None:
+    """Writes a new rollout of this process, in place of older ones of the same hosts and files.
+
+    Raises UsageError when the journal cannot be written (then no host may be changed, because --resume would not work), or when
+    another process works on such a rollout.
+    """
+    try:
+        with _writing() as database:
+            _begin(database, rollout)
+    except UsageError as error:
+        if error.where == str(file()):
+            error.found += "; so no host was changed, because a rollout that stops could not be resumed"
+        raise
+
+
+def _begin(database: sqlite3.Connection, rollout: Rollout) -> None:
+    for run, controller, *subject in database.execute(
+        "SELECT run, controller, inventory, playbook, host, tags FROM rollout"
+    ).fetchall():
+        if subject == [rollout.inventory, rollout.playbook, rollout.host, rollout.tags]:
+            _require_left(run, controller)
+            database.execute("DELETE FROM rollout WHERE run = ?", (run,))
+    row = (
+        rollout.run, time.time(), json.dumps(rollout.runs), rollout.inventory, rollout.playbook, rollout.host, rollout.tags,
+        rollout.max_fail, rollout.reboots, run_owner.owner(rollout.run),
+    )  # fmt: skip
+    database.execute("INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    of_batch = {name: number for number, batch in enumerate(rollout.batches) for name in batch}
+    database.executemany(
+        "INSERT INTO host VALUES (?, ?, ?, ?, 'waiting', '', '', 0, ?)",
+        [(rollout.run, at, name, of_batch.get(name), time.time()) for at, name in enumerate(rollout.hosts)],
+    )
+
+
+def resume(rollout: Rollout) -> None:
+    """Writes that this process continues a rollout, and with which limits. Raises UsageError as `begin`."""
+    with _writing() as database:
+        controllers = database.execute("SELECT controller FROM rollout WHERE run = ?", (rollout.run,)).fetchall()
+        if not controllers:
+            raise UsageError(
+                "--resume", f"the rollout of run {rollout.run} has ended meanwhile", "one that has hosts left"
+            )
+        _require_left(rollout.run, controllers[0][0])
+        database.execute(
+            "UPDATE rollout SET runs = ?, max_fail = ?, reboots = ?, controller = ? WHERE run = ?",
+            (json.dumps(rollout.runs), rollout.max_fail, rollout.reboots, run_owner.owner(rollout.run), rollout.run),
+        )
+
+
+def _require_left(run: str, controller: str) -> None:
+    """Raises UsageError while the process that works on a rollout is alive."""
+    if run_owner.alive(controller):
+        process = controller.split()[2]
+        found = f"run {run} is at work on these hosts (process {process} of this machine)"
+        fix = f"wait for it, or end it: kill {process}; then provision --resume continues it"
+        raise UsageError("the rollout", found, "one controller at a time", fix)
+
+
+def begun(run: str, plans: Mapping[str, str]) -> None:
+    """Writes that the work on these hosts is given out now, with the hash of each one's plan. Raises UsageError."""
+    with _writing() as database:
+        database.executemany(
+            "UPDATE host SET state = 'begun', plan = ?, step = '', token = 0, changed = ? WHERE rollout = ? AND name = ?",
+            [(plan, time.time(), run, name) for name, plan in plans.items()],
+        )
+
+
+def ended(run: str, ends: Iterable[HostEnd]) -> None:
+    """Writes how the work on hosts ended; an end with a lower token than the written one does not count. Raises UsageError."""
+    with _writing() as database:
+        database.executemany(
+            "UPDATE host SET state = ?, plan = ?, step = ?, token = ?, changed = ? WHERE rollout = ? AND name = ? AND token <= ?",
+            [
+                ("done" if end.done else "failed", end.plan, end.step, end.token, time.time(), run, end.name, end.token)
+                for end in ends
+            ],
+        )
+
+
+def leave(run: str) -> None:
+    """Writes that this process no longer works on a rollout. A journal that cannot be written is no error: the process ends anyway."""
+    with contextlib.suppress(UsageError), _writing() as database:
+        database.execute("UPDATE rollout SET controller = '' WHERE run = ?", (run,))
+
+
+def end(run: str) -> None:
+    """Deletes a rollout, all hosts of which are done. Raises UsageError."""
+    with _writing() as database:
+        database.execute("DELETE FROM rollout WHERE run = ?", (run,))
+
+
+def stopped() -> Rollout:
+    """The rollout that began last and has hosts left. Raises UsageError when there is none, or when the journal cannot be read."""
+    path = file()
+    kind = _kind(path)
+    if not path.exists():
+        raise UsageError("--resume", *kind.missing)
+    with contextlib.closing(kind.connect(path, write=False)) as database, kind.reading(path):
+        found = database.execute(
+            "SELECT run, runs, inventory, playbook, host, tags, max_fail, reboots FROM rollout ORDER BY began DESC, run DESC LIMIT 1"
+        ).fetchone()
+        if found is not None:
+            rows = database.execute(
+                "SELECT name, batch, state, plan FROM host WHERE rollout = ? ORDER BY position", (found[0],)
+            ).fetchall()
+            return _read(found, rows)
+    raise UsageError("--resume", *kind.missing)
+
+
+def _read(found: Sequence[object], rows: Sequence[tuple[str, int | None, State, str]]) -> Rollout:
+    """The rollout of these rows. Raises ValueError, TypeError for a value that rigwright did not write."""
+    run, runs, inventory, playbook, host, tags, max_fail, reboots = found
+    batches: dict[int, list[str]] = {}
+    for name, batch, _, _ in rows:
+        if batch is not None:
+            batches.setdefault(int(batch), []).append(name)
+    return Rollout(
+        run=str(run),
+        inventory=str(inventory),
+        playbook=str(playbook),
+        host=str(host),
+        tags=str(tags),
+        max_fail=None if max_fail is None else int(str(max_fail)),
+        reboots=int(str(reboots)),
+        hosts=tuple(name for name, *_ in rows),
+        batches=tuple(tuple(batches[number]) for number in sorted(batches)),
+        done={name: plan for name, _, state, plan in rows if state == "done"},
+        begun=tuple(name for name, _, state, _ in rows if state == "begun"),
+        runs=tuple(map(str, json.loads(str(runs)))),
+    )
