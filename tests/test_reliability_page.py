@@ -98,9 +98,9 @@ def test_differences_have_both_sides() -> None:
 @pytest.mark.parametrize(
     ("line", "same"),
     [
-        ("BOOT_IMAGE=/vmlinuz ro panic=60 rigwright.trial=20261122-210219-fcad systemd.wants=rigwright-trial.service", "BOOT_IMAGE=/vmlinuz ro"),
+        ("BOOT_IMAGE=/vmlinuz ro panic=60 rigwright.trial=20261122-210219-fcad0123 systemd.wants=rigwright-trial.service", "BOOT_IMAGE=/vmlinuz ro"),
         ("BOOT_IMAGE=/vmlinuz ro panic=60", "BOOT_IMAGE=/vmlinuz ro panic=60"),
-        ("/var/lib/rigwright/20261122-210219-fcad.new", "/var/lib/rigwright/RUN.new"),
+        ("/var/lib/rigwright/20261122-210219-fcad0123.new", "/var/lib/rigwright/RUN.new"),
     ],
 )  # fmt: skip
 def test_the_number_of_a_run_is_no_difference(line: str, same: str) -> None:
