@@ -425,7 +425,7 @@ class RollbackOptions(StepsOptions, command="rollback", changes_hosts=True):
 
         invoke rollback --host servbadge
         invoke rollback --host servbadge --list
-        invoke rollback --host servbadge --to 20261122-141753-136a
+        invoke rollback --host servbadge --to 20261122-141753-136a7c05
 
     Exit 1 when it cannot go back, 2 when it was not confirmed, 3 when a host does not answer.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from operator import attrgetter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, interruption, prompt, shipped_files
+from rigwright.core import host_ranges, interruption, prompt, run_ids, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
@@ -72,7 +71,7 @@ def run(
     said to a person goes to stderr, because stdout is for a program.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    run_id = time.strftime("%Y%m%d-%H%M%S-") + os.urandom(4).hex()
+    run_id = run_ids.new()
     command: HostCommand | None = None
     jobs: list[HostJob] = []
     error: RigwrightError | None = None

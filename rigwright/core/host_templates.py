@@ -74,7 +74,7 @@ _GUARD = {
 }
 _HOME = {"home": "/usr/local/cuda-12.2"}
 _TRIAL = {
-    "run": "20261122-190200-ab12",
+    "run": "20261122-190200-ab127c05",
     "default": "0",
     "fallback": "menuentry 'before' --id rigwright-fallback {\n    linux /vmlinuz ro quiet\n}",
     "trial": "menuentry 'trial' --id rigwright-trial {\n    linux /vmlinuz ro\n}",
@@ -87,7 +87,7 @@ _CONTINUE = {
     "program": "/etc/rigwright/continue.sh",
     "most_boots": 3,
     "wait_s": 200,
-    "run": "20261122-190200-ab12",
+    "run": "20261122-190200-ab127c05",
     "directory": "/home/ubuntu/rigwright",
     "command": "runuser -u ubuntu -- .venv/bin/invoke provision --yes",
     "title": "provision of localhost",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from rigwright.core import shipped_files
+from rigwright.core import run_ids, shipped_files
 from rigwright.core.errors import UsageError
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts.run_record import run_id
@@ -19,16 +18,12 @@ def path() -> Path:
     return shipped_files.folder("playbooks") / "rollback.yml"
 
 
-_EXAMPLE = "20261122-141753-136a"
-
-
 def require_run(to: str, host: str) -> None:
     """Raises UsageError for a text that is neither the id of a run nor its beginning; "" is the last run. `host`: for the fix."""
-    whole = f"{to}{_EXAMPLE[len(to) :]}"
-    if to and not re.fullmatch(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4}", whole):
+    if to and not run_ids.begins_one(to):
         found = f"{to!r} is no id of a run"
         fix = f"invoke rollback --host {shlex.quote(host)} --list shows the runs that it remembers"
-        raise UsageError("--to", found, f"an id such as {_EXAMPLE}, or its beginning", fix)
+        raise UsageError("--to", found, f"an id such as {run_ids.EXAMPLE}, or its beginning", fix)
 
 
 def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
@@ -38,7 +33,10 @@ def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
     """
     if to and not run_id(to):
         raise UsageError(
-            "--to", f"{to!r} is no id of a run", f"an id such as {_EXAMPLE}", "invoke rollback --host NAME --list"
+            "--to",
+            f"{to!r} is no id of a run",
+            f"an id such as {run_ids.EXAMPLE}",
+            "invoke rollback --host NAME --list",
         )
     steps = tuple(
         replace(step, parameters={**step.parameters, "to": to})
