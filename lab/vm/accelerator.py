@@ -71,7 +71,13 @@ def accelerator() -> Accelerator:
         kept = json.loads(RESULT.read_text(encoding="utf-8"))
         if kept["key"] == key:
             return Accelerator(**kept["accelerator"])
-    found = _tried()
+    try:
+        found = _tried()
+    except (
+        OSError,
+        subprocess.SubprocessError,
+    ) as error:  # no QEMU, no compiler: it is tried again when they are there
+        return emulation(f"KVM was not tried, {one_line(str(error))[:200]}")
     if os.geteuid() == 0:
         with contextlib.suppress(OSError):
             write(RESULT, json.dumps({"key": key, "accelerator": asdict(found)}) + "\n")
@@ -79,7 +85,7 @@ def accelerator() -> Accelerator:
 
 
 def _tried() -> Accelerator:
-    """Returns the first of KVM under which a guest runs within PROBE_S for all, else software emulation."""
+    """Returns the first of KVM under which a guest runs within PROBE_S for all, else software emulation. Raises as `failure`."""
     ends, why = time.monotonic() + PROBE_S, ""
     for one in KVM:
         left = ends - time.monotonic()
@@ -91,14 +97,14 @@ def _tried() -> Accelerator:
 
 
 def failure(tried: Accelerator, deadline: float) -> str:
-    """Runs the probe under an accelerator. Returns "" if a guest runs, else how far it came, in one line."""
+    """Runs the probe under an accelerator. Returns "" if a guest runs, else how far it came, in one line.
+
+    Raises OSError or SubprocessError when QEMU or the compiler is missing or fails to start.
+    """
     with tempfile.TemporaryDirectory(prefix="rigwright-probe-") as name:
         image, answer = Path(name) / "probe.bin", Path(name) / "answer"
-        try:
-            _assemble(image)
-            words = _run(tried, image, answer, deadline)
-        except (OSError, subprocess.SubprocessError) as error:
-            return f"not tried, {one_line(str(error))[:200]}"
+        _assemble(image)
+        words = _run(tried, image, answer, deadline)
         said = answer.read_text(encoding="latin-1") if answer.exists() else ""
     if said == DONE:
         return ""
