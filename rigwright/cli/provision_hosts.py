@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -70,10 +71,11 @@ def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, 
     ready = [job for job in jobs if job.host.name not in pending]
     batches = _batches(rolling, [job.host.name for job in jobs], list(pending))
     (journal.resume if rolling.going_on else journal.begin)(rolling.state)
+    record = _Record(rolling, text)
     try:
-        _roll_batches(jobs, ready, pending, batches, text, action, rolling, findings)
+        _roll_batches(jobs, ready, pending, batches, text, action, rolling, findings, record)
     finally:
-        journal.leave(rolling.state.run)
+        record.close()
 
 
 def _roll_batches(
@@ -85,12 +87,13 @@ def _roll_batches(
     action: HostAction,
     rolling: Rolling,
     findings: bool,
+    record: _Record,
 ) -> None:
     """As _roll. `ready`: the jobs without changes; `pending`: the others by host, in `batches`."""
     host_job.tidy(list(pending.values()))
     for job in pending.values():
         job.run.transport.close()  # its turn may come in an hour; it is connected to again then
-    record = _Record(rolling, text)
+    record.begun(ready)
     _batch(ready, text, action, len(jobs) > MANY, findings=findings, on_end=record.ended)
     failed: dict[str, None] = {}
 
@@ -125,18 +128,29 @@ def _batches(rolling: Rolling, hosts: Sequence[str], todo: Sequence[str]) -> lis
     return [batch for batch in (*batches, [name for name in todo if name not in known]) if batch]
 
 
+RETRY_S = 30.0
+"""So long the journal is not written again after it could not be: each try may wait for another process."""
+
+
 class _Record:
-    """Writes to the journal and to the state of a rollout which hosts are begun and done; warns once where the journal cannot be written."""
+    """Writes to the journal and to the state of a rollout which hosts are begun and done.
+
+    A journal that cannot be written while hosts are being changed is a warning, once, and what was to be written is written later.
+    """
 
     def __init__(self, rolling: Rolling, text: Any) -> None:
         self._rolling, self._text = rolling, text
+        self._unwritten: list[Callable[[], None]] = []
+        self._not_before = 0.0
         self._warned = False
 
     def begun(self, jobs: Sequence[HostJob]) -> None:
+        """Writes that these hosts are given out now."""
         plans = {job.host.name: self._rolling.digests[job.host.name] for job in jobs if job.report.error is None}
         self._write(partial(journal.begun, self._rolling.state.run, plans))
 
     def ended(self, job: HostJob) -> None:
+        """Writes how a host has ended, unless the run did not get to it."""
         report, state = job.report, self._rolling.state
         if report.status == "not_attempted":
             return
@@ -148,14 +162,25 @@ class _Record:
             self._rolling.state = replace(state, done={**state.done, name: plan})
         self._write(partial(journal.ended, state.run, [HostEnd(name, not report.bad, plan, failed, token)]))
 
+    def close(self) -> None:
+        """Writes what is left, and that this process no longer works on the rollout; deletes one whose hosts are all done."""
+        state = self._rolling.state
+        self._not_before = 0.0
+        self._write(partial(journal.leave if state.left else journal.end, state.run))
+
     def _write(self, write: Callable[[], None]) -> None:
+        self._unwritten.append(write)
+        if time.monotonic() < self._not_before:
+            return
         try:
-            write()
+            while self._unwritten:
+                self._unwritten[0]()
+                del self._unwritten[0]
         except UsageError as error:
+            self._not_before = time.monotonic() + RETRY_S
             if not self._warned:
-                self._text.warn(
-                    f"{error.where}: {error.found}; --resume would plan hosts again that are done ({error.fix})"
-                )
+                found = f"{error.where}: {error.found}; --resume would plan hosts again that are done"
+                self._text.warn(f"{found} ({error.fix})")
             self._warned = True
 
 
@@ -163,7 +188,6 @@ def _close(rolling: Rolling, failed: Sequence[str], todo: Sequence[HostJob], tex
     """Writes the result of the rollout, and the next command when it is not finished."""
     state = rolling.state
     if not state.left:
-        journal.end(state.run)
         text.line(f"\n[bold green]Rollout done[/]: {count(len(state.hosts), 'host')}.")
         return
     pool.leave_out([job for job in todo if job.report.status == "pending"])

@@ -50,7 +50,7 @@ class Kind:
                 raise self.damaged(path, text) from None
             if "locked" in text or "busy" in text:
                 found = f"another process has held it for {BUSY_S:g} s"
-                raise self.error(str(path), found, "a moment alone") from None
+                raise self.error(str(path), found, "a moment alone", f"fuser -v {path} names that process") from None
             if "readonly" in text or "unable to open" in text:
                 raise self.error(str(path), f"cannot be written ({text})", *writable) from None
             fix = "df shows whether the disk is full"
@@ -85,10 +85,13 @@ class Kind:
         """Opens a connection to a file of this version. Without `write` it creates no file and accepts a read-only file.
 
         `given`: the user chose the path; then under sudo the file is not made that of the user who called it. Raises the kind's error
-        when the file does not exist (only without `write`), is damaged, belongs to another program or version, is not writable, or is
-        locked for longer than BUSY_S.
+        when the file does not exist (only without `write`), is damaged, belongs to another program or version, is not writable, is
+        locked for longer than BUSY_S, or is a link in a folder of the user who called sudo.
         """
         with self.named(path):
+            if path.is_symlink() and not given and state_dir.caller() is not None:
+                found = "is a link, and root writes through no link of another user"
+                raise self.error(str(path), found, "a file", f"run without sudo; or {self.set_aside}")
             if write:
                 _made(path, given)
             elif not path.exists():

@@ -21,7 +21,7 @@ def place(*parts: str) -> Path:
     """
     if given := os.environ.get("XDG_STATE_HOME"):
         return Path(given).joinpath("rigwright", *parts)
-    owner = _caller()
+    owner = caller()
     home = Path(owner.pw_dir) if owner else nameless_user.home()
     if home is None:
         found = f"the user {os.getuid()} has no home directory"
@@ -29,7 +29,7 @@ def place(*parts: str) -> Path:
     return home.joinpath(".local", "state", "rigwright", *parts)
 
 
-def _caller() -> pwd.struct_passwd | None:
+def caller() -> pwd.struct_passwd | None:
     """The user who called sudo; None without sudo, or when that user is root or unknown."""
     name = os.environ.get("SUDO_USER", "")
     if os.geteuid() != 0 or name in ("", "root"):
@@ -41,7 +41,7 @@ def _caller() -> pwd.struct_passwd | None:
 
 def give(*paths: Path) -> None:
     """Makes the user who called sudo the owner of the paths; does nothing without sudo. Raises OSError."""
-    if owner := _caller():
+    if owner := caller():
         for path in paths:
             os.chown(path, owner.pw_uid, owner.pw_gid, follow_symlinks=False)
 

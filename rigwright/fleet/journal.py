@@ -1,8 +1,8 @@
 """The journal of rollouts: which hosts of a rollout are done, also when this process, a worker or the scheduler is killed.
 
 It is an SQLite file of the state directory. A rollout is written before its first change, and each host before its work is given out and
-when it has ended. So `provision --resume` knows what is left. What is told of a host that had ended without an entry is
-harmless: the next run plans it again and finds nothing to do.
+when it has ended. So `provision --resume` knows what is left. A host that had ended without an entry is planned again by the next run,
+which finds nothing to do.
 
 An entry of a host has the hash of its plan (`rollout.digest`) and the fencing token of its lease: an answer of an earlier attempt does
 not replace that of a later one.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from rigwright.core import state_dir
+from rigwright.core import host_ranges, state_dir
 from rigwright.core.errors import UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.sqlite_files import Kind
@@ -62,7 +62,7 @@ def _kind(path: Path) -> Kind:
         error=UsageError,
         content="the journal of rollouts",
         missing=("no rollout was stopped", "a rollout that has hosts left", _BEGIN),
-        set_aside=f"mv {path} {path}.aside, then provision without --resume: hosts that are done need no change",
+        set_aside=f"mkdir {path.parent}/aside && mv {path}* {path.parent}/aside, then provision without --resume: hosts that are done need no change",
         place="set XDG_STATE_HOME to a folder of your own",
     )
 
@@ -90,11 +90,17 @@ def begin(rollout: Rollout) -> None:
     """Writes a new rollout of this process, in place of older ones of the same hosts and files.
 
     Raises UsageError when the journal cannot be written (then no host may be changed, because --resume would not work), or when
-    another process works on such a rollout.
+    another process of this machine works on a rollout with one of these hosts.
     """
+    with _before_any_host(), _writing() as database:
+        _begin(database, rollout)
+
+
+@contextlib.contextmanager
+def _before_any_host() -> Iterator[None]:
+    """Adds to the error of a journal that cannot be used what that means for the rollout."""
     try:
-        with _writing() as database:
-            _begin(database, rollout)
+        yield
     except UsageError as error:
         if error.where == str(file()):
             error.found += "; so no host was changed, because a rollout that stops could not be resumed"
@@ -102,15 +108,13 @@ def begin(rollout: Rollout) -> None:
 
 
 def _begin(database: sqlite3.Connection, rollout: Rollout) -> None:
-    for run, controller, *subject in database.execute(
-        "SELECT run, controller, inventory, playbook, host, tags FROM rollout"
-    ).fetchall():
+    for run, *subject in database.execute("SELECT run, inventory, playbook, host, tags FROM rollout").fetchall():
+        _require_alone(database, rollout, run)
         if subject == [rollout.inventory, rollout.playbook, rollout.host, rollout.tags]:
-            _require_left(run, controller)
             database.execute("DELETE FROM rollout WHERE run = ?", (run,))
     row = (
         rollout.run, time.time(), json.dumps(rollout.runs), rollout.inventory, rollout.playbook, rollout.host, rollout.tags,
-        rollout.max_fail, rollout.reboots, run_owner.owner(rollout.run),
+        rollout.max_fail, rollout.reboots, run_owner.owner(rollout.runs[-1]),
     )  # fmt: skip
     database.execute("INSERT INTO rollout VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     of_batch = {name: number for number, batch in enumerate(rollout.batches) for name in batch}
@@ -122,24 +126,37 @@ def _begin(database: sqlite3.Connection, rollout: Rollout) -> None:
 
 def resume(rollout: Rollout) -> None:
     """Writes that this process continues a rollout, and with which limits. Raises UsageError as `begin`."""
-    with _writing() as database:
-        controllers = database.execute("SELECT controller FROM rollout WHERE run = ?", (rollout.run,)).fetchall()
-        if not controllers:
+    with _before_any_host(), _writing() as database:
+        runs = [run for (run,) in database.execute("SELECT run FROM rollout").fetchall()]
+        if rollout.run not in runs:
             raise UsageError(
                 "--resume", f"the rollout of run {rollout.run} has ended meanwhile", "one that has hosts left"
             )
-        _require_left(rollout.run, controllers[0][0])
+        for run in runs:
+            _require_alone(database, rollout, run)
         database.execute(
             "UPDATE rollout SET runs = ?, max_fail = ?, reboots = ?, controller = ? WHERE run = ?",
-            (json.dumps(rollout.runs), rollout.max_fail, rollout.reboots, run_owner.owner(rollout.run), rollout.run),
+            (
+                json.dumps(rollout.runs),
+                rollout.max_fail,
+                rollout.reboots,
+                run_owner.owner(rollout.runs[-1]),
+                rollout.run,
+            ),
         )
 
 
-def _require_left(run: str, controller: str) -> None:
-    """Raises UsageError while the process that works on a rollout is alive."""
-    if run_owner.alive(controller):
-        process = controller.split()[2]
-        found = f"run {run} is at work on these hosts (process {process} of this machine)"
+def _require_alone(database: sqlite3.Connection, rollout: Rollout, other: str) -> None:
+    """Raises UsageError while a process works on the rollout `other`, if that has hosts of this one."""
+    inventory, controller = database.execute(
+        "SELECT inventory, controller FROM rollout WHERE run = ?", (other,)
+    ).fetchone()
+    if inventory != rollout.inventory or not run_owner.alive(controller):
+        return
+    names = {name for (name,) in database.execute("SELECT name FROM host WHERE rollout = ?", (other,))}
+    if both := [name for name in rollout.hosts if name in names]:
+        run, _, process, *_ = controller.split()
+        found = f"run {run} is at work on {host_ranges.folded(both)} (process {process} of this machine)"
         fix = f"wait for it, or end it: kill {process}; then provision --resume continues it"
         raise UsageError("the rollout", found, "one controller at a time", fix)
 
@@ -166,8 +183,8 @@ def ended(run: str, ends: Iterable[HostEnd]) -> None:
 
 
 def leave(run: str) -> None:
-    """Writes that this process no longer works on a rollout. A journal that cannot be written is no error: the process ends anyway."""
-    with contextlib.suppress(UsageError), _writing() as database:
+    """Writes that this process no longer works on a rollout. Raises UsageError."""
+    with _writing() as database:
         database.execute("UPDATE rollout SET controller = '' WHERE run = ?", (run,))
 
 

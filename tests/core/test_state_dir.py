@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import stat
@@ -14,15 +13,15 @@ from types import SimpleNamespace
 import pytest
 
 from rigwright.core import atomic_files, state_dir
-from rigwright.core.errors import UsageError
-from rigwright.fleet import rollout
+from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.fleet import journal
 from rigwright.fleet.rollout import Rollout
 from rigwright.history import History, file
 from rigwright.report import output_files
 from rigwright.ssh import known_hosts
 from tests.ssh.test_known_hosts import KEYS
 
-ROLLOUT = Rollout("r1", "hosts.yml", "", "gpu", "", 0, 1, ("a", "b"), (("a",), ("b",)))
+ROLLOUT = Rollout("r1", "hosts.yml", "", "gpu", "", 0, 1, ("a", "b"), (("a",), ("b",)), runs=("r1",))
 
 
 @pytest.fixture
@@ -40,9 +39,10 @@ def anna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[Path, int]:
 
 
 def _rollout() -> Path:
-    rollout.save(ROLLOUT)
-    assert rollout.stopped() == ROLLOUT
-    return state_dir.place("rollouts", "r1.json")
+    journal.begin(ROLLOUT)
+    assert journal.stopped() == ROLLOUT
+    journal.leave(ROLLOUT.run)
+    return journal.file()
 
 
 def _history() -> Path:
@@ -61,30 +61,24 @@ def test_under_sudo_all_of_it_is_the_callers(tmp_path: Path, anna: dict[Path, in
     assert set(modes.values()) == {0o700}
 
 
-def test_a_disk_that_is_full_leaves_nothing_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    path = _rollout()
-    was = path.read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with contextlib.suppress(UsageError):
-        _rollout()
-    assert [one.name for one in path.parent.iterdir()] == [path.name]
-    assert path.read_bytes() == was
-
-
-def test_a_link_in_the_callers_folder_leads_root_nowhere(tmp_path: Path, anna: dict[Path, int]) -> None:
+@pytest.mark.parametrize("leave", [_rollout, _history])
+@pytest.mark.parametrize("target", ["nothing", "an empty file", "a file"])
+def test_a_link_in_the_callers_folder_leads_root_nowhere(
+    tmp_path: Path, anna: dict[Path, int], leave: Callable[[], Path], target: str
+) -> None:
+    """Hostile: root must not create or change a file of another user, such as one in /etc/cron.d."""
     other = tmp_path / "other"
-    other.write_text("not hers")
-    path = state_dir.place("rollouts", "r1.json")
+    if target != "nothing":
+        other.write_text("not hers" if target == "a file" else "")
+    before = other.read_text() if other.exists() else None
+    path = state_dir.place("rollouts.sqlite" if leave is _rollout else "history.sqlite")
     state_dir.made(path.parent)
     path.symlink_to(other)
-    assert _rollout() == path
-    assert (other.read_text(), path.is_symlink(), path.stat().st_mode & 0o777) == ("not hers", False, 0o600)
-    assert set(anna) == {path}
+    with pytest.raises(RigwrightError) as caught:
+        leave()
+    assert caught.value.found.startswith("is a link, and root writes through no link of another user")
+    assert (other.read_text() if other.exists() else None) == before
+    assert anna == {}
 
 
 # Files that options name

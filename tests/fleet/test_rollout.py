@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sqlite3
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright.cli import provision_hosts
-from rigwright.core import host_ranges
+from rigwright.core import host_ranges, sqlite_files
 from rigwright.core.errors import UsageError
+from rigwright.engine import run_owner
 from rigwright.fleet import dask_executor, journal, rollout
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
@@ -324,3 +329,100 @@ def test_a_new_rollout_of_the_same_hosts_takes_the_place_of_the_old(
     assert journal.stopped().host == "gpu01,gpu02"
     assert provision(gpus, capsys, serial="1", host="gpu01,gpu02")[0] == 0
     assert "no rollout was stopped" in provision(gpus, capsys, resume=True)[1]
+
+
+def _locked(file: Path) -> None:
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    _OPEN.append(other)
+
+
+_OPEN: list[sqlite3.Connection] = []
+ALIVE = "UPDATE rollout SET controller = '{}'"
+JOURNALS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "locked": (_locked, "another process has held it for 0.1 s", "fuser -v"),
+    "corrupt": (lambda file: file.write_bytes(b"no database at all " * 99), "is damaged", "mkdir"),
+    "newer": (lambda file: _sql(file, "PRAGMA user_version = 9"), "a newer rigwright", "use that rigwright; or mkdir"),
+    "second controller": (
+        lambda file: _sql(file, ALIVE.format(run_owner.owner("r7"))),
+        "run r7 is at work on gpu[01:20]",
+        f"kill {os.getpid()}; then provision --resume continues it",
+    ),
+}
+
+
+def _sql(file: Path, statement: str) -> None:
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute(statement)
+
+
+@pytest.mark.parametrize("words", [{"serial": "1,100%"}, RESUME], ids=["begun", "resumed"])
+@pytest.mark.parametrize(("trouble", "found", "fix"), JOURNALS.values(), ids=JOURNALS)
+def test_a_journal_that_cannot_be_used_is_one_error_before_any_change(
+    gpus: Fleet,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[Path], object],
+    found: str,
+    fix: str,
+    words: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(sqlite_files, "BUSY_S", 0.1)
+    gpus.broken = {"gpu01"}
+    provision(gpus, capsys, serial="1,100%")
+    gpus.broken = set()
+    trouble(journal.file())
+    try:
+        code, text, made = provision(gpus, capsys, **words)
+    finally:
+        while _OPEN:
+            _OPEN.pop().close()
+    assert (code, gpus.made) == (1, [])
+    assert found in made["error"]["found"]
+    assert fix in made["error"]["fix"]
+    assert text.count("error") == 1
+
+
+def test_a_journal_that_is_held_for_a_while_is_a_warning_and_is_written_later(
+    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts are being changed: the run must not end because of a file of this machine, or wait for it once for each host."""
+    monkeypatch.setattr(sqlite_files, "BUSY_S", 0.1)
+
+    def before(name: str) -> None:
+        if name == "gpu02":
+            _locked(journal.file())
+        if name == "gpu20":
+            until = time.monotonic() + 10
+            while len(gpus.made) < 19 and time.monotonic() < until:
+                time.sleep(0.01)
+            _OPEN.pop().close()
+
+    gpus.before, gpus.broken = before, {"gpu20"}
+    code, text, made = provision(gpus, capsys, serial="1,100%")
+    assert code == 1
+    assert text.count("another process has held it for 0.1 s; --resume would plan hosts again that are done") == 1
+    assert made["rollout"]["left"] == ["gpu20"]
+    assert journal.stopped().left == ("gpu20",)
+
+
+def test_a_journal_that_is_damaged_under_way_stops_no_host(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus.before = lambda name: JOURNALS["corrupt"][0](journal.file()) if name == "gpu01" else None
+    code, text, _ = provision(gpus, capsys, serial="1,100%")
+    assert (code, sorted(gpus.made)) == (0, list(HOSTS))
+    assert text.count("is damaged") == 1
+    assert "Rollout done: 20 hosts." in text
+
+
+def test_half_of_the_hosts_are_away(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus.away = set(HOSTS[::2])
+    code, text, made = provision(gpus, capsys, max_fail="20")
+    assert code == 3
+    assert sorted(gpus.made) == list(HOSTS[1::2])
+    assert {host["status"] for name, host in made["hosts"].items() if name in gpus.away} == {"unreachable"}
+    assert "Rollout: 10 of 20 hosts failed" in text
+    assert journal.stopped().left == HOSTS[::2]
+    gpus.away, gpus.connected = set(), []
+    assert provision(gpus, capsys, **RESUME)[0] == 0
+    assert sorted(gpus.made) == list(HOSTS)
+    assert set(gpus.connected) == set(HOSTS[::2])
