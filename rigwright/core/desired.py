@@ -176,6 +176,7 @@ class Ecc:
     """
 
     SHORT: ClassVar[str] = "enabled"
+    FORM: ClassVar[str] = "true, false, or {enabled: true, gpus: {POSITION: false}}"
     enabled: bool | None = None
     gpus: dict[str, bool] = field(default_factory=dict)
 

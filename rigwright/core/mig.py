@@ -49,12 +49,13 @@ class Mig:
 
     SHORT: ClassVar[str] = "enabled"
     MAPPING: ClassVar[str] = "gpus"
+    FORM: ClassVar[str] = "off, or {all: [3g.20gb, 3g.20gb]}"
     enabled: bool = True
     gpus: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.enabled and not self.gpus:
-            raise ValueError("no layout", "mig: off, or {all: [3g.20gb, 3g.20gb]}")
+            raise ValueError("no layout", self.FORM)
         for layout in self.gpus.values():
             for text in layout:
                 instance(text)

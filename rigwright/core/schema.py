@@ -44,6 +44,9 @@ Branch = NewType("Branch", str)
 Release = NewType("Release", str)
 """A version with dots, in quotes. Without quotes YAML reads 12.10 as 12.1."""
 
+LONGEST_EXAMPLE = 60
+"""Longer texts are not repeated as an example of a list, characters."""
+
 FILE_MODE, SECRET_FILE_MODE, DIRECTORY_MODE = OctalMode("0644"), OctalMode("0600"), OctalMode("0755")
 
 _FORMS: dict[object, tuple[str, str, str]] = {
@@ -72,7 +75,8 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
     """Converts a value from YAML to the type `wanted`.
 
     A secret is taken only where the type says `| Secret`. A dataclass with a class variable SHORT, the name of a field, may be
-    given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of that field.
+    given as the value of that field alone; one with a class variable MAPPING takes a mapping as the value of that field. A class
+    variable FORM says in errors how YAML writes such a value.
     Raises InputError for a value of another type, an unknown key (with the most similar known key), a missing key, or a
     value that the type rejects.
     """
@@ -102,7 +106,8 @@ def convert(value: Any, wanted: Any, where: str, name: str) -> Any:
         return value
     if origin in (list, tuple):
         if isinstance(value, str) or not isinstance(value, (list, tuple)):
-            raise _wrong(value, "a list", where, name)
+            example = f": [{value!r}]" if isinstance(value, str) and len(value) <= LONGEST_EXAMPLE else ""
+            raise _wrong(value, f"a list{example}", where, name)
         lines = (
             [value.where(at) for at in range(len(value))] if isinstance(value, YamlSequence) else [where] * len(value)
         )
@@ -142,12 +147,14 @@ _type_hints = cache(get_type_hints)
 
 def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(wanted)}
+    form = getattr(wanted, "FORM", "")
+    whole = ""  # the field whose value is written alone
     if (short := getattr(wanted, "SHORT", "")) and value is not None and not isinstance(value, (Mapping, list, tuple)):
-        value = {short: value}
+        value, whole = {short: value}, short
     elif (field := getattr(wanted, "MAPPING", "")) and isinstance(value, Mapping):
-        value = {field: value}
+        value, whole = {field: value}, field
     if not isinstance(value, Mapping):
-        raise _wrong(value, "{" + ", ".join(f"{field}: ..." for field in fields) + "}", where, name)
+        raise _wrong(value, form or "{" + ", ".join(f"{field}: ..." for field in fields) + "}", where, name)
     if isinstance(value, YamlMapping):
         where = value.where()
         only_keys(value, fields, f"key of '{name}'" if name else "key")
@@ -155,7 +162,12 @@ def _dataclass(value: Any, wanted: type, where: str, name: str) -> Any:
     given = {}
     for key, item in value.items():
         line = value.where(key) if isinstance(value, YamlMapping) else where
-        given[key] = convert(item, hints[key], line, f"{name}.{key}" if name else key)
+        try:
+            given[key] = convert(item, hints[key], line, name if key == whole else f"{name}.{key}" if name else key)
+        except InputError:
+            if form and key == whole and not isinstance(item, Mapping):
+                raise _wrong(item, form, where, name) from None
+            raise
     needed = [
         key
         for key, field in fields.items()

@@ -57,7 +57,7 @@ class Training:
         if self.python is not None and not re.fullmatch(r"3\.\d{1,2}", self.python):
             raise ValueError(f"python '{self.python}'", "a Python of the distribution, such as '3.11'")
         if self.torch != AUTO and not re.fullmatch(r"\d+\.\d+\.\d+", self.torch):
-            raise ValueError(f"torch '{self.torch}'", "auto, or a version in quotes, such as '2.7.1'")
+            raise ValueError(f"torch '{self.torch}'", "auto, or a version of three numbers in quotes, such as '2.7.1'")
         if self.torch != AUTO and self.lock:
             raise ValueError(f"torch {self.torch} and a lock", "one of them: the lock names its torch")
         for name in ("lock", "wheels"):

@@ -289,7 +289,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def misspelt(where: str, found: str, word: str, known: Iterable[str]) -> InputError:
     """The error for a word that is none of the known ones, with the most similar one and all of them."""
     names = list(known)
-    return InputError(where, f"{found}{did_you_mean(word, names)}", f"one of {', '.join(names)}")
+    return InputError(where, f"{found}{did_you_mean(word, names)}", f"{'one of ' * (len(names) > 1)}{', '.join(names)}")
 
 
 def only_keys(mapping: Mapping, known: Iterable[str], kind: str) -> None:

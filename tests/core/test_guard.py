@@ -49,7 +49,7 @@ def test_a_number_stands_for_a_threshold() -> None:
         ("gpu_temperature: 90", "unknown key of 'guard' 'gpu_temperature'", "gpu_temperature_c"),
         ("gpu_temperature_c: 255", "above 255", "40 to 120 degrees"),
         ("gpu_temperature_c: 115", "gpu_temperature_c 115", "40 to 110 degrees"),
-        ("gpu_temperature_c: hot", "'guard.gpu_temperature_c.above' is 'hot'", "a number"),
+        ("gpu_temperature_c: hot", "'guard.gpu_temperature_c' is 'hot'", "a number"),
         ("gpu_temperature_c: [90]", "'guard.gpu_temperature_c' is [90]", "{above: ..., for_s: ...}"),
         ("gpu_temperature_c: {below: 90}", "'below'", "above"),
         ("memory_temperature_c: {above: 100, for_s: 0}", "for_s 0", "1 to 600 seconds"),

@@ -38,9 +38,13 @@ def test_the_most_specific_name_counts_and_a_gpu_without_one_is_left_alone() -> 
 @pytest.mark.parametrize(
     ("value", "says"),
     [
+        ("on", "'mig' is 'on'\n  expected: off, or {all: [3g.20gb, 3g.20gb]}"),
+        (["3g.20gb"], "'mig' is ['3g.20gb']\n  expected: off, or {all: [3g.20gb, 3g.20gb]}"),
+        ({"all": "3g.20gb"}, "'mig.all' is '3g.20gb'\n  expected: a list: ['3g.20gb']"),
+        ({"SXM4-0": [3]}, "'mig.SXM4-0' is 3\n  expected: a text (in quotes)"),
         (True, "'mig': no layout"),
         ({}, "'mig': no layout"),
-        ("7g.40gb", "'mig.enabled' is '7g.40gb'"),
+        ("7g.40gb", "'mig' is '7g.40gb'"),
         ({"all": "7g.40gb"}, "is '7g.40gb'"),
         ({"all": ["7g"]}, "'mig': '7g' is no instance"),
         ({"all": ["0g.5gb"]}, "'0g.5gb' is no instance"),

@@ -191,7 +191,7 @@ def test_a_misspelt_parameter(project: Project) -> None:
     [
         ("cuda.held:\n        cuda: '12.2'", 5, "'cuda' is '12.2'\n  expected: {toolkit: ..., beside: ...}"),
         ("cuda.held:\n        cuda: {toolkit: 12.2}", 5, "'cuda.toolkit' is 12.2\n  expected: a text (in quotes)"),
-        ("grub.cmdline: {kernel_cmdline: quiet}", 4, "'kernel_cmdline' is 'quiet'\n  expected: a list"),
+        ("grub.cmdline: {kernel_cmdline: quiet}", 4, "'kernel_cmdline' is 'quiet'\n  expected: a list: ['quiet']"),
         ("limits.boot: {expected_gpus: four}", 4, "'expected_gpus' is 'four'\n  expected: a whole number"),
         (
             "driver.held: [535]",
