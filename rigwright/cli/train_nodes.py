@@ -24,7 +24,7 @@ def act(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Smoke
     """Measures the network between the nodes after a yes; shows a table and every finding. Raises HostError where nodes differ."""
     if not LEAST <= len(jobs) <= MOST:
         raise UsageError(
-            "--nodes", f"{len(jobs)} hosts", f"{LEAST} to {MOST} hosts", "--host with a group or a pattern"
+            "--nodes", count(len(jobs), "host"), f"{LEAST} to {MOST} hosts", "--host with a group or a pattern"
         )
     if not _all_there(jobs, text):
         return
