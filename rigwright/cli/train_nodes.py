@@ -9,6 +9,7 @@ from rigwright.cli import fleet_check, runner
 from rigwright.cli.options import TrainSmokeOptions
 from rigwright.core import host_ranges
 from rigwright.core.errors import HistoryError, HostError, UsageError
+from rigwright.core.numbers import count
 from rigwright.engine import nodes as choice
 from rigwright.engine.training_smoke import SmokeOptions
 from rigwright.facts.nodes import LEAST, MOST, DatedLink, Node, NodesMeasured

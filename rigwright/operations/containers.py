@@ -190,15 +190,26 @@ def engine_installed(facts: Facts, *, containers: Containers) -> Iterator[Change
     """Each engine of `containers` is installed, from the host's distribution. One that is there, such as docker-ce, is left as it is.
 
     With podman come the packages that it recommends for networks and for containers of users, as far as the host's sources have them.
+    Raises HostError where no source has an engine.
     """
     there = facts(engines.engines)
     lacking = [name for name in containers.engines if not getattr(there, name)]
     names = [PACKAGE_OF[name] for name in lacking]
-    if "podman" in lacking:
-        offered = facts(apt_archive.offered(("podman", *BESIDE_PODMAN))).versions
-        names += [name for name in BESIDE_PODMAN if offered.get(name)]
-    if names:
-        yield from apt.packages(facts, names=names)
+    if not names:
+        return
+    beside = BESIDE_PODMAN if "podman" in lacking else ()
+    offered = facts(apt_archive.offered((*names, *beside))).versions
+    absent = [name for name in names if not offered.get(name)]
+    if absent:
+        others = [name for name in PACKAGE_OF if PACKAGE_OF[name] not in absent]
+        fix = "add a source that has it, then sudo apt-get update, on the host"
+        raise HostError(
+            "containers.engine",
+            f"no source of the host has the package {' and '.join(absent)}",
+            "an engine that the host's apt has (on Ubuntu in universe)",
+            fix + (f"; or another engine: containers: {{engine: {others[0]}}}" if len(others) == 1 else ""),
+        )
+    yield from apt.packages(facts, names=[*names, *(name for name in beside if offered.get(name))])
 
 
 @operation()

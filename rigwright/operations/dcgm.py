@@ -30,7 +30,7 @@ def possible(facts: Facts, *, dcgm: bool, slots: dict[BusId, str] | None = None)
     for device in facts(pci.gpus) if dcgm else ():
         model = catalogue.model_of(device.device_id)
         if model and any(word in model.name for word in ("GeForce", "TITAN")):
-            found = f"{place(device.bus_id, slots)} is a {model.name}: DCGM's diagnostics skip it, and it has no profiling counters"
+            found = f"{place(device.bus_id, slots)} ({model.name}): DCGM's diagnostics skip it, and it has no profiling counters"
             raise HostError("dcgm", found, "data centre or workstation GPUs", _ALTERNATIVE)
     yield from ()
 

@@ -16,7 +16,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.training import Training
-from rigwright.facts import Fact, Facts, Unavailable, files, pci
+from rigwright.facts import Fact, Facts, Unavailable, apt_archive, files, pci
 from rigwright.facts import training as facts_of
 from rigwright.facts.training import FOLDER, MARK, REQUIREMENTS, Place
 from rigwright.operations import apt, operation
@@ -98,7 +98,18 @@ def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
     place = facts(_place(training))
     if place.python is None or not place.venv:
         name = f"python{training.python or '3'}"
-        yield from apt.packages(facts, names=[name, f"{name}-venv"])
+        names = [name, f"{name}-venv"]
+        offered = facts(apt_archive.offered(tuple(names))).versions
+        lacks = [each for each in names if not offered.get(each)]
+        if lacks:
+            fix = "leave `python` out: the host's python3; or " if training.python else ""
+            raise HostError(
+                "training.python",
+                f"no source of the host has {' and '.join(lacks)}",
+                "a Python that the host's apt has, with its -venv package (on Ubuntu in universe)",
+                f"{fix}add a source that has it, then sudo apt-get update, on the host",
+            )
+        yield from apt.packages(facts, names=names)
 
 
 @operation()
