@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -137,6 +138,7 @@ class Model:
     """A GPU model. `last_branch` and `last_cuda` are None if the newest versions support it.
 
     `fabric`: nvswitch (machines with this model always have NVSwitches and need the fabric manager), either, or none.
+    `mig`: its profiles of GPU instances, without those of media engines and graphics (+me, +gfx); () if it has no MIG, and if it is drafted.
     `variant` distinguishes models with the same name. `speed`: measured speed losses with limits. `tflops`: None where nobody has looked it up. `memory_mib`,
     `memory_bandwidth_gb_s`, `tensor_cores` and `idle` are None only for a model that is drafted (`described` is False),
     whose NVLinks are not known either.
@@ -161,6 +163,7 @@ class Model:
     last_cuda: Release | None
     sources: dict[str, str] = field(repr=False)
     fabric: Literal["none", "either", "nvswitch"] = "none"
+    mig: tuple[str, ...] = ()
     variant: str = ""
     speed: tuple[Speed, ...] = ()
     tflops: Tflops | None = None
@@ -181,6 +184,8 @@ class Model:
             raise ValueError("no pci_ids or no module_flavours", "at least one each")
         if self.memory_mib is not None and not 1024 <= self.memory_mib < 1 << 20:
             raise ValueError(f"memory_mib {self.memory_mib}", "MiB: 16384 for 16 GB")
+        if any(not re.fullmatch(r"[1-7]g\.\d{1,3}gb", profile) for profile in self.mig):
+            raise ValueError(f"mig {list(self.mig)}", "profiles as nvidia-smi mig -lgip names them, such as 3g.20gb")
         bandwidth = self.memory_bandwidth_gb_s
         if bandwidth is not None and not 50 <= bandwidth <= 20000:
             raise ValueError(f"memory_bandwidth_gb_s {bandwidth:g}", "GB/s: 900 for a V100")

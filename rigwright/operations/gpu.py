@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rigwright import catalogue
 from rigwright.catalogue import Model
@@ -13,7 +14,7 @@ from rigwright.core.command import command, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.desired import Ecc
 from rigwright.core.errors import HostError
-from rigwright.core.gpu_labels import called
+from rigwright.core.gpu_labels import called, place
 from rigwright.core.host_templates import SHIPPED, Templates
 from rigwright.core.mig import Mig, MigInstance, rule, words
 from rigwright.core.schema import BusId
@@ -131,17 +132,19 @@ def mig(
 ) -> Iterator[Change | Note]:
     """Each GPU has the MIG mode and the instances of `mig`, and gpu-mig.service makes them at every boot.
 
-    The GPUs' own driver says which profiles and placements there are: a layout that does not fit raises HostError, before anything is
+    The catalogue says which models have MIG, and their profiles: another profile, and more slices than there are, raise HostError also on a host
+    without a driver. The GPUs' own driver says which placements there are: a layout that does not fit raises HostError, before anything is
     changed where MIG is on already or the program is on the host. So do a GPU without MIG, a lost one, and GPUs in use. A mode that
     waits for a boot, as in a virtual machine, reboots the host. Without `mig` the unit is not on the host, and the GPUs stay as they are.
     """
     if mig is None:
         yield from _mig_removed(facts)
         return
+    bus = facts(pci.gpus)
+    _require_profiles(mig, bus, slots)
     with quoted(facts, slots):
-        modes, bus, program, unit, run, *_ = facts.all(
+        modes, program, unit, run, *_ = facts.all(
             instances.modes,
-            pci.gpus,
             files.file(PROGRAM),
             units.unit(UNIT),
             units.running(UNIT, _FILES),
@@ -194,6 +197,35 @@ def _layout(
     return mig.of(model.key if model else "", (slots or {}).get(mode.bus_id, ""), mode.uuid)
 
 
+def _require_profiles(mig: Mig, bus: Sequence[pci.PciGpu], slots: Mapping[BusId, str] | None) -> None:
+    """Raises HostError for a layout that a GPU of the catalogue cannot have. This needs no driver, so it is told before one is installed."""
+    known = [(device, model) for device in bus if (model := catalogue.model_of(device.device_id))]
+    for device, model in known:
+        layout = mig.of(model.key, (slots or {}).get(device.bus_id, ""))
+        if not layout or not model.described:
+            continue
+        name = f"{place(device.bus_id, slots)} ({model.name})"
+        if not model.mig:
+            raise _without_mig(name, {one.key for _, one in known if one.mig})
+        lacking = [one.profile for one in layout if re.split("[+-]", one.profile)[0] not in model.mig]
+        if lacking:
+            alike = [profile for profile in model.mig if profile[0] == lacking[0][0]]
+            fix = f"{' or '.join(alike)} in place of {lacking[0]}" if alike else "another layout"
+            found = f"{name} has no profile {lacking[0]}"
+            raise HostError("mig", found, f"one of {', '.join(model.mig)}", f"{fix}; nvidia-smi mig -lgip lists them")
+        most, slices = max(int(profile[0]) for profile in model.mig), sum(int(one.profile[0]) for one in layout)
+        if slices > most:
+            found = f"{name}: {words(layout)} are {slices} slices"
+            raise HostError("mig", found, f"{most} at most", "fewer or smaller instances")
+
+
+def _without_mig(name: str, able: Set[str]) -> HostError:
+    """The error for a GPU that is to be split and has no MIG. `able`: the models of the host that have it."""
+    choice = ", ".join(f"{key}: [...]" for key in sorted(able))
+    fix = f"mig: {{{choice}}}, which leaves the others alone" if choice else "leave `mig` out for this host"
+    return HostError("mig", f"{name} has no MIG", "an A30, A100, H100, H200, or a newer data centre board", fix)
+
+
 def _require_mig(
     mode: MigMode,
     layout: tuple[MigInstance, ...],
@@ -208,11 +240,7 @@ def _require_mig(
         raise HostError("mig", f"{name} cannot be reached: {mode.lost}", "a GPU that answers", todo)
     if layout and mode.current is None:
         able = {model.key for one in modes if one.current is not None and (model := models.get(one.bus_id))}
-        choice = ", ".join(f"{key}: [...]" for key in sorted(able))
-        fix = f"mig: {{{choice}}}, which leaves the others alone" if choice else "leave `mig` out for this host"
-        raise HostError(
-            "mig", f"{name} ({mode.name}) has no MIG", "an A30, A100, H100, H200, or a newer data centre board", fix
-        )
+        raise _without_mig(f"{name} ({mode.name})", able)
 
 
 def _require_possible(facts: Facts, differing: list[MigMode], config: str, slots: dict[BusId, str] | None) -> None:
