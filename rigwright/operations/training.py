@@ -16,7 +16,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.training import Training
-from rigwright.facts import Fact, Facts, Unavailable, apt_archive, files, pci
+from rigwright.facts import Fact, Facts, Unavailable, apt_archive, dpkg, files, pci
 from rigwright.facts import training as facts_of
 from rigwright.facts.training import FOLDER, MARK, REQUIREMENTS, Place
 from rigwright.operations import apt, operation
@@ -99,8 +99,8 @@ def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
     if place.python is None or not place.venv:
         name = f"python{training.python or '3'}"
         names = [name, f"{name}-venv"]
-        offered = facts(apt_archive.offered(tuple(names))).versions
-        lacks = [each for each in names if not offered.get(each)]
+        there, asked = facts.all(dpkg.packages(*names), apt_archive.offered(tuple(names)))
+        lacks = [each for each in names if not asked.versions.get(each) and not (each in there and there[each].installed)]
         if lacks:
             fix = "leave `python` out: the host's python3; or " if training.python else ""
             raise HostError(
