@@ -82,16 +82,16 @@ def beside_gpus(facts: Facts) -> Iterator[Finding]:
     host = round(pages.memory_kib / (1 << 20))
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes) or not known:
-        yield Finding("memory beside the GPUs'", "info", f"{host} GiB; the memory of the GPUs is not known")
+        yield Finding("host memory", "info", f"{host} GiB; the memory of the GPUs is not known")
         return
     of_gpus = sum(known) >> 10
     seen = f"{host} GiB, {of_gpus} GiB on the GPUs"
     if host >= NEARLY * of_gpus:
-        yield Finding("memory beside the GPUs'", "pass", seen)
+        yield Finding("host memory", "pass", seen)
         return
     cause = "what is loaded or saved for all GPUs at once goes through the host's memory"
     fix = "more memory; or sharded checkpoints (torch.distributed.checkpoint), loaded rank by rank"
-    yield Finding("memory beside the GPUs'", "info", seen, f"{of_gpus} GiB or more", cause, fix)
+    yield Finding("host memory", "info", seen, f"{of_gpus} GiB or more", cause, fix)
 
 
 @check()

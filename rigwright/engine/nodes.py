@@ -37,19 +37,25 @@ CONTAINERS = (
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """What is known of a node before the choice. `address`: where ssh connects to."""
+    """What is known of a node before the choice. `address`: where ssh connects to. `origin`: where the inventory has its `nodes` (FILE:LINE)."""
 
     name: str
     address: str
     network: Network
     hcas: tuple[HcaPort, ...]
     wanted: Nodes
+    origin: str = ""
+
+    def key(self, name: str) -> str:
+        """A key of `nodes` with its place, for an error."""
+        return f"nodes.{name} of {self.name}{f' ({self.origin})' if self.origin else ''}"
 
 
 def choose(nodes: Sequence[NodeNetwork]) -> tuple[Node, ...]:
-    """The interface and the adapters of each node, with the reasons. Raises HostError where no network joins all nodes, and for an
-    interface or adapter of `nodes` that the host lacks or that is down."""
+    """The interface and the adapters of each node, with the reasons. Raises HostError where no network joins all nodes, for two names of one
+    machine, and for an interface or adapter of `nodes` that the host lacks or that is down."""
     able = {node.name: _able(node) for node in nodes}
+    _require_different(nodes)
     shared = _shared(nodes, able) or _routed(nodes, able)
     if shared is None:
         seen = "; ".join(f"{node.name} has {_listed(able[node.name])}" for node in nodes)
@@ -62,22 +68,44 @@ def _able(node: NodeNetwork) -> tuple[Interface, ...]:
     """The interfaces that may be taken: the one that `nodes` names, or all that are up with an address. Raises HostError."""
     wanted = node.wanted.interface
     if wanted is None:
-        return tuple(
-            one
-            for one in node.network.interfaces
-            if one.up and one.addresses and one.kind != "loopback" and not one.name.startswith(CONTAINERS)
-        )
+        return tuple(one for one in _of_the_machine(node.network) if one.up)
     found = node.network.interface(wanted)
     there = ", ".join(one.name for one in node.network.interfaces if one.addresses and one.kind != "loopback")
-    where = f"nodes.interface of {node.name}"
+    where = node.key("interface")
     if found is None:
-        raise HostError(where, f"the host has no interface {wanted}", there or "an interface", "correct the inventory")
+        fix = f"one of these, or leave `interface` out; ip address, on {node.name}"
+        raise HostError(where, f"the host has no interface {wanted}", there or "an interface", fix)
+    if found.kind == "loopback":
+        fix = f"nodes: {{interface: {there.partition(', ')[0]}}}" if there else f"ip address, on {node.name}"
+        raise HostError(where, f"{wanted} reaches no other node", there or "an interface with an address", fix)
     if not found.up or not found.addresses:
         seen = f"{wanted} has no link" if not found.up else f"{wanted} has no IPv4 address"
         raise HostError(
             where, seen, "an interface that is up, with an address", f"ip address show {wanted}, on {node.name}"
         )
     return (found,)
+
+
+def _require_different(nodes: Sequence[NodeNetwork]) -> None:
+    """Raises HostError for two nodes with the same addresses."""
+    first: dict[frozenset[str], str] = {}
+    for node in nodes:
+        own = _of_the_machine(node.network)
+        addresses = frozenset(text for one in own for text in one.addresses)
+        other = first.setdefault(addresses, node.name) if addresses else node.name
+        if other != node.name:
+            found = f"{other} and {node.name} are one machine: both have {_listed(own)}"
+            fix = f"leave one of the two names out: --host; or correct ansible_host of {node.name}"
+            raise HostError("nodes", found, "a machine of its own for each node", fix)
+
+
+def _of_the_machine(network: Network) -> tuple[Interface, ...]:
+    """The interfaces with an address that are not of containers, virtual machines and tunnels."""
+    return tuple(
+        one
+        for one in network.interfaces
+        if one.addresses and one.kind != "loopback" and not one.name.startswith(CONTAINERS)
+    )
 
 
 def _listed(interfaces: Sequence[Interface]) -> str:
@@ -187,11 +215,11 @@ def _ports(node: NodeNetwork) -> tuple[HcaPort, ...]:
         return ()
     known = {port.name: port for port in node.hcas}
     for name in wanted.split(","):
-        where = f"nodes.hca of {node.name}"
+        where = node.key("hca")
         if name not in known:
-            raise HostError(
-                where, f"the host has no port {name}", ", ".join(known) or "an adapter with its kernel module", "ibstat"
-            )
+            expected = ", ".join(known) or "an adapter with its kernel module"
+            fix = f"one of these, or leave `hca` out; ibstat, on {node.name}" if known else "nodes: {hca: none} for TCP"
+            raise HostError(where, f"the host has no port {name}", expected, fix)
         if not known[name].active:
             seen = f"{name} is {known[name].state} ({known[name].physical})"
             raise HostError(

@@ -74,7 +74,9 @@ def chosen(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
     seen = []
     for job in jobs:
         store, wanted = job.run.store, job.bound.desired.nodes or Nodes()
-        seen.append(NodeNetwork(job.host.name, job.host.address, store(network.network), store(network.hcas), wanted))
+        origin = job.host.origin("nodes") if job.bound.desired.nodes else ""
+        has = store(network.network), store(network.hcas)
+        seen.append(NodeNetwork(job.host.name, job.host.address, *has, wanted, origin))
     ports = {one.name: one.wanted.port for one in seen}
     if len(set(ports.values())) > 1:
         found = ", ".join(f"{name} {port}" for name, port in ports.items())

@@ -51,6 +51,13 @@ def test_one_address_on_two_nodes_is_no_network() -> None:
     assert {node.interface for node in choose([_node(1, same), _node(2, same)])} == {"eno1"}
 
 
+def test_two_names_of_one_machine() -> None:
+    with pytest.raises(HostError) as caught:
+        choose([_node(1), replace(_node(1), name="also")])
+    assert "n1 and also are one machine: both have eno1 192.168.1.1/24" in str(caught.value)
+    assert "correct ansible_host of also" in caught.value.fix
+
+
 def test_an_interface_that_is_named_wins_over_the_fastest() -> None:
     fast = [_interface("ens1", f"10.0.0.{number}/24", mbit=25000) for number in (1, 2)]
     found = choose([_node(1, fast[0], wanted=Nodes(interface="eno1")), _node(2, fast[1])])
@@ -61,6 +68,7 @@ def test_an_interface_that_is_named_wins_over_the_fastest() -> None:
     ("wanted", "said"),
     [
         (Nodes(interface="ens9"), "the host has no interface ens9"),
+        (Nodes(interface="lo"), "lo reaches no other node"),
         (Nodes(interface="ens1"), "ens1 has no link"),
         (Nodes(hca="mlx5_7:1"), "the host has no port mlx5_7:1"),
         (Nodes(hca="mlx5_1:1"), "mlx5_1:1 is DOWN (Polling)"),
@@ -68,11 +76,12 @@ def test_an_interface_that_is_named_wins_over_the_fastest() -> None:
 )
 def test_what_is_named_and_cannot_be_used(wanted: Nodes, said: str) -> None:
     ports = (_port(), _port("mlx5_1", "DOWN"))
-    first = _node(1, _interface("ens1", up=False), hcas=ports, wanted=wanted)
+    lo = replace(_interface("lo", "127.0.0.1/8"), kind="loopback")
+    first = replace(_node(1, _interface("ens1", up=False), lo, hcas=ports, wanted=wanted), origin="hosts.yml:7")
     with pytest.raises(HostError, match="nodes") as caught:
         choose([first, _node(2, hcas=ports)])
     assert caught.value.found == said
-    assert "of n1" in caught.value.where
+    assert caught.value.where.endswith(" of n1 (hosts.yml:7)")
 
 
 def test_routes_are_followed_where_no_network_is_shared() -> None:

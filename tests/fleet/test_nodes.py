@@ -45,7 +45,7 @@ class Job:
 
     @property
     def host(self) -> SimpleNamespace:
-        return SimpleNamespace(name=self.name, address="192.0.2.1")
+        return SimpleNamespace(name=self.name, address="192.0.2.1", origin=lambda _name: "hosts.yml:3")
 
     @property
     def bound(self) -> SimpleNamespace:

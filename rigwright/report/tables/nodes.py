@@ -19,7 +19,7 @@ def show(console: Console, measured: NodesMeasured) -> None:
     """Writes a row for each node, and one for each link, the slowest of many."""
     slow, slow_alone = slow_nodes(measured), slow_links(measured)
     console.print()
-    table = with_columns("node", "interface", "address", "port", "NCCL", "sends", "receives", "")
+    table = with_columns("node", "interface", "address", "rate", "NCCL over", "sends", "receives", "")
     for node in measured.nodes:
         mine = [link for link in measured.links if link.joins(node.name) and not link.error]
         table.add_row(
