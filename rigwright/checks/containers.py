@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rigwright.checks import Finding, check, of_symptom, of_text
@@ -110,6 +111,10 @@ def nodes_open(facts: Facts) -> Iterator[Finding]:
         yield Finding("containers of users", "pass", "may open the device nodes", "0666")
 
 
+_NO_IMAGE = re.compile(r"image not known|[Nn]o such image|Unable to find image")
+"""What podman and docker say of an image that is not on the host."""
+
+
 @check(follows=("module.", "driver.", "gpu.", specified))
 def smoke(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
     """A container starts with each GPU, for each engine, and nvidia-smi -L in it lists that GPU and no other.
@@ -125,6 +130,11 @@ def smoke(facts: Facts, *, containers: Containers) -> Iterator[Finding]:
         return
     tests = [engines.smoke_test(engine, devices, containers.image) for engine in containers.engines]
     for engine, results in zip(containers.engines, facts.all(*tests), strict=True):
+        if containers.image and any(_NO_IMAGE.search(test.error) for test in results):
+            seen, cause = f"the host has no image {containers.image}", "rigwright loads no images"
+            fix = f"sudo {engine} pull {containers.image}, on the host; or leave `image` out of `containers`"
+            yield Finding(f"{engine} container", "fail", seen, "the image of the smoke container", cause, fix)
+            continue
         wrong = [finding for test, one in zip(results, gpus, strict=True) if (finding := _wrong(engine, test, one))]
         yield from wrong
         if not wrong:
