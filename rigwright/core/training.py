@@ -26,6 +26,8 @@ _SYSTEM = (
     "/mnt",
     "/data",
 )
+_OF_THE_SYSTEM = re.compile(r"/(boot|dev|etc|proc|run|sys|bin|sbin|lib|lib32|lib64)(/.*)?|/usr/(?!local/).*")
+"""Folders in which nobody's environment belongs."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,14 @@ class Training:
 
     def __post_init__(self) -> None:
         path = posixpath.normpath(self.path)
-        if not re.fullmatch(r"/[A-Za-z0-9._+/-]{1,200}", self.path) or path != self.path or path in _SYSTEM:
+        if (
+            not re.fullmatch(r"/[A-Za-z0-9._+/-]{1,200}", self.path)
+            or path != self.path
+            or path in _SYSTEM
+            or _OF_THE_SYSTEM.fullmatch(path)
+        ):
             raise ValueError(
-                f"path '{self.path}'", "a folder of its own, of letters, digits and ._+-/, such as /opt/train"
+                f"path '{self.path}'", "a folder of its own and not of the system, of letters, digits and ._+-/, such as /opt/train"
             )
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.owner):
             raise ValueError(f"owner '{self.owner}'", "a user of the host, such as ubuntu")

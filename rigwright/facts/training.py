@@ -164,6 +164,29 @@ def route(requirement: str, python: str, wheels: str, options: tuple[str, ...]) 
     return Fact(name, script(_ROUTE, requirement, wheels, python, _ASK, *options, timeout_s=150), _route)
 
 
+_WHEEL = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._]{0,80})-(?P<version>[0-9][A-Za-z0-9.+!_]{0,60})(-[0-9][^-]{0,40})?(-[^-]{1,200}){3}\.whl"
+)
+
+
+def project(name: str) -> str:
+    """The name of a project as pip compares it: Typing.Extensions and typing_extensions are typing-extensions."""
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def _wheels(result: Result) -> frozenset[str] | None:
+    if result.lines[:1] == ["absent"]:
+        return None
+    found = (match for line in result.lines if (match := _WHEEL.fullmatch(line)))
+    return frozenset(f"{project(match['name'])}=={match['version']}" for match in found)
+
+
+def wheels(folder: str) -> Fact[frozenset[str] | None]:
+    """The wheels of a folder, as NAME==VERSION; None without the folder. Files with other names are left out."""
+    text = """if [ -d "$1" ]; then find "$1/" -maxdepth 1 -name '*.whl' -printf '%f\\n' | head -n 5000; else echo absent; fi"""
+    return Fact(f"training.wheels({folder})", script(text, folder, reads=True), _wheels)
+
+
 @dataclass(frozen=True)
 class ProvedGpu:
     """A GPU by torch's number. `right`: its product was exact; None: it did not come so far. `error`: the reason."""

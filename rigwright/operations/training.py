@@ -100,7 +100,9 @@ def python_installed(facts: Facts, *, training: Training) -> Iterator[Change]:
         name = f"python{training.python or '3'}"
         names = [name, f"{name}-venv"]
         there, asked = facts.all(dpkg.packages(*names), apt_archive.offered(tuple(names)))
-        lacks = [each for each in names if not asked.versions.get(each) and not (each in there and there[each].installed)]
+        lacks = [
+            each for each in names if not asked.versions.get(each) and not (each in there and there[each].installed)
+        ]
         if lacks:
             fix = "leave `python` out: the host's python3; or " if training.python else ""
             raise HostError(
@@ -128,7 +130,7 @@ def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator
             "training.path",
             found,
             "no such path, an empty folder, or the environment of an earlier run",
-            f"another path; or move it away: sudo mv {training.path} {training.path}.old",
+            "another path, such as /opt/train",
         )
     if not place.user:
         raise HostError(
@@ -153,7 +155,10 @@ def environment(facts: Facts, *, training: Training, driver: Driver) -> Iterator
     if training.index:  # a hash proves each wheel, so http will do
         host = urlsplit(training.index).hostname or ""
         source = (f"--index-url={training.index}", f"--trusted-host={host}")
-    way = facts(facts_of.route(wanted.first, training.python or "", training.wheels or "", source))
+    listed = [facts_of.wheels(training.wheels)] if training.wheels else []
+    way, *there = facts.all(facts_of.route(wanted.first, training.python or "", training.wheels or "", source), *listed)
+    if training.wheels:
+        _all_there(training.wheels, there[0], wanted)
     if way.works is None:
         yield Note(f"whether pip reaches the wheels is not known yet: {way.said}", warn=True)
     elif not way.works:
@@ -269,6 +274,27 @@ def _room(training: Training, place: Place, wanted: Wanted) -> None:
         )
 
 
+def _all_there(folder: str, there: frozenset[str] | None, wanted: Wanted) -> None:
+    """Raises HostError for a folder that is not there, or that lacks wheels. A line with a condition may be for other machines: pip knows."""
+    if there is None:
+        raise HostError(
+            "training.wheels", f"the host has no folder {folder}", "a folder with all wheels", _fetch(folder)
+        )
+    needed = [match for line in wanted.requirements if ";" not in line and (match := _LINE.fullmatch(line))]
+    lacks = [f"{one['name']}=={one['version']}" for one in needed]
+    lacks = [
+        one for one in lacks if f"{facts_of.project(one.partition('==')[0])}=={one.partition('==')[2]}" not in there
+    ]
+    if lacks:
+        named = f"{', '.join(lacks[:4])}{f' and {len(lacks) - 4} more' if len(lacks) > 4 else ''}"
+        found = f"{folder} lacks {len(lacks)} of {count(len(needed), 'wheel')}: {named}"
+        raise HostError("training.wheels", found, "all wheels", _fetch(folder))
+
+
+def _fetch(folder: str) -> str:
+    return f"fetch them where there is a network (docs/training.md, Without a network), and copy them to {folder}"
+
+
 def _no_way(training: Training, said: str) -> HostError:
     """The error of a first wheel that pip did not get."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -283,10 +309,8 @@ def _no_way(training: Training, said: str) -> HostError:
             "another index or folder; the wheel there was changed",
         )
     if training.wheels:
-        fix = f"pip download --require-hashes --no-deps --dest DIR -r {REQUIREMENTS}, elsewhere; then copy DIR to {training.wheels}"
-        return HostError(
-            "training.wheels", f"{training.wheels} lacks a wheel: {message}", "all wheels of the lock", fix
-        )
+        found = f"pip takes none of the wheels in {training.wheels}: {message}"
+        return HostError("training.wheels", found, "all wheels of the lock", _fetch(training.wheels))
     at = f"the index {training.index}" if training.index else "the package index"
     fix = "a route or a proxy in /etc/pip.conf; training: {index: http://...} of a mirror; or training: {wheels: /folder}, on the host"
     return HostError("training", f"pip gets nothing from {at}: {message}", "a package index that the host reaches", fix)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from rigwright import catalogue
@@ -9,6 +12,7 @@ from rigwright.catalogue import torch_locks
 from rigwright.core.desired import Driver
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import numbers
+from tests.paths import ROOT
 
 
 def _torch(driver: str, *keys: str) -> tuple[str, str]:
@@ -70,3 +74,12 @@ def test_a_lock_is_of_its_line_and_whole(line: str) -> None:
         assert {"torch", "triton", "sympy", "filelock", "typing-extensions"} <= set(names)
         assert any(name.startswith("nvidia-nccl-cu") for name in names)
         assert 2e9 < sum(one.bytes for one in lock.of(python)) < 6e9
+
+
+def test_the_script_prints_the_requirements_of_a_line() -> None:
+    words = [sys.executable, ROOT / "scripts/torch-lock", "--python", "3.11", "--requirements"]
+    printed = subprocess.run([*words, "cu126"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed == [wheel.requirement for wheel in torch_locks.locks()["cu126"].of("3.11")]
+    assert any(line.startswith("torch==2.7.1 --hash=sha256:") for line in printed)
+    none = subprocess.run([*words[:3], "3.14", words[4], "cu126"], capture_output=True, text=True, check=False)
+    assert (none.returncode, none.stderr) == (1, "error scripts/torch-lock: cu126 has no torch for Python 3.14\n")
