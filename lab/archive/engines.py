@@ -1,4 +1,4 @@
-"""Debian's own packages of the container engines, for the simulated Debian's archive. They are downloaded once and not changed.
+"""Debian's own packages of the container engines and of Python environments, for the simulated archives. They are downloaded once and not changed.
 
 apt verifies them with the archive's key, in a private configuration: the machine's own sources, lists and packages do not change.
 """
@@ -30,6 +30,16 @@ PACKAGES = (
 )
 """podman and what it needs besides the base image, without recommended packages."""
 
+PYTHON = (
+    "python3-venv",
+    "python3.11-venv",
+    "python3-pip-whl",
+    "python3-setuptools-whl",
+    "python3-distutils",
+    "python3-lib2to3",
+)
+"""What makes environments of the Python in the base image, 3 MB."""
+
 DOCKER = (
     "docker.io",
     "containerd",
@@ -51,7 +61,7 @@ DOCKER = (
 
 
 def engines(cache: Path, packages: tuple[str, ...] = PACKAGES) -> list[Path]:
-    """Returns the .deb files of an engine, in `cache`. Downloads them when it has none: 13 MB for podman. Raises HostError when apt fails."""
+    """Returns the .deb files of these packages, in `cache`. Downloads them when it has none: 13 MB for podman. Raises HostError when apt fails."""
     folder = cache / f"engines-{hashlib.sha256(repr((SUITE, packages)).encode()).hexdigest()[:12]}"
     if not folder.is_dir():
         with cache_lock(cache, "engines", print):

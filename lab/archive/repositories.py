@@ -121,8 +121,9 @@ def _build(out: Path, cache: Path) -> int:
     for repository in ("ubuntu", "debian"):
         key = signing.Key.kept(keys / repository, f"rigwright lab: {repository.title()} archive stand-in")
         own = [distro for distro in distros().values() if distro.repository == repository]
-        debs = _linked(engines.engines(cache), out / repository / "pool/main/engines")
-        _suites(out / repository, [p for p in table if p.repository == repository], own, key, debs)
+        podman = _linked(engines.engines(cache), out / repository / "pool/main/engines")
+        python = _linked(engines.engines(cache, engines.PYTHON), out / repository / "pool/main/python")
+        _suites(out / repository, [p for p in table if p.repository == repository], own, key, podman, python)
         (out / f"{repository}-archive-keyring.gpg").write_bytes(key.public)
     for name, flat in FLATS.items():
         _flat(out / flat, [p for p in table if p.repository == "cuda" and name in p.distros], out, cuda_key)
@@ -178,10 +179,13 @@ def _folder(package: Package) -> str:
     return f"{package.repository}/pool/{package.component}/{letter}/{source}"
 
 
-def _suites(root: Path, table: list[Package], own: list[Distro], key: signing.Key, main: list[str]) -> None:
+def _suites(
+    root: Path, table: list[Package], own: list[Distro], key: signing.Key, podman: list[str], python: list[str]
+) -> None:
     """Writes dists/SUITE with an index per component and a signed Release, for all suites of the distributions.
 
-    `main`: files of the pool that are in the component main of the suites of ENGINES besides the table's packages.
+    `podman`, `python`: files of the pool that are in the component main of the suites of ENGINES, and of the first suite of each
+    distribution, besides the table's packages.
     """
     text = run(["env", "-C", root, "apt-ftparchive", "packages", "pool"]).stdout
     stanzas = {
@@ -192,7 +196,9 @@ def _suites(root: Path, table: list[Package], own: list[Distro], key: signing.Ke
         for suite in distro.suites:
             for component in distro.components.split():
                 here = [stanzas[p.deb] for p in table if suite in p.suites and p.component == component]
-                here += [stanzas[name] for name in main if suite in ENGINES and component == "main"]
+                if component == "main":
+                    here += [stanzas[name] for name in podman if suite in ENGINES]
+                    here += [stanzas[name] for name in python if suite == distro.suites[0]]
                 _index(root / "dists" / suite / component / "binary-amd64", "".join(f"{s}\n\n" for s in sorted(here)))
             _release(
                 root / "dists" / suite, key, Origin=title, Label=title, Suite=suite,

@@ -57,7 +57,8 @@ class Training:
             or _OF_THE_SYSTEM.fullmatch(path)
         ):
             raise ValueError(
-                f"path '{self.path}'", "a folder of its own and not of the system, of letters, digits and ._+-/, such as /opt/train"
+                f"path '{self.path}'",
+                "a folder of its own and not of the system, of letters, digits and ._+-/, such as /opt/train",
             )
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.owner):
             raise ValueError(f"owner '{self.owner}'", "a user of the host, such as ubuntu")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ensurepip
 import hashlib
 import json
-import shutil
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,18 +61,13 @@ def wheel(folder: Path, gpus: int) -> str:
 
 @pytest.fixture(scope="module")
 def host(snapshots: Path, lab_root: None) -> Iterator[Server]:  # noqa: ARG001
-    """Yields a host with the driver loaded, and on it an index with the stand-in, a lock, and what python3-venv brings."""
+    """Yields a host with the driver loaded, and on it an index with the stand-in, and a lock."""
     server = Server(RIG, ssh)
     server.host, server.described = NAME, describe(RIG, NAME)
     try:
         server.boots(snapshots)
         server.has_the_driver()
         root = switch.get(NAME).root
-        version = server.does("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").strip()
-        assert version == f"{sys.version_info[0]}.{sys.version_info[1]}", "ensurepip is that of this Python"
-        shutil.copytree(
-            Path(ensurepip.__file__).parent, root / f"usr/lib/python{version}/ensurepip", dirs_exist_ok=True
-        )
         line = wheel(root / "srv/index/simple/torch", len(server.described["gpus"]))
         (root / "srv/lock.txt").write_text(line)
         server.does(
@@ -112,7 +104,7 @@ def test_from_the_first_plan_to_the_removal(host: Server, tmp_path: Path) -> Non
     assert host.does("ls /opt /var/lib/rigwright/training 2>&1 || :").count("train") <= 1
 
     first = document("provision", *given, "--yes", deadline=400)
-    assert changes(first) == ["/opt/train"], first["hosts"][NAME]
+    assert changes(first) == ["python3-venv", "/opt/train"], first["hosts"][NAME]
     assert first["exit_code"] == 0, first["hosts"][NAME]["findings"]
     proved = [one for one in first["hosts"][NAME]["findings"] if one["check"] == "training.works"]
     assert [one["verdict"] for one in proved] == ["pass"]
