@@ -256,6 +256,7 @@ def _model(model: Model) -> Explanation:
             "nvlink",
         ),
         ("peers", peers, "p2p"),
+        *((("MIG", f"{', '.join(model.mig)} (inventory: mig)", "mig"),) if model.mig else ()),
     )
     return Explanation(model.name, tuple(_line(model, *line) for line in lines))
 

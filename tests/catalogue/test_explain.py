@@ -60,7 +60,7 @@ def test_every_xid_is_explained(code: int) -> None:
         ("rtx-4090", ["2 x NVIDIA GeForce RTX 4090", "peers: none", "branches 520 to the newest"]),
         ("rtx 4090", ["branches 520 to the newest"]),
         ("GeForce RTX 3090", ["branches 455 to the newest"]),
-        ("H100 PCIe", ["Hopper"]),
+        ("H100 PCIe", ["Hopper", "MIG", "1g.10gb, 1g.20gb, 2g.20gb, 3g.40gb"]),
         ("Tesla V100-SXM2-16GB", ["branches 384 to 580", "proprietary module", "P0, 40 W is normal", "6 NVLinks"]),
         ("10de:1db1", ["Tesla V100-SXM2-16GB"]),
         ("1db1", ["Tesla V100-SXM2-16GB"]),

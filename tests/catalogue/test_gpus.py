@@ -147,3 +147,11 @@ def test_a_model_is_found_however_its_ids_are_quoted(
     found = gpus.model_of("1eb8")
     gpus.model_of.cache_clear()
     assert found is not None
+
+
+def test_every_model_of_compute_capability_8_0_9_0_and_10_0_has_mig_profiles_of_its_memory() -> None:
+    for model in catalogue.models().values():
+        assert bool(model.mig) == (model.compute_capability in ("8.0", "9.0", "10.0")), model.key
+        sizes = [int(profile[3:-2]) for profile in model.mig]
+        assert all(size <= (model.memory_mib or 0) / 1024 * 1.05 for size in sizes), model.key
+        assert sizes == sorted(sizes), model.key
