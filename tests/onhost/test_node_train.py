@@ -18,6 +18,7 @@ from rigwright.engine.nodes import environment
 from rigwright.facts import FactStore, driver, parsed
 from rigwright.facts.node_training import NodeTraining, trained
 from rigwright.facts.nodes import Link, Node, NodesMeasured
+from tests.onhost.real_torch import real_torch
 from tests.onhost.test_node_link import _free_port
 from tests.paths import ROOT
 
@@ -137,15 +138,7 @@ def test_nothing_stays_when_nobody_watches(tmp_path: Path) -> None:
 @pytest.mark.network
 @pytest.mark.timeout(1500)
 def test_the_real_torch_meets_over_c10d(tmp_path: Path) -> None:
-    """200 MB where the index of this machine has a torch for processors (2.13.0+cpu), else 3 GB; or RIGWRIGHT_CPU_TORCH_PYTHON."""
-    python = os.environ.get("RIGWRIGHT_CPU_TORCH_PYTHON", "")
-    if not python:
-        subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-        python = str(tmp_path / "venv/bin/python")
-        install = [python, "-m", "pip", "install", "-q", "--no-cache-dir", "torch==2.13.0+cpu"]
-        if subprocess.run(install, capture_output=True, check=False).returncode:
-            subprocess.run([*install[:-1], "torch"], check=True)
-    measured = _measured(python, "--seconds", "10", timeout_s=600)
+    measured = _measured(real_torch(tmp_path), "--seconds", "10", timeout_s=600)
     for one in measured.trainings:
         assert one is not None
         assert (one.alone.run.outcome, one.together.run.outcome) == ("done", "done"), json.dumps(one.together.run.said)

@@ -16,6 +16,7 @@ from rigwright.checks import Finding, training_smoke
 from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed
 from rigwright.facts.training_smoke import Smoke, trained
+from tests.onhost.real_torch import real_torch
 from tests.paths import ROOT
 
 PROGRAM = ROOT / "onhost" / "train_smoke.py"
@@ -135,13 +136,7 @@ def _learns(found: Smoke, backend: str) -> dict[str, Any]:
 @pytest.mark.network
 @pytest.mark.timeout(1500)
 def test_the_real_torch_trains_on_the_processor(tmp_path: Path) -> None:
-    """200 MB where the index of this machine has a torch for processors (2.13.0+cpu), else 3 GB."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    python = str(tmp_path / "venv/bin/python")
-    install = [python, "-m", "pip", "install", "-q", "--no-cache-dir", "torch==2.13.0+cpu"]
-    if subprocess.run(install, capture_output=True, check=False).returncode:
-        subprocess.run([*install[:-1], "torch"], check=True)
-    found = _run("--python", python, "--gpus", "2", "--cpu", "--seconds", "20", timeout_s=400)
+    found = _run("--python", real_torch(tmp_path), "--gpus", "2", "--cpu", "--seconds", "20", timeout_s=400)
     assert set(_learns(found, "gloo")) == {"1", "2"}
 
 
