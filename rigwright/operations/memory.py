@@ -28,7 +28,7 @@ def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIP
         text = templates.render("memory/sysctl.conf.j2", {"count": hugepages.count})
         changes = list(file.differing(facts, SYSCTL, text.encode()))
         yield from changes
-        if changes or now.total == 0 < hugepages.count:
+        if (changes or now.total == 0) and now.total != hugepages.count:
             reserve = command("sysctl", "-q", "-p", SYSCTL, timeout_s=120)
             yield Change("run", "vm.nr_hugepages", str(now.total), str(hugepages.count), (reserve,))
     if hugepages.transparent is not None:
@@ -40,9 +40,8 @@ def hugepages(facts: Facts, *, hugepages: Hugepages, templates: Templates = SHIP
                 "leave `transparent` out",
             )
         text = templates.render("memory/tmpfiles.conf.j2", {"mode": hugepages.transparent})
-        changes = list(file.differing(facts, TMPFILES, text.encode()))
-        yield from changes
-        if changes or now.transparent != hugepages.transparent:
+        yield from file.differing(facts, TMPFILES, text.encode())
+        if now.transparent != hugepages.transparent:
             apply = command("systemd-tmpfiles", "--create", TMPFILES)
             yield Change("run", "transparent huge pages", now.transparent, hugepages.transparent, (apply,))
 
