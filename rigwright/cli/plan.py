@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli import runner
@@ -15,12 +16,18 @@ def plan(options: PlanOptions) -> int:
     """Prints the plan of every host; returns the exit code, 2 when there is something to change."""
 
     playbook = runner.playbook(options.playbook, "provision")
-    return runner.run(options, lambda _run_id: runner.HostCommand(options, _plan, playbook, options.tag_names))
+    return runner.run(
+        options,
+        lambda _run_id: runner.HostCommand(options, partial(_plan, options=options), playbook, options.tag_names),
+    )
 
 
-def _plan(jobs: list[HostJob], text: Any) -> None:
+def _plan(jobs: list[HostJob], text: Any, options: PlanOptions) -> None:
+    from rigwright.cli import train_hint
     from rigwright.fleet import actions, pool
 
     pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
     text.plans([job.report for job in jobs if job.report.error is None])
+    if not options.playbook:
+        train_hint.say((job.host for job in jobs if job.report.error is None), text, "plan")
     runner.warn_of_age(text)

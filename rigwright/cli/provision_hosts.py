@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rigwright.cli import runner
+from rigwright.cli import runner, train_hint
 from rigwright.cli.options import ProvisionOptions
 from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
@@ -21,6 +20,7 @@ from rigwright.fleet import actions, host_job, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.journal import HostEnd
 from rigwright.fleet.rollout import Rolling
+from rigwright.inventory.model import Host
 from rigwright.report.labels import as_is, checks_in_words
 
 MANY = 4
@@ -51,18 +51,11 @@ def provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling
     else:
         _roll(jobs, text, action, rolling, options.findings)
     if not options.playbook:
-        _say_what_train_adds(jobs, text)
+        train_hint.say(_proved(jobs), text, "provision")
 
 
-def _say_what_train_adds(jobs: Sequence[HostJob], text: Any) -> None:
-    """Writes the next command for hosts whose inventory asks for what only the playbook `train` does."""
-    proved = [job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
-    asked = {host.name: [name for name in ("containers", "training") if name in host.variables] for host in proved}
-    names = [name for name, variables in asked.items() if variables]
-    if names:
-        variables = " and ".join(sorted({variable for name in names for variable in asked[name]}))
-        command = f"{program_name()} provision --host {shlex.quote(host_ranges.folded(names).replace(', ', ','))} --playbook train"
-        text.line(f"[dim]{as_is(variables)} of the inventory: {as_is(command)}[/]")
+def _proved(jobs: Sequence[HostJob]) -> list[Host]:
+    return [job.host for job in jobs if not job.report.bad and job.report.status != "not_attempted"]
 
 
 def _roll(jobs: list[HostJob], text: Any, action: HostAction, rolling: Rolling, findings: bool) -> None:

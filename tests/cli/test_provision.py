@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.cli import provision, provision_hosts
+from rigwright.cli import provision, provision_hosts, train_hint
 from rigwright.engine.host_report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
@@ -17,10 +17,9 @@ from rigwright.report.terminal import Text
 
 def said(**variables: dict[str, Any]) -> str:
     """Returns what is written after hosts with these variables."""
-    hosts = [Host(name, (), values) for name, values in variables.items()]
-    jobs: Any = [SimpleNamespace(host=host, report=HostReport(host, "ok")) for host in hosts]
     stream = io.StringIO()
-    provision_hosts._say_what_train_adds(jobs, Text(stream, "provision", many=False))
+    hosts = [Host(name, (), values) for name, values in variables.items()]
+    train_hint.say(hosts, Text(stream, "provision", many=False), "provision")
     return " ".join(stream.getvalue().split())
 
 
@@ -43,11 +42,12 @@ def test_what_the_playbook_train_adds_is_named(variables: dict[str, Any], line: 
 
 
 def test_a_host_that_failed_has_something_else_to_do_first() -> None:
-    host = Host("gpu1", (), {"training": {}})
-    jobs: Any = [SimpleNamespace(host=host, report=HostReport(host, "failed"))]
-    stream = io.StringIO()
-    provision_hosts._say_what_train_adds(jobs, Text(stream, "provision", many=False))
-    assert stream.getvalue() == ""
+    hosts = [Host("gpu1", (), {"training": {}}), Host("gpu2", (), {"training": {}})]
+    jobs: Any = [
+        SimpleNamespace(host=host, report=HostReport(host, status))
+        for host, status in zip(hosts, ("failed", "ok"), strict=True)
+    ]
+    assert provision_hosts._proved(jobs) == hosts[1:]
 
 
 def test_the_same_command_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
