@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import AGAIN, Finding, Verdict, check
+from rigwright.core.desired import Ecc
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
@@ -123,12 +124,14 @@ class _Property:
 
 
 @check(follows=("gpu.", "nvlink.", "fm.", "pcie.", "bios."))
-def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+def equal(
+    facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None, ecc: Ecc | None = None
+) -> Iterator[Finding]:
     """GPUs of one model have the same number of active NVLinks, BAR1 size, PCIe lanes and ECC mode, and boards of one maker the
     same VBIOS. The value of most GPUs is the norm; if no value has most of them, as with two GPUs, each GPU is named.
 
     NVLinks and lanes that the rig describes are judged by nvlink.up and pcie.links. Where a GPU is lost or uses MIG, NVLinks
-    are not compared."""
+    are not compared. The ECC mode of a GPU for which `ecc` has one is judged by gpu.ecc_in_force."""
     links, cards = facts.all(topology.nvlinks, gpu_health.cards)
     there = [card for card in cards if not card.lost]
     linked = there if rig is None and len(there) == len(cards) and not any(card.mig for card in there) else []
@@ -149,7 +152,13 @@ def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
             of_board=True,
         ),
         _Property(
-            {card.bus_id: f"ECC {_on(card.ecc)}" for card in there if card.ecc is not None}, _ECC_DIFFERS, _ECC_FIX
+            {
+                card.bus_id: f"ECC {_on(card.ecc)}"
+                for card in there
+                if card.ecc is not None and not _has_a_mode(ecc, card, slots)
+            },
+            _ECC_DIFFERS,
+            _ECC_FIX,
         ),
     )
     groups: dict[str, list[Card]] = {}
@@ -168,6 +177,14 @@ def equal(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | Non
             yield Finding(f"{len(same)} x {same[0].name}", "pass", seen)
     if not there:
         yield Finding("GPUs", "unknown", "none answers", "GPUs of one model are equal", fix=AGAIN)
+
+
+def _has_a_mode(ecc: Ecc | None, card: Card, slots: Mapping[BusId, str] | None) -> bool:
+    """Whether the inventory says if this GPU has ECC."""
+    if ecc is None:
+        return False
+    model = catalogue.model_of(card.device_id)
+    return ecc.of(model.key if model else "", (slots or {}).get(BusId(card.bus_id), ""), card.uuid) is not None
 
 
 def _by_board(same: Sequence[Card]) -> Iterable[Sequence[Card]]:

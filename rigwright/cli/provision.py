@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli import runner
@@ -66,7 +67,9 @@ def restart_words(command: str, yes: bool) -> tuple[str, ...]:
 def exit_code(report: HostReport) -> int:
     """What a host makes the exit code: 2 also when it still owes a test, because it is not proved then.
 
-    Where the inventory itself says `p2p_wheels: none`, its owner has decided against the test: what is owed is told, and the code is 0.
+    Where the inventory itself says `p2p_wheels: none`, or splits GPUs with `mig`, so that the test cannot run, its owner has decided against it:
+    what is owed is told, and the code is 0.
     """
-    decided = report.host.variables.get("p2p_wheels") == "none"
+    mig = report.host.variables.get("mig")
+    decided = report.host.variables.get("p2p_wheels") == "none" or (isinstance(mig, Mapping) and any(mig.values()))
     return report.exit_code or (2 if report.owed and not decided else 0)

@@ -60,6 +60,11 @@ class Mig:
             for text in layout:
                 instance(text)
 
+    @property
+    def splits(self) -> bool:
+        """Whether a GPU is to have instances."""
+        return self.enabled and any(self.gpus.values())
+
     def of(self, *names: str) -> tuple[MigInstance, ...] | None:
         """The instances of a GPU with these names, the least specific first; () for MIG off, None: it is left alone."""
         if not self.enabled:

@@ -15,6 +15,7 @@ from rigwright.checks import Finding, p2p
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command
 from rigwright.core.desired import Desired
+from rigwright.core.mig import Mig
 from rigwright.engine import owed_test, plugins
 from rigwright.engine.apply import apply
 from rigwright.engine.host_run import HostRun, Options, RunState
@@ -224,6 +225,16 @@ def test_an_inventory_without_libraries_gets_another_fix(machine: Machine) -> No
     play = replace(PLAY, desired=Desired(p2p_wheels="none"))
     (finding,) = owed_test.findings(machine.run(), play)
     assert finding.fix.startswith("invoke verify --tags p2p --wheels fetch")
+
+
+def test_an_inventory_that_splits_gpus_says_how_the_test_can_run(machine: Machine) -> None:
+    machine.owes()
+    split = replace(PLAY, desired=Desired(mig=Mig(gpus={"all": ("3g.20gb",)})))
+    (finding,) = owed_test.findings(machine.run(), split)
+    assert finding.fix.startswith("mig: off in the inventory, then invoke provision, which runs it")
+    off = replace(PLAY, desired=Desired(mig=Mig(enabled=False)))
+    (finding,) = owed_test.findings(machine.run(), off)
+    assert finding.fix == "invoke provision, which runs it"
 
 
 def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None:
