@@ -105,7 +105,8 @@ def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Findin
     if play.desired.p2p_wheels == "none":
         fix = "invoke verify --tags p2p --wheels fetch, which runs it; p2p_wheels is none, so provision does not"
     elif play.desired.mig and play.desired.mig.splits:
-        fix = "mig: off in the inventory, then invoke provision, which runs it; with MIG on there are no peers to test"
+        fix = "mig: off in the inventory, then invoke provision, which runs it"
+        cause = cause or "the inventory splits GPUs, and instances of MIG have no peers to test"
     return (Finding(p2p.TEST, "warn", seen, "a passed test after that", cause, fix, "host", check="p2p.ran"),)
 
 
