@@ -16,12 +16,12 @@ from rigwright.core.schema import BusId
 from rigwright.engine import gpu_choice, host_variables
 from rigwright.engine.gpu_choice import MeasuredPairs
 from rigwright.engine.host_report import FactsResult
-from rigwright.facts import Unavailable, Unreadable, driver, gpu, topology
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, topology
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 
 NAME = "gpus.choose"
-FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks, driver.loaded_version)
+FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks, driver.loaded_version, mig.modes)
 
 
 def gpus_choose(options: GpusChooseOptions) -> int:
@@ -55,7 +55,7 @@ def _choose(
             if options.export:
                 print(f"export {settings}")
             else:
-                text.plain(settings)
+                text.copied(settings)
             host = f"{job.host.name}, " if len(jobs) > 1 else ""
             joined = f": {chosen.joined}" if chosen.joined else ""
             text.plain(f"# {host}{', '.join(chosen.names)}{joined}")
@@ -79,5 +79,8 @@ def _read(
     loaded = job.run.store.known[driver.loaded_version]
     version = "" if loaded is None or isinstance(loaded, (Unavailable, Unreadable)) else str(loaded)
     measured = before.get(job.host.name)
-    chosen = gpu_choice.choose(number, cards, places, known, users, slots.get(job.host.name), measured, driver=version)
+    modes = job.run.store.known[mig.modes]
+    split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
+    of_host = slots.get(job.host.name), measured
+    chosen = gpu_choice.choose(number, cards, places, known, users, *of_host, driver=version, split=split)
     yield FactsResult({NAME: asdict(chosen)})

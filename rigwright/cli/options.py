@@ -302,7 +302,7 @@ class GpusChooseOptions(HostsOptions, command="gpus.choose", positional=("count"
 
     Where earlier runs have measured all pairs (peer-to-peer test), their bandwidths count first, and the age of the measurement is
     shown. Otherwise the pairs with the most NVLinks come first (on a DGX-1 not every pair has one), then a common PCIe switch, root
-    complex and NUMA node. GPUs in use and lost ones are left out, and named.
+    complex and NUMA node. GPUs in use, with MIG on, and lost ones are left out, and named.
     """
 
     count: str = option("how many GPUs", REQUIRED)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 from rigwright.core.errors import HostError
@@ -84,25 +84,29 @@ def choose(
     measured: Mapping[frozenset[str], DatedPair] | None = None,
     now: datetime.datetime | None = None,
     driver: str = "",
+    split: Collection[str] = (),
 ) -> Choice:
     """The group of `wanted` GPUs whose worst pair is joined best; of equal ones, that with the better pairs, then the first on the bus.
 
     Where `measured` has every pair that can be taken, its bandwidths count before the topology: NCCL's where all have them, else those of
-    copies. `now` (UTC) and the loaded `driver` are for what is said of their age. GPUs of one model are preferred. Lost ones and those in `users` (processes by UUID) are left out. The devices are numbers in the order
-    of the bus; UUIDs where a GPU is lost, because CUDA counts the others then. Raises HostError where too few are left.
+    copies. `now` (UTC) and the loaded `driver` are for what is said of their age. GPUs of one model are preferred. Lost ones, those in `users` (processes by UUID), and those in `split` (bus ids of GPUs with MIG on, of which a
+    program sees one instance) are left out. The devices are numbers in the order of the bus; UUIDs where a GPU is lost or split, because CUDA
+    counts the others then. Raises HostError where too few are left.
     """
     names = {gpu.bus_id: place(gpu.bus_id, slots) for gpu in gpus}
     on_bus = sorted(gpus, key=lambda gpu: gpu.bus_id)
     left_out = [f"{names[gpu.bus_id]} is lost" for gpu in on_bus if gpu.lost]
+    left_out += [f"{names[gpu.bus_id]} has MIG on" for gpu in on_bus if not gpu.lost and gpu.bus_id in split]
     for gpu in on_bus:
         if using := users.get(gpu.uuid):
             more = f" and {len(using) - 1} more" if len(using) > 1 else ""
             left_out.append(f"{names[gpu.bus_id]} is in use by {using[0].name} (pid {using[0].pid}){more}")
-    free = [gpu for gpu in on_bus if not gpu.lost and not users.get(gpu.uuid)]
+    free = [gpu for gpu in on_bus if not gpu.lost and gpu.bus_id not in split and not users.get(gpu.uuid)]
     if wanted > len(free):
         reasons = f": {'; '.join(left_out)}" if left_out else ""
         found = f"{count(len(free), 'GPU')} can be taken{reasons}"
-        fix = "a smaller number; or --busy, which takes GPUs in use too" if left_out else "a smaller number"
+        busy = any(users.get(gpu.uuid) for gpu in on_bus)
+        fix = "a smaller number; or --busy, which takes GPUs in use too" if busy else "a smaller number"
         raise HostError("gpus.choose", found, count(wanted, "GPU"), fix)
     if len(free) > MOST_GPUS:
         raise HostError(
@@ -126,7 +130,7 @@ def choose(
 
     levels = {pair: _level(gb_s) for pair, gb_s in speeds.gb_s.items()}
     best = max(combinations(free, wanted), key=worth)
-    by_uuid = any(gpu.lost for gpu in on_bus)
+    by_uuid = any(gpu.lost or gpu.bus_id in split for gpu in on_bus)
     devices = tuple(gpu.uuid if by_uuid else str(on_bus.index(gpu)) for gpu in best)
     kinds = Counter(str(joins[a.bus_id, b.bus_id]) for a, b in combinations(best, 2))
     joined = ", ".join(f"{count(number, 'pair')} with {kind}" for kind, number in kinds.most_common())

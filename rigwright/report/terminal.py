@@ -93,6 +93,11 @@ class Text:
         """One line without markup."""
         self.line(as_is(text))
 
+    def copied(self, text: str) -> None:
+        """One line without markup for people to copy: the terminal breaks it, and no line end is added."""
+        with self._lock:
+            self.console.print(as_is(text), soft_wrap=True)
+
     def warn(self, text: str) -> None:
         """A warning that does not affect the result of the run."""
         self.line(f"{VERDICT['warn']} {as_is(text)}")

@@ -101,6 +101,15 @@ def test_where_a_gpu_is_lost_uuids_name_the_others() -> None:
     assert numbers(2, cards) == ("GPU-2", "GPU-3")
 
 
+def test_gpus_with_mig_on_are_left_out_and_uuids_name_the_others() -> None:
+    """A program sees one instance of such a GPU, and CUDA numbers the others anew."""
+    chosen = choose(2, CARDS, PLACES, (), {}, None, split=["0000:01:00.0"])
+    assert (chosen.devices, chosen.left_out) == (("GPU-2", "GPU-3"), ("0000:01:00.0 has MIG on",))
+    with pytest.raises(HostError) as refused:
+        choose(4, CARDS, PLACES, (), {}, None, split=["0000:01:00.0"])
+    assert refused.value.fix == "a smaller number"
+
+
 def test_gpus_of_one_model_go_together() -> None:
     cards = [card(1), card(2, "Tesla V100-SXM2-32GB"), card(3, "Tesla V100-SXM2-32GB"), card(4)]
     assert numbers(2, cards) == ("1", "2")
