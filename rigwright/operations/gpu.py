@@ -150,7 +150,7 @@ def mig(
             units.running(UNIT, _FILES),
             *map(files.file, _FILES),
         )
-    models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
+    models = {BusId(device.bus_id): catalogue.model_of(device.device_id) for device in bus}
     wanted = {mode: layout for mode in modes if (layout := _layout(mig, mode, models, slots)) is not None}
     for mode, layout in wanted.items():
         _require_mig(mode, layout, models, modes, slots)
@@ -201,7 +201,7 @@ def _require_profiles(mig: Mig, bus: Sequence[pci.PciGpu], slots: Mapping[BusId,
     """Raises HostError for a layout that a GPU of the catalogue cannot have. This needs no driver, so it is told before one is installed."""
     known = [(device, model) for device in bus if (model := catalogue.model_of(device.device_id))]
     for device, model in known:
-        layout = mig.of(model.key, (slots or {}).get(device.bus_id, ""))
+        layout = mig.of(model.key, (slots or {}).get(BusId(device.bus_id), ""))
         if not layout or not model.described:
             continue
         name = f"{place(device.bus_id, slots)} ({model.name})"
