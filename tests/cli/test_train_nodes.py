@@ -28,7 +28,7 @@ def test_an_option_of_several_nodes_needs_nodes(flag: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("number", [1, 33])
 def test_one_host_or_too_many(number: int) -> None:
     jobs: list[Any] = [None] * number
-    with pytest.raises(UsageError, match=f"{number} hosts"):
+    with pytest.raises(UsageError, match="1 host\n" if number == 1 else f"{number} hosts"):
         train_nodes.act(jobs, None, TrainSmokeOptions(nodes=True), SmokeOptions(60))
 
 
