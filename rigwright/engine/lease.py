@@ -1,14 +1,15 @@
 """The lease of a host: only one run changes a host at a time.
 
-The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, when that started, and the name of
-the host in the inventory. Its second line says until when: the boot id and the uptime at the last renewal, and the length in seconds.
+The lease is a file on the host. Its first line is the owner: the run, the user and machine, the process, when that started, the name of the
+host in the inventory, and the fencing token of the lease. Its second line says until when: the boot id and the uptime at the last renewal, and the length in seconds.
 The host's wall clock and the controller's do not count. A lease of an earlier boot counts from the start of this boot, so that its run,
 which may be waiting for the boot, continues first.
 
-Each lease has a fencing token: one more than the last one of this host, also after a reboot. Of two attempts at the same work that with
-the greater token is the later one. The host's system log says who took it: `journalctl -t rigwright`.
+The fencing token is one more than that of the last lease of this host, also after a reboot. Of two attempts at the same work that with
+the greater token is the later one, and the host refuses the other, also when one process makes both. The host's system log says who
+took it: `journalctl -t rigwright`. The host also keeps which runs the last holder continues (`lease.continued`); these get no lease any more.
 
-All scripts that change the lease or start a job hold the lock `lease.lock`, and compare the owner while they hold it.
+All scripts that change the lease or start a job hold the lock `lease.lock`, and compare the owner with its token while they hold it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from rigwright.ssh.transport import Transport
 EXPIRES_S = 600
 """A lease that was not renewed for so long has expired, unless one of its jobs still runs."""
 
+MOST_CONTINUED = 100
+"""So many earlier runs of a rollout are kept on a host."""
+
 FILE = f"{STATE}/lease"
 LOST = 77
 """The exit code of a script that found another owner."""
-_HELD, _DAMAGED = 75, 78
+_HELD, _DAMAGED, _CONTINUED = 75, 78, 79
 
 JOBS_AT_WORK = (
     "[ ! -d /run/systemd/system ] || systemctl list-units --plain --no-legend"
@@ -66,9 +70,12 @@ be read; `keep OWNER LENGTH` writes it; `say TEXT` writes to the system log wher
 _TAKE = f"""{SHELL}
 since_boot() {{ set -- ${{init##*)}}; age=$((up - ${{20}} / 100)); [ $age -ge 0 ] || age=$up; }}
 alone && clock || exit 1
+if [ -e "$file.continued" ]; then
+  while read -r by run; do [ "$run" != "${{1%% *}}" ] || {{ echo "$by"; exit {_CONTINUED}; }}; done <"$file.continued"
+fi
 if [ -e "$file" ]; then
   held || {{ head -c 200 "$file"; exit {_DAMAGED}; }}
-  if [ "$owner" != "$1" ] && [ "$owner" != "$2" ]; then
+  if [ "${{owner% *}}" != "$1" ] && [ "$owner" != "$2" ]; then
     since_boot; [ "$at_boot" = "$boot" ] && [ "$at" -le "$up" ] && age=$((up - at))
     busy=$(jobs_at_work)
     if [ "$age" -lt "$length" ] || [ -n "$busy" ]; then echo "$age $length ${{busy:+busy}} $owner"; exit {_HELD}; fi
@@ -77,7 +84,10 @@ fi
 read -r token <"$file.token" 2>/dev/null || token=0
 case $token in *[!0-9]*|0?*|''|????????????????*) token=0;; esac
 token=$((token + 1))
-printf '%s\\n' "$token" >"$file.token.new" && sync "$file.token.new" && mv -f "$file.token.new" "$file.token" && keep "$1" "$3" || exit 1
+if [ -n "$4" ]; then
+  for run in $4; do echo "${{1%% *}} $run"; done >"$file.continued.new" && mv -f "$file.continued.new" "$file.continued" || exit 1
+fi
+printf '%s\\n' "$token" >"$file.token.new" && sync "$file.token.new" && mv -f "$file.token.new" "$file.token" && keep "$1 $token" "$3" || exit 1
 say "run ${{1%% *}} changes this host as ${{1##* }} from now on (lease $token)"
 echo "$token"
 """
@@ -104,7 +114,7 @@ _HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)
 
 @dataclass(frozen=True)
 class Lease:
-    """The lease of a host, as long as the host has `owner` in its file. `token`: its fencing token."""
+    """The lease of a host, as long as the host has `owner` in its file, whose last word is the fencing token `token`."""
 
     transport: Transport
     host: str
@@ -151,10 +161,12 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
     `earlier_runs`. One that cannot be read has not.
     """
     mine, left_by = owner(run_id, host), ""
+    continued = " ".join(run for run in earlier_runs[-MOST_CONTINUED:] if run != run_id)
     for _ in range(2):
-        answer = transport.run([script(_TAKE, mine, left_by, str(EXPIRES_S), timeout_s=30)])[0]
+        answer = transport.run([script(_TAKE, mine, left_by, str(EXPIRES_S), continued, timeout_s=30)])[0]
         if answer.code == 0:
-            return Lease(transport, host, mine, _token(answer.text))
+            token = _token(answer.text)
+            return Lease(transport, host, f"{mine} {token}", token)
         match = _HELD_BY.fullmatch(answer.text) if answer.code == _HELD else None
         if match is None:
             break
@@ -165,6 +177,11 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
             fix = f"wait until it is done, or until {until}; then run the same command"
             raise HostError(host, f"{_holder(match)} is changing it ({why})", "one run at a time", fix)
         left_by = match["owner"]
+    if answer.code == _CONTINUED:
+        found = f"run {run_id} has ended: run {answer.text.strip()[:100]} continues its work on this host"
+        raise HostError(
+            host, found, "the last run of the rollout", "nothing: what this run was to do is left to that one"
+        )
     if answer.code == _DAMAGED:
         found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
         raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")

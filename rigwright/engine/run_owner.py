@@ -9,9 +9,9 @@ from pathlib import Path
 
 OWNER = re.compile(
     r"(?P<run>[\w.-]{1,100}) (?P<user>[\w.+-]{1,256}@[\w.+-]{1,300}) (?P<pid>\d{1,10}) (?P<started>[\d?]{1,20})"
-    r"(?: (?P<host>[\w.+-]{1,253}))?"
+    r"(?: (?P<host>[\w.+-]{1,253})(?: (?P<token>\d{1,16}))?)?"
 )
-"""The text of `owner`."""
+"""The text of `owner`, in a lease with its fencing token."""
 
 
 def owner(run_id: str, host: str = "") -> str:

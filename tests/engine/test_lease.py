@@ -147,6 +147,30 @@ def test_a_second_attempt_takes_the_host_over_and_the_first_stops(
     second.renew()
 
 
+def test_the_token_tells_two_attempts_of_one_process_apart(tmp_path: Path) -> None:
+    """A worker that lost its scheduler for a while may get the order again while its first attempt is still at work."""
+    host = Host(tmp_path)
+    first, second = (lease.take(host, "gpu01", "1") for _ in range(2))
+    assert (first.token, second.token) == (1, 2)
+    with pytest.raises(HostError, match=r"run 1 by .* has taken this host"):
+        first.renew()
+    first.release()
+    second.renew()
+    assert host.lease.read_text().startswith(f"{second.owner}\n")
+
+
+def test_a_run_that_another_one_continues_gets_no_lease_any_more(tmp_path: Path) -> None:
+    """The orders of a controller that was killed are still with the workers; they must not undo what its successor did."""
+    host = Host(tmp_path)
+    lease.take(host, "gpu01", "2", ("0", "1", "2")).release()
+    for run in ("0", "1"):
+        with pytest.raises(HostError, match=f"run {run} has ended: run 2 continues its work"):
+            lease.take(host, "gpu01", run)
+    assert not host.lease.exists()
+    lease.take(host, "gpu01", "2", ("0", "1", "2")).release()
+    lease.take(host, "gpu01", "3").release()
+
+
 @pytest.mark.parametrize(("name", "runs"), [("gpu01", ()), ("gpu01", ("0",)), ("gpu02", ("1",))])
 def test_another_run_and_another_name_of_the_host_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, runs: tuple[str, ...]
