@@ -101,6 +101,7 @@ class HostsOptions(InventoryOptions, JsonOptions):
         "connect to the hosts from the workers of a Dask scheduler, tls://SCHEDULER:8786 (default: from this machine)"
     )
     insecure: bool = option("accept tcp:// for --executor: neither encrypted nor authenticated", False)
+    slice: str = option("for --executor: how many hosts a worker gets at a time (default: 50 to 200)")
 
 
 class PlaybookOptions(HostsOptions):

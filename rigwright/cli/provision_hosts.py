@@ -95,6 +95,10 @@ def _roll_batches(
             failed[job.host.name] = None
         return rolling.must_stop(len(failed))
 
+    def may_fail() -> int | None:
+        most = rolling.state.max_fail
+        return None if most is None else most - len(failed)
+
     for number, names in enumerate(batches, 1):
         members = [pending[name] for name in names]
         hosts = f"{count(len(names), 'host')}, {host_ranges.folded(names)}"
@@ -102,7 +106,16 @@ def _roll_batches(
         failed |= {job.host.name: None for job in members if job.report.error}
         if not rolling.must_stop(len(failed)):
             record.begun(members)
-            _batch(members, text, action, len(jobs) > MANY, enough, findings=findings, on_end=record.ended)
+            _batch(
+                members,
+                text,
+                action,
+                len(jobs) > MANY,
+                enough,
+                findings=findings,
+                on_end=record.ended,
+                may_fail=may_fail,
+            )
             # Hosts that were running when `enough` returned true have ended since.
             failed |= {job.host.name: None for job in members if job.report.bad}
         if rolling.must_stop(len(failed)):
@@ -204,21 +217,13 @@ def _batch(
     *,
     findings: bool = False,
     on_end: Callable[[HostJob], object] = id,
+    may_fail: Callable[[], int | None] = pool.no_limit,
 ) -> None:
     """Provisions these hosts and writes their results; with `short` findings that pass are only counted. `on_end`: called when a host has
     ended."""
-    over = False
-
-    def is_enough(job: HostJob) -> bool:
-        nonlocal over
-        over = over or enough(job)
-        return over
-
-    for wave in _waves(members):
-        if not over:
-            pool.run_hosts(wave, action, activity="beginning", enough=is_enough, on_end=on_end)
-        else:
-            pool.leave_out(wave)
+    pool.run_hosts(
+        members, action, activity="beginning", enough=enough, on_end=on_end, reboots=_will_reboot, may_fail=may_fail
+    )
     for job in members:
         if job.report.error is None and job.report.status != "not_attempted":
             runner.show_result(job.report, text, findings, only_bad=short)
@@ -227,16 +232,8 @@ def _batch(
             text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
 
 
-def _waves(members: list[HostJob]) -> list[list[HostJob]]:
-    """The hosts in the order in which they are given out: all at once; but where workers elsewhere cannot see each other's
-    reboots, only so many of those that will reboot at a time."""
-    if not members or members[0].executor is None:
-        return [members]
-    rebooting = [job for job in members if any(map(_reboots, job.report.planned))]
-    others = [job for job in members if job not in rebooting]
-    size = members[0].run.options.reboots
-    turns = [rebooting[at : at + size] for at in range(0, len(rebooting), size)] or [[]]
-    return [[*others, *turns[0]], *turns[1:]]
+def _will_reboot(job: HostJob) -> bool:
+    return any(map(_reboots, job.report.planned))
 
 
 def _reboots(planned: PlannedStep) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, interruption, prompt, run_ids, shipped_files
+from rigwright.core import host_ranges, interruption, numbers, prompt, run_ids, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
@@ -139,6 +139,15 @@ def _same(error: RigwrightError) -> bool:
     return isinstance(error, Interrupted) and not error.expected
 
 
+def _slice(options: HostsOptions) -> int:
+    """The number of --slice, 0 without it. Raises UsageError."""
+    if not options.slice:
+        return 0
+    if not options.executor:
+        raise UsageError("--slice", "is for --executor, which is not given", "both, or neither")
+    return numbers.whole("--slice", options.slice, 1, "hosts")
+
+
 def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | None]:
     """The executor of --executor; None when this process connects to the hosts. Raises UsageError."""
     if not address and insecure:
@@ -199,6 +208,7 @@ def _run_on(
         restart=command.restart,
         restart_title=command.options.command,
         earlier_runs=command.rollout.state.runs[:-1] if command.rollout else (),
+        slice=_slice(command.options),
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
     sink = output.progress if command.quiet else output.event

@@ -109,6 +109,17 @@ rm -f "$file"
 say "run ${{owner%% *}} has ended its work on this host"
 """
 
+_QUIET_S = 60
+_AWAIT_QUIET = f"""
+n=0 quiet=0
+while [ $quiet -lt 3 ]; do
+  n=$((n+1)); [ $n -lt {_QUIET_S}0 ] || exit 1
+  if grep -qszxF -e "RIGWRIGHT_OWNER=$1" /proc/[0-9]*/environ; then quiet=0; else quiet=$((quiet+1)); fi
+  sleep 0.1
+done
+"""
+"""Waits until no program runs that a command of this owner started. Its run has lost the lease, so it starts no other."""
+
 _HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
 
 
@@ -166,6 +177,8 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
         answer = transport.run([script(_TAKE, mine, left_by, str(EXPIRES_S), continued, timeout_s=30)])[0]
         if answer.code == 0:
             token = _token(answer.text)
+            if left_by:
+                _await_quiet(transport, host, left_by)
             return Lease(transport, host, f"{mine} {token}", token)
         match = _HELD_BY.fullmatch(answer.text) if answer.code == _HELD else None
         if match is None:
@@ -186,6 +199,18 @@ def take(transport: Transport, host: str, run_id: str, earlier_runs: Sequence[st
         found = f"the lease {FILE} cannot be read: {answer.text.strip()[:80]!r}"
         raise HostError(host, found, "the lines of a run", f"when no run changes {host}: sudo rm {FILE}, on the host")
     raise _not_written(host, "taken", answer)
+
+
+def _await_quiet(transport: Transport, host: str, left_by: str) -> None:
+    """Waits for the command of the last holder that may still run, because nobody waits for its end. Raises HostError."""
+    match = OWNER.fullmatch(left_by)
+    process = " ".join(match[part] for part in ("run", "user", "pid", "started")) if match else left_by
+    answer = transport.run([script(_AWAIT_QUIET, process, timeout_s=_QUIET_S + 30)])[0]
+    if answer.code != 0:
+        found = (
+            f"a command of {_holder(match) if match else 'another run'} still runs on it, for more than {_QUIET_S} s"
+        )
+        raise HostError(host, found, "the end of that command", "wait for it, then run the same command")
 
 
 def _token(text: str) -> int:

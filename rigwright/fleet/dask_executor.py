@@ -165,7 +165,7 @@ class _WatchedExecutor(Executor):
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._threads = 0
+        self._threads = self._workers = 0
         self._lost = ""
         """Why no future is settled any more."""
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -181,6 +181,16 @@ class _WatchedExecutor(Executor):
         if self._lost:
             self._fail(self._lost)
         return future
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are, at least 1."""
+        return max(1, self._workers)
+
+    def ask_all(self, function: Callable[..., str], *arguments: str) -> list[object]:
+        """Calls a function in every worker process, beside its work; returns what those that answer said. Waits without a limit."""
+        answers: Mapping[str, object] = self._client.run(function, *arguments, on_error="ignore")
+        return list(answers.values())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         self._over.set()
@@ -216,7 +226,8 @@ class _WatchedExecutor(Executor):
         no_worker_s = 0.0
         while True:
             try:
-                self._threads = sum(self._client.nthreads().values())
+                threads = self._client.nthreads()
+                self._threads, self._workers = sum(threads.values()), len(threads)
                 self._begin()
             except Exception as error:  # Dask raises several types when its scheduler is gone
                 self._fail(f"the scheduler is gone ({type(error).__name__})")

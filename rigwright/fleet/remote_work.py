@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rigwright.core import secrets
-from rigwright.core.errors import HostError, InputError, RigwrightError, unexpected
+from rigwright.core.errors import HostError, InputError, RigwrightError
 from rigwright.engine.events import Connected
 from rigwright.engine.host_report import HostReport
-from rigwright.engine.host_run import RunState
-from rigwright.fleet.host_job import HostAction, HostJob, close, new_run, no_events, run_action
+from rigwright.engine.host_run import EventSink, RunState
+from rigwright.fleet.host_job import HostAction, HostJob, new_run
 from rigwright.fleet.merge import with_error
 from rigwright.inventory.model import CONNECTION
 from rigwright.inventory.secret_sources import read_private
@@ -77,31 +76,12 @@ def refusal(job: HostJob, error: RigwrightError) -> str:
     return worker_documents.answer_text(job.bound, with_error(replace(job.report, events=()), error))
 
 
-def run_remote(text: str) -> str:
-    """Does what an order says on this machine, over a connection of its own; returns the answer, also after any error."""
-    from rigwright.fleet import worker_documents
-
-    host = ""
-    try:
-        remote = worker_documents.read_order(text)
-        host = remote.bound.host.name
-        return worker_documents.answer_text(remote.bound, _report(remote))
-    except BaseException as error:  # an exception would be pickled
-        unexpected(host, error)
-        return worker_documents.failure_text(host, error)
-
-
-def _report(remote: RemoteJob) -> HostReport:
-    """The host's report after the action."""
-    state, since = RunState(threading.BoundedSemaphore()), time.monotonic() - remote.at_s
-    run = new_run(remote.bound.host, remote.options, no_events, state, _own_password(), since)
+def host_job_of(remote: RemoteJob, state: RunState, tell: EventSink) -> HostJob:
+    """The job of an order on this machine, with a connection of its own, and with what hosts of this machine share. `tell` gets its events."""
+    since = time.monotonic() - remote.at_s
+    run = new_run(remote.bound.host, remote.options, tell, state, _own_password(), since)
     run.recorded, run.announced = remote.recorded, remote.announced
-    job = HostJob(remote.bound, run, remote.report)
-    try:
-        job.report = run_action(job, remote.action)
-        return job.report
-    finally:
-        close([job])
+    return HostJob(remote.bound, run, remote.report, tell)
 
 
 def _own_password() -> Callable[[str], str] | None:
@@ -133,6 +113,9 @@ def merge_answer(job: HostJob, answer: Future[str]) -> None:
 
     try:
         text = answer.result(timeout=0)
+    except HostError as error:
+        job.report = with_error(job.report, error)
+        return
     except BaseException as error:
         found = f"the worker that had it gave no answer ({type(error).__name__}: {error})"
         job.report = with_error(job.report, HostError(job.host.name, found, "a report", _AGAIN))

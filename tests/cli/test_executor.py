@@ -16,7 +16,7 @@ import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.facts import files, gpu, pci
-from rigwright.fleet import dask_executor
+from rigwright.fleet import dask_executor, slice_work
 from rigwright.operations import limits
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
@@ -115,7 +115,7 @@ def run(gpus: Fleet, command: str, **words: Any) -> tuple[int, dict[str, Any]]:
 def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, hosts = run(gpus, "facts")
     out = capsys.readouterr().out
-    assert (code, asked_by) == (0, {"elsewhere"})
+    assert (code, asked_by) == (0, {slice_work.THREADS})
     assert [UUID % number in out for number in ("01", "02", "03")] == [True] * 3
     assert [host["facts"]["pci.gpus"][0]["device_id"] for host in hosts.values()] == ["1db1"] * 3
 
@@ -123,7 +123,7 @@ def test_facts(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[st
 def test_limits_also_of_a_gpu_that_refuses(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, hosts = run(gpus, "limits", playbook=gpus.playbook)
     out = capsys.readouterr().out
-    assert (code, asked_by) == (1, {"elsewhere"}), out
+    assert (code, asked_by) == (1, {slice_work.THREADS}), out
     assert sorted(gpus.made) == ["gpu01", "gpu02"]
     powers = {name: host["gpus"][0]["power"]["in_force"] for name, host in hosts.items()}
     assert powers == {"gpu01": "200 W", "gpu02": "200 W", "gpu03": "300 W"}
@@ -136,7 +136,7 @@ def test_limits_also_of_a_gpu_that_refuses(gpus: Fleet, asked_by: set[str], caps
 
 def test_limits_that_are_only_shown(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     code, hosts = run(gpus, "limits", playbook=gpus.playbook, show=True)
-    assert (code, asked_by, gpus.made) == (2, {"elsewhere"}, [])
+    assert (code, asked_by, gpus.made) == (2, {slice_work.THREADS}, [])
     assert [host["gpus"][0]["power"]["drift"] for host in hosts.values()] == [True] * 3
     assert capsys.readouterr().out.count(": drift\n") == 3
 
@@ -144,14 +144,14 @@ def test_limits_that_are_only_shown(gpus: Fleet, asked_by: set[str], capsys: pyt
 def test_accept(gpus: Fleet, asked_by: set[str]) -> None:
     gpus.made = ["gpu01", "gpu02", "gpu03"]
     code, hosts = run(gpus, "accept", playbook=gpus.playbook, quick=True)
-    assert (code, asked_by) == (0, {"elsewhere"})
+    assert (code, asked_by) == (0, {slice_work.THREADS})
     assert {finding["check"] for host in hosts.values() for finding in host["findings"]} == {"gpu.answering"}
     assert [len(host["machine"]["bus"]) for host in hosts.values()] == [0] * 3
 
 
 def test_a_machine_that_failed_is_described_by_a_worker_too(gpus: Fleet, asked_by: set[str]) -> None:
     code, hosts = run(gpus, "provision", playbook=gpus.playbook, yes=True)
-    assert (code, asked_by) == (1, {"elsewhere"})
+    assert (code, asked_by) == (1, {slice_work.THREADS})
     assert hosts["gpu03"]["machine"] is not None
     assert "the power limit cannot be set" in hosts["gpu03"]["error"]["found"]
 
@@ -169,7 +169,7 @@ def test_a_machine_is_described_in_the_round_trip_of_its_checks(gpus: Fleet, exe
 def test_a_fleet_is_compared(gpus: Fleet, asked_by: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     gpus.made = ["gpu01", "gpu02"]
     code = run_command("fleet.check", host="gpu", playbook=gpus.playbook, inventory=gpus.inventory, executor=ADDRESS)
-    assert (code, asked_by) == (2, {"elsewhere"})
+    assert (code, asked_by) == (2, {slice_work.THREADS})
     out = capsys.readouterr().out
     assert "DRIFT  gpu03  1 from its playbook" in out
     assert "playbook  Limits in force: 0000:06:00.0 GPU-5a1c0003 power limit: 300 W, not 200 W" in out
@@ -182,7 +182,7 @@ def test_a_fleet_is_reported_on(gpus: Fleet, asked_by: set[str]) -> None:
     code = run_command(
         "fleet.report", host="gpu", playbook=gpus.playbook, inventory=gpus.inventory, json=str(file), executor=ADDRESS
     )
-    assert (code, asked_by) == (2, {"elsewhere"})
+    assert (code, asked_by) == (2, {slice_work.THREADS})
     hosts = json.loads(file.read_text())["hosts"]
     assert [(host["status"], host["fleet"]["groups"]) for host in hosts.values()] == [
         ("ok", ["all", "gpu"]), ("ok", ["all", "gpu"]), ("failed", ["all", "gpu"]),
@@ -194,5 +194,5 @@ def test_one_command_on_all(gpus: Fleet, asked_by: set[str], capsys: pytest.Capt
     assert (
         run_command("fleet.run", cmd="true", host="gpu", inventory=gpus.inventory, timeout_s="20", executor=ADDRESS),
         asked_by,
-    ) == (0, {"elsewhere"})
+    ) == (0, {slice_work.THREADS})
     assert "3 of 3 hosts: exit 0" in capsys.readouterr().out

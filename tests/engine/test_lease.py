@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -145,6 +146,30 @@ def test_a_second_attempt_takes_the_host_over_and_the_first_stops(
     with pytest.raises(HostError, match=r"run 2 by .* has taken this host"):
         first.renew()
     second.renew()
+
+
+@pytest.mark.parametrize(("seconds", "ends"), [("0.6", True), ("30", False)])
+def test_a_command_of_the_attempt_before_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: str, ends: bool
+) -> None:
+    """A worker that is killed leaves the command that it has begun on the host."""
+    host = Host(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_owner, "_machine", lambda: "elsewhere-2f.402")
+        lease.take(host, "gpu01", "1")
+        variables = {**os.environ, **run_owner.environment("1")}
+    (tmp_path / "bin" / "sleep").unlink()
+    monkeypatch.setattr(lease, "_AWAIT_QUIET", lease._AWAIT_QUIET.replace("-lt 600", "-lt 20"))
+    with subprocess.Popen(["sleep", seconds], env=variables) as left:
+        try:
+            if ends:
+                lease.take(host, "gpu01", "1", ("1",))
+                assert left.poll() == 0
+            else:
+                with pytest.raises(HostError, match=r"a command of run 1 by .* still runs on it"):
+                    lease.take(host, "gpu01", "2", ("1",))
+        finally:
+            left.kill()
 
 
 def test_the_token_tells_two_attempts_of_one_process_apart(tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ from rigwright.engine.host_run import Options
 from rigwright.facts import system
 from rigwright.facts.machine import Past
 from rigwright.facts.plain import plain
-from rigwright.fleet import actions, host_job, remote_work, worker_documents
+from rigwright.fleet import actions, host_job, remote_work, slice_documents, slice_work, worker_documents
 from rigwright.fleet import pool as fleet_pool
 from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.slice_documents import SliceOrder
 from rigwright.history import History
 from rigwright.history.machines import RecordedMachine, RecordedMachines
 from rigwright.report import json_document
@@ -38,6 +39,13 @@ HOSTS = """all:
   vars: {ansible_user: ubuntu, ansible_become_password: hunter2, api_token: swordfish, ansible_ssh_private_key_file: %s}
 """
 PLAY = "- name: P\n  hosts: all\n  tasks:\n    - name: Room\n      file.directory: {path: /srv/room}\n"
+
+
+def answer_of(order: str) -> str:
+    """Returns a worker's answer about the host of an order."""
+    slice_order = SliceOrder("call", "run-1", 1, None, "", (order,))
+    answer = slice_work.run_slice(slice_documents.order_text(slice_order))
+    return slice_documents.read_answer(answer, 1).answers[0]
 
 
 @pytest.fixture(params=["none", "threads", "processes"])
@@ -154,7 +162,7 @@ def test_a_worker_has_its_own_password(tmp_path: Path, monkeypatch: pytest.Monke
     job = prepared(tmp_path)[0]
 
     def report() -> HostReport:
-        return worker_documents.read_answer(job.bound, remote_work.run_remote(remote_work.order(job, password)))
+        return worker_documents.read_answer(job.bound, answer_of(remote_work.order(job, password)))
 
     assert report().facts == {"password": "none"}
     (tmp_path / "sudo").write_text("opensesame\n")

@@ -48,7 +48,7 @@ from rigwright.inventory.model import Host
 from rigwright.report import json_document
 from rigwright.report.html import host_page
 from tests.cli.run_command import run_command
-from tests.fleet.test_remote_work import prepared
+from tests.fleet.test_remote_work import answer_of, prepared
 from tests.paths import CASES, ROOT
 from tests.test_cases import _ask, _fact, _parameters, _result
 
@@ -213,15 +213,23 @@ def _places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 class Hostile:
-    """Workers whose answers about the host `two` are what `answer` makes of the order; the other hosts are done as ordered."""
+    """Workers whose answers about the host `two` are what `answer` makes of the order; the other hosts are done as ordered.
 
-    def __init__(self, answer: Callable[[str], object]) -> None:
-        self.answer = answer
+    `answer_of_slice`: what they make of the answer about the whole slice.
+    """
 
-    def submit(self, function: Callable[[str], object], order: str) -> Future[object]:
+    def __init__(
+        self, answer: Callable[[str], str] | None = None, answer_of_slice: Callable[[str], object] = str
+    ) -> None:
+        self.answer, self.answer_of_slice = answer, answer_of_slice
+
+    def submit(self, function: Callable[[str], str], order: str) -> Future[object]:
         future: Future[object] = Future()
-        is_two = json.loads(order)["job"]["bound"]["host"]["name"] == "two"
-        future.set_result(self.answer(order) if is_two else function(order))
+        orders, answers = order.split("\n"), function(order).split("\n")
+        names = [json.loads(line)["job"]["bound"]["host"]["name"] for line in orders[1:]]
+        if self.answer is not None:
+            answers[1 + names.index("two")] = self.answer(orders[1 + names.index("two")])
+        future.set_result(self.answer_of_slice("\n".join(answers)))
         return future
 
 
@@ -235,7 +243,7 @@ def answer_with(change: Callable[[dict[str, Any]], object]) -> Callable[[str], s
     """Returns a worker whose report is changed by a function."""
 
     def answer(order: str) -> str:
-        document = json.loads(remote_work.run_remote(order))
+        document = json.loads(answer_of(order))
         change(document)
         return json.dumps(document)
 
@@ -247,10 +255,8 @@ def reported(**changed: Any) -> Callable[[str], str]:
     return answer_with(lambda document: document["report"].update(changed))
 
 
-ANSWERS: Mapping[str, Callable[[str], object]] = {
-    "a report object": lambda order: HostReport(read_order(order).bound.host, "ok"),
-    "bytes": lambda order: remote_work.run_remote(order).encode(),
-    "nothing": lambda _order: None,
+ANSWERS: Mapping[str, Callable[[str], str]] = {
+    "nothing": lambda _order: "",
     "no JSON": lambda _order: "ok",
     "another document": lambda _order: '{"hosts": {}}',
     "another host": answer_with(lambda document: document.update(host="one")),
@@ -274,8 +280,43 @@ ANSWERS: Mapping[str, Callable[[str], object]] = {
 }
 
 
+ANSWERS_OF_SLICES: Mapping[str, Callable[[str], object]] = {
+    "an object": lambda _text: HostReport(HOST, "ok"),
+    "bytes": lambda text: text.encode(),
+    "nothing": lambda _text: None,
+    "empty": lambda _text: "",
+    "no JSON": lambda text: f"x{text}",
+    "a host less": lambda text: text.rpartition("\n")[0],
+    "a host more": lambda text: f"{text}\n{{}}",
+    "too large": lambda text: text + " " * (65 << 20),
+    "another key": lambda text: text.replace('"lost"', '"last"', 1),
+    "no name": lambda text: text.replace('"lost":""', '"lost":7', 1).replace('"lost": ""', '"lost": 7', 1),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS_OF_SLICES.values(), ids=ANSWERS_OF_SLICES)
+def test_an_answer_that_is_none_about_the_slice_is_the_error_of_all_its_hosts(
+    answer: Callable[[str], object], tmp_path: Path
+) -> None:
+    jobs = prepared(tmp_path)
+    pool.run_hosts(jobs, resting, Hostile(answer_of_slice=answer))  # type: ignore[arg-type]
+    for job in jobs:
+        assert isinstance(job.report.error, HostError)
+        assert job.report.error.found.startswith("the worker's answer is no report of this host: ")
+        assert len(job.report.error.found) < 300
+    json_document.document("verify", "run-1", 1, None, [job.report for job in jobs])
+
+
+@pytest.mark.parametrize("said", ["nowhere", "one"])
+def test_only_a_host_of_the_slice_stops_other_reboots(said: str, tmp_path: Path) -> None:
+    jobs = prepared(tmp_path)
+    changed = Hostile(answer_of_slice=lambda text: re.sub(r'"lost": ?""', f'"lost":"{said}"', text, count=1))
+    pool.run_hosts(jobs, resting, changed)  # type: ignore[arg-type]
+    assert jobs[0].run.state.lost == ("one" if said == "one" else "")
+
+
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_an_answer_that_is_no_report_is_the_error_of_its_host(answer: Callable[[str], object], tmp_path: Path) -> None:
+def test_an_answer_that_is_no_report_is_the_error_of_its_host(answer: Callable[[str], str], tmp_path: Path) -> None:
     jobs = prepared(tmp_path)
     pool.run_hosts(jobs, resting, Hostile(answer))  # type: ignore[arg-type]
     one, two, three = (job.report for job in jobs)
@@ -289,7 +330,7 @@ def test_an_answer_that_is_no_report_is_the_error_of_its_host(answer: Callable[[
 def test_an_error_of_a_worker_comes_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (job, *_) = prepared(tmp_path)
     for order in ("no order", remote_work.order(job, resting).replace("file.directory", "file.no_operation")):
-        answer = remote_work.run_remote(order)
+        answer = answer_of(order)
         assert "failed" in json.loads(answer)
         with pytest.raises(HostError, match="the worker could not do the work"):
             read_answer(job.bound, answer)
