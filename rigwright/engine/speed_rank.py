@@ -5,8 +5,8 @@ The thresholds are those of the checks of a stress.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from rigwright.checks import Finding
 from rigwright.checks.load import LEAST_OF_PEAK, SLOWER, as_before
@@ -84,15 +84,51 @@ class RankedMachine:
 def gpus(measured: Measured) -> list[RankedGpu]:
     """The GPUs whose model has a figure in the catalogue, the slowest first."""
     every = [(host, gpu) for host, found in measured.items() for gpu in found]
+    peers = _Peers([gpu for _, gpu in every])
     ranked = []
     for host, gpu in every:
         if gpu.shares:
             kind = min(gpu.shares, key=lambda name: gpu.shares[name])
-            cause, todo, wrong = _advice(gpu, kind, [other for _, other in every if other is not gpu])
+            cause, todo, wrong = _advice(gpu, kind, peers)
             limit = f"{gpu.power_limit_w:g} W" if gpu.power_limit_w is not None else "an unknown value"
             cause, todo = (text.replace("HOST", host).replace("LIMIT", limit) for text in (cause, todo))
             ranked.append(RankedGpu(host, gpu, gpu.shares[kind], kind, cause, todo, wrong))
     return sorted(ranked, key=lambda one: (one.share, one.host, one.gpu.bus_id))
+
+
+class _Peers:
+    """The GPUs of a fleet by what makes their speeds comparable: model, driver branch, power limit. Sorted once, so that a GPU is compared with
+    thousands of others in a few steps."""
+
+    def __init__(self, gpus: Sequence[MeasuredGpu]) -> None:
+        self._alike: dict[tuple[str, str], list[MeasuredGpu]] = {}
+        for gpu in gpus:
+            self._alike.setdefault(_kind_of(gpu), []).append(gpu)
+        self._rates: dict[tuple[str, str, float | None], tuple[int, dict[str, list[float]]]] = {}
+
+    def others(self, gpu: MeasuredGpu) -> int:
+        """How many other GPUs are comparable."""
+        return self._of(gpu)[0] - 1
+
+    def median(self, gpu: MeasuredGpu, product: str) -> float | None:
+        """The median rate of the others; None if no other has one."""
+        rates = self._of(gpu)[1].get(product, [])
+        without = bisect_left(rates, gpu.tflops.get(product) or 0.0)
+        rest = len(rates) - bool(gpu.tflops.get(product))
+
+        def at(place: int) -> float:
+            return rates[place + (place >= without)] if rest < len(rates) else rates[place]
+
+        return (at((rest - 1) // 2) + at(rest // 2)) / 2 if rest > 0 else None
+
+    def _of(self, gpu: MeasuredGpu) -> tuple[int, dict[str, list[float]]]:
+        key = (*_kind_of(gpu), gpu.power_limit_w)
+        if key not in self._rates:
+            same = [other for other in self._alike[_kind_of(gpu)] if _same_limit(gpu, other)]
+            products = {product for other in same for product in other.tflops}
+            rates = {name: sorted(rate for other in same if (rate := other.tflops.get(name))) for name in products}
+            self._rates[key] = len(same), rates
+        return self._rates[key]
 
 
 def findings(host: str, measured: Sequence[MeasuredGpu]) -> tuple[Finding, ...]:
@@ -141,18 +177,13 @@ def without_figure(measured: Measured) -> list[str]:
     return sorted({gpu.model or "unknown" for found in measured.values() for gpu in found if not gpu.shares})
 
 
-def _advice(gpu: MeasuredGpu, kind: str, others: Sequence[MeasuredGpu]) -> tuple[str, str, bool]:
+def _advice(gpu: MeasuredGpu, kind: str, peers: _Peers) -> tuple[str, str, bool]:
     """Why a GPU has no higher share, what to do, and whether something is wrong."""
-    peers = [other for other in others if _alike(gpu, other)]
-    behind = {
-        name: 1 - rate / median(rates)
-        for name, rate in gpu.tflops.items()
-        if (rates := [other.tflops[name] for other in peers if other.tflops.get(name)])
-    }
+    behind = {name: 1 - rate / middle for name, rate in gpu.tflops.items() if (middle := peers.median(gpu, name))}
     by = max(behind.values(), default=0.0)
     _, todo, _ = reason = _REASONS.get(gpu.slowed_by, ("", "", False))
     if by >= SLOWER:
-        cause = f"{by:.0%} slower than {count(len(peers), 'other GPU')} of its model at the same power limit"
+        cause = f"{by:.0%} slower than {count(peers.others(gpu), 'other GPU')} of its model at the same power limit"
         swap = (
             "swap it with a faster one, then invoke stress --host HOST again: if the slowness moves with it, return it"
         )
@@ -164,8 +195,10 @@ def _advice(gpu: MeasuredGpu, kind: str, others: Sequence[MeasuredGpu]) -> tuple
     return reason
 
 
-def _alike(one: MeasuredGpu, other: MeasuredGpu) -> bool:
-    """Whether two GPUs are of the same model and were measured at the same power limit and driver branch."""
+def _kind_of(gpu: MeasuredGpu) -> tuple[str, str]:
+    return gpu.model, gpu.driver.partition(".")[0]
+
+
+def _same_limit(one: MeasuredGpu, other: MeasuredGpu) -> bool:
     limits = one.power_limit_w, other.power_limit_w
-    same = limits[0] == limits[1] if None in limits else abs((limits[0] or 0) - (limits[1] or 0)) <= SAME_POWER_W
-    return same and one.model == other.model and one.driver.partition(".")[0] == other.driver.partition(".")[0]
+    return limits[0] == limits[1] if None in limits else abs((limits[0] or 0) - (limits[1] or 0)) <= SAME_POWER_W

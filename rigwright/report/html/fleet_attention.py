@@ -14,6 +14,7 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
+from rigwright.report.causes import cause_of, common, variants
 from rigwright.report.html.host_page import HostView
 from rigwright.report.labels import FOLDED, WORDS
 
@@ -23,6 +24,8 @@ DRIFT = {"plan": "playbook", "fleet.past": "its past", "fleet.peers": "its peers
 NEVER = "never provisioned"
 _FIRST = ("unreachable", "hardware", "error", "failed")
 """Kinds of problems that come first."""
+_REASONS = ("unreachable", "error")
+"""Kinds of problems whose value is the reason, so that hosts with different ones have different problems."""
 
 _PLACE = re.compile(
     r"\b[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b|\bGPU-[0-9a-f]{8}[0-9a-f-]*(?: \(serial [^)]*\))?"
@@ -97,7 +100,43 @@ def problems(hosts: Sequence[HostView]) -> list[Problem]:
             -len(problem.hosts),
         )
 
-    return sorted(_grouped(hosts, _problems), key=rank)
+    return sorted(by_cause(_grouped(hosts, _problems)), key=rank)
+
+
+def by_cause(found: Sequence[Problem]) -> list[Problem]:
+    """The problems, those of one cause once, with all their hosts: equal but for quantities, places and the values seen."""
+    alike: dict[tuple[str, ...], list[Problem]] = {}
+    for one in found:
+        name = one.hosts[0].name if len(one.hosts) == 1 else ""
+        texts = (one.title, one.cause, one.fix, *map(str, one.steps), one.seen if one.check in _REASONS else "")
+        alike.setdefault((one.verdict, one.check, one.source, *(cause_of(text, name) for text in texts)), []).append(
+            one
+        )
+    return [_merged(same) if len(same) > 1 else same[0] for same in alike.values()]
+
+
+def _merged(same: Sequence[Problem]) -> Problem:
+    """One problem in place of several of the same cause."""
+    of_hosts = [one for one in same for _ in one.hosts]
+    first = max(same, key=lambda one: len(one.hosts))
+    fixes = {one.fix for one in same}
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for where in (where for one in same for where in one.hosts):
+        hosts.setdefault((where.name, where.anchor), []).append(where.places)
+    return replace(
+        first,
+        title=common([one.title for one in of_hosts]),
+        seen=variants(one.seen for one in of_hosts),
+        expected=variants(one.expected for one in of_hosts),
+        cause=common([one.cause for one in of_hosts]),
+        fix=first.fix if len(fixes) == 1 else cause_fix(first),
+        hosts=tuple(Where(*host, ", ".join(dict.fromkeys(filter(None, places)))) for host, places in hosts.items()),
+    )
+
+
+def cause_fix(one: Problem) -> str:
+    """The fix of a problem of several hosts, with HOST in place of the name of one."""
+    return one.fix.replace(one.hosts[0].name, "HOST") if len(one.hosts) == 1 else one.fix
 
 
 def changes(hosts: Sequence[HostView]) -> list[Changed]:

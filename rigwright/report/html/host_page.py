@@ -131,8 +131,10 @@ def begun(run: str) -> str:
         return ""
 
 
-def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str, Any]) -> HostView:
-    """The view of one host of a document."""
+def view(
+    name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str, Any], *, brief: bool = False
+) -> HostView:
+    """The view of one host of a document; a brief one has no rows of cards, no matrices and no drawings."""
     data: dict[str, Any] = {**_HOST, **host, "command": document["command"]}
     machine: dict[str, Any] = {**_MACHINE, **(data["machine"] or {})}
     p2p: dict[str, Any] = data["p2p"] or {}
@@ -150,13 +152,18 @@ def view(name: str, anchor: str, host: Mapping[str, Any], document: Mapping[str,
     positions = {gpu["bus_id"]: gpu["position"] for gpu in machine["gpus"]}
 
     def card(gpu: dict[str, Any]) -> Card:
-        groups = gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}), data["measured"] or [])
+        groups = (
+            [] if brief else gpu_cards.groups(gpu, machine, p2p, limits.get(gpu["bus_id"], {}), data["measured"] or [])
+        )
         title = f"{gpu['position']} {gpu['name'] or gpu['expected'] or 'GPU'}".strip()
         return Card(title, _worst(gpu, findings), groups, bool(gpu["answers"]))
 
     cards = [card(gpu) for gpu in machine["gpus"]]
+    counts = Counter(finding["verdict"] for finding in findings)
+    if brief:
+        return HostView(name, anchor, data, findings, counts, found, judgement, cards)
     return HostView(
-        name, anchor, data, findings, Counter(finding["verdict"] for finding in findings), found, judgement, cards, matrices(p2p, positions),
+        name, anchor, data, findings, counts, found, judgement, cards, matrices(p2p, positions),
         drawn(machine), plotted(p2p.get("scaling") or [], (machine["rig"] or {}).get("scaling")),
     )  # fmt: skip
 

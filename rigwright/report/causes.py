@@ -1,0 +1,56 @@
+"""Texts of many hosts that have one cause: what two findings have in common when only their quantities and places differ."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+_QUANTITY = re.compile(
+    r"(?<![\w.:-])\d+(?:\.\d+)?"
+    r"(?=\s?%|\s?(?:°C|C|W|kW|MHz|KiB|MiB|GiB|TiB|GB/s|TFLOPS|x|times?|errors?|rows?|pages?|modules?|lanes?|days?|hours?|min|ms|s|hosts?|GPUs?|packages?|files?)\b)"
+)
+"""A number with a unit, or of things. Numbers without one name something: Xid 79, driver 535."""
+_PLACE = re.compile(
+    r"\b(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[01]?[0-9a-f]\.[0-7]|GPU-[0-9a-f]{8}[0-9a-f-]*|\d{1,3}(?:\.\d{1,3}){3}|SHA256:[\w+/=]+"
+    r"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)"
+)
+"""What differs between hosts that have the same problem: bus ids, UUIDs, addresses, keys, times."""
+SHOWN = 3
+"""The number of different values of one cause that are listed."""
+
+
+def cause_of(text: str, host: str = "") -> str:
+    """The text without quantities, places and the name of its host: equal for hosts with the same problem."""
+    named = text.replace(host, "HOST") if host else text
+    return _QUANTITY.sub("#", _PLACE.sub("@", named))
+
+
+def common(texts: Sequence[str]) -> str:
+    """One text for texts of the same cause: quantities that differ become a range, `83 to 91 C`. Of texts that differ otherwise the
+    most frequent one."""
+    counted = Counter(texts)
+    if len(counted) < 2:
+        return next(iter(counted), "")
+    skeletons = {_QUANTITY.sub("#", text) for text in counted}
+    if len(skeletons) > 1:
+        return counted.most_common(1)[0][0]
+    columns = list(zip(*(_QUANTITY.findall(text) for text in counted), strict=True))
+    ranges = iter([_range(column) for column in columns])
+    return _QUANTITY.sub(lambda _match: next(ranges), texts[0])
+
+
+def _range(numbers: Sequence[str]) -> str:
+    least, most = min(numbers, key=float), max(numbers, key=float)
+    return least if least == most else f"{least} to {most}"
+
+
+def variants(texts: Iterable[str]) -> str:
+    """The different texts, the most frequent first with their counts: `6.8.0-71 (8), 6.8.0-60 (4) and 2 more`. A single one has no count."""
+    texts = list(texts)
+    one = common(texts)
+    if len({_QUANTITY.sub("#", text) for text in texts}) < 2:
+        return one
+    counted = Counter(texts).most_common()
+    shown = ", ".join(f"{text} ({number})" for text, number in counted[:SHOWN])
+    return shown if len(counted) <= SHOWN else f"{shown} and {len(counted) - SHOWN} more"
