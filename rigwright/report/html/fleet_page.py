@@ -16,7 +16,7 @@ from rigwright.engine import speed_rank
 from rigwright.engine.host_report import BAD
 from rigwright.engine.measured_gpu import MeasuredGpu
 from rigwright.engine.speed_rank import Entry, RankedMachine
-from rigwright.report.html import fleet_attention, fleet_tiles
+from rigwright.report.html import fleet_attention, fleet_list, fleet_tiles
 from rigwright.report.html.fleet_attention import Changed, Ending, Problem
 from rigwright.report.html.fleet_tiles import Machine
 from rigwright.report.html.host_page import HostView, environment, view
@@ -25,6 +25,12 @@ from rigwright.report.labels import SIGNS, SOURCES, WORDS, count_bad, local_time
 
 FIRST = 12
 """The number of problems that are shown; the rest is behind a click."""
+
+CARDS = 48
+"""The most machines whose cards are in the page as they are; of more there is a list, whose cards are unpacked when they are opened."""
+
+SLOWEST = 60
+"""The number of entries of slow GPUs that are listed."""
 
 LONG = 6
 """With more problems than this, the changes are beside them instead of below them."""
@@ -59,7 +65,7 @@ class Tile:
 
 def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     """The page of a document of `fleet.report`. With `reload_s` a browser loads it again after that many seconds."""
-    hosts = [view(name, f"host-{number}", data, document) for number, (name, data) in enumerate(document["hosts"].items(), 1)]  # fmt: skip
+    hosts = [view(name, f"host-{number}", data, document, brief=True) for number, (name, data) in enumerate(document["hosts"].items(), 1)]  # fmt: skip
     ended = datetime.datetime.fromisoformat(document["ended"])
     begin, end = fleet_tiles.times(hosts, ended)
     machines = by_group([fleet_tiles.machine(host, begin, end) for host in hosts])
@@ -67,15 +73,27 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     endings = fleet_attention.endings(hosts)
     since = [datetime.datetime.fromisoformat(time) for host in hosts if (time := host.data["fleet"]["since"])]
     found = speeds(hosts)
+    shared = {
+        "words": WORDS, "signs": SIGNS, "sources": SOURCES, "shows": fleet_tiles.SHOWN, "past": span(end - begin), "list": None,
+    }  # fmt: skip
+    if len(machines) > CARDS:
+        card = environment().get_template("fleet_machine.html.j2")
+        rows = fleet_list.sorted_rows(machines, problems)
+        shared["list"] = fleet_list.made(
+            rows,
+            {"p": problems, "c": changes, "e": endings},
+            lambda machine: card.render(shared, machine=machine, list=True),
+        )
     return environment().get_template("fleet.html.j2").render(
+        shared,
         machines=[machine for machine in machines if machine.label != fleet_attention.NEVER],
         number=len(machines), never=[machine for machine in machines if machine.label == fleet_attention.NEVER], tiles=tiles(machines, problems, changes, endings, (begin, end)),
-        problems=problems, changes=changes, endings=endings, first=FIRST, summary=summary(machines), level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
+        problems=problems, changes=changes, endings=endings, first=FIRST, most=SLOWEST, summary=summary(machines), level=_worst(Counter(machine.verdict for machine in machines)) or "pass",
         is_long=len(problems) > LONG,
         since=local_time(min(since)) if since else "",
-        ended=local_time(ended), past=span(end - begin), run=document["run"], error=document["error"],
-        inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s, shows=fleet_tiles.SHOWN,
-        words=WORDS, signs=SIGNS, sources=SOURCES, speeds=found, day=day,
+        ended=local_time(ended), run=document["run"], error=document["error"],
+        inventory=document["inventory"], playbook=document["playbook"], reload_s=reload_s,
+        speeds=found, day=day,
         measures=f"invoke stress --host {shlex.quote(folded(found.unmeasured).replace(', ', ','))}",
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from rigwright.checks.problems import Judgement, Problem, judge, problems
 from rigwright.core import shipped_files
 from rigwright.core.control_characters import visible
 from rigwright.core.fix_steps import Step
+from rigwright.core.host_ranges import folded
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
@@ -214,7 +215,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined, autoescape=True, finalize=shown,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"seconds": _duration, "gb_s": gb_s, "as_typed": as_typed, "whole": whole}
+    environment.filters |= {"seconds": _duration, "gb_s": gb_s, "as_typed": as_typed, "whole": whole, "folded": folded}
     return environment
 
 
