@@ -133,8 +133,7 @@ def machines_of(past: History, jobs: Sequence[HostJob]) -> dict[str, int | None]
 def as_of(past: History, job: HostJob, machine: int | None, at: datetime.datetime | None) -> dict[str, Any]:
     """The recorded values of the facts that a host has now: those at a time, None for when it was last as expected."""
     then = at or past.last_good(machine)
-    seen = {name: past.last(machine, name, then) for name in job.report.kept}
-    return {name: record.value for name, record in seen.items() if record is not None}
+    return past.values(machine, job.report.kept, then)
 
 
 def seen_last(past: History, besides: Container[int] = ()) -> dict[str, Place]:

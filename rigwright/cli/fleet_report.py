@@ -48,6 +48,11 @@ def fleet_report(options: FleetReportOptions) -> int:
 
 def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
     pool.run_hosts(jobs, _look, activity="looking")
+    compare_and_show(jobs, text, since)
+
+
+def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:
+    """Compares hosts that were looked at with their past and each other, completes their reports, and writes the text."""
     fleet_check.compare([job for job in jobs if job.report.error is None], since, text)
     _over_time(jobs, text)
     earlier = earlier_figures.read(jobs, text)
@@ -104,8 +109,7 @@ def _add_past(jobs: Sequence[HostJob], past: History, comparisons: Mapping[str, 
             comparison |= turned(before["findings"], job.report.findings)
             comparison["became"] = [
                 {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
-                for change in past.changed(id, before["ended"])
-                if change.kind == "change"  # made by a run of rigwright
+                for change in past.made(id, before["ended"])
             ]
     places = fleet_check.seen_last(past)
     for name, machine in machines.items():

@@ -97,6 +97,11 @@ class MachineIdentity:
         return "other" if ids and not any((*self._hardware, *other._hardware)) else "unknown"
 
     @property
+    def identifiers(self) -> tuple[tuple[str, str], ...]:
+        """The known identifiers with their names. Machines that share none are not the same."""
+        return tuple((each.name, value) for each in fields(self) if (value := getattr(self, each.name)))
+
+    @property
     def has_hardware(self) -> bool:
         """Whether an identifier of the hardware is known."""
         return any(self._hardware)

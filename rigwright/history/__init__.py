@@ -93,7 +93,7 @@ class History:
         oldest = ended - writer.kept_days() * 86400
         with self._writing() as database:
             writer.run(database, document, started, ended)
-            writer.prune(database, oldest, ended - samples.KEPT_DAYS * 86400)
+            writer.prune(database, ended, oldest, ended - samples.KEPT_DAYS * 86400)
             samples.prune(database, ended)
         with HISTORY.named(self.path):
             self._database.executescript("PRAGMA incremental_vacuum(10000)")  # execute() would give back one page
@@ -128,6 +128,23 @@ class History:
             ).fetchone()
             return Seen(json.loads(row[0]), utc(row[1]), utc(row[2]), _text(row[3])) if row else None
 
+    def values(self, machine: int | None, names: Iterable[str], at: datetime.datetime | None = None) -> dict[str, Any]:
+        """The values of facts of a machine as `last` finds them, by name; without those that no run has seen."""
+        until = at.timestamp() if at else float("inf")
+        wanted = set(names)
+        chosen: dict[str, tuple[tuple[bool, float, int], int]] = {}
+        with HISTORY.reading(self.path):
+            for id, name, value, first, last in self._database.execute(
+                "SELECT id, name, value, first_seen, last_seen FROM seen WHERE host = ?", (machine,)
+            ):
+                if name in wanted:
+                    rank = (first > until, first if first > until else -min(last, until), -id)
+                    if name not in chosen or rank < chosen[name][0]:
+                        chosen[name] = rank, value
+            ids = json.dumps(sorted({value for _, value in chosen.values()}))
+            texts = dict(self._database.execute("SELECT id, text FROM value WHERE id IN (SELECT value FROM json_each(?))", (ids,)))  # fmt: skip
+            return {name: json.loads(texts[value]) for name, (_, value) in chosen.items()}
+
     def every(self, machine: int | None, name: str) -> list[Seen]:
         """All recorded values of a fact of a machine, oldest first."""
         with HISTORY.reading(self.path):
@@ -142,7 +159,7 @@ class History:
         with HISTORY.reading(self.path):
             rows = self._database.execute(
                 "SELECT host.id, host.name, value, first_seen, last_seen, run FROM fact JOIN host ON host.id = fact.host"
-                " WHERE fact.id IN (SELECT max(id) FROM fact WHERE fact.name = ? GROUP BY host) ORDER BY last_seen",
+                " WHERE fact.id IN (SELECT max(id) FROM seen WHERE seen.name = ? GROUP BY host) ORDER BY last_seen",
                 (name,),
             ).fetchall()
             return {row[0]: (_text(row[1]), Seen(json.loads(row[2]), utc(row[3]), utc(row[4]), row[5])) for row in rows}
@@ -295,6 +312,11 @@ class History:
         """Changed facts of a machine and changes that runs made on it since a time, oldest first."""
         with HISTORY.reading(self.path):
             return diff.since(self._database, machine, since.timestamp())
+
+    def made(self, machine: int, since: datetime.datetime) -> list[Changed]:
+        """The changes that runs made on a machine since a time, oldest first."""
+        with HISTORY.reading(self.path):
+            return diff.made(self._database, machine, since.timestamp())
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         cursor = self._database.execute(query, values)

@@ -18,7 +18,7 @@ VERSION = 1
 
 TABLES = (
     """CREATE TABLE run (id TEXT PRIMARY KEY, command TEXT NOT NULL, started REAL NOT NULL, ended REAL NOT NULL,
-       playbook TEXT NOT NULL, inventory TEXT NOT NULL, exit_code INTEGER NOT NULL, error TEXT)""",
+       playbook TEXT NOT NULL, inventory TEXT NOT NULL, exit_code INTEGER NOT NULL, error TEXT, whole INTEGER NOT NULL)""",
     "CREATE INDEX run_started ON run (started)",
     *machines.TABLES,
     """CREATE TABLE outcome (run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, host INTEGER NOT NULL REFERENCES host (id),
@@ -34,15 +34,19 @@ TABLES = (
     """CREATE TABLE finding (run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, host INTEGER NOT NULL, position INTEGER NOT NULL,
        saying INTEGER NOT NULL REFERENCES saying (id), PRIMARY KEY (run, host, position)) WITHOUT ROWID""",
     "CREATE INDEX finding_saying ON finding (saying)",
-    """CREATE TABLE fact (id INTEGER PRIMARY KEY, host INTEGER NOT NULL REFERENCES host (id), name TEXT NOT NULL, value TEXT NOT NULL,
+    "CREATE TABLE value (id INTEGER PRIMARY KEY, text TEXT NOT NULL)",
+    """CREATE TABLE seen (id INTEGER PRIMARY KEY, host INTEGER NOT NULL REFERENCES host (id), name TEXT NOT NULL, value INTEGER NOT NULL REFERENCES value (id),
        first_seen REAL NOT NULL, last_seen REAL NOT NULL, run TEXT NOT NULL)""",
-    "CREATE INDEX fact_name ON fact (host, name, id)",
-    samples.TABLE,
+    "CREATE INDEX seen_name ON seen (host, name, id)",
+    "CREATE INDEX seen_value ON seen (value)",
+    """CREATE VIEW fact AS SELECT seen.id AS id, host, name, text AS value, first_seen, last_seen, run FROM seen JOIN value ON value.id = seen.value""",
+    *samples.TABLES,
     "CREATE TABLE baseline (host INTEGER PRIMARY KEY REFERENCES host (id), value TEXT NOT NULL)",
 )
 """The SQL of all tables and indexes.
 
-`saying` stores each distinct finding once as JSON; its id is a hash of the text. `outcome.steps` is the number of all
+`saying` stores each distinct finding once as JSON, and `value` each distinct value of a fact; their ids are hashes of the texts. `seen` says which
+machine had which value when; the view `fact` has both. `run.whole`: whether its findings that passed are still stored. `outcome.steps` is the number of all
 steps of a run on a host, and `name` and `address` are those of that run; `step` stores the steps whose status is not ok or skipped. `baseline` stores the values that
 the checks of the next run compare a host with.
 """

@@ -35,13 +35,13 @@ class Changed:
 
 def since(database: sqlite3.Connection, host: int, begin: float) -> list[Changed]:
     """All differences of a host since `begin` (seconds since 1970), oldest first."""
-    return sorted([*_facts(database, host, begin), *_made(database, host, begin)], key=lambda change: change.at)
+    return sorted([*_facts(database, host, begin), *made(database, host, begin)], key=lambda change: change.at)
 
 
 def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Changed]:
     rows = database.execute(
         "SELECT now.name, was.value, now.value, now.first_seen, now.run FROM fact AS now JOIN fact AS was ON was.id ="
-        " (SELECT max(id) FROM fact WHERE host = now.host AND name = now.name AND id < now.id)"
+        " (SELECT max(id) FROM seen WHERE host = now.host AND name = now.name AND id < now.id)"
         " WHERE now.host = ? AND now.first_seen >= ? AND now.name NOT IN (?, ?, ?, ?, ?) ORDER BY now.id",
         (host, begin, ATTEMPT, *MEASURED),
     )
@@ -51,14 +51,14 @@ def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Ch
             yield Changed(utc(at), "fact", name + joined, before, after, run)
 
 
-def _made(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Changed]:
+def made(database: sqlite3.Connection, host: int, begin: float) -> list[Changed]:
+    """The changes that runs made on a host since `begin`, oldest first."""
     rows = database.execute(
         "SELECT ended, subject, before, after, run FROM change JOIN run ON run.id = run"
         " WHERE host = ? AND ended >= ? AND done ORDER BY ended, position",
         (host, begin),
     )
-    for at, subject, before, after, run in rows:
-        yield Changed(utc(at), "change", subject, before, after, run)
+    return [Changed(utc(at), "change", subject, before, after, run) for at, subject, before, after, run in rows]
 
 
 def utc(epoch: float) -> datetime.datetime:

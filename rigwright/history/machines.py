@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import asdict, field, replace
+from functools import cached_property
 from typing import Any
 
 from rigwright.core.lazy_dataclasses import dataclass
@@ -87,28 +88,59 @@ class RecordedMachines:
     machines: tuple[RecordedMachine, ...] = ()
     present: frozenset[str] = field(default_factory=frozenset)
 
+    @cached_property
+    def _at(self) -> dict[tuple[str, str], list[RecordedMachine]]:
+        """The machines by their last name and address."""
+        found: dict[tuple[str, str], list[RecordedMachine]] = defaultdict(list)
+        for machine in self.machines:
+            found[machine.name, machine.address].append(machine)
+        return dict(found)
+
+    @cached_property
+    def _with(self) -> dict[tuple[str, str], list[RecordedMachine]]:
+        """The machines by each of their identifiers."""
+        found: dict[tuple[str, str], list[RecordedMachine]] = defaultdict(list)
+        for machine in self.machines:
+            for identifier in machine.identity.identifiers:
+                found[identifier].append(machine)
+        return dict(found)
+
+    @cached_property
+    def _named(self) -> dict[str, list[RecordedMachine]]:
+        """The machines by every name that they had."""
+        found: dict[str, list[RecordedMachine]] = defaultdict(list)
+        for machine in self.machines:
+            for name in dict.fromkeys(place.name for place in machine.places):
+                found[name].append(machine)
+        return dict(found)
+
+    def _same(self, identity: MachineIdentity) -> list[RecordedMachine]:
+        """The machines that are the same by their identity, in their order."""
+        near = {machine.id: machine for key in identity.identifiers for machine in self._with.get(key, ())}
+        return [near[id] for id in sorted(near) if identity.compared(near[id].identity) == "same"]
+
     def match(
-        self, name: str, address: str, identity: MachineIdentity, simulated: bool, *, own_only: bool = False
-    ) -> Match:
+        self, name: str, address: str, identity: MachineIdentity, simulated: bool, *, own_only: bool = False,
+        taken: Container[int] = (),
+    ) -> Match:  # fmt: skip
         """The machine that a host with this name, address and identity is.
 
         `own_only`: another host of the run has the same identity, so only a machine that had this name before is taken.
         A machine that is known under the name of another host of the run is not taken: only the answers of both tell which
-        it is.
+        it is. `taken`: the ids of machines that are other hosts of this run.
         """
-        own = [machine for machine in self.machines if (machine.name, machine.address) == (name, address)]
+        own = [machine for machine in self._at.get((name, address), ()) if machine.id not in taken]
         if not identity:
             return Match(_latest(own))
-        compared = {machine.id: identity.compared(machine.identity) for machine in self.machines}
-        same = [machine for machine in self.machines if compared[machine.id] == "same"]
+        same = [machine for machine in self._same(identity) if machine.id not in taken]
         named = [machine for machine in same if machine.at(name)]
-        unknown = [machine for machine in own if compared[machine.id] == "unknown"]
+        unknown = [machine for machine in own if identity.compared(machine.identity) == "unknown"]
         if not named and len(same) > 1 and not own_only:
             return Match(shared=tuple(sorted({machine.name for machine in same})))
         machine = _latest(named) or (None if own_only else _latest(same)) or _latest(unknown)
         if machine and machine.name != name and machine.name in self.present:
             return Match(undecided=True)
-        match = self._told(machine, name, simulated, [each for each in self.machines if compared[each.id] == "other"])
+        match = self._told(machine, name, simulated, identity, taken)
         more = (
             {each.name for each in same if each is not machine}
             if machine and not own_only and match.former is None
@@ -117,11 +149,12 @@ class RecordedMachines:
         return replace(match, shared=tuple(sorted(more))) if not _is_told(machine, name) else match
 
     def _told(
-        self, machine: RecordedMachine | None, name: str, simulated: bool, others: Iterable[RecordedMachine]
-    ) -> Match:
+        self, machine: RecordedMachine | None, name: str, simulated: bool, identity: MachineIdentity, taken: Container[int]
+    ) -> Match:  # fmt: skip
         """The match with what is not told yet about the machine under that name."""
         if _is_told(machine, name):
             return Match(machine)
+        others = [each for each in self._named.get(name, ()) if each.id not in taken and identity.compared(each.identity) == "other"]  # fmt: skip
         places = machine.at(name) if machine else ()
         before = [place for place in machine.places if place.name != name] if machine else []
         former = max(before, key=lambda place: place.last_seen, default=None)
@@ -129,7 +162,7 @@ class RecordedMachines:
         ends = [
             (max(place.last_seen for place in each.at(name)), each.id, each)
             for each in others
-            if each.simulated == simulated and each.at(name) and each.at(name)[0].first_seen < since
+            if each.simulated == simulated and each.at(name)[0].first_seen < since
         ]
         until, _, predecessor = max(ends, default=(0.0, 0, None))
         return Match(machine, former, predecessor, until)
@@ -145,11 +178,17 @@ def _latest(machines: Collection[RecordedMachine]) -> RecordedMachine | None:
 
 def shared(identities: Mapping[str, MachineIdentity]) -> dict[str, tuple[str, ...]]:
     """By host name the other hosts of a run that have the same identity; only hosts that have such others."""
-    by_name = {
-        name: tuple(other for other, theirs in identities.items() if other != name and mine.compared(theirs) == "same")
-        for name, mine in identities.items()
-        if mine
-    }
+    having: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, identity in identities.items():
+        for identifier in identity.identifiers:
+            having[identifier].append(name)
+    by_name = {}
+    for name, mine in identities.items():
+        near = {other for identifier in mine.identifiers for other in having[identifier]} - {name}
+        if near:
+            by_name[name] = tuple(
+                other for other in identities if other in near and mine.compared(identities[other]) == "same"
+            )
     return {name: others for name, others in by_name.items() if others}
 
 

@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 KEPT_DAYS = 14
 """Readings are kept for this number of days, which is enough for a plot. A monitoring system may keep them longer."""
 
-TABLE = """CREATE TABLE reading (at REAL NOT NULL, host INTEGER NOT NULL REFERENCES host (id), gpu TEXT NOT NULL,
-           temperature_c REAL, power_w REAL, PRIMARY KEY (at, host, gpu)) WITHOUT ROWID"""
+WHOLE_S = 86400
+"""All readings of this time are kept; of older ones the highest values of each hour and GPU."""
+
+TABLES = (
+    "CREATE TABLE gpu (id INTEGER PRIMARY KEY, uuid TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE reading (at REAL NOT NULL, host INTEGER NOT NULL REFERENCES host (id), gpu INTEGER NOT NULL REFERENCES gpu (id),
+       temperature_c REAL, power_w REAL, PRIMARY KEY (at, host, gpu)) WITHOUT ROWID""",
+    "CREATE TABLE thinned (until REAL NOT NULL)",
+)
+"""`thinned` has at most one row: the time before which readings are those of hours."""
 
 Reading = tuple[float, float | None, float | None]
 """Time (seconds since 1970), temperature (degrees Celsius), power (watts); None if the GPU does not report a value."""
 
 
-def record(database: sqlite3.Connection, host: int, machine: Mapping[str, Any] | None, at: float) -> None:
-    """Records the readings of the GPUs in `machine`, a part of the JSON document. Skips GPUs without a reading."""
-    for gpu in (machine or {}).get("gpus") or ():
-        values = gpu.get("temperature_c"), gpu.get("power_w")
-        if gpu.get("uuid") and values != (None, None):
-            row = (at, host, str(gpu["uuid"]), *values)
-            database.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
+def record(database: sqlite3.Connection, machines: Iterable[tuple[int, Mapping[str, Any] | None]], at: float) -> None:
+    """Records the readings of the GPUs of hosts: pairs of a host's id and the key `machine` of the JSON document. Skips GPUs without a reading."""
+    rows = [
+        (at, host, str(gpu["uuid"]), *values)
+        for host, machine in machines
+        for gpu in (machine or {}).get("gpus") or ()
+        if gpu.get("uuid") and (values := (gpu.get("temperature_c"), gpu.get("power_w"))) != (None, None)
+    ]
+    _insert(database, rows)
 
 
 def record_hours(database: sqlite3.Connection, host: int, readings: Iterable[Mapping[str, Any]], now: float) -> None:
     """Records what a guard read on the host: `t`, `uuid`, `hottest_c`, `mean_w` of each hour and GPU. An hour that is recorded stays one;
     those after `now`, by a host's clock that is wrong, and those older than KEPT_DAYS are left out."""
-    for one in readings:
-        if now - KEPT_DAYS * 86400 <= one["t"] <= now:
-            row = (one["t"], host, str(one["uuid"]), one["hottest_c"], one["mean_w"])
-            database.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
+    within = [one for one in readings if now - KEPT_DAYS * 86400 <= one["t"] <= now]
+    _insert(database, [(one["t"], host, str(one["uuid"]), one["hottest_c"], one["mean_w"]) for one in within])
+
+
+def _insert(database: sqlite3.Connection, rows: Sequence[tuple[float, int, str, Any, Any]]) -> None:
+    database.executemany("INSERT OR IGNORE INTO gpu (uuid) VALUES (?)", {(row[2],) for row in rows})
+    database.executemany(
+        "INSERT OR REPLACE INTO reading SELECT ?, ?, id, ?, ? FROM gpu WHERE uuid = ?",
+        [(at, host, temperature, power, uuid) for at, host, uuid, temperature, power in rows],
+    )
 
 
 def prune(database: sqlite3.Connection, now: float) -> None:
-    """Deletes readings older than KEPT_DAYS."""
+    """Deletes readings older than KEPT_DAYS, and makes one of all readings of an hour and a GPU that are older than WHOLE_S."""
     database.execute("DELETE FROM reading WHERE at < ?", (now - KEPT_DAYS * 86400,))
+    until = (now - WHOLE_S) // 3600 * 3600
+    begin = database.execute("SELECT ifnull(max(until), 0.0) FROM thinned").fetchone()[0]
+    if until <= begin:
+        return
+    hours = database.execute(
+        "SELECT max(at), host, gpu, max(temperature_c), round(max(power_w)) FROM reading WHERE at >= ? AND at < ?"
+        " GROUP BY CAST(at / 3600 AS INTEGER), host, gpu HAVING count(*) > 1",
+        (begin, until),
+    ).fetchall()
+    if hours:
+        database.execute(
+            "DELETE FROM reading WHERE at >= ? AND at < ? AND (host, gpu, CAST(at / 3600 AS INTEGER)) IN (SELECT host, gpu,"
+            " CAST(at / 3600 AS INTEGER) FROM reading WHERE at >= ? AND at < ? GROUP BY 1, 2, 3 HAVING count(*) > 1)",
+            (begin, until, begin, until),
+        )
+        database.executemany("INSERT INTO reading VALUES (?, ?, ?, ?, ?)", hours)
+    database.execute("DELETE FROM thinned")
+    database.execute("INSERT INTO thinned VALUES (?)", (until,))
 
 
 def since(database: sqlite3.Connection, begin: float, now: float, spans: int) -> dict[int, dict[str, list[Reading]]]:
@@ -50,8 +84,9 @@ def since(database: sqlite3.Connection, begin: float, now: float, spans: int) ->
     if first is None:
         return {}
     rows = database.execute(
-        "SELECT host, gpu, max(at) AS latest, max(temperature_c), max(power_w) FROM reading WHERE at >= ?"
-        " GROUP BY host, gpu, CAST((at - ?) / ? AS INTEGER) ORDER BY host, gpu, latest",
+        "SELECT host, uuid, latest, temperature_c, power_w FROM (SELECT host, gpu, max(at) AS latest, max(temperature_c) AS temperature_c,"
+        " max(power_w) AS power_w FROM reading WHERE at >= ? GROUP BY host, gpu, CAST((at - ?) / ? AS INTEGER))"
+        " JOIN gpu ON gpu.id = gpu ORDER BY host, uuid, latest",
         (first, first, max((now - first) / spans, 1.0)),
     )
     readings: dict[int, dict[str, list[Reading]]] = {}

@@ -7,14 +7,13 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rigwright.core import numbers
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.history import machines, samples
 from rigwright.history.diff import ATTEMPT
-from rigwright.history.machines import RecordedMachines
 
 KEPT_DAYS = 400
 """Runs and old values of facts are kept for this number of days; RIGWRIGHT_HISTORY_DAYS overrides it."""
@@ -22,8 +21,11 @@ KEPT_DAYS = 400
 BY_THE_CLOCK = "fleet.report"
 """This command may run every few minutes, so its passed findings are not stored, and its runs are deleted earlier.
 
-Its runs are kept as long as the readings.
+Its runs are kept as long as the readings; of those older than WHOLE_S the last one of each day (UTC) and host.
 """
+WHOLE_S = 86400
+PASSED_DAYS = 30
+"""The findings that passed are kept for this number of days."""
 
 LARGEST = 1 << 16
 """Facts with more characters of JSON than this are not stored, because a host could send any amount."""
@@ -49,20 +51,21 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
     playbook, inventory = (_text(document.get(key)) for key in ("playbook", "inventory"))
     _insert(
         database, "run", id, document["command"], started, ended, playbook, inventory, document["exit_code"],
-        _json(document.get("error")),
+        _json(document.get("error")), document["command"] != BY_THE_CLOCK,
     )  # fmt: skip
     ids = _machines(database, document["hosts"], ended)
+    known = _last_values(database, ids.values())
     for name, report in document["hosts"].items():
         host = ids[name]
         if document["command"] == BY_THE_CLOCK:
             report = {**report, "findings": [finding for finding in report["findings"] if finding["verdict"] != "pass"]}
         _outcome(database, id, host, name, report)
         tried = {ATTEMPT: report["try"]} if report.get("try") else {}
-        _facts(database, id, host, {**report["kept"], **tried}, ended)
-        samples.record(database, host, report.get("machine"), ended)
+        _facts(database, id, host, {**report["kept"], **tried}, ended, known)
         samples.record_hours(database, host, report.get("readings") or (), ended)
         if report.get("baseline"):
             database.execute("INSERT OR REPLACE INTO baseline VALUES (?, ?)", (host, json.dumps(report["baseline"])))
+    samples.record(database, ((ids[name], report.get("machine")) for name, report in document["hosts"].items()), ended)
 
 
 def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: float) -> dict[str, int]:
@@ -71,13 +74,14 @@ def _machines(database: sqlite3.Connection, reports: Mapping[str, Any], at: floa
     doubtful = machines.shared(identities)
     known = machines.read(database)
     ids: dict[str, int] = {}
+    taken: set[int] = set()
     for name in sorted(reports, key=lambda name: not identities[name]):  # identified hosts take their machines first
         report, identity, address = reports[name], identities[name], _address(name, reports[name])
-        free = RecordedMachines(tuple(machine for machine in known.machines if machine.id not in ids.values()))
         simulated = bool(report["simulated"])
-        match = free.match(_text(name), address, identity, simulated, own_only=name in doubtful)
+        match = known.match(_text(name), address, identity, simulated, own_only=name in doubtful, taken=taken)
         told = any(finding["check"] == machines.CHECK for finding in report["findings"])
         ids[name] = machines.record(database, match, _text(name), address, identity, simulated, at, told)
+        taken.add(ids[name])
     return ids
 
 
@@ -98,48 +102,90 @@ def _outcome(database: sqlite3.Connection, run: str, host: int, name: str, repor
         words = [_text(change[key]) for key in ("step", "action", "subject", "before", "after")]
         rest = (bool(change["disruptive"]), _text(change["leads_to"]), bool(change["done"]))
         _insert(database, "change", run, host, number, *words, *rest)
-    for number, finding in enumerate(report["findings"]):
-        text = json.dumps(finding, sort_keys=True)
-        saying = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
-        database.execute("INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", (saying, finding["verdict"], text))
-        _insert(database, "finding", run, host, number, saying)
+    texts = [(finding["verdict"], json.dumps(finding, sort_keys=True)) for finding in report["findings"]]
+    sayings = [(_hash(text), verdict, text) for verdict, text in texts]
+    database.executemany("INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", sayings)
+    database.executemany(
+        "INSERT INTO finding VALUES (?, ?, ?, ?)", [(run, host, number, row[0]) for number, row in enumerate(sayings)]
+    )
 
 
-def _facts(database: sqlite3.Connection, run: str, host: int, facts: Mapping[str, Any], seen: float) -> None:
-    """Updates `last_seen` of each unchanged value, and inserts a row for each new value."""
+def _hash(text: str) -> int:
+    """The id of a text that is stored once."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big", signed=True)
+
+
+def _last_values(database: sqlite3.Connection, hosts: Iterable[int]) -> dict[tuple[int, str], tuple[int, int]]:
+    """By host and name of a fact the id of its last row and of the value there."""
+    rows = database.execute(
+        "SELECT host, name, max(id), value FROM seen WHERE host IN (SELECT value FROM json_each(?)) GROUP BY host, name",
+        (json.dumps(sorted(hosts)),),
+    )
+    return {(host, name): (id, value) for host, name, id, value in rows}
+
+
+def _facts(
+    database: sqlite3.Connection, run: str, host: int, facts: Mapping[str, Any], seen: float,
+    known: Mapping[tuple[int, str], tuple[int, int]],
+) -> None:  # fmt: skip
+    """Updates `last_seen` of each unchanged value, and inserts a row for each new value. `known`: the last values."""
+    same, new = [], []
     for name, value in facts.items():
         text = json.dumps(value, sort_keys=True)
         if len(text) > LARGEST:
             continue
-        last = database.execute(
-            "SELECT id, value FROM fact WHERE host = ? AND name = ? ORDER BY id DESC LIMIT 1", (host, name)
-        ).fetchone()
-        if last and last[1] == text:
-            database.execute("UPDATE fact SET last_seen = max(last_seen, ?) WHERE id = ?", (seen, last[0]))
+        id, last = known.get((host, name), (0, None))
+        if last == (value_id := _hash(text)):
+            same.append((seen, id))
         else:
-            _insert(database, "fact", None, host, name, text, seen, seen, run)
-
-
-def prune(database: sqlite3.Connection, before: float, reports_before: float) -> None:
-    """Deletes old runs, reports and values of facts, and findings that no run refers to any more.
-
-    Deletes runs that began before `before`, except the newest run of each host. Deletes runs of BY_THE_CLOCK that began
-    before `reports_before`, except the newest such run of each host. Deletes values of facts that were last seen before
-    `before`, except the last value of each fact.
-    """
-    gone = 0
-    for command, time in (("%", before), (BY_THE_CLOCK, reports_before)):
-        database.execute(
-            "DELETE FROM run WHERE command LIKE ? AND started < ? AND id NOT IN (SELECT ifnull((SELECT run.id FROM outcome"
-            " JOIN run ON run.id = run WHERE outcome.host = host.id AND command LIKE ? ORDER BY started DESC LIMIT 1), '') FROM host)",
-            (command, time, command),
-        )
-        gone += int(database.execute("SELECT changes()").fetchone()[0])
-    if gone:
-        database.execute("DELETE FROM saying WHERE id NOT IN (SELECT saying FROM finding)")
-    database.execute(
-        "DELETE FROM fact WHERE last_seen < ? AND id NOT IN (SELECT max(id) FROM fact GROUP BY host, name)", (before,)
+            new.append((value_id, text, name))
+    database.executemany("UPDATE seen SET last_seen = max(last_seen, ?) WHERE id = ?", same)
+    database.executemany("INSERT OR IGNORE INTO value VALUES (?, ?)", [(id, text) for id, text, _ in new])
+    database.executemany(
+        "INSERT INTO seen VALUES (NULL, ?, ?, ?, ?, ?, ?)", [(host, name, id, seen, seen, run) for id, _, name in new]
     )
+
+
+def prune(database: sqlite3.Connection, now: float, before: float, reports_before: float) -> None:
+    """Deletes old runs, reports, passed findings and values of facts, and texts that nothing refers to any more.
+
+    Deletes runs that began before `before`, except the newest run of each host. Deletes runs of BY_THE_CLOCK that began before `reports_before`, except the
+    newest such run of each host, and those older than WHOLE_S of which each host has a later one on the same day. Deletes findings that passed of runs that are older
+    than PASSED_DAYS, except in the newest run of each host. Deletes values of facts that were last seen before `before`, except the last value of each fact.
+    """
+    day = "CAST(later.started / 86400 AS INTEGER) = CAST(run.started / 86400 AS INTEGER)"
+    gone = 0
+    for command, time, more in (
+        ("%", before, "1"), (BY_THE_CLOCK, reports_before, "1"), (BY_THE_CLOCK, now - WHOLE_S, day),
+    ):  # fmt: skip
+        gone += database.execute(
+            "DELETE FROM run WHERE command LIKE :command AND started < :time AND " + _SUPERSEDED.format(more),
+            {"command": command, "time": time},
+        ).rowcount
+    passed_before = {"command": "%", "time": now - PASSED_DAYS * 86400}
+    old = database.execute(
+        f"SELECT id FROM run WHERE whole AND started < :time AND {_SUPERSEDED.format('1')}", passed_before
+    )
+    for (run,) in old.fetchall():
+        gone += database.execute(
+            "DELETE FROM finding WHERE run = ? AND (SELECT verdict FROM saying WHERE saying.id = finding.saying) = 'pass'", (run,)
+        ).rowcount  # fmt: skip
+        database.execute("UPDATE run SET whole = 0 WHERE id = ?", (run,))
+    if gone:
+        database.execute("DELETE FROM saying WHERE NOT EXISTS (SELECT 1 FROM finding WHERE finding.saying = saying.id)")
+    gone = database.execute(
+        "DELETE FROM seen WHERE last_seen < ? AND EXISTS"
+        " (SELECT 1 FROM seen AS later WHERE later.host = seen.host AND later.name = seen.name AND later.id > seen.id)",
+        (before,),
+    ).rowcount
+    if gone:
+        database.execute("DELETE FROM value WHERE NOT EXISTS (SELECT 1 FROM seen WHERE seen.value = value.id)")
+
+
+_SUPERSEDED = """NOT EXISTS (SELECT 1 FROM outcome WHERE outcome.run = run.id AND NOT EXISTS (
+    SELECT 1 FROM run AS later CROSS JOIN outcome AS newer
+    WHERE later.started > run.started AND later.command LIKE :command AND {0} AND newer.run = later.id AND newer.host = outcome.host))"""
+"""The condition that each host of a run has a later run. The later runs are looked at in their order, so the first one mostly answers."""
 
 
 def _insert(database: sqlite3.Connection, table: str, *values: object) -> None:

@@ -309,14 +309,14 @@ def test_damage_within(path: Path) -> None:
 
 
 DAMAGE = {
-    "no JSON": "UPDATE fact SET value = '{'",
-    "bytes": "UPDATE fact SET value = x'ff00ff'",
-    "deep JSON": f"UPDATE fact SET value = '{'[' * 100_000}'",
+    "no JSON": "UPDATE value SET text = '{'",
+    "bytes": "UPDATE value SET text = x'ff00ff'",
+    "deep JSON": f"UPDATE value SET text = '{'[' * 100_000}'",
     "a time that is text": "UPDATE run SET started = 'abc'",
     "a time that is too late": "UPDATE run SET ended = 1e300",
     "a time without end": "UPDATE run SET started = 9e999",
-    "a fact at no time": "UPDATE fact SET first_seen = 'x'",
-    "a fact too late": "UPDATE fact SET first_seen = 1e18, last_seen = 1e18",
+    "a fact at no time": "UPDATE seen SET first_seen = 'x'",
+    "a fact too late": "UPDATE seen SET first_seen = 1e18, last_seen = 1e18",
     "an error that is none": "UPDATE outcome SET error = '{{'",
     "an error that is a list": "UPDATE outcome SET error = '[1]'",
     "seconds that are none": "UPDATE outcome SET seconds = 'abc'",

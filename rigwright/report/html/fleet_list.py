@@ -64,9 +64,9 @@ class MachineList:
 
 
 def sorted_rows(machines: Sequence[Machine], problems: Sequence[Problem]) -> list[Row]:
-    """The rows of machines, the worst first; of each state in the order of the machines."""
+    """The rows of machines, the worst first, those with most problems before others; else in the order of the machines."""
     count = Counter(where.name for problem in problems for where in problem.hosts)
-    ordered = sorted(machines, key=lambda machine: _VERDICTS.index(machine.verdict))
+    ordered = sorted(machines, key=lambda one: (_VERDICTS.index(one.verdict), -count[one.host.name]))
     return [_row(machine, count[machine.host.name]) for machine in ordered]
 
 
