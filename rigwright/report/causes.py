@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from rigwright.core.shortening import shortened
+
 _QUANTITY = re.compile(
     r"(?<![\w.:-])\d+(?:\.\d+)?"
     r"(?=\s?%|\s?(?:°C|C|W|kW|MHz|KiB|MiB|GiB|TiB|GB/s|TFLOPS|x|times?|errors?|rows?|pages?|modules?|lanes?|days?|hours?|min|ms|s|hosts?|GPUs?|packages?|files?)\b)"
@@ -16,6 +18,8 @@ _PLACE = re.compile(
     r"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)"
 )
 """What differs between hosts that have the same problem: bus ids, UUIDs, addresses, keys, times."""
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
+_AT = re.compile(rf"(?:\b[A-Z][A-Z0-9]{{1,7}}-\d+ )?{_PLACE.pattern}(?: \(serial [^)]*\))?")
 SHOWN = 3
 """The number of different values of one cause that are listed."""
 
@@ -54,3 +58,22 @@ def variants(texts: Iterable[str]) -> str:
     counted = Counter(texts).most_common()
     shown = ", ".join(f"{text} ({number})" for text, number in counted[:SHOWN])
     return shown if len(counted) <= SHOWN else f"{shown} and {len(counted) - SHOWN} more"
+
+
+def without_places(text: str) -> str:
+    """The text without bus ids, UUIDs and addresses, and without the position before a bus id."""
+    return " ".join(_AT.sub(" ", text).split()).rstrip(":") or "GPU"
+
+
+LONGEST_NAMES = 160
+"""Characters of the names of hosts that a line of text has room for."""
+
+
+def listed(names: str) -> str:
+    """Names of hosts with commas; of many the first ones and how many entries more."""
+    return shortened(names, LONGEST_NAMES)
+
+
+def without_addresses(text: str) -> str:
+    """The text with ADDRESS in place of each IPv4 address."""
+    return _ADDRESS.sub("ADDRESS", text)

@@ -22,6 +22,7 @@ from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import shortened
 from rigwright.engine import events
 from rigwright.engine.host_report import HostReport
+from rigwright.report.causes import cause_of, listed, without_addresses
 from rigwright.report.console import console_on
 from rigwright.report.labels import FOLDED, SOURCES, as_is
 from rigwright.report.wrapping import hanging
@@ -253,16 +254,16 @@ class Text:
             limits.show(self.console, report.rows)
 
     def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
-        """The errors of hosts; one that three or more hosts share is shown once."""
+        """The errors of hosts; one that three or more hosts share, but for addresses, is shown once."""
         groups: dict[str, list[tuple[str, RigwrightError]]] = {}
         for host, error in errors:
-            groups.setdefault(f"{type(error)} {error}".replace(host, "HOST"), []).append((host, error))
+            groups.setdefault(f"{type(error)} {cause_of(str(error), host)}", []).append((host, error))
         for same in groups.values():
             if len(same) > 2:
                 host, error = same[0]
                 names = host_ranges.folded(name for name, _ in same)
-                message = str(error).removeprefix(f"{host}: ").replace(host, "HOST")
-                self._error(f"{names}: {message}")
+                message = without_addresses(str(error).removeprefix(f"{host}: ").replace(host, "HOST"))
+                self._error(f"{listed(names)}: {message}")
                 continue
             for host, error in same:
                 self.error(error, host)

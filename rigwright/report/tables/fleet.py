@@ -1,11 +1,11 @@
-"""`invoke fleet.check` and `fleet.report` as text: a line for each host, and under it the differences."""
+"""`invoke fleet.check` and `fleet.report` as text: a line for each host, and under it the differences; of many hosts a line for each cause."""
 
 from __future__ import annotations
 
 import datetime
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
@@ -14,14 +14,21 @@ from rigwright.checks import Finding
 from rigwright.checks.problems import Problem
 from rigwright.core import numbers
 from rigwright.core.host_ranges import folded
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import cut
 from rigwright.engine.host_report import BAD, HostReport
-from rigwright.report.labels import as_is, local_time
+from rigwright.report.causes import LONGEST_NAMES, cause_of, common, listed, without_addresses, without_places
+from rigwright.report.labels import FOLDED, as_is, local_time
 from rigwright.report.wrapping import hanging
 
 SHOWN = 8
 """The number of findings shown for each kind and host; plan, verify and --json have all."""
+
+MANY = 40
+"""With more hosts than this, their problems are shown by cause in place of a line for each host."""
+CAUSES = 20
+"""The number of causes shown; the page and --json have all."""
 
 _KINDS = {
     "plan": ("playbook", "from its playbook", "invoke plan --host {host}"),
@@ -39,18 +46,84 @@ _OF_THE_PAST = ("fleet.past", "fleet.gpus")
 
 
 def check(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes a line for each host: its hardware, or the number of differences and each of them; then a line that counts the hosts."""
-    wide = min(max((len(report.host.name) for report in reports), default=0), console.width // 3)
-    for report in reports:
-        _host(console, report, wide)
+    """Writes a line for each host: its hardware, or the number of differences and each of them; then a line that counts the hosts.
+
+    Of more than MANY hosts it writes their problems by cause, with the hosts that have them."""
+    if len(reports) > MANY:
+        _causes(console, reports)
+    else:
+        wide = min(max((len(report.host.name) for report in reports), default=0), console.width // 3)
+        for report in reports:
+            _host(console, report, wide)
     states = Counter(_state(report) for report in reports)
     words = [f"[{colour}]{states[word]} {text}[/]" for word, (_, colour, text) in _STATES.items() if states[word]]
     hanging(console, f"\n[bold]{numbers.count(len(reports), 'host')}[/]: {', '.join(words)}")
     changed = [report.host.name for report in reports if any(each.check in _OF_THE_PAST for each in report.findings)]
     if changed:
-        hosts = as_is(shlex.quote(folded(changed).replace(", ", ",")))
+        names = folded(changed).replace(", ", ",")
+        hosts = as_is(shlex.quote(names)) if len(names) <= LONGEST_NAMES else "NAMES"
         hint = f"to accept these differences as the new state: invoke verify --host {hosts}"
         hanging(console, as_typed(hint))
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """A problem of a host. `rank`: how bad its kind is, 0 the worst; `key`: equal for problems of one cause."""
+
+    rank: int
+    kind: str
+    title: str
+    key: str
+
+
+_MARKS = (
+    ("[bold yellow]away[/]", 4),
+    ("[bold red]error[/]", 5),
+    ("[red]fail[/]", 4),
+    ("[yellow]unknown[/]", 7),
+    ("[yellow]warn[/]", 4),
+)
+"""By the rank of a cause: its mark and the width of it."""
+
+
+def _causes(console: Console, reports: Sequence[HostReport]) -> None:
+    """Writes the problems of many hosts by cause: the worst kind first, of each the one of most hosts first."""
+    found: dict[tuple[int, str, str], dict[str, list[str]]] = {}
+    for report in reports:
+        for cause in dict.fromkeys(_causes_of(report)):
+            by_host = found.setdefault((cause.rank, cause.kind, cause.key), {})
+            by_host.setdefault(report.host.name, []).append(cause.title)
+    ordered = sorted(found.items(), key=lambda item: (item[0][0], -len(item[1])))
+    for (rank, kind, _), titles in ordered[:CAUSES]:
+        mark, width = _MARKS[rank]
+        title = common([title for of_host in titles.values() for title in of_host])
+        number = numbers.count(len(titles), "host")
+        hanging(console, f"{mark}{' ' * (8 - width)}[bold]{number}[/]: {_short(title)}  [dim]{kind}[/]", 8)
+        hanging(console, f"        [dim]{as_is(listed(folded(titles)))}[/]", 8)
+    if len(ordered) > CAUSES:
+        console.print(f"[dim]and {len(ordered) - CAUSES} more causes: the page and --json have them[/]", soft_wrap=True)
+
+
+def _causes_of(report: HostReport) -> Iterator[_Cause]:
+    """The problems of a host: its error, or its differences and the problems that its checks found."""
+    name = report.host.name
+    if report.error is not None:
+        rank, text = (0 if report.status == "unreachable" else 1), without_addresses(report.error.found)
+        yield _Cause(rank, "", text, cause_of(text, name))
+        return
+    bad = [finding for finding in report.findings if finding.verdict in BAD]
+    plan = [finding for finding in bad if finding.check == "plan"]
+    if len(plan) > FOLDED:
+        yield _Cause(2, _KINDS["plan"][0], f"{len(plan)} differences from the playbook", "many")
+    for finding in bad:
+        kind = _kind(finding)
+        if kind != "checks" and not (kind == "plan" and len(plan) > FOLDED):
+            title = without_places(finding.subject)
+            expected = f", not {finding.expected}" if finding.expected and kind != "fleet.gpus" else ""
+            yield _Cause(2, _KINDS[kind][0], f"{title}: {finding.seen}{expected}", f"{cause_of(title, name)} {cause_of(finding.expected)}")  # fmt: skip
+    for problem in report.problems:
+        if not problem.drift:
+            yield _Cause(2 + BAD.index(problem.verdict), "", problem.short, cause_of(problem.short, name))
 
 
 _STATES = {

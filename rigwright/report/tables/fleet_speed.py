@@ -13,6 +13,7 @@ from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine import speed_rank
 from rigwright.engine.host_report import HostReport
+from rigwright.report.causes import LONGEST_NAMES
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write
 from rigwright.report.wrapping import hanging
@@ -33,7 +34,8 @@ def show(console: Console, reports: Sequence[HostReport]) -> None:
         hanging(console, f"[dim]the catalogue has no figure of {as_is(', '.join(models))}: not ranked[/]")
     without = unmeasured(reports)
     if without:
-        hosts = as_is(shlex.quote(folded(without).replace(", ", ",")))
+        names = folded(without).replace(", ", ",")
+        hosts = as_is(shlex.quote(names)) if len(names) <= LONGEST_NAMES else "NAMES"
         of = f"{count(len(without), 'machine')}" if measured else "any machine"
         hanging(
             console, as_typed(f"no speed under full load is known of {of}: invoke stress --host {hosts} measures it")

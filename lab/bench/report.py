@@ -1,0 +1,417 @@
+"""Measures `fleet.report` of a large fleet for `scripts/bench --report`: its time and memory, the page in a browser, the history of a year.
+
+One simulated host of each rig is provisioned and looked at. Its documents, with other identities and with problems that a seed draws, are those of all
+machines. The history is written by rigwright's own writer, run after run. What is measured of `fleet.report` begins when all hosts have answered:
+comparison with the past and with peers, text, document, record in the history, page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.base.paths import CHECKOUT, INVENTORY
+from lab.bench.measured import row
+
+NAME = "report"
+DAYS, EVERY_MIN = 365, 10
+"""The history is of so many days; during the last day there is a report every ten minutes."""
+HOURLY_DAYS = 15
+"""So many days have a report each hour. In a real fleet there is one every ten minutes, of which the history keeps as much."""
+NOT_PATCHED = 0.031
+"""The share of the machines with a driver of branch 535, which has no fixes any more."""
+OLD, NEW = "535.261.03", "580.178.04"
+WIDTHS = (46, 12, 12)
+GOAL_PAGE_MB, GOAL_OPEN_S = 3.0, 2.0
+PROGRAM = "import sys; from lab.bench.report import report; report(*sys.argv[1:])"
+
+
+@dataclass
+class Rig:
+    """The documents of one simulated host: its part of that of each command."""
+
+    documents: dict[str, dict[str, Any]]
+
+
+def recorded(rig: str, folder: Path) -> Rig:
+    """Makes a simulated host of a rig, provisions and looks at it; removes it. Returns its documents."""
+    from lab.cli import commands
+
+    own = {"RIGWRIGHT_HISTORY": str(folder / rig / "history.sqlite"), "XDG_STATE_HOME": str(folder / rig / "state")}
+    words = {
+        "provision": ("--yes",),
+        "verify": ("--quick",),
+        "fleet.report": (),
+    }
+    documents = {}
+    commands.up(name=NAME, rig=rig, say=print)
+    try:
+        for command, more in words.items():
+            file = folder / f"{rig}.{command}.json"
+            argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", command, *more]
+            argv += ["--host", NAME, "--inventory", str(INVENTORY), "--json", str(file)]
+            done = subprocess.run(
+                argv, cwd=CHECKOUT, env={**os.environ, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                check=False,
+            )  # fmt: skip
+            if done.returncode not in (0, 2):
+                sys.exit(f"error {command}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            documents[command] = json.loads(file.read_text())["hosts"][NAME]
+    finally:
+        commands.down(name=NAME, say=print)
+    return Rig(documents)
+
+
+def machines(count: int, seed: int, rigs: Sequence[Rig]) -> dict[str, dict[str, dict[str, Any]]]:
+    """By host name its part of the document of each command. Identities differ; problems are drawn from the seed."""
+    chance = random.Random(seed)
+    made = {}
+    for number in range(1, count + 1):
+        rig = rigs[number % len(rigs)]
+        name = f"gpu{number:04}"
+        driver = OLD if chance.random() < NOT_PATCHED else NEW
+        texts = {}
+        for command, document in rig.documents.items():
+            short = {**document, "events": [], "p2p": None, "facts": {}}
+            texts[command] = _as_machine(json.dumps(short), name, number, driver)
+        hosts = {command: json.loads(text) for command, text in texts.items()}
+        for host in hosts.values():
+            for finding in host["findings"]:
+                if finding["check"] == "driver.patched" and driver == NEW:
+                    finding |= {"verdict": "pass", "seen": f"driver {NEW}", "cause": "", "fix": "", "symptom": ""}
+        _spoil(hosts["fleet.report"], number, chance)
+        made[name] = hosts
+    return made
+
+
+def _as_machine(text: str, name: str, number: int, driver: str) -> str:
+    """The JSON of a host as that of another machine: name, address, driver, UUIDs, serials and machine-id."""
+    address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+    text = re.sub(rf"\b{NAME}\b", name, text)
+    text = re.sub(r"\b10\.99\.0\.\d+\b", address, text).replace(OLD, driver)
+    text = re.sub(r"GPU-[0-9a-f]{8}", lambda found: f"GPU-{int(found[0][4:], 16) ^ (number * 2654435761 & 0xFFFFFFFF):08x}", text)  # fmt: skip
+    text = re.sub(
+        r'("(?:product_uuid|machine_id_hash)": ")([0-9a-f-]+)"',
+        lambda found: f'{found[1]}{found[2][:-8]}{number * 2654435761 & 0xFFFFFFFF:08x}"',
+        text,
+    )
+    return re.sub(r'("(?:serial|board_serial)": ")([^"]{4,})"', lambda found: f'{found[1]}{found[2][:-5]}{number:05}"', text)  # fmt: skip
+
+
+def _finding(check: str, subject: str, verdict: str, seen: str, **more: str) -> dict[str, Any]:
+    empty = dict.fromkeys(("expected", "cause", "fix", "source", "symptom"), "")
+    return {"check": check, "subject": subject, "verdict": verdict, "seen": seen, **empty, **more}
+
+
+def _spoil(host: dict[str, Any], number: int, chance: random.Random) -> None:
+    """Gives the machine the problem that chance draws, mostly none."""
+    gpu = chance.choice(host["machine"]["gpus"])
+    at = f"{gpu['position']} {gpu['bus_id']}".strip()
+    drawn = chance.random()
+    worse: dict[str, Any] | None = None
+    if drawn < 0.02:
+        error = {"where": "", "found": f"the connection was refused ({host['address']}, port 22)", "expected": "sshd that answers", "fix": f"ping {host['address']}"}  # fmt: skip
+        host |= {"status": "unreachable", "error": error, "findings": [], "machine": None, "kept": {}, "identity": None, "baseline": None}  # fmt: skip
+        return
+    if drawn < 0.04:
+        degrees = chance.randint(84, 91)
+        gpu["temperature_c"] = degrees
+        worse = _finding("health.heat", at, "warn", f"{degrees} C under load, hotter than its peers", expected=f"about {chance.randint(64, 70)} C", cause="dust, a fan, or paste that has dried", fix="clean it; then invoke verify again", source="peers")  # fmt: skip
+    elif drawn < 0.052:
+        xid = chance.choice((31, 79, 63))
+        worse = _finding("health.xids", at, "fail", f"{chance.randint(1, 9)} x Xid {xid} since boot", expected="none", cause="the GPU reported an error", fix=f"invoke explain 'Xid {xid}'")  # fmt: skip
+    elif drawn < 0.057:
+        gpu |= {"answers": False, "lost": "GPU is lost", "temperature_c": None, "power_w": None, "utilization_percent": None, "memory_used_mib": None}  # fmt: skip
+        worse = _finding("gpu.answering", at, "fail", "GPU is lost", expected="an answer", cause="the GPU fell off the bus", fix="sudo poweroff; reseat it", symptom="gpu.off_bus")  # fmt: skip
+    elif drawn < 0.067:
+        worse = _finding("health.memory", at, "warn", f"{chance.randint(1, 12)} rows remapped", cause="memory cells have failed", fix="watch it")  # fmt: skip
+    elif drawn < 0.097:
+        worse = _finding("plan", f"Limits in force: {at}", "fail", f"{chance.choice((250, 300))} W", expected="200 W", fix="invoke provision", source="inventory")  # fmt: skip
+    elif drawn < 0.12:
+        host["kept"]["system.running_kernel"] = chance.choice(("6.8.0-71-generic", "6.8.0-60-generic"))
+        host["machine"]["kernel"] = host["kept"]["system.running_kernel"]
+    elif drawn < 0.13:
+        free = chance.randint(40, 900)
+        worse = _finding("machine.room", "disks", "warn", f"/var {free} MiB free", expected="2048 MiB", fix="sudo apt clean")  # fmt: skip
+    if worse:
+        host["findings"].append(worse)
+        host["status"] = "failed" if worse["verdict"] == "fail" else host["status"]
+
+
+def document_of(command: str, at: datetime.datetime, hosts: dict[str, Any], number: int) -> dict[str, Any]:
+    """The document of a run at a time."""
+    return {
+        "schema": 2, "command": command, "run": f"{at:%Y%m%d-%H%M%S}-{number:08x}", "started": at.isoformat(), "ended": at.isoformat(),
+        "playbook": "playbooks/provision.yml", "inventory": "inventory", "exit_code": 0, "error": None, "hosts": hosts,
+    }  # fmt: skip
+
+
+def times_of_a_year(now: datetime.datetime) -> Iterator[tuple[datetime.datetime, str]]:
+    """The runs of a year, oldest first: `provision` each month, `verify` each week, and reports."""
+
+    def ago(**more: float) -> datetime.datetime:
+        return now - datetime.timedelta(**more)
+
+    runs = [(ago(days=day, hours=3), "provision") for day in range(5, DAYS, 30)]
+    runs += [(ago(days=day, hours=2), "verify") for day in range(1, DAYS, 7)]
+    runs += [(ago(days=day), "fleet.report") for day in range(HOURLY_DAYS, DAYS, 5)]
+    runs += [(ago(hours=hour), "fleet.report") for hour in range(25, HOURLY_DAYS * 24)]
+    runs += [(ago(minutes=minute), "fleet.report") for minute in range(EVERY_MIN, 25 * 60, EVERY_MIN)]
+    return iter(sorted(runs))
+
+
+def write_year(
+    path: Path, fleet: dict[str, dict[str, dict[str, Any]]], seed: int, now: datetime.datetime
+) -> dict[str, float]:
+    """Writes the history of a year. Returns the number of runs and the median seconds that the record of a report took."""
+    from rigwright.history import History
+
+    chance = random.Random(seed + 1)
+    taken = []
+    runs = list(times_of_a_year(now))
+    hosts: dict[str, dict[str, Any]] = {
+        command: {name: copy.deepcopy(of[command]) for name, of in fleet.items()} for command in ("provision", "verify", "fleet.report")
+    }  # fmt: skip
+    usual = {name: of["verify"] for name, of in fleet.items()}
+    gpus = [gpu for host in hosts["fleet.report"].values() if host["machine"] for gpu in host["machine"]["gpus"]]
+    with History.open(path) as history:
+        for number, (at, command) in enumerate(runs):
+            if command == "fleet.report":
+                _live(gpus, at, chance)
+            days = (now - at).days
+            for name, host in hosts[command].items():
+                if host["kept"] and "system.running_kernel" in host["kept"]:
+                    of_now = usual[name]["kept"]["system.running_kernel"]
+                    kept = f"6.{days // 60}.0-{days // 60}-generic" if days > 60 else of_now
+                    host["kept"]["system.running_kernel"] = kept  # a new kernel every two months
+                    host["kept"]["kernel.newest"] = kept
+            for name in chance.sample(sorted(fleet), max(1, len(fleet) // 200)):  # what some runs find differs
+                if command != "provision" and hosts[command][name]["findings"]:
+                    hosts[command][name]["findings"][0]["seen"] += f", seen {at:%m-%d}"[:12]
+            began = time.perf_counter()
+            history.record(document_of(command, at, hosts[command], number))
+            if command == "fleet.report":
+                taken.append(time.perf_counter() - began)
+            if number % 50 == 0:
+                print(f"{number} of {len(runs)} runs, {path.stat().st_size / 1e6:.0f} MB", flush=True)
+    last = sorted(taken[-100:])
+    return {"runs": len(runs), "record_s": last[len(last) // 2]}
+
+
+def _live(gpus: Sequence[dict[str, Any]], at: datetime.datetime, chance: random.Random) -> None:
+    """Gives the GPUs the temperature and power of a moment."""
+    hour = at.hour / 24
+    for gpu in gpus:
+        if gpu["temperature_c"] is not None:
+            share = chance.random()
+            gpu["temperature_c"] = int(34 + 40 * share + 5 * hour)
+            gpu["power_w"] = round(40 + 150 * share, 1)
+
+
+def without_pruning(folder: Path, fleet: dict[str, dict[str, dict[str, Any]]], now: datetime.datetime) -> float:
+    """The bytes of a year in which nothing is deleted, calculated from the bytes that single runs add: a report every ten minutes, `verify` each
+    week, `provision` each month."""
+    from rigwright.history import History, samples, writer
+
+    several = 6
+    path, chance = folder / "whole.sqlite", random.Random(1)
+    kept = writer.prune, samples.prune
+    writer.prune = samples.prune = lambda *_: None  # type: ignore[assignment]
+    added = {}
+    try:
+        with History.open(path) as history:
+            for command in ("verify", "provision", "fleet.report"):
+                hosts = {name: copy.deepcopy(of[command]) for name, of in fleet.items()}
+                gpus = [gpu for host in hosts.values() if host["machine"] for gpu in host["machine"]["gpus"]]
+                history.record(document_of(command, now, hosts, 0) | {"run": f"first-{command}"})
+                before = _size(history)
+                for number in range(several):
+                    at = now + datetime.timedelta(minutes=number + 1)
+                    _live(gpus, at, chance)
+                    history.record(document_of(command, at, hosts, number) | {"run": f"{command}-{number}-aaaaaaaaaa"})
+                added[command] = (_size(history) - before) / several
+    finally:
+        writer.prune, samples.prune = kept
+    return (
+        added["fleet.report"] * DAYS * 24 * 60 / EVERY_MIN + added["verify"] * DAYS / 7 + added["provision"] * DAYS / 30
+    )
+
+
+def _size(history: Any) -> int:
+    """The bytes of the pages in use."""
+    ask = history._database.execute
+    return int(ask("PRAGMA page_size").fetchone()[0]) * (
+        int(ask("PRAGMA page_count").fetchone()[0]) - int(ask("PRAGMA freelist_count").fetchone()[0])
+    )
+
+
+def report(documents: str, page: str, columns: str) -> None:
+    """Makes the report of hosts that were looked at, as the command does, and prints seconds and peak memory of each part as JSON."""
+    import rich.console
+
+    from rigwright.checks import Finding
+    from rigwright.cli import fleet_report
+    from rigwright.core.errors import Unreachable
+    from rigwright.core.machine_identity import MachineIdentity
+    from rigwright.core.typed_json import Codec
+    from rigwright.engine.host_report import HostReport
+    from rigwright.engine.playbook import BoundPlaybook
+    from rigwright.facts import pci
+    from rigwright.fleet.host_job import HostJob
+    from rigwright.inventory.model import Host
+    from rigwright.report import json_document, output_files
+    from rigwright.report.lazy_terminal import Output
+
+    keys = ("subject", "verdict", "seen", "expected", "cause", "fix", "source", "symptom", "check")
+    jobs = []
+    hosts = json.loads(Path(documents).read_text())
+    for name in list(hosts):
+        told = hosts.pop(name)
+        host = Host(name, ("gpu", told["group"]), {"ansible_host": told["address"]})
+        kept = dict(told["kept"])
+        if "pci.gpus" in kept:
+            kept["pci.gpus"] = Codec().read(kept["pci.gpus"], tuple[pci.PciGpu, ...])
+        if told["identity"]:
+            kept["system.identity"] = MachineIdentity.of(told["identity"])
+        error = told["error"] and Unreachable(*(told["error"][key] for key in ("where", "found", "expected", "fix")))
+        findings = tuple(Finding(**{key: finding[key] for key in keys}) for finding in told["findings"])
+        status = told["status"]
+        about = HostReport(host, status, error=error, findings=findings, kept=kept, machine=told["machine"], simulated=told["simulated"])  # fmt: skip
+        jobs.append(HostJob(BoundPlaybook(host, (), ()), None, about))  # type: ignore[arg-type]
+    del hosts
+    parts: dict[str, float] = {"peak at the start": _peak_mib()}
+    output = Output(sys.stdout)
+    output.text.console = rich.console.Console(width=int(columns), file=sys.stdout)
+
+    @contextlib.contextmanager
+    def part(name: str) -> Iterator[None]:
+        began = time.process_time(), time.perf_counter()
+        yield
+        parts[name] = time.perf_counter() - began[1]
+        parts[f"{name}, CPU"] = time.process_time() - began[0]
+
+    with part("compared and told"):
+        fleet_report.compare_and_show(jobs, output.text)
+    with part("document"):
+        document = json_document.document("fleet.report", "20991231-235959-0000", 2, None, [job.report for job in jobs])
+    with part("recorded"):
+        output_files.record(document, output)
+    with part("page"):
+        output_files.write(document, output_files.Files(html=page), output)
+    parts["peak"] = _peak_mib()
+    sys.stdout.flush()
+    print(json.dumps(parts), file=sys.stderr)
+
+
+def _peak_mib() -> float:
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def in_browser(page: Path) -> dict[str, float]:
+    """Seconds until the page is painted and loaded, milliseconds of a search and of opening a machine; medians of five visits."""
+    from tests.report.chromium import Chromium
+
+    found: dict[str, list[float]] = {}
+    search = """(word => { const began = performance.now(), find = document.getElementById('find');
+      find.value = word; find.dispatchEvent(new Event('input')); document.body.offsetHeight; return performance.now() - began; })"""
+    opened = """new Promise(done => { const began = performance.now(), rows = document.querySelectorAll('.row'), row = rows[rows.length - 1]; row.hidden = false; row.open = true;
+      const look = () => row.querySelector('article') ? done(performance.now() - began) : setTimeout(look, 1); look(); })"""
+    with Chromium() as browser:
+        for _ in range(5):
+            browser.visit(page, 1280, "light")
+            browser.value("try { sessionStorage.clear() } catch {}")
+            painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+            loaded = "performance.timing.loadEventEnd - performance.timing.navigationStart"
+            for _ in range(100):
+                if browser.value(painted) is not None:
+                    break
+                time.sleep(0.02)
+            found.setdefault("first paint, s", []).append(browser.value(painted) / 1000)
+            found.setdefault("loaded, s", []).append(browser.value(loaded) / 1000)
+            if browser.value("document.getElementById('find') !== null"):
+                found.setdefault("search, ms", []).append(browser.value(f"{search}('gpu01')"))
+                answer = browser.ask("Runtime.evaluate", expression=opened, returnByValue=True, awaitPromise=True)
+                found.setdefault("details of a machine, ms", []).append(answer["result"]["value"])
+    return {name: sorted(values)[len(values) // 2] for name, values in found.items()}
+
+
+def main() -> int:
+    """Records the rigs, writes the history, measures, prints the table; returns 1 when a goal is missed."""
+    count, seed, rigs = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
+    recordings = Path(sys.argv[4]) if sys.argv[4] else None
+    now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+    with tempfile.TemporaryDirectory(prefix="rigwright-report.") as made:
+        folder = Path(made)
+        os.environ |= {"RIGWRIGHT_HISTORY": str(folder / "history.sqlite"), "XDG_STATE_HOME": str(folder / "state")}
+        known = []
+        for rig in rigs:
+            file = recordings / f"{rig}.json" if recordings else None
+            if file and file.is_file():
+                known.append(Rig(json.loads(file.read_text())))
+                continue
+            known.append(recorded(rig, folder))
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(known[-1].documents))
+        fleet = machines(count, seed, known)
+        year = write_year(folder / "history.sqlite", fleet, seed, now)
+        size = sum(file.stat().st_size for file in folder.glob("history.sqlite")) / 1e6
+        unpruned = without_pruning(folder, fleet, now) / 1e6
+        hosts = {name: {**of["fleet.report"], "group": rigs[int(name[3:]) % len(rigs)]} for name, of in fleet.items()}
+        (folder / "hosts.json").write_text(json.dumps(hosts))
+        page = (recordings or folder) / "fleet.html"
+        told = {}
+        for columns in ("80", "120"):
+            done = subprocess.run(
+                [sys.executable, "-c", PROGRAM, str(folder / "hosts.json"), str(page), columns], cwd=CHECKOUT,
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                sys.exit(f"error fleet.report: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+            told[columns] = done.stdout
+            if recordings:
+                (recordings / f"text-{columns}").write_text(done.stdout)
+        parts = json.loads(done.stderr.splitlines()[-1])
+        seen = in_browser(page)
+        megabytes = page.stat().st_size / 1e6
+    total = sum(value for name, value in parts.items() if not name.startswith("peak") and not name.endswith("CPU"))
+    load = os.getloadavg()[0]
+    print(f"\n{time.strftime('%Y-%m-%d')}, {count} machines, seed {seed}, {os.cpu_count()} CPUs, load {load:.1f}\n")
+    print(row("fleet.report, after the hosts answered", "seconds", "CPU s", widths=WIDTHS))
+    for name in ("compared and told", "document", "recorded", "page"):
+        print(row(f"  {name}", f"{parts[name]:.2f}", f"{parts[f'{name}, CPU']:.2f}", widths=WIDTHS))
+    print(row("  all", f"{total:.2f}", widths=WIDTHS))
+    print(row("peak memory, MiB", f"{parts['peak']:.0f}", f"({parts['peak at the start']:.0f} before)", widths=WIDTHS))
+    print(row("lines of text at 80 and 120 columns", *(str(text.count("\n")) for text in told.values()), widths=WIDTHS))
+    print(row("page, MB", f"{megabytes:.2f}", widths=WIDTHS))
+    for name, value in seen.items():
+        print(row(f"page in Chromium: {name}", f"{value:.2f}", widths=WIDTHS))
+    print(row("history of a year, MB", f"{size:.0f}", widths=WIDTHS))
+    print(row("  without pruning (calculated)", f"{unpruned:.0f}", widths=WIDTHS))
+    print(row("  record of a report, s", f"{year['record_s']:.2f}", widths=WIDTHS))
+    goals = (
+        (f"page under {GOAL_PAGE_MB:g} MB", megabytes < GOAL_PAGE_MB),
+        (f"opens in under {GOAL_OPEN_S:g} s", seen["loaded, s"] < GOAL_OPEN_S),
+    )
+    for goal, met in goals:
+        print(f"{'met   ' if met else 'MISSED'}  {goal}")
+    return 0 if all(met for _, met in goals) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
