@@ -92,7 +92,7 @@ def machines(count: int, seed: int, rigs: Sequence[Rig]) -> dict[str, dict[str, 
             for finding in host["findings"]:
                 if finding["check"] == "driver.patched" and driver == NEW:
                     finding |= {"verdict": "pass", "seen": f"driver {NEW}", "cause": "", "fix": "", "symptom": ""}
-        _spoil(hosts["fleet.report"], number, chance)
+        _spoil(hosts["fleet.report"], chance)
         made[name] = hosts
     return made
 
@@ -116,7 +116,7 @@ def _finding(check: str, subject: str, verdict: str, seen: str, **more: str) -> 
     return {"check": check, "subject": subject, "verdict": verdict, "seen": seen, **empty, **more}
 
 
-def _spoil(host: dict[str, Any], number: int, chance: random.Random) -> None:
+def _spoil(host: dict[str, Any], chance: random.Random) -> None:
     """Gives the machine the problem that chance draws, mostly none."""
     gpu = chance.choice(host["machine"]["gpus"])
     at = f"{gpu['position']} {gpu['bus_id']}".strip()

@@ -55,6 +55,8 @@ def prune(database: sqlite3.Connection, now: float) -> None:
     database.execute("DELETE FROM reading WHERE at < ?", (now - KEPT_DAYS * 86400,))
     until = (now - WHOLE_S) // 3600 * 3600
     begin = database.execute("SELECT ifnull(max(until), 0.0) FROM thinned").fetchone()[0]
+    if begin > now:  # a run by a clock that was wrong
+        begin = 0.0
     if until <= begin:
         return
     hours = database.execute(

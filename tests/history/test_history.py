@@ -458,6 +458,84 @@ def test_readings_go_after_a_fortnight(history: History) -> None:
     assert len(history.readings(100, 1000)[1]["GPU-1"]) == 2
 
 
+def test_readings_older_than_a_day_are_the_highest_of_each_hour(history: History) -> None:
+    now = datetime.datetime.now(datetime.timezone.utc).replace(minute=30)
+    for minutes in range(48 * 60, -1, -10):
+        at = (now - datetime.timedelta(minutes=minutes)).isoformat()
+        made = _warm(0, 40 + minutes % 60 // 10, 50.0 + minutes % 60)
+        history.record({**made, "started": at, "ended": at, "run": f"at-{minutes}"})
+    rows = history.readings(30, 100_000)[1]["GPU-1"]
+    hours: dict[int, list[Any]] = {}
+    for row in rows:
+        hours.setdefault(int(row[0] // 3600), []).append(row)
+    old = [found for hour, found in hours.items() if (hour + 1) * 3600 <= now.timestamp() - 86400]
+    assert {len(found) for found in old} == {1}
+    assert {found[0][1:] for found in old[1:]} == {(45.0, 100.0)}
+    assert sum(len(found) for found in hours.values()) - len(old) > 24 * 6
+    assert len(rows) < 24 * 6 + 24 + 12
+
+
+def test_a_run_by_a_wrong_clock_does_not_stop_the_thinning(history: History) -> None:
+    now = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0)
+    days = (2000, *(-2 + minutes / 1440 for minutes in range(10, 60, 10)), 0)
+    for number, day in enumerate(days):
+        at = (now + datetime.timedelta(days=day)).isoformat()
+        history.record({**_warm(0, 40, 50.0), "started": at, "ended": at, "run": f"at-{number}"})
+    old = [row for row in history._database.execute("SELECT at FROM reading") if row[0] < now.timestamp() - 86400]
+    assert len(old) == 1
+
+
+def test_older_reports_are_the_last_of_each_day_and_host(history: History) -> None:
+    midnight = datetime.datetime.now(datetime.timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
+    runs = [(day, hour, ("a", "b") if hour < 12 else ("a",)) for day in (-3, -2) for hour in (1, 6, 18, 23)]
+    for number, (day, hour, hosts) in enumerate((*runs, (0, 0, ("a",)))):
+        at = midnight + datetime.timedelta(days=day, hours=hour)
+        one = run_of(number)["hosts"]["servbadge"]
+        made = {name: {**one, "address": name} for name in hosts}
+        whole = {**run_of(number), "command": "fleet.report", "started": at.isoformat(), "ended": at.isoformat()}
+        history.record({**whole, "hosts": made})
+    assert {run.id for run in history.runs()} == {"r1", "r3", "r5", "r7", "r8"}
+    previous = history.previous("fleet.report", history.named("b"))
+    assert previous is not None
+    assert previous["run"] == "r5"
+
+
+def test_findings_that_passed_go_after_a_month(history: History) -> None:
+    passed = {**FINDING, "verdict": "pass"}
+    for day in (0, 20, 40):
+        history.record(run_of(24 * day, findings=[passed, {**FINDING, "seen": f"{day} GiB"}]))
+    found = {run: [one["verdict"] for one in history.run(run)["hosts"]["servbadge"]["findings"]] for run in ("r0", "r480", "r960")}  # fmt: skip
+    assert found == {"r0": ["fail"], "r480": ["pass", "fail"], "r960": ["pass", "fail"]}
+
+
+def test_findings_that_passed_stay_in_the_newest_run_of_a_host(history: History) -> None:
+    history.record(run_of(0, findings=[{**FINDING, "verdict": "pass"}]))
+    other = run_of(24 * 60)
+    other["hosts"] = {"other": {**other["hosts"]["servbadge"], "address": "192.0.2.11"}}
+    history.record(other)
+    assert len(history.run("r0")["hosts"]["servbadge"]["findings"]) == 1
+
+
+def test_equal_values_of_many_machines_are_stored_once(history: History) -> None:
+    whole = run_of(0)
+    one = whole["hosts"].pop("servbadge")
+    whole["hosts"] = {f"gpu{number}": {**one, "address": f"gpu{number}", "kept": {"system.cpu": "EPYC", "system.board": {"serial": str(number)}}} for number in range(50)}  # fmt: skip
+    history.record(whole)
+    assert history._database.execute("SELECT count(*) FROM value").fetchone()[0] == 51
+    assert history._database.execute("SELECT count(*) FROM fact").fetchone()[0] == 100
+
+
+def test_values_are_those_that_last_finds(history: History) -> None:
+    for number, kernel in enumerate(("6.1", "6.1", "6.8", "6.1", "6.9")):
+        history.record(run_of(10 * number, {"system.running_kernel": kernel, "system.cpu": "one"}))
+    machine = history.named("servbadge")
+    names = ("system.running_kernel", "system.cpu", "never")
+    for hours in (None, -5, 0, 5, 15, 20, 25, 35, 99):
+        at = None if hours is None else NOON + datetime.timedelta(hours=hours)
+        expected = {name: seen.value for name in names if (seen := history.last(machine, name, at))}
+        assert history.values(machine, names, at) == expected
+
+
 def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: History) -> None:
     def report(number: int, days: int, host: str) -> dict[str, Any]:
         at = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days)).isoformat()

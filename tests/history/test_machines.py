@@ -10,7 +10,7 @@ import pytest
 
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.history import History
-from rigwright.history.machines import CHECK, Match, shared
+from rigwright.history.machines import CHECK, Match, Place, RecordedMachine, RecordedMachines, shared
 from tests.history.test_history import NOON, run_of
 
 OLD = MachineIdentity.read("4c4c4544-0042-3510-8052-b4c04f564732", "MH19S00123", "0f3b5c6d7e8f90a1b2c3d4e5f6a7b8c9")
@@ -168,3 +168,37 @@ def test_the_uuids_of_a_machine_that_was_replaced_keep_their_place(history: Hist
         history.record(seen(number, gpu1={"identity": asdict(identity), "kept": fact}))
     known = [(name, record.value[0]["uuid"]) for name, record in history.everywhere("gpu.gpus").values()]
     assert known == [("gpu1", "GPU-a"), ("gpu1", "GPU-b")]
+
+
+def test_a_thousand_machines_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time to find the machines of a run grows with their number, not with its square."""
+    identities = {f"gpu{number}": MachineIdentity(board_serial=f"SN{number:06}x") for number in range(1000)}
+    recorded = RecordedMachines(
+        tuple(
+            RecordedMachine(number, name, name, identity, False, (Place(name, name, 1.0, 2.0, True),))
+            for number, (name, identity) in enumerate(identities.items())
+        )
+    )
+    compared = 0
+    real = MachineIdentity.compared
+
+    def counted(self: MachineIdentity, other: MachineIdentity) -> str:
+        nonlocal compared
+        compared += 1
+        return real(self, other)
+
+    monkeypatch.setattr(MachineIdentity, "compared", counted)
+    assert shared(identities) == {}
+    for name, identity in identities.items():
+        machine = recorded.match(name, name, identity, False).machine
+        assert machine is not None
+        assert machine.name == name
+    assert compared <= 3 * len(identities)
+
+
+def test_a_machine_that_another_host_of_the_run_is_is_not_taken() -> None:
+    identity = MachineIdentity(board_serial="SN000001x")
+    recorded = RecordedMachines((RecordedMachine(1, "a", "a", identity, False, (Place("a", "a", 1.0, 2.0, True),)),))
+    assert recorded.match("a", "a", identity, False).machine is not None
+    assert recorded.match("a", "a", identity, False, taken={1}).machine is None
+    assert recorded.match("a", "a", MachineIdentity(), False, taken={1}).machine is None
