@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -77,3 +79,24 @@ def test_only_what_is_to_be_mended_is_a_finding() -> None:
     assert (found.subject, found.verdict, found.source) == ("SXM2-4 0000:0b:00.0", "warn", "past")
     assert found.seen.startswith("61% of its model's figure in FP16 on 2026-05-12: 20% slower than 2 other GPUs")
     assert found.fix.startswith("swap it with a faster one, then invoke stress --host a again")
+
+
+def test_many_gpus_are_compared_as_each_with_all_others() -> None:
+    """The sorted rates give the same medians as a comparison of every pair."""
+    chance = random.Random(3)
+    gpus = [
+        slower(chance.choice((0.0, 0.0, 0.01, 0.08, 0.2)), uuid=f"GPU-{number}", bus_id=f"{number}", power_limit_w=chance.choice((200.0, 200.5, 250.0, None)),
+               driver=chance.choice(("535.1", "535.2", "580.1")))
+        for number in range(60)
+    ]  # fmt: skip
+    peers = speed_rank._Peers(gpus)
+    for gpu in gpus:
+        others = [
+            each for each in gpus
+            if each is not gpu and speed_rank._kind_of(each) == speed_rank._kind_of(gpu) and speed_rank._same_limit(gpu, each)
+        ]  # fmt: skip
+        assert peers.others(gpu) == len(others)
+        for kind in gpu.tflops:
+            rates = [each.tflops[kind] for each in others]
+            assert peers.median(gpu, kind) == (statistics.median(rates) if rates else None)
+    assert peers.median(gpus[0], "fp8") is None
