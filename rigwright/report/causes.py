@@ -18,6 +18,8 @@ _PLACE = re.compile(
     r"|\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)"
 )
 """What differs between hosts that have the same problem: bus ids, UUIDs, addresses, keys, times."""
+_RELEASE = re.compile(r"\b(\d{3})\.\d{2,3}\.\d{2}\b")
+"""A release of a driver: those of one branch have the same problems."""
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 _AT = re.compile(rf"(?:\b[A-Z][A-Z0-9]{{1,7}}-\d+ )?{_PLACE.pattern}(?: \(serial [^)]*\))?")
 SHOWN = 3
@@ -25,9 +27,9 @@ SHOWN = 3
 
 
 def cause_of(text: str, host: str = "") -> str:
-    """The text without quantities, places and the name of its host: equal for hosts with the same problem."""
+    """The text without quantities, places, releases within a driver branch and the name of its host: equal for hosts with the same problem."""
     named = text.replace(host, "HOST") if host else text
-    return _QUANTITY.sub("#", _PLACE.sub("@", named))
+    return _QUANTITY.sub("#", _RELEASE.sub(r"\1", _PLACE.sub("@", named)))
 
 
 def common(texts: Sequence[str]) -> str:

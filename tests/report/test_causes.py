@@ -16,6 +16,7 @@ from rigwright.report.causes import cause_of, common, listed, variants, without_
         ("0000:06:00.0 GPU-531aad71 vbios", "0000:0a:00.0 GPU-39223592 vbios"),
         ("no answer from 192.0.2.9, port 22", "no answer from 192.0.2.10, port 22"),
         ("58% of its model's figure", "61.5% of its model's figure"),
+        ("driver 535.261.03", "driver 535.183.01"),
         ("key SHA256:abc/+1= is another", "key SHA256:zzz is another"),
     ],
 )

@@ -104,11 +104,13 @@ def problems(hosts: Sequence[HostView]) -> list[Problem]:
 
 
 def by_cause(found: Sequence[Problem]) -> list[Problem]:
-    """The problems, those of one cause once, with all their hosts: equal but for quantities, places and the values seen."""
+    """The problems, those of one cause once, with all their hosts: equal title and fix but for quantities, places and the values seen. Without a fix
+    the explanations are equal too."""
     alike: dict[tuple[str, ...], list[Problem]] = {}
     for one in found:
         name = one.hosts[0].name if len(one.hosts) == 1 else ""
-        texts = (one.title, one.cause, one.fix, *map(str, one.steps), one.seen if one.check in _REASONS else "")
+        why = "" if one.fix or one.steps else one.cause
+        texts = (one.title, why, one.fix, *map(str, one.steps), one.seen if one.check in _REASONS else "")
         alike.setdefault((one.verdict, one.check, one.source, *(cause_of(text, name) for text in texts)), []).append(
             one
         )
