@@ -270,8 +270,6 @@ def _size(history: Any) -> int:
 
 def report(documents: str, page: str, columns: str) -> None:
     """Makes the report of hosts that were looked at, as the command does, and prints seconds and peak memory of each part as JSON."""
-    import rich.console
-
     from rigwright.checks import Finding
     from rigwright.cli import fleet_report
     from rigwright.core.errors import Unreachable
@@ -283,6 +281,7 @@ def report(documents: str, page: str, columns: str) -> None:
     from rigwright.fleet.host_job import HostJob
     from rigwright.inventory.model import Host
     from rigwright.report import json_document, output_files
+    from rigwright.report.console import console_on
     from rigwright.report.lazy_terminal import Output
 
     keys = ("subject", "verdict", "seen", "expected", "cause", "fix", "source", "symptom", "check")
@@ -304,7 +303,7 @@ def report(documents: str, page: str, columns: str) -> None:
     del hosts
     parts: dict[str, float] = {"peak at the start": _peak_mib()}
     output = Output(sys.stdout)
-    output.text.console = rich.console.Console(width=int(columns), file=sys.stdout)
+    output.text.console = console_on(width=int(columns), force_terminal=True, color_system=None)
 
     @contextlib.contextmanager
     def part(name: str) -> Iterator[None]:

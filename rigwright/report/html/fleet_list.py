@@ -80,17 +80,21 @@ def _row(machine: Machine, problems: int) -> Row:
 
 def made(
     rows: Sequence[Row],
-    lists: Mapping[str, Sequence[Problem | Changed | Ending]],
+    problems: Sequence[Problem],
+    changes: Sequence[Changed],
+    endings: Sequence[Ending],
     card: Callable[[Machine], str],
 ) -> MachineList:
-    """The list. `lists`: by the letter of a list its entries, whose machines can be shown alone; `card`: the HTML of a machine's card."""
+    """The list. The machines of a problem, a change or an end of life can be shown alone; `card`: the HTML of a machine's card."""
+    lists: dict[str, Sequence[Problem | Changed | Ending]] = {"p": problems, "c": changes, "e": endings}
     of_row: tuple[tuple[str, Callable[[Row], Sequence[str]]], ...] = (
         ("State", lambda row: [row.machine.label]),
         ("Group", lambda row: [group] if (group := row.machine.group) else []),
         ("GPU", lambda row: sorted({str(gpu["name"] or gpu["expected"] or "unknown GPU") for gpu in row.machine.host.data["machine"]["gpus"]})),
         ("Driver", lambda row: [row.driver] if row.driver else []),
     )  # fmt: skip
-    filters, columns = [], []
+    filters: list[Filter] = []
+    columns: list[list[list[int]]] = []
     for name, values_of in of_row:
         values = [[visible(value) for value in values_of(row)] for row in rows]
         counted = Counter(value for found in values for value in found).most_common(OPTIONS)
@@ -98,7 +102,7 @@ def made(
         filters.append(Filter(name, len(filters), tuple(counted)))
         columns.append([[number[value] for value in found if value in number] for found in values])
     titles: dict[str, list[str]] = {}
-    for problem in lists.get("p", ()):
+    for problem in problems:
         for where in problem.hosts:
             titles.setdefault(where.name, []).append(f"{problem.check} {problem.title}")
     place = {row.machine.host.name: number for number, row in enumerate(rows)}

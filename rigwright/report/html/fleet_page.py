@@ -73,7 +73,7 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
     endings = fleet_attention.endings(hosts)
     since = [datetime.datetime.fromisoformat(time) for host in hosts if (time := host.data["fleet"]["since"])]
     found = speeds(hosts)
-    shared = {
+    shared: dict[str, Any] = {
         "words": WORDS, "signs": SIGNS, "sources": SOURCES, "shows": fleet_tiles.SHOWN, "past": span(end - begin), "list": None,
     }  # fmt: skip
     if len(machines) > CARDS:
@@ -81,7 +81,9 @@ def page(document: Mapping[str, Any], reload_s: int = 0) -> str:
         rows = fleet_list.sorted_rows(machines, problems)
         shared["list"] = fleet_list.made(
             rows,
-            {"p": problems, "c": changes, "e": endings},
+            problems,
+            changes,
+            endings,
             lambda machine: card.render(shared, machine=machine, list=True),
         )
     return environment().get_template("fleet.html.j2").render(
