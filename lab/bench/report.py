@@ -14,6 +14,8 @@ import json
 import os
 import random
 import re
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,9 @@ NOT_PATCHED = 0.031
 OLD, NEW = "535.261.03", "580.178.04"
 WIDTHS = (46, 12, 12)
 GOAL_PAGE_MB, GOAL_OPEN_S = 3.0, 2.0
+Fleet = dict[str, dict[str, dict[str, Any]]]
+"""By host name its part of the document of each command."""
+
 PROGRAM = "import sys; from lab.bench.report import report; report(*sys.argv[1:])"
 
 
@@ -75,7 +80,7 @@ def recorded(rig: str, folder: Path) -> Rig:
     return Rig(documents)
 
 
-def machines(count: int, seed: int, rigs: Sequence[Rig]) -> dict[str, dict[str, dict[str, Any]]]:
+def machines(count: int, seed: int, rigs: Sequence[Rig]) -> Fleet:
     """By host name its part of the document of each command. Identities differ; problems are drawn from the seed."""
     chance = random.Random(seed)
     made = {}
@@ -173,22 +178,25 @@ def times_of_a_year(now: datetime.datetime) -> Iterator[tuple[datetime.datetime,
     return iter(sorted(runs))
 
 
-def write_year(
-    path: Path, fleet: dict[str, dict[str, dict[str, Any]]], seed: int, now: datetime.datetime
-) -> dict[str, float]:
-    """Writes the history of a year. Returns the number of runs and the median seconds that the record of a report took."""
+def write_year(path: Path, fleet: Fleet, seed: int, now: datetime.datetime, progress: Path) -> float:
+    """Writes the history of a year, or what is missing of it after an earlier call that was ended; `progress` is the file that tells. Returns the median
+    seconds that the record of a report of the last day took."""
     from rigwright.history import History
 
-    chance = random.Random(seed + 1)
-    taken = []
+    done = json.loads(progress.read_text()) if progress.is_file() else {"runs": 0, "record_s": []}
     runs = list(times_of_a_year(now))
     hosts: dict[str, dict[str, Any]] = {
         command: {name: copy.deepcopy(of[command]) for name, of in fleet.items()} for command in ("provision", "verify", "fleet.report")
     }  # fmt: skip
     usual = {name: of["verify"] for name, of in fleet.items()}
     gpus = [gpu for host in hosts["fleet.report"].values() if host["machine"] for gpu in host["machine"]["gpus"]]
+    if done["runs"] > runs.index(next(run for run in runs if run[1] == "provision")):
+        _few_changes(hosts["provision"])
     with History.open(path) as history:
         for number, (at, command) in enumerate(runs):
+            if number < done["runs"]:
+                continue
+            chance = random.Random(f"{seed} {number}")
             if command == "fleet.report":
                 _live(gpus, at, chance)
             days = (now - at).days
@@ -200,17 +208,19 @@ def write_year(
                     host["kept"]["kernel.newest"] = kept
             for name in chance.sample(sorted(fleet), max(1, len(fleet) // 200)):  # what some runs find differs
                 if command != "provision" and hosts[command][name]["findings"]:
-                    hosts[command][name]["findings"][0]["seen"] += f", seen {at:%m-%d}"[:12]
+                    finding = hosts[command][name]["findings"][0]
+                    finding["seen"] = f"{finding['seen'].partition(', seen ')[0]}, seen {at:%m-%d}"
             began = time.perf_counter()
             history.record(document_of(command, at, hosts[command], number))
             if command == "provision":
                 _few_changes(hosts[command])
             if command == "fleet.report":
-                taken.append(time.perf_counter() - began)
+                done["record_s"].append(time.perf_counter() - began)
+            done["runs"] = number + 1
+            progress.write_text(json.dumps(done))
             if number % 50 == 0:
                 print(f"{number} of {len(runs)} runs, {path.stat().st_size / 1e6:.0f} MB", flush=True)
-    last = sorted(taken[-100:])
-    return {"runs": len(runs), "record_s": last[len(last) // 2]}
+    return statistics.median(done["record_s"][-100:])
 
 
 def _few_changes(hosts: dict[str, dict[str, Any]]) -> None:
@@ -230,7 +240,7 @@ def _live(gpus: Sequence[dict[str, Any]], at: datetime.datetime, chance: random.
             gpu["power_w"] = round(40 + 150 * share, 1)
 
 
-def without_pruning(folder: Path, fleet: dict[str, dict[str, dict[str, Any]]], now: datetime.datetime) -> float:
+def without_pruning(folder: Path, fleet: Fleet, now: datetime.datetime) -> float:
     """The bytes of a year in which nothing is deleted, calculated from the bytes that single runs add: a report every ten minutes, `verify` each
     week, `provision` each month."""
     from rigwright.history import History, samples, writer
@@ -363,11 +373,16 @@ def main() -> int:
     """Records the rigs, writes the history, measures, prints the table; returns 1 when a goal is missed."""
     count, seed, rigs = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
     recordings = Path(sys.argv[4]) if sys.argv[4] else None
-    now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
     with tempfile.TemporaryDirectory(prefix="rigwright-report.") as made:
         folder = Path(made)
+        place = recordings / f"{count}" if recordings else folder
+        place.mkdir(parents=True, exist_ok=True)
+        begun = place / "begun"
+        if not begun.is_file():
+            begun.write_text(datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"))
+        now = datetime.datetime.fromisoformat(begun.read_text())
         os.environ |= {"RIGWRIGHT_HISTORY": str(folder / "history.sqlite"), "XDG_STATE_HOME": str(folder / "state")}
-        known = []
+        known: list[Rig] = []
         for rig in rigs:
             file = recordings / f"{rig}.json" if recordings else None
             if file and file.is_file():
@@ -378,12 +393,14 @@ def main() -> int:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(known[-1].documents))
         fleet = machines(count, seed, known)
-        year = write_year(folder / "history.sqlite", fleet, seed, now)
-        size = sum(file.stat().st_size for file in folder.glob("history.sqlite")) / 1e6
+        record_s = write_year(place / "history.sqlite", fleet, seed, now, place / "progress.json")
+        size = (place / "history.sqlite").stat().st_size / 1e6
+        if place != folder:
+            shutil.copy(place / "history.sqlite", folder / "history.sqlite")
         unpruned = without_pruning(folder, fleet, now) / 1e6
         hosts = {name: {**of["fleet.report"], "group": rigs[int(name[3:]) % len(rigs)]} for name, of in fleet.items()}
         (folder / "hosts.json").write_text(json.dumps(hosts))
-        page = (recordings or folder) / "fleet.html"
+        page = place / "fleet.html"
         told = {}
         for columns in ("80", "120"):
             done = subprocess.run(
@@ -394,7 +411,7 @@ def main() -> int:
                 sys.exit(f"error fleet.report: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
             told[columns] = done.stdout
             if recordings:
-                (recordings / f"text-{columns}").write_text(done.stdout)
+                (place / f"text-{columns}").write_text(done.stdout)
         parts = json.loads(done.stderr.splitlines()[-1])
         seen = in_browser(page)
         megabytes = page.stat().st_size / 1e6
@@ -412,7 +429,7 @@ def main() -> int:
         print(row(f"page in Chromium: {name}", f"{value:.2f}", widths=WIDTHS))
     print(row("history of a year, MB", f"{size:.0f}", widths=WIDTHS))
     print(row("  without pruning (calculated)", f"{unpruned:.0f}", widths=WIDTHS))
-    print(row("  record of a report, s", f"{year['record_s']:.2f}", widths=WIDTHS))
+    print(row("  record of a report, s", f"{record_s:.2f}", widths=WIDTHS))
     goals = (
         (f"page under {GOAL_PAGE_MB:g} MB", megabytes < GOAL_PAGE_MB),
         (f"opens in under {GOAL_OPEN_S:g} s", seen["loaded, s"] < GOAL_OPEN_S),
