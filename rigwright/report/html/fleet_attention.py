@@ -259,7 +259,7 @@ def split(subject: str, names: set[str]) -> tuple[str, str]:
         return subject, ""
     rest = [word for word in _PLACE.sub(" ", subject).split() if word not in names]
     title = _UNIT.sub(lambda unit: f", {_UNITS[unit[1]]}", " ".join(rest) or "GPU")
-    return title, " ".join(places)
+    return title.rstrip(":"), " ".join(places)
 
 
 def left(days: int | None) -> str:
