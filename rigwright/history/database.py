@@ -46,7 +46,7 @@ TABLES = (
 """The SQL of all tables and indexes.
 
 `saying` stores each distinct finding once as JSON, and `value` each distinct value of a fact; their ids are hashes of the texts. `seen` says which
-machine had which value when; the view `fact` has both. `run.whole`: whether its findings that passed are still stored. `outcome.steps` is the number of all
+machine had which value when; the view `fact` has both. `run.whole`: whether its findings that are no problem are still stored. `outcome.steps` is the number of all
 steps of a run on a host, and `name` and `address` are those of that run; `step` stores the steps whose status is not ok or skipped. `baseline` stores the values that
 the checks of the next run compare a host with.
 """

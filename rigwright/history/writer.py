@@ -19,13 +19,15 @@ KEPT_DAYS = 400
 """Runs and old values of facts are kept for this number of days; RIGWRIGHT_HISTORY_DAYS overrides it."""
 
 BY_THE_CLOCK = "fleet.report"
-"""This command may run every few minutes, so its passed findings are not stored, and its runs are deleted earlier.
+"""This command may run every few minutes, so of its findings only the problems are stored, and its runs are deleted earlier.
 
 Its runs are kept as long as the readings; of those older than WHOLE_S the last one of each day (UTC) and host.
 """
 WHOLE_S = 86400
 PASSED_DAYS = 30
-"""The findings that passed are kept for this number of days."""
+"""The findings that are no problem are kept for this number of days."""
+NO_PROBLEM = ("pass", "info")
+"""Verdicts of such findings."""
 
 LARGEST = 1 << 16
 """Facts with more characters of JSON than this are not stored, because a host could send any amount."""
@@ -58,7 +60,10 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
     for name, report in document["hosts"].items():
         host = ids[name]
         if document["command"] == BY_THE_CLOCK:
-            report = {**report, "findings": [finding for finding in report["findings"] if finding["verdict"] != "pass"]}
+            report = {
+                **report,
+                "findings": [finding for finding in report["findings"] if finding["verdict"] not in NO_PROBLEM],
+            }
         _outcome(database, id, host, name, report)
         tried = {ATTEMPT: report["try"]} if report.get("try") else {}
         _facts(database, id, host, {**report["kept"], **tried}, ended, known)
@@ -147,10 +152,10 @@ def _facts(
 
 
 def prune(database: sqlite3.Connection, now: float, before: float, reports_before: float) -> None:
-    """Deletes old runs, reports, passed findings and values of facts, and texts that nothing refers to any more.
+    """Deletes old runs, reports, findings that are no problem, and values of facts, and texts that nothing refers to any more.
 
     Deletes runs that began before `before`, except the newest run of each host. Deletes runs of BY_THE_CLOCK that began before `reports_before`, except the
-    newest such run of each host, and those older than WHOLE_S of which each host has a later one on the same day. Deletes findings that passed of runs that are older
+    newest such run of each host, and those older than WHOLE_S of which each host has a later one on the same day. Deletes findings that are no problem of runs that are older
     than PASSED_DAYS, except in the newest run of each host. Deletes values of facts that were last seen before `before`, except the last value of each fact.
     """
     day = "CAST(later.started / 86400 AS INTEGER) = CAST(run.started / 86400 AS INTEGER)"
@@ -168,7 +173,7 @@ def prune(database: sqlite3.Connection, now: float, before: float, reports_befor
     )
     for (run,) in old.fetchall():
         gone += database.execute(
-            "DELETE FROM finding WHERE run = ? AND (SELECT verdict FROM saying WHERE saying.id = finding.saying) = 'pass'", (run,)
+            "DELETE FROM finding WHERE run = ? AND (SELECT verdict FROM saying WHERE saying.id = finding.saying) IN ('pass', 'info')", (run,)
         ).rowcount  # fmt: skip
         database.execute("UPDATE run SET whole = 0 WHERE id = ?", (run,))
     if gone:

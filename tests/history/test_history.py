@@ -502,10 +502,11 @@ def test_older_reports_are_the_last_of_each_day_and_host(history: History) -> No
 
 def test_findings_that_passed_go_after_a_month(history: History) -> None:
     passed = {**FINDING, "verdict": "pass"}
+    info = {**FINDING, "verdict": "info"}
     for day in (0, 20, 40):
-        history.record(run_of(24 * day, findings=[passed, {**FINDING, "seen": f"{day} GiB"}]))
+        history.record(run_of(24 * day, findings=[passed, info, {**FINDING, "seen": f"{day} GiB"}]))
     found = {run: [one["verdict"] for one in history.run(run)["hosts"]["servbadge"]["findings"]] for run in ("r0", "r480", "r960")}  # fmt: skip
-    assert found == {"r0": ["fail"], "r480": ["pass", "fail"], "r960": ["pass", "fail"]}
+    assert found == {"r0": ["fail"], "r480": ["pass", "info", "fail"], "r960": ["pass", "info", "fail"]}
 
 
 def test_findings_that_passed_stay_in_the_newest_run_of_a_host(history: History) -> None:
@@ -539,7 +540,7 @@ def test_values_are_those_that_last_finds(history: History) -> None:
 def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: History) -> None:
     def report(number: int, days: int, host: str) -> dict[str, Any]:
         at = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=days)).isoformat()
-        made = run_of(number, findings=[FINDING, {**FINDING, "verdict": "pass"}])
+        made = run_of(number, findings=[FINDING, {**FINDING, "verdict": "pass"}, {**FINDING, "verdict": "info"}])
         hosts = {host: made["hosts"]["servbadge"]}
         return {**made, "command": "fleet.report", "started": at, "ended": at, "hosts": hosts}
 
@@ -548,7 +549,7 @@ def test_reports_go_after_a_fortnight_but_for_the_newest_of_each_host(history: H
     history.record({**report(4, 25, "servbadge"), "command": "verify"})
     assert {run.id for run in history.runs()} == {"r1", "r4", "r5"}
     assert history.run("r5")["hosts"]["servbadge"]["findings"] == [FINDING]
-    assert len(history.run("r4")["hosts"]["servbadge"]["findings"]) == 2
+    assert len(history.run("r4")["hosts"]["servbadge"]["findings"]) == 3
 
 
 def test_the_run_before_of_a_command(history: History) -> None:
