@@ -19,7 +19,7 @@ from rigwright.engine.host_report import BAD, HistoryResult, MeasuredResult, Sta
 from rigwright.facts import system
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, drift, measured_before, pool
-from rigwright.fleet.drift import Machine, Place
+from rigwright.fleet.drift import Machine
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.report import json_document
@@ -111,14 +111,14 @@ def _add_past(jobs: Sequence[HostJob], past: History, comparisons: Mapping[str, 
                 {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
                 for change in past.made(id, before["ended"])
             ]
-    places = fleet_check.seen_last(past)
+    of_gpus = drift.placed(list(machines.values()), fleet_check.seen_last(past))
     for name, machine in machines.items():
-        comparisons[name]["became"] += became(machine, list(machines.values()), places)
+        comparisons[name]["became"] += became(machine, of_gpus.get(name, ()))
 
 
-def became(now: Machine, others: Sequence[Machine], known: Mapping[str, Place]) -> list[dict[str, str]]:
-    """The facts of a machine that differ from those at the last report, and the GPUs that came or went."""
-    findings = (*drift.past(now), *drift.placed(others, known).get(now.name, ()))
+def became(now: Machine, of_gpus: Sequence[Finding]) -> list[dict[str, str]]:
+    """The facts of a machine that differ from those at the last report, and the findings about GPUs that came or went."""
+    findings = (*drift.past(now), *of_gpus)
     return [{"subject": each.subject, "before": each.expected, "after": each.seen, "run": ""} for each in findings]
 
 

@@ -54,7 +54,7 @@ def _facts(database: sqlite3.Connection, host: int, begin: float) -> Iterator[Ch
 def made(database: sqlite3.Connection, host: int, begin: float) -> list[Changed]:
     """The changes that runs made on a host since `begin`, oldest first."""
     rows = database.execute(
-        "SELECT ended, subject, before, after, run FROM change JOIN run ON run.id = run"
+        "SELECT ended, subject, before, after, run FROM run CROSS JOIN change ON run = run.id"
         " WHERE host = ? AND ended >= ? AND done ORDER BY ended, position",
         (host, begin),
     )

@@ -67,7 +67,7 @@ def without_places(text: str) -> str:
     return " ".join(_AT.sub(" ", text).split()).rstrip(":") or "GPU"
 
 
-LONGEST_NAMES = 160
+LONGEST_NAMES = 100
 """Characters of the names of hosts that a line of text has room for."""
 
 
