@@ -106,7 +106,7 @@ def _as_machine(text: str, name: str, number: int, driver: str) -> str:
     """The JSON of a host as that of another machine: name, address, driver, UUIDs, serials and machine-id."""
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
     text = re.sub(rf"\b{NAME}\b", name, text)
-    text = re.sub(r"\b10\.99\.0\.\d+\b", address, text).replace(OLD, driver)
+    text = re.sub(r"\b10\.99\.\d+\.\d+\b", address, text).replace(OLD, driver)
     text = re.sub(r"GPU-[0-9a-f]{8}", lambda found: f"GPU-{int(found[0][4:], 16) ^ (number * 2654435761 & 0xFFFFFFFF):08x}", text)  # fmt: skip
     text = re.sub(
         r'("(?:product_uuid|machine_id_hash)": ")([0-9a-f-]+)"',

@@ -14,7 +14,7 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine.host_report import BAD
-from rigwright.report.causes import cause_of, common, variants
+from rigwright.report.causes import cause_of, common, variants, without_addresses
 from rigwright.report.html.host_page import HostView
 from rigwright.report.labels import FOLDED, WORDS
 
@@ -122,13 +122,14 @@ def _merged(same: Sequence[Problem]) -> Problem:
     of_hosts = [one for one in same for _ in one.hosts]
     first = max(same, key=lambda one: len(one.hosts))
     fixes = {one.fix for one in same}
+    seen = [without_addresses(one.seen) if one.check in _REASONS else one.seen for one in of_hosts]
     hosts: dict[tuple[str, str], list[str]] = {}
     for where in (where for one in same for where in one.hosts):
         hosts.setdefault((where.name, where.anchor), []).append(where.places)
     return replace(
         first,
         title=common([one.title for one in of_hosts]),
-        seen=variants(one.seen for one in of_hosts),
+        seen=variants(seen),
         expected=variants(one.expected for one in of_hosts),
         cause=common([one.cause for one in of_hosts]),
         fix=first.fix if len(fixes) == 1 else cause_fix(first),
@@ -137,8 +138,8 @@ def _merged(same: Sequence[Problem]) -> Problem:
 
 
 def cause_fix(one: Problem) -> str:
-    """The fix of a problem of several hosts, with HOST in place of the name of one."""
-    return one.fix.replace(one.hosts[0].name, "HOST") if len(one.hosts) == 1 else one.fix
+    """The fix of a problem of several hosts, with HOST and ADDRESS in place of those of one."""
+    return without_addresses(one.fix.replace(one.hosts[0].name, "HOST") if len(one.hosts) == 1 else one.fix)
 
 
 def changes(hosts: Sequence[HostView]) -> list[Changed]:

@@ -98,7 +98,11 @@ def _causes(console: Console, reports: Sequence[HostReport]) -> None:
         mark, width = _MARKS[rank]
         title = common([title for of_host in titles.values() for title in of_host])
         number = numbers.count(len(titles), "host")
-        hanging(console, f"{mark}{' ' * (8 - width)}[bold]{number}[/]: {_short(title)}  [dim]{kind}[/]", 8)
+        hanging(
+            console,
+            f"{mark}{' ' * (8 - width)}[bold]{number}[/]: {_short(title)}{f'  [dim]{kind}[/]' if kind else ''}",
+            8,
+        )
         hanging(console, f"        [dim]{as_is(listed(folded(titles)))}[/]", 8)
     if len(ordered) > CAUSES:
         console.print(f"[dim]and {len(ordered) - CAUSES} more causes: the page and --json have them[/]", soft_wrap=True)

@@ -106,7 +106,8 @@ def test_findings_of_one_cause_stand_once(page: Page) -> None:
     assert "31 machines: 84 to 90 C under load" in page.text
     assert "24 machines: Does not answer" in page.text
     entries = fleet_attention.problems(views(large()))
-    assert [len(one.hosts) for one in entries if one.check == "unreachable"] == [24]
+    (away,) = (one for one in entries if one.check == "unreachable")
+    assert (len(away.hosts), away.seen, away.fix) == (24, "connection refused (ADDRESS, port 22)", "ssh HOST")
     (hot,) = (one for one in entries if one.title.startswith("84 to 90 C"))
     assert (hot.fix, str(hot.steps[0]) if hot.steps else "") in {("clean HOST", ""), ("clean HOST", "clean HOST")}
 
