@@ -183,7 +183,7 @@ def write_year(path: Path, fleet: Fleet, seed: int, now: datetime.datetime, prog
     seconds that the record of a report of the last day took."""
     from rigwright.history import History
 
-    done = json.loads(progress.read_text()) if progress.is_file() else {"runs": 0, "record_s": []}
+    done: dict[str, Any] = json.loads(progress.read_text()) if progress.is_file() else {"runs": 0, "record_s": []}
     runs = list(times_of_a_year(now))
     hosts: dict[str, dict[str, Any]] = {
         command: {name: copy.deepcopy(of[command]) for name, of in fleet.items()} for command in ("provision", "verify", "fleet.report")
@@ -220,7 +220,7 @@ def write_year(path: Path, fleet: Fleet, seed: int, now: datetime.datetime, prog
             progress.write_text(json.dumps(done))
             if number % 50 == 0:
                 print(f"{number} of {len(runs)} runs, {path.stat().st_size / 1e6:.0f} MB", flush=True)
-    return statistics.median(done["record_s"][-100:])
+    return float(statistics.median(done["record_s"][-100:]))
 
 
 def _few_changes(hosts: dict[str, dict[str, Any]]) -> None:
