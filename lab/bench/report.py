@@ -422,7 +422,7 @@ def main() -> int:
     for name in ("compared and told", "document", "recorded", "page"):
         print(row(f"  {name}", f"{parts[name]:.2f}", f"{parts[f'{name}, CPU']:.2f}", widths=WIDTHS))
     print(row("  all", f"{total:.2f}", widths=WIDTHS))
-    print(row("peak memory, MiB", f"{parts['peak']:.0f}", f"({parts['peak at the start']:.0f} before)", widths=WIDTHS))
+    print(row("peak memory, MiB", f"{parts['peak']:.0f}", f"{parts['peak at the start']:.0f} before", widths=WIDTHS))
     print(row("lines of text at 80 and 120 columns", *(str(text.count("\n")) for text in told.values()), widths=WIDTHS))
     print(row("page, MB", f"{megabytes:.2f}", widths=WIDTHS))
     for name, value in seen.items():

@@ -518,7 +518,7 @@ class FleetCheckOptions(FleetOptions, StepsOptions, command="fleet.check"):
     """Compare hosts with their playbook, their own past and their peers, and follow every GPU. Changes nothing.
 
     Also names GPUs that are too hot, throttled, or have memory errors or errors in
-    the kernel log.
+    the kernel log. Of more than 40 hosts it shows each cause once, with its hosts.
 
         invoke fleet.check
         invoke fleet.check --host gpu --since 7d
