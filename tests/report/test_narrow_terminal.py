@@ -199,3 +199,12 @@ def test_what_all_gpus_that_answer_share_is_shown_without_their_names(monkeypatc
     text = "\n".join(_lines("accept", 120, monkeypatch))
     assert "ECC                on\n" in text
     assert "Answer             ✗ GPU is lost (SXM2-3)" in text
+
+
+def test_a_line_to_copy_gets_no_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = _Terminal()
+    line = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=GPU-{'0' * 32},[red]GPU-{'1' * 32}"
+    Text(stream, "inventory", many=False).copied(line)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) == f"{line}\n"
