@@ -76,6 +76,7 @@ NOT_QUICK = {
     "tests/security/test_units.py": "runs systemd-analyze",
     "tests/inventory/test_ansible.py": "starts Ansible for each inventory",
     "tests/fleet/test_dask_executor.py": "starts a Dask cluster",
+    "tests/fleet/test_kills.py": "starts Dask clusters",
     "tests/security/test_attack_17_worker_pickle.py::test_tls_from_end_to_end": "starts a Dask cluster",
 }
 """Folders and files that --quick leaves out, with the reason. It also leaves out tests in a browser."""

@@ -61,6 +61,9 @@ def executor(address: str, insecure: bool = False) -> Iterator[Executor]:
     except ImportError as error:
         raise UsageError("--executor", f"Dask is not installed ({error})", "dask[distributed]", _INSTALL) from None
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the user gets its errors as UsageError or Unreachable
+    from dask import config
+
+    config.set({"distributed.admin.large-graph-warning-threshold": "1GiB"})  # an order of 200 hosts has some 10 MB
     security = None if insecure else _security()
     try:
         make: Any = Client  # has no annotations
@@ -79,8 +82,9 @@ def executor(address: str, insecure: bool = False) -> Iterator[Executor]:
             fix += f"; its certificate and yours must be of one certificate authority: {_CERTIFICATES}"
         raise Unreachable(f"--executor {address}", found, "a scheduler", fix) from None
     with client:
-        _require_same(address, *_asked(client))
-        watched = _WatchedExecutor(client)
+        workers, hashes = _asked(client)
+        _require_same(address, workers, hashes)
+        watched = _WatchedExecutor(client, len(workers))
         try:
             yield watched
         finally:
@@ -146,7 +150,7 @@ def sources() -> str:
 def _require_same(address: str, workers: Collection[str], hashes: Mapping[str, object]) -> None:
     """Raises UsageError unless there are workers and all have the same rigwright as this machine; one without a hash has none."""
     if not workers:
-        todo = f"dask worker {address} --nthreads 32, where rigwright is installed"
+        todo = f"dask worker {address} --nthreads 2, where rigwright is installed"
         raise UsageError("--executor", f"the scheduler {address} has no worker", "a worker at least", todo)
     for worker in workers:
         if hashes.get(worker) != sources():
@@ -163,9 +167,9 @@ class _WatchedExecutor(Executor):
     no worker is there for a while, instead of waiting for ever.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, workers: int = 1) -> None:
         self._client = client
-        self._threads = self._workers = 0
+        self._threads, self._workers = 0, workers
         self._lost = ""
         """Why no future is settled any more."""
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()

@@ -234,12 +234,12 @@ def test_what_was_under_way_as_it_was_enough_is_no_host_that_was_not_attempted(
 def test_workers_elsewhere_stop_as_soon(
     gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers get the hosts that will reboot one after the other, so one failure stops the rollout."""
+    """Workers get the slices of hosts that will reboot one after the other, so one failure stops the rollout."""
     with ThreadPoolExecutor(4) as elsewhere:
         monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(elsewhere))
         monkeypatch.setattr(provision_hosts, "_reboots", lambda _planned: True)
         gpus.broken = {"gpu02"}
-        code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786")
+        code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786", slice="1")
     assert code == 1
     assert gpus.made == ["gpu01"]
     assert {name for name, host in made["hosts"].items() if host["status"] == "not_attempted"} == set(HOSTS[2:])

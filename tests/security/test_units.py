@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from rigwright.core.host_templates import HOST_FILES, SHIPPED
+from tests.paths import ROOT
 
 MOST = 4.0
 WITHOUT_NAMESPACES = 5.0
@@ -24,6 +26,25 @@ def test_exposure(name: str, tmp_path: Path) -> None:
     most = WITHOUT_NAMESPACES if name in EARLY else MOST
     judged = _judged(tmp_path / Path(name).stem, text.replace("/usr/bin/python3", "/bin/sh"), most)
     assert judged.returncode == 0, judged.stdout[-200:]
+
+
+def _worker_unit() -> str:
+    """The unit of docs/rollouts.md."""
+    page = (ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8")
+    block = re.search(r"^    \[Unit\]\n(?:(?:    .*)?\n)+?    WantedBy=.*\n", page, re.MULTILINE)
+    assert block
+    return re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
+
+
+def test_exposure_of_the_worker_in_the_docs(tmp_path: Path) -> None:
+    unit = tmp_path / "rigwright-worker.service"
+    judged = _judged(unit, _worker_unit(), 2.0)
+    assert judged.returncode == 0, judged.stdout[-200:]
+    unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/sh", unit.read_text(), flags=re.MULTILINE))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert "rigwright-worker.service:" not in verified.stderr, verified.stderr
 
 
 def test_a_unit_without_restrictions_is_above(tmp_path: Path) -> None:
