@@ -23,6 +23,7 @@ from rigwright.engine.events import ActivityStarted
 from rigwright.fleet import slice_documents, slice_work
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.host_pool import HostPool, Stop
+from rigwright.fleet.merge import with_error
 from rigwright.fleet.remote_work import merge_answer, order, refusal
 
 LEAST, MOST = 50, 200
@@ -116,6 +117,18 @@ def run(
         hosts.run(meanwhile)
     finally:
         work.ended.set()
+    if not hosts.no_more:
+        for job in jobs:
+            if job.report.status == "not_attempted" and job.report.error is None:
+                job.report = with_error(job.report, _not_begun(job.host.name))
+
+
+def _not_begun(name: str) -> HostError:
+    """The error of a host that a worker did not begin although nothing here stopped it."""
+    found = f"its worker did not begin it: this machine had not asked the worker for {slice_work.ALONE_S:g} s"
+    return HostError(
+        name, found, "a controller that is awake and has a way to its workers", "run the same command again"
+    )
 
 
 class _Work:

@@ -1,7 +1,8 @@
-"""Plans hosts with the workers of a Dask scheduler on loopback; one worker is killed during the run."""
+"""Plans and changes hosts with the workers of a Dask scheduler on loopback; a worker, the scheduler or the controller is killed during the run."""
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from lab.base.paths import CHECKOUT, KNOWN_HOSTS, SSH_KEY
+from lab.cli import commands
 from lab.power import switch
 from rigwright import inventory
 from rigwright.engine import playbook
@@ -23,7 +25,9 @@ from rigwright.engine.events import Event, HostFinished
 from rigwright.engine.host_run import Options
 from rigwright.fleet import actions, dask_executor, host_job, pool
 from rigwright.fleet.host_job import HostJob
+from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import document
+from tests.fleet.dask_site import Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 COUNT = 12
@@ -83,7 +87,7 @@ def _await(address: str, count: int) -> None:
 def _work(folder: Path, executor: Executor, told: list[Event]) -> list[HostJob]:
     found = inventory.read(folder / "hosts.yml")
     bound = [playbook.bind(folder / "play.yml", found, one) for one in found.select("all")]
-    return host_job.prepare(bound, Options("run-1"), told.append, executor=executor)
+    return host_job.prepare(bound, Options("run-1", slice=2), told.append, executor=executor)
 
 
 @pytest.mark.nightly
@@ -116,3 +120,72 @@ def test_one_worker_is_killed_half_way_and_every_host_ends_once(
         f"t-name0{n}": "pending" for n in range(3)
     }
     assert SECRET not in (tmp_path / "log").read_text(errors="replace")
+
+
+SITE = tuple(f"t-site{number}" for number in range(1, 5))
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def site_hosts(lab_root: None) -> Iterator[dict[str, str]]:  # noqa: ARG001
+    """Yields the addresses of four hosts."""
+    commands.up(name="t-site", count=len(SITE), say=print)
+    yield {name: str(switch.get(name).address) for name in SITE}
+    for name in SITE:
+        commands.down(name=name, say=print)
+
+
+def _said(ssh: Ssh, name: str) -> list[str]:
+    return ssh(name, "sudo journalctl -q -t rigwright -o cat --no-pager").stdout.splitlines()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("killed", ["worker", "scheduler", "controller"])
+def test_who_is_killed_every_host_does_each_step_and_says_so(
+    site_hosts: dict[str, str], ssh: Ssh, tmp_path: Path, killed: str
+) -> None:
+    """Real hosts, with their own system logs. A step that was cut may be begun again, by the next attempt; none is after it was done."""
+    way = {"ansible_user": "ubuntu", "ansible_ssh_private_key_file": str(SSH_KEY), "ssh_known_hosts": str(KNOWN_HOSTS)}
+    hosts = {name: {"ansible_host": address} for name, address in site_hosts.items()}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": way}}))
+    tasks = [{"name": f"Room {n:02}", "file.directory": {"path": f"/srv/{killed}{n:02}"}} for n in range(STEPS)]
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([{"name": "P", "hosts": "all", "tasks": tasks}], sort_keys=False))
+    before = {name: len(_said(ssh, name)) for name in SITE}
+    site = Site(tmp_path, 2)
+    try:
+        processes = {"scheduler": site.scheduler(), "worker": site.worker(), "other": site.worker(-3600)}
+        site.ready(2)
+        processes["controller"] = site.begin()
+        site.until(
+            lambda: any("begins the step 'Room 01'" in " ".join(_said(ssh, name)[before[name] :]) for name in SITE)
+        )
+        processes[killed].kill()
+        if killed == "worker":
+            code, made = site.end_of(processes["controller"])
+        else:
+            processes["controller"].wait(120)
+            if killed == "scheduler":
+                site.scheduler()
+                site.worker()
+                site.worker()
+                site.ready(2)
+            code, made = site.end_of(site.provision("--resume"))
+        assert code == 0, site.log
+        assert {host["status"] for host in made.values()} <= {"ok", "changed"}
+    finally:
+        site.close()
+    begun_again = 0
+    for name in SITE:
+        said = _said(ssh, name)[before[name] :]
+        begun = Counter(re.findall(r"begins the step '(Room \d\d)'", "\n".join(said)))
+        assert sorted(begun) == [task["name"] for task in tasks], said
+        again = {step for step, times in begun.items() if times > 1}
+        assert len(again) <= 1, said
+        begun_again += len(again)
+        tokens = [int(token) for token in re.findall(r"\(lease (\d+)\)", "\n".join(said))]
+        assert tokens == sorted(set(tokens)), said
+        assert sum("all its steps are done" in line for line in said) >= 1, said
+        assert ssh(name, f"ls -d /srv/{killed}* | wc -l").stdout.strip() == str(STEPS)
+        assert ssh(name, "sudo ls /var/lib/rigwright").stdout.split().count("lease") == 0
+    assert begun_again <= len(SITE)

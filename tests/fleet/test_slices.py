@@ -271,6 +271,28 @@ def test_a_worker_whose_controller_is_gone_begins_no_further_host(
     assert {report.status for report in reports[3:]} == {"not_attempted"}
 
 
+def test_a_host_that_a_worker_did_not_begin_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a night in which the controller slept."""
+    monkeypatch.setattr(slice_work, "WORKERS", 1)
+    monkeypatch.setattr(slice_work, "ALONE_S", 0.2)
+    jobs = prepared(tmp_path, 6)
+    seen.before = lambda _job: time.sleep(0.7)
+
+    class Asked(ThreadPoolExecutor):
+        count = 0
+
+        def ask_all(self, function: Callable[..., str], *arguments: str) -> list[object]:
+            self.count += 1
+            return [function(*arguments)] if self.count == 1 else []
+
+    with Asked(1) as workers:
+        pool.run_hosts(jobs, acting, workers)
+    assert jobs[0].report.status == "ok"
+    assert {job.report.status for job in jobs[3:]} == {"failed"}
+    assert "its worker did not begin it" in str(jobs[5].report.error)
+    assert {job.report.exit_code for job in jobs[3:]} == {1}
+
+
 def test_an_order_that_cannot_be_read_does_not_stop_the_others_of_its_slice(tmp_path: Path) -> None:
     jobs = prepared(tmp_path, 3)
 
