@@ -97,9 +97,22 @@ class MachineIdentity:
         return "other" if ids and not any((*self._hardware, *other._hardware)) else "unknown"
 
     @property
-    def identifiers(self) -> tuple[tuple[str, str], ...]:
-        """The known identifiers with their names. Machines that share none are not the same."""
-        return tuple((each.name, value) for each in fields(self) if (value := getattr(self, each.name)))
+    def keys(self) -> tuple[tuple[str, str, str], ...]:
+        """What a machine is found by: each has the places of `product_uuid`, `board_serial` and `machine_id_hash`; "*" is any text."""
+        product, board = self._hardware
+        keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
+        keys += [(product, board, "*")] if product or board else []
+        return (*keys, *([(product, "*", "*")] if product else []), *([("*", board, "*")] if board else []))
+
+    @property
+    def keys_of_same(self) -> tuple[tuple[str, str, str], ...]:
+        """The `keys` of other identities that compare as `same`: each of those has at least one of them. Of other identities only such with
+        the same machine-id have one, so that a serial number that many boards have finds no more than the machine itself."""
+        product, board = self._hardware
+        keys = [("*", "*", self.machine_id_hash)] if self.machine_id_hash else []
+        if product and board:
+            return (*keys, (product, board, "*"), (product, "", "*"), ("", board, "*"))
+        return (*keys, *([(product, "*", "*")] if product else []), *([("*", board, "*")] if board else []))
 
     @property
     def has_hardware(self) -> bool:

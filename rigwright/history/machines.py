@@ -97,12 +97,12 @@ class RecordedMachines:
         return dict(found)
 
     @cached_property
-    def _with(self) -> dict[tuple[str, str], list[RecordedMachine]]:
-        """The machines by each of their identifiers."""
-        found: dict[tuple[str, str], list[RecordedMachine]] = defaultdict(list)
+    def _with(self) -> dict[tuple[str, str, str], list[RecordedMachine]]:
+        """The machines by the keys of their identities."""
+        found: dict[tuple[str, str, str], list[RecordedMachine]] = defaultdict(list)
         for machine in self.machines:
-            for identifier in machine.identity.identifiers:
-                found[identifier].append(machine)
+            for key in machine.identity.keys:
+                found[key].append(machine)
         return dict(found)
 
     @cached_property
@@ -116,7 +116,7 @@ class RecordedMachines:
 
     def _same(self, identity: MachineIdentity) -> list[RecordedMachine]:
         """The machines that are the same by their identity, in their order."""
-        near = {machine.id: machine for key in identity.identifiers for machine in self._with.get(key, ())}
+        near = {machine.id: machine for key in identity.keys_of_same for machine in self._with.get(key, ())}
         return [near[id] for id in sorted(near) if identity.compared(near[id].identity) == "same"]
 
     def match(
@@ -178,17 +178,16 @@ def _latest(machines: Collection[RecordedMachine]) -> RecordedMachine | None:
 
 def shared(identities: Mapping[str, MachineIdentity]) -> dict[str, tuple[str, ...]]:
     """By host name the other hosts of a run that have the same identity; only hosts that have such others."""
-    having: dict[tuple[str, str], list[str]] = defaultdict(list)
+    having: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for name, identity in identities.items():
-        for identifier in identity.identifiers:
-            having[identifier].append(name)
+        for key in identity.keys:
+            having[key].append(name)
+    order = {name: number for number, name in enumerate(identities)}
     by_name = {}
     for name, mine in identities.items():
-        near = {other for identifier in mine.identifiers for other in having[identifier]} - {name}
-        if near:
-            by_name[name] = tuple(
-                other for other in identities if other in near and mine.compared(identities[other]) == "same"
-            )
+        near = {other for key in mine.keys_of_same for other in having.get(key, ())} - {name}
+        same = [other for other in near if mine.compared(identities[other]) == "same"]
+        by_name[name] = tuple(sorted(same, key=order.__getitem__))
     return {name: others for name, others in by_name.items() if others}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -102,3 +103,12 @@ def test_the_text_of_an_identity() -> None:
     texts = [str(_identity(words)) for words in ("usi", "u-i", "---")]
     assert texts == ["board serial MH19S00123", f"product UUID {UUID}", "no identity"]
     assert str(_identity("--i")) == f"machine-id with hash {_identity('--i').machine_id_hash[:12]}"
+
+
+def test_the_keys_find_every_identity_that_is_the_same() -> None:
+    every = [MachineIdentity(*ids) for ids in itertools.product(("", "u1", "u2"), ("", "s1", "s2"), ("", "m1", "m2"))]
+    for mine, theirs in itertools.product(every, every):
+        found = {*mine.keys_of_same} & {*theirs.keys}
+        compared = mine.compared(theirs)
+        assert found or compared != "same"
+        assert not found or compared == "same" or mine.machine_id_hash == theirs.machine_id_hash != ""
