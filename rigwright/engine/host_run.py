@@ -15,6 +15,7 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, plan, run_owner
 from rigwright.engine.playbook import Step
+from rigwright.engine.shared_results import SharedResults
 from rigwright.facts import Fact, FactStore, Unavailable, Unreadable, scratch, system
 from rigwright.facts.machine import Past
 from rigwright.history.machines import Match, RecordedMachines
@@ -53,12 +54,13 @@ class RunState:
     """State that all hosts of a run share.
 
     `reboot_slots` limits concurrent reboots. `lost`: the name of a host that did not come back from a reboot; no other host is
-    rebooted after that. `stopping` is set by the first Ctrl-C.
+    rebooted after that. `stopping` is set by the first Ctrl-C. `results`: of steps and checks, which hosts have in common.
     """
 
     reboot_slots: threading.Semaphore
     lost: str = ""
     stopping: threading.Event = field(default_factory=threading.Event)
+    results: SharedResults = field(default_factory=SharedResults)
 
 
 class HostRun:
@@ -212,7 +214,7 @@ class HostRun:
 
         if also is not None:
             self.prefetch(also())
-        planned = plan.plan_steps(steps, self.store, read)
+        planned = plan.plan_steps(steps, self.store, read, self.state.results)
         for step in planned:
             if step.error and (place := self.host.origins.get(step.error.where.partition(".")[0])):
                 step.error.where = f"{step.error.where} ({place})"

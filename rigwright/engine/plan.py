@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from rigwright.core.change import Change, Note
 from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import Step
-from rigwright.facts import Fact, FactStore, Missing, Unavailable, Unreadable
+from rigwright.engine.shared_results import SharedResults
+from rigwright.facts import Fact, Facts, FactStore, Missing, Unavailable, Unreadable
 
 Status = Literal["ok", "pending", "changed", "unknown", "failed", "skipped"]
 Read = Callable[[Sequence[Fact[Any]]], None]
@@ -33,29 +35,34 @@ class PlannedStep:
     fix: str = ""
 
 
-def plan_steps(steps: Sequence[Step], store: FactStore, read: Read) -> tuple[PlannedStep, ...]:
-    """The plan of all steps. `read` reads the facts that the store lacks.
+def plan_steps(
+    steps: Sequence[Step], store: FactStore, read: Read, shared: SharedResults | None = None
+) -> tuple[PlannedStep, ...]:
+    """The plan of all steps. `read` adds the facts that the store lacks; it changes none that is known, so a step is planned once.
 
     A step whose facts are unavailable is `unknown` when an earlier step will change something, and `failed` otherwise.
     Raises RuntimeError when an operation asks for new facts in every round, which is a bug of the operation.
     """
     asked: list[str] = []
+    shared = shared or SharedResults()
+    planned: dict[int, PlannedStep] = {}
     for _ in range(MAX_ROUNDS + 1):
-        planned: list[PlannedStep] = []
         missing: dict[Fact[Any], None] = {}
-        for step in steps:
+        for number, step in enumerate(steps):
+            if number in planned:
+                continue
             try:
-                planned.append(_plan_step(step, store))
+                planned[number] = shared.of(step, store, partial(_plan_step, step), _may_be_shared)
             except Missing as error:
                 missing.update(dict.fromkeys(error.facts))
         if not missing:
-            return _unknown_or_failed(planned)
+            return _unknown_or_failed([planned[number] for number in range(len(steps))])
         asked.append(", ".join(fact.name for fact in missing))
         read(tuple(missing))
     raise RuntimeError("facts that never settle: " + " | ".join(asked))
 
 
-def _plan_step(step: Step, store: FactStore) -> PlannedStep:
+def _plan_step(step: Step, store: Facts) -> PlannedStep:
     if step.skipped:
         return PlannedStep(step, "skipped", reason=step.skipped)
     try:
@@ -72,6 +79,11 @@ def _plan_step(step: Step, store: FactStore) -> PlannedStep:
     changes = tuple(item for item in yielded if isinstance(item, Change))
     notes = tuple(item for item in yielded if isinstance(item, Note))
     return PlannedStep(step, "pending" if changes else "ok", changes, notes=notes)
+
+
+def _may_be_shared(planned: PlannedStep) -> bool:
+    """Whether hosts may share a plan: not one with an error, which is told of its host, and not one of a moment."""
+    return planned.status in ("ok", "pending") and planned.error is None and not planned.step.declared.momentary
 
 
 def _unknown_or_failed(planned: Sequence[PlannedStep]) -> tuple[PlannedStep, ...]:

@@ -41,12 +41,19 @@ class CheckEvaluation:
                 continue
             given = inject(check.function, check.parameters, injected)
             try:
-                self._ended[number] = tuple(check.function(self._run.store, **given))
+                self._ended[number] = self._findings(check, given)
             except Missing as error:
                 missing.update(dict.fromkeys(error.facts))
             except (Unavailable, Unreadable, HostError) as reason:
                 self._ended[number] = (unknown(check.check, check.name, str(reason).splitlines()[0], reason.fix),)
         return tuple(missing)
+
+    def _findings(self, check: Check, given: Mapping[str, Any]) -> tuple[Finding, ...]:
+        """The findings of a check; hosts have them in common where it is given nothing of the host alone."""
+        if given.keys() != check.parameters.keys():
+            return tuple(check.function(self._run.store, **given))
+        results = self._run.state.results
+        return results.of(check, self._run.store, lambda facts: tuple(check.function(facts, **given)))
 
     def findings(self) -> tuple[Finding, ...]:
         """The findings of all checks, in the order of the checks; reads the facts that they lack. Raises Unreachable."""

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.facts.repeated_answers import RepeatedAnswers
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -34,6 +35,9 @@ class Fact(Generic[T]):
     durable: bool = False
     kept: Callable[[T], object] | None = field(default=None, compare=False)
     scratch: bool = field(default=False, compare=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # Python keeps the hash of a text; that of all fields takes ten times as long
 
 
 def whole(value: T) -> T:
@@ -89,7 +93,7 @@ class FactStore:
             raise Missing((fact,))
         value = self.known[fact]
         if isinstance(value, (Unavailable, Unreadable)):
-            raise value
+            raise value.with_traceback(None)  # with the one of an earlier raise, the frames of each raise would be kept
         return value  # type: ignore[no-any-return]
 
     def all(self, *facts: Fact[Any]) -> tuple[Any, ...]:
@@ -108,6 +112,9 @@ class FactStore:
         self.known = {} if everything else {fact: value for fact, value in self.known.items() if fact.durable}
 
 
+_answers = RepeatedAnswers()
+
+
 def parsed(fact: Fact[Any], result: Result) -> Any:
     """The fact's value, or Unavailable or Unreadable with the reason."""
     if result.cut:
@@ -117,7 +124,7 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
     if result.stdout.count(b"\n") > host_text.LINES:
         return Unreadable(f"{fact.name}: more than {host_text.LINES} lines of output")
     try:
-        return fact.parse(result)
+        return _answers.parsed((fact, getattr(fact.parse, "__code__", fact.parse)), fact.parse, result)
     except (Unavailable, Unreadable) as reason:
         return reason
     except (

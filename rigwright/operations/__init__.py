@@ -30,12 +30,14 @@ class Declaration:
     `reboots`: its change is the reboot that the changes before it lead to.
     `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
     `modules`: kernel modules that its changes replace; a host that goes back to what ran before does not load the new ones.
+    `momentary`: it reads the clock of this machine, so it may answer otherwise for another host with the same facts.
     """
 
     affects_p2p: bool = False
     reboots: bool = False
     sets_limits: bool = False
     modules: tuple[str, ...] = ()
+    momentary: bool = False
 
     def __call__(self, function: F) -> F:
         """Declares the function as an operation."""

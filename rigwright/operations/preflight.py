@@ -25,7 +25,7 @@ from rigwright.operations import operation
 _KNOWN = {"ubuntu": ("20.04", "22.04", "24.04", "26.04"), "debian": ("12", "13")}
 
 
-@operation()
+@operation(momentary=True)
 def passed(
     facts: Facts,
     *,
