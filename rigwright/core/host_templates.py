@@ -16,7 +16,7 @@ import jinja2
 import jinja2.meta
 import jinja2.nodes
 
-from rigwright.core import shipped_files, yaml_source
+from rigwright.core import secrets, shipped_files, yaml_source
 from rigwright.core.errors import HostError, InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.rendering import environment, render_text
@@ -248,8 +248,33 @@ def _check_variables(name: str, where: str, text: str) -> None:
             )
 
 
+class _ByText:
+    """Values that are equal when their texts are: 1 and true are equal in Python, and a template renders them otherwise."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self._text = repr(values)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByText) and other._text == self._text
+
+
 def _render(name: str, where: str, text: str, values: Values) -> str:
-    """Renders a template. Raises InputError if an essential text is missing in the result."""
+    """Renders a template, for equal hosts once. Raises InputError if an essential text is missing in the result."""
+    if secrets.holds(values):
+        return _render_anew(name, where, text, values)
+    return _rendered(name, where, text, _ByText(values))
+
+
+@lru_cache(maxsize=256)
+def _rendered(name: str, where: str, text: str, values: _ByText) -> str:
+    return _render_anew(name, where, text, values.values)
+
+
+def _render_anew(name: str, where: str, text: str, values: Values) -> str:
     rendered = render_text(text, values, where, lines=True)
     effective = _without_comments(rendered)
     missing = next((words for words in HOST_FILES[name].essential_texts(values) if not _contains(effective, words)), "")

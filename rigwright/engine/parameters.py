@@ -33,6 +33,11 @@ def types(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 @cache
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+@cache
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
     parameters = inspect.signature(function).parameters.values()
     empty = inspect.Parameter.empty
@@ -41,8 +46,7 @@ def _required(function: Callable[..., Any]) -> tuple[str, ...]:
 
 def inject(function: Callable[..., Any], given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The given parameters, and those of `values` that the function has and that were not given."""
-    names = inspect.signature(function).parameters
-    return {**{name: value for name, value in values.items() if name in names}, **given}
+    return {**{name: values[name] for name in _names(function) if name in values}, **given}
 
 
 def check(name: str, function: Callable[..., Any], given: Any, where: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rigwright import checks, operations
 from rigwright.checks import Finding
@@ -15,13 +15,13 @@ from rigwright.core.change import Change, Note
 from rigwright.core.desired import Desired
 from rigwright.core.errors import InputError, RigwrightError, UsageError
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.core.templating import fill
+from rigwright.core.templating import Template, fill
 from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import Sequence as YamlSequence
 from rigwright.core.yaml_source import did_you_mean, loads, only_keys, text
 from rigwright.engine import parameters, plugins
 from rigwright.engine.host_variables import HostVariables, of_host
-from rigwright.inventory.model import NO_MATCH, Host, Inventory
+from rigwright.inventory.model import BECOME, CONNECTION, NO_MATCH, Host, Inventory
 
 _TASK_KEYS = ("name", "when", "loop", "tags", "vars")
 
@@ -160,6 +160,55 @@ def bind(
     )
 
 
+class _EqualHosts:
+    """The bindings of a playbook to the hosts of a run. Hosts that differ only in variables that the playbook does not read get the same
+    steps and checks, which nothing changes."""
+
+    def __init__(self, path: Path, inventory: Inventory, tags: frozenset[str]) -> None:
+        self._path, self._inventory, self._tags = path, inventory, tags
+        self._bound: dict[tuple[object, ...], BoundPlaybook] = {}
+        try:
+            plays = list(read(path))
+        except InputError:  # `bind` raises it for each host
+            plays = []
+        written = repr(plays)
+        self._unread = frozenset(name for name in _OF_ONE_HOST if name not in written)
+        self._patterns = [_pattern(play) for play in plays]
+        self._names: dict[str, frozenset[str]] = {}
+
+    def bind(self, host: Host, checks_only: bool) -> BoundPlaybook:
+        """As the function `bind`."""
+        variables = {name: value for name, value in host.variables.items() if name not in self._unread}
+        if host.closed or secrets.holds(variables):
+            return bind(self._path, self._inventory, host, self._tags, checks_only=checks_only)
+        plays = tuple(host.name in self._of(pattern) for pattern in self._patterns)
+        key = (checks_only, plays, repr(variables))  # repr, because 1 and true are equal, and other types
+        if known := self._bound.get(key):
+            return replace(known, host=host)
+        bound = bind(self._path, self._inventory, host, self._tags, checks_only=checks_only)
+        if not any(_reads_a_file(each.function) for each in (*bound.steps, *bound.checks)):
+            self._bound[key] = bound
+        return bound
+
+    def _of(self, pattern: str) -> frozenset[str]:
+        """The hosts of a pattern; none of one that is wrong, which `bind` says."""
+        if pattern not in self._names:
+            try:
+                self._names[pattern] = frozenset(self._inventory.names(pattern))
+            except UsageError:
+                self._names[pattern] = frozenset()
+        return self._names[pattern]
+
+
+_OF_ONE_HOST = (*CONNECTION, *BECOME, "inventory_hostname", "inventory_hostname_short")
+"""Variables that differ from host to host, and which most playbooks do not read."""
+
+
+def _reads_a_file(function: Callable[..., Any]) -> bool:
+    """Whether a parameter is the name of a template file, which may read any variable."""
+    return any(Template in (hint, *get_args(hint)) for hint in parameters.types(function).values())
+
+
 def bind_all(
     path: Path | None,
     inventory: Inventory,
@@ -183,9 +232,10 @@ def bind_all(
         raise UsageError(
             "--playbook", f"{path} is not there{near}", f"a playbook file, or one of {', '.join(shipped)}", fix
         )
+    equal = _EqualHosts(path, inventory, tags)
     for number, host in enumerate(hosts):
         try:
-            bound[number] = bind(path, inventory, host, tags, checks_only=host.name in checks_only)
+            bound[number] = equal.bind(host, host.name in checks_only)
         except InputError as error:
             if not tolerant:
                 raise
@@ -210,11 +260,16 @@ def _require_steps(bound: Sequence[BoundPlaybook], path: Path, tags: frozenset[s
     raise UsageError("--host", f"no play of {path} is for {names}", "a host that a play's `hosts:` names")
 
 
+def _pattern(play: YamlMapping) -> str:
+    """The pattern of the hosts that a play is for."""
+    hosts = play["hosts"]
+    return ":".join(map(str, hosts)) if isinstance(hosts, list) else str(hosts)
+
+
 def _is_for(play: YamlMapping, inventory: Inventory, host: Host) -> bool:
     """Whether a play is for a host. Raises InputError if `hosts:` names neither a host nor a group of the inventory."""
     try:
-        hosts = play["hosts"]
-        return host.name in inventory.names(":".join(map(str, hosts)) if isinstance(hosts, list) else str(hosts))
+        return host.name in inventory.names(_pattern(play))
     except UsageError as error:
         if error.found == NO_MATCH:
             return False

@@ -324,6 +324,9 @@ _BECOME = {
 }
 """What Ansible's variables about root may say, in lower case. With any other value rigwright does what they do not say."""
 
+BECOME = (*_PASSWORDS, *_BECOME)
+"""The variables about root, with its passwords."""
+
 NOT_SECRET = frozenset((*VARIABLES, *CONNECTION, *_BECOME))
 """Variables that are no secrets in a file that is encrypted as a whole: what rigwright does, and how it connects."""
 

@@ -120,3 +120,11 @@ def test_a_backup_of_a_template_is_not_reported(tmp_path: Path) -> None:
     for name in ("grub/cmdline.cfg.j2", "grub/cmdline.cfg.j2~"):
         own(tmp_path, name, 'GRUB_CMDLINE_LINUX_DEFAULT="{{ kernel_cmdline | join(" ") }}"\n')
     assert list(host_templates.owners((tmp_path,)).own) == ["grub/cmdline.cfg.j2"]
+
+
+def test_values_that_are_equal_in_python_are_rendered_apart() -> None:
+    own = host_templates.Templates({"memory/sysctl.conf.j2": ("own", "vm.nr_hugepages = {{ count }}\n")})
+    texts = [own.render("memory/sysctl.conf.j2", {"count": value}) for value in (1, True, 1, 1.0)]
+    assert texts == [f"vm.nr_hugepages = {value}\n" for value in (1, True, 1, 1.0)]
+    other = host_templates.Templates({"memory/sysctl.conf.j2": ("own", "# mine\nvm.nr_hugepages = {{ count }}\n")})
+    assert other.render("memory/sysctl.conf.j2", {"count": 1}).startswith("# mine")

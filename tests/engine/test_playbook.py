@@ -576,3 +576,68 @@ def test_a_template_of_a_unit_is_looked_for_beside_the_inventory_first(project: 
 def test_the_templates_are_not_a_parameter_of_a_task(project: Project) -> None:
     error = project.refused(PLAY + "    - grub.cmdline: {kernel_cmdline: [], templates: x}\n")
     assert "unknown parameter of grub.cmdline 'templates'" in error.found
+
+
+EQUAL = """\
+all:
+  vars: {ansible_user: root, driver: {branch: '535'}}
+  children:
+    gpu:
+      hosts:
+        a: {ansible_host: 10.0.0.1, note: 1}
+        b: {ansible_host: 10.0.0.2, note: 1}
+        c: {ansible_host: 10.0.0.3, note: true}
+        d: {ansible_host: 10.0.0.4, note: 1, ansible_become_password: secret-words}
+        e: {ansible_host: 10.0.0.5, note: 1, db_password: secret-words}
+        f: {ansible_host: 10.0.0.6, note: 1, db_password: secret-words}
+    other:
+      hosts:
+        g: {ansible_host: 10.0.0.7, note: 1}
+"""
+
+
+def _bound(project: Project, text: str, tolerant: bool = False) -> dict[str, BoundPlaybook]:
+    project.hosts(EQUAL)
+    project.path.write_text(text, encoding="utf-8")
+    found = inventory.read(project.folder / "inventory")
+    hosts = found.select("all")
+    bound, refused = playbook.bind_all(project.path, found, hosts, frozenset(), tolerant, frozenset())
+    assert [each.host for each in bound] == hosts
+    return {each.host.name: each for each in bound if each.host.name not in refused}
+
+
+def test_hosts_that_differ_in_nothing_that_is_read_have_the_same_steps(project: Project) -> None:
+    """Each is also equal to what the host is bound to alone."""
+    bound = _bound(project, PLAY + "    - name: N {{ note }}\n      file.directory: {path: /x}\n")
+    assert bound["a"].steps is bound["b"].steps is bound["d"].steps
+    assert bound["c"].steps[0].name == "N True"
+    assert bound["a"].steps[0].name == "N 1"
+    assert bound["e"].steps is not bound["f"].steps, "a secret may be read"
+    assert bound["g"].steps == ()
+    found = inventory.read(project.folder / "inventory")
+    for name, each in bound.items():
+        alone = playbook.bind(project.path, found, found.select(name)[0])
+        assert (alone.steps, alone.desired, alone.tags) == (each.steps, each.desired, each.tags)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "name: N\n      file.directory: {path: '/srv/{{ inventory_hostname }}'}",
+        "name: At {{ ansible_host }}\n      file.directory: {path: /x}",
+        "name: N\n      when: inventory_hostname == 'a'\n      file.directory: {path: /x}",
+        'name: N\n      file.present: {path: /x, content: "{{ ansible_host }}"}',
+        "name: N\n      file.template: {path: /x, template: own.j2}",
+    ],
+)
+def test_what_reads_the_name_or_the_address_is_bound_for_each_host(project: Project, task: str) -> None:
+    (project.folder / "templates" / "own.j2").write_text("{{ inventory_hostname }} at {{ ansible_host }}\n")
+    bound = _bound(project, f"{PLAY}    - {task}\n")
+    steps = [bound[name].steps[0] for name in "abde"]
+    assert all(
+        one != two for at, one in enumerate(steps[1:], 1) for two in steps[:at] if "when" not in task or two is steps[0]
+    )
+
+
+def test_a_mistake_in_the_playbook_is_the_error_of_each_host(project: Project) -> None:
+    assert _bound(project, "- name: P\n  hosts: gpu\n  what: 1\n", tolerant=True) == {}
