@@ -9,7 +9,9 @@ starts few processes of its own, because starting processes is its main cost on 
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, in_shell, quote, with_stdin
@@ -31,7 +33,17 @@ def together(commands: Sequence[Command], nonce: str, environment: Mapping[str, 
     Commands with the same time limit run under one `timeout`, which ends them and their child processes. Each command
     writes its exit code to a pipe when it ends. A command that does not end in time has no exit code.
     """
-    lines, groups = [_opening(environment)], []
+    return _together(tuple(commands), tuple(environment.items())).replace(_NONCE, nonce)
+
+
+_NONCE = secrets.token_hex(12)
+"""Stands for the nonce of a script; no command has it."""
+
+
+@lru_cache(maxsize=8)
+def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str], ...]) -> str:
+    """As `together`, with _NONCE in place of the nonce: equal hosts are asked the same."""
+    lines, groups = [_opening(dict(environment))], []
     for group, limit_s in enumerate(sorted({cmd.timeout_s for cmd in commands})):
         own = [_in_background(number, cmd) for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
         text = "\n".join(["trap : TERM", *own, "until wait; do :; done"])
@@ -39,7 +51,7 @@ def together(commands: Sequence[Command], nonce: str, environment: Mapping[str, 
         groups.append(f"timeout -k 2 {limit_s:g} sh ./s{group} </dev/null 2>/dev/null &")
     known = 'eval "c=\\${c$i:--1}"; [ $c != -1 ] || rm -f $i.o $i.e'
     lines.append(f"{{ {' '.join(groups)} wait; }} | {{ while read i c; do eval c$i=$c; done")
-    return "\n".join([*lines, *_frames(len(commands), nonce, known), "}", *_END])
+    return "\n".join([*lines, *_frames(len(commands), _NONCE, known), "}", *_END])
 
 
 def _in_background(number: int, cmd: Command) -> str:

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import field
+from functools import lru_cache
 from pathlib import Path
 
 import paramiko
@@ -141,6 +142,15 @@ def private_key(path: Path) -> paramiko.PKey:
         raise KeyFileError(where, found, "a file that only its owner may read", f"chmod 600 {where}")
     if size > _LARGEST_KEY_BYTES:
         raise KeyFileError(where, "the ssh key is larger than 1 MiB", "a private key file")
+    certificate = path.with_name(f"{path.name}-cert.pub")
+    changed = certificate.stat().st_mtime_ns if certificate.exists() else 0
+    return _private_key(path, state.st_mtime_ns, state.st_size, state.st_ino, changed)
+
+
+@lru_cache(maxsize=16)
+def _private_key(path: Path, _changed_ns: int, _size: int, _inode: int, _certificate_changed_ns: int) -> paramiko.PKey:
+    """The key in a file, read once for all hosts; it signs in any thread. Raises KeyFileError."""
+    where = str(path)
     try:
         return paramiko.PKey.from_path(path)
     except (paramiko.PasswordRequiredException, TypeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
+import hmac
 import os
 import re
 import shlex
@@ -138,12 +139,17 @@ def _of(path: Path, name: str) -> list[_Line]:
         state = path.stat()
         if not stat.S_ISREG(state.st_mode):
             return []  # a device or a pipe may have no end
-        named, others = _lines(str(path), state.st_mtime_ns, state.st_size, state.st_ino)
+        return list(_named(str(path), state.st_mtime_ns, state.st_size, state.st_ino, name.lower()))
     except OSError:
         return []
-    name = name.lower()
+
+
+@lru_cache(maxsize=1024)
+def _named(path: str, changed_ns: int, size: int, inode: int, name: str) -> tuple[_Line, ...]:
+    """The lines of a file for a name in lower case, in file order; a login asks for them several times."""
+    named, others = _lines(path, changed_ns, size, inode)
     own = [line for line in others if _matches(name, line.text.split(" ", 1)[0])]
-    return sorted([*named.get(name, ()), *own])
+    return tuple(sorted([*named.get(name, ()), *own]))
 
 
 @lru_cache(maxsize=16)
@@ -182,10 +188,22 @@ def _matches(name: str, field: str) -> bool:
 
 
 def _is_hash(name: str, word: str) -> bool:
+    salt, digest = _salted(word)
+    return salt != b"" and hmac.digest(salt, name.encode(), "sha1") == digest
+
+
+_SHA1_BYTES = 20
+
+
+@lru_cache(maxsize=1 << 16)
+def _salted(word: str) -> tuple[bytes, bytes]:
+    """The salt and the digest of a hashed name; empty ones for another text."""
     try:
-        return word.count("|") == 3 and HostKeys.hash_host(name, word) == word
-    except (ValueError, AssertionError):  # not base64, or a salt of another length
-        return False
+        _, kind, *parts = word.split("|")
+        salt, digest = (base64.b64decode(part, validate=True) for part in parts)
+    except ValueError:  # not base64, or not two parts
+        return b"", b""
+    return (salt, digest) if kind == "1" and len(salt) == len(digest) == _SHA1_BYTES else (b"", b"")
 
 
 def _is_like(name: str, pattern: str) -> bool:
@@ -214,6 +232,7 @@ def _blob(line: str) -> bytes:
         return b""
 
 
+@lru_cache(maxsize=1024)
 def _decoded(line: str, number: int) -> paramiko.PKey | None:
     try:
         entry = HostKeyEntry.from_line(line, number)

@@ -31,6 +31,11 @@ class Login(paramiko.Transport):
     requested before the login succeeds.
     """
 
+    _active_check_timeout = 2.0
+    """So often, in seconds, its thread looks for a keepalive that is due; paramiko does ten times a second, also on a thousand idle connections.
+
+    The thread also ends when the socket is shut down.
+    """
     early_exec = ""
     sent_early_exec = False
     """Whether a channel was requested together with the login."""

@@ -6,7 +6,9 @@ import contextlib
 import glob
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from fabric import Config, Connection
 
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.once import once
 from rigwright.inventory import endpoint
 from rigwright.inventory.endpoint import Endpoint
 from rigwright.inventory.model import Host
@@ -86,9 +89,22 @@ def to(host: Host) -> Hop:
 
 
 def _ssh_config() -> paramiko.SSHConfig:
+    """The user's and the system's ssh_config, read at most once a second. Raises InputError."""
+    files = [Path(name).expanduser() for name in _CONFIG_FILES]
+    return _read_ssh_config(tuple((file, _changed(file)) for file in files), int(time.monotonic()))
+
+
+def _changed(file: Path) -> tuple[int, int, int] | None:
+    with contextlib.suppress(OSError):
+        state = file.stat()
+        return state.st_mtime_ns, state.st_size, state.st_ino
+    return None
+
+
+@lru_cache(maxsize=1)
+def _read_ssh_config(files: tuple[tuple[Path, object], ...], _second: int) -> paramiko.SSHConfig:
     config = paramiko.SSHConfig()
-    for name in _CONFIG_FILES:
-        path = Path(name).expanduser()
+    for path, _ in files:
         try:
             if path.is_file():
                 config.parse(["Host *", *_lines(path, path.parent, 0, True)])
@@ -142,13 +158,13 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
     user = place.user or endpoint.checked_user(options.get("user") or local_user, "User", where)
     port = place.port or endpoint.checked_port(options.get("port", 22), "Port", where)
     gateway = _gateway(options, (*above, place.address), address, port, config, extra)
-    connection = Connection(
+    connection = _Connection(
         address,
         user=user,
         port=port,
         gateway=gateway.connection if gateway else False,  # with None Fabric asks ssh_config
         forward_agent=False,
-        config=Config(lazy=True, ssh_config=paramiko.SSHConfig()),  # one per connection, because Fabric changes it
+        config=_configuration(),
         connect_kwargs={"look_for_keys": False, "allow_agent": False},
     )
     alias = options.get("hostkeyalias")
@@ -158,6 +174,20 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
         connection, known_as, _files(options, extra), "" if revoked == "none" else revoked,
         _identities(options, user, key), gateway, () if gateway else _command(options, where),
     )  # fmt: skip
+
+
+class _Connection(Connection):
+    """A connection of Fabric with attributes of its own. Fabric keeps some of them in its configuration, which all connections share here, and
+    looks for each in it, which takes as long as the encryption of a login."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+@once
+def _configuration() -> Config:
+    """Fabric's configuration, without any file and without ssh_config."""
+    return Config(lazy=True, ssh_config=paramiko.SSHConfig())
 
 
 def _for(place: Endpoint, config: paramiko.SSHConfig) -> paramiko.SSHConfig:

@@ -71,6 +71,6 @@ class Session:
 
     def close(self) -> None:
         """Closes the connection and its gateways without waiting for a host that does not answer."""
+        self._abort()  # first, because it ends the reading of paramiko's thread
         with contextlib.suppress(Exception):
             self.connection.close()
-        self._abort()

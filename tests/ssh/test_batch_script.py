@@ -304,3 +304,12 @@ def test_what_a_host_says_of_its_room_is_harmless(answer: bytes) -> None:
     error = batch_script.without_room(answer, "host")
     assert error is not None
     assert error.found == "the host has no room for the answers: no temporary directory can be made"
+
+
+def test_a_script_that_was_made_before_has_the_new_nonce() -> None:
+    commands = [command("echo", "one"), command("echo", "@NONCE@ x")]
+    scripts = [batch_script.together(commands, nonce, {"RUN": "1"}) for nonce in ("a" * 24, "b" * 24)]
+    assert scripts[0].replace("a" * 24, "b" * 24) == scripts[1]
+    assert scripts[0].count("a" * 24) == 3
+    assert "@NONCE@ x" in scripts[0]
+    assert "RUN=2" in batch_script.together(commands, "a" * 24, {"RUN": "2"})

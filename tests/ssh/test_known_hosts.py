@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import os
 import time
@@ -127,11 +128,17 @@ def test_the_line_and_the_date_of_a_key(file: Path, monkeypatch: pytest.MonkeyPa
     assert (record.key, record.since) == (KEYS[1], f"since {datetime.date.today()}")
 
 
-def test_no_two_connections_share_a_configuration() -> None:
-    """Fabric modifies the configuration, and connections to hosts run in parallel."""
-    made = [route.to(Host(name, (), {})).connection for name in ("a", "b")]
-    assert made[0].config is not made[1].config
-    assert made[0].connect_kwargs is not made[1].connect_kwargs
+def test_a_connection_changes_nothing_of_the_configuration_that_all_share() -> None:
+    """Connections to hosts run in parallel."""
+    first, second = (route.to(Host(name, (), {"ansible_user": name, "ansible_port": 7})).connection for name in "ab")
+    config = first.config
+    assert config is second.config
+    before = copy.deepcopy([config._config, config._modifications, config._deletions])
+    first.connect_kwargs["sock"], first.user, first.inline_ssh_env, first.note = "own", "anna", False, "own"
+    first.close()
+    assert [config._config, config._modifications, config._deletions] == before
+    assert (second.user, second.host, second.inline_ssh_env, "sock" in second.connect_kwargs) == ("b", "b", True, False)
+    assert not hasattr(second, "note")
 
 
 def test_the_message_about_a_file_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,3 +151,25 @@ def test_the_message_about_a_file_that_cannot_be_written(tmp_path: Path, monkeyp
         "  expected: a place for known_hosts that you may write\n"
         f"  fix:      make {tmp_path}/file writable for this user"
     )
+
+
+def test_hashed_names_of_many_hosts_are_compared_once_a_login(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    names = [f"10.1.{number // 250}.{number % 250}" for number in range(1000)]
+    path.write_text("".join(line(paramiko.HostKeys.hash_host(name), KEYS[0]) for name in names))
+    began = time.process_time()
+    for name in names[:50]:
+        for _ in range(5):
+            assert _keys(path, name) == KEYS[:1]
+    assert _keys(path, "10.9.9.9") == []
+    assert within(time.process_time() - began, 0.5)  # 1.5 s where each question compares
+
+
+@pytest.mark.parametrize(
+    "name", ["|1|", "|1||", "|1|a|b", "|1|YWJj|YWJj", "|2|YWJj|YWJj", "|1|" + "A" * 27 + "=|x", "|1|a|b|c"]
+)
+def test_a_damaged_hashed_name_is_no_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(line(name, KEYS[0]) + line("plain", KEYS[1]))
+    assert _keys(path, "abc") == []
+    assert _keys(path, "plain") == [KEYS[1]]
