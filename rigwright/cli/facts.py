@@ -40,7 +40,7 @@ def facts(options: FactsOptions) -> int:
 
 
 def _show(jobs: list[HostJob], text: Any) -> None:
-    pool.run_hosts(jobs, _read)
+    pool.run_hosts(jobs, _read, reads=True)
     for job in jobs:
         if len(jobs) > 1:
             text.line(f"[bold]{as_is(job.host.name)}[/]")

@@ -68,7 +68,7 @@ def fleet_command(
 
 
 def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
-    pool.run_hosts(jobs, _look)
+    pool.run_hosts(jobs, _look, last=True, reads=True)
     compare([job for job in jobs if job.report.error is None], since, text)
     table.check(text.console, [job.report for job in jobs])
 

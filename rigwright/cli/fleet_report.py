@@ -47,7 +47,7 @@ def fleet_report(options: FleetReportOptions) -> int:
 
 
 def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
-    pool.run_hosts(jobs, _look, activity="looking")
+    pool.run_hosts(jobs, _look, activity="looking", last=True, reads=True)
     compare_and_show(jobs, text, since)
 
 

@@ -26,7 +26,7 @@ def _plan(jobs: list[HostJob], text: Any, options: PlanOptions) -> None:
     from rigwright.cli import train_hint
     from rigwright.fleet import actions, pool
 
-    pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
+    pool.run_hosts(jobs, actions.plan_or_fail, activity="planning", reads=True)
     text.plans([job.report for job in jobs if job.report.error is None])
     if not options.playbook:
         train_hint.say((job.host for job in jobs if job.report.error is None), text, "plan")

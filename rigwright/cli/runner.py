@@ -221,10 +221,12 @@ def _run_on(
         output.text  # noqa: B018
 
     try:
-        if executor is None:
-            pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load)
-        else:  # the workers connect
+        if executor is None and len(jobs) <= host_job.MOST_OPEN:
+            pool.run_hosts(jobs, actions.connect_host, activity="connecting", meanwhile=load, reads=True)
+        else:  # the workers connect, or the first action does
             load()
+            for job in jobs:
+                job.to_connect = executor is None
         command.act(jobs, output.text)
         for message in shared_identity.name_shared(jobs):
             output.text.warn(message)

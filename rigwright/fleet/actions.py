@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +13,6 @@ from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.host_report import (
     ApplyResult,
     CheckResult,
-    ConnectResult,
     LimitsResult,
     MachineResult,
     NcclTestResult,
@@ -22,6 +20,7 @@ from rigwright.engine.host_report import (
     StageResult,
 )
 from rigwright.facts import system
+from rigwright.fleet import host_job
 from rigwright.fleet.host_job import HostJob
 
 if TYPE_CHECKING:
@@ -37,12 +36,8 @@ Stages = Generator[StageResult, None, R]
 
 
 def connect_host(job: HostJob) -> Iterator[StageResult]:
-    """Connects to the host, and waits for one that an interrupted run has rebooted. Raises Unreachable, Interrupted."""
-    from rigwright.engine import reboot_order
-
-    began = time.monotonic()
-    reboot_order.connect(job.run, job.tell)
-    yield ConnectResult(time.monotonic() - began)
+    """Connects to the host, as `host_job.connect`."""
+    yield host_job.connect(job)
 
 
 def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:

@@ -16,7 +16,7 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.engine import run_owner
 from rigwright.engine.events import ActivityStarted, Event
-from rigwright.engine.host_report import HostReport, StageResult
+from rigwright.engine.host_report import ConnectResult, HostReport, StageResult
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import FactStore
@@ -31,6 +31,8 @@ Stage = Callable[[Sequence[str]], AbstractContextManager[object]]
 
 WORKERS = 32
 """The most hosts at a time."""
+MOST_OPEN = 64
+"""With more hosts, no connection stays open between two actions, and the first action connects."""
 _AGAIN = "run the same command again; it continues from there"
 
 
@@ -43,7 +45,7 @@ class HostJob:
     """A host in a run. `report` is replaced by a new one after each action; only the package fleet replaces it.
 
     `tell` shows an event that is not part of the report. `executor`: its workers act on the host; None: threads of this process.
-    `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned.
+    `stage` shows progress. `left_in` is the critical section that a second Ctrl-C abandoned. `to_connect`: the first action connects to the host.
     """
 
     bound: BoundPlaybook
@@ -53,6 +55,7 @@ class HostJob:
     executor: Executor | None = None
     stage: Stage = nullcontext
     left_in: str = ""
+    to_connect: bool = False
 
     @property
     def host(self) -> Host:
@@ -133,6 +136,15 @@ def load_recorded(jobs: Sequence[HostJob]) -> None:
             job.run.recorded = recorded
 
 
+def connect(job: HostJob) -> ConnectResult:
+    """Connects to the host, and waits for one that an interrupted run has rebooted. Raises Unreachable, Interrupted."""
+    from rigwright.engine import reboot_order
+
+    began = time.monotonic()
+    reboot_order.connect(job.run, job.tell)
+    return ConnectResult(time.monotonic() - began)
+
+
 def new_run(
     host: Host,
     options: Options,
@@ -159,6 +171,9 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
     started, round_trips, asking_s, events = time.monotonic(), run.transport.round_trips, run.asking_s, len(run.events)
     job.tell(ActivityStarted(job.host.name, activity))
     try:
+        if job.to_connect:
+            job.to_connect = False
+            report = merge(report, connect(job))
         for result in action(job):
             report = merge(report, result)
     except RigwrightError as error:
@@ -210,6 +225,20 @@ def _kept(store: FactStore) -> Mapping[str, Any]:
         for fact, value in store.known.items()
         if fact.kept and not isinstance(value, Exception)
     }
+
+
+def leave(job: HostJob, error: RigwrightError | None, *, last: bool) -> None:
+    """Tidies the host and closes its connection after an action that ended with an error or with None. `last`: no action follows, so the
+    facts that were read of it are dropped, too.
+
+    With many hosts, connections and facts of all of them would fill the memory. An action that follows connects again where it needs the host.
+    """
+    if not isinstance(error, Unreachable):
+        job.run.tidy()
+    job.run.transport.close()
+    if last:
+        job.run.store.forget(everything=True)
+        job.run.asked.clear()
 
 
 def tidy(jobs: Sequence[HostJob]) -> None:

@@ -30,7 +30,8 @@ class HostPool:
     """Hosts that were submitted to threads or workers, and which of them have not ended. `merge` gives a job what `submit` returned.
 
     A future that could be cancelled had not begun. `on_end`, and then `enough`, is called after each host, one call at a time; `on_stop` is
-    called once for each way to stop. `shared`: this process also works for others, whose programs are not ended.
+    called once for each way to stop. `shared`: this process also works for others, whose programs are not ended. `while_waiting` is called
+    twice a second or more often while hosts are at work.
     """
 
     jobs: Sequence[HostJob]
@@ -40,6 +41,7 @@ class HostPool:
     on_end: Callable[[HostJob], object] = id
     on_stop: Callable[[Stop], object] = len
     shared: bool = False
+    while_waiting: Callable[[], object] = int
     futures: list[Future[Any]] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     no_more: bool = False
@@ -65,6 +67,7 @@ class HostPool:
     def _wait(self) -> None:
         interrupts = 0
         while self.running or not self.ended.empty():
+            self.while_waiting()
             try:
                 # A signal that arrives just before `get` blocks is handled after it.
                 name = self.ended.get(timeout=0.5)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 from rigwright.core import interruption
 from rigwright.core.errors import RigwrightError
-from rigwright.fleet.host_job import WORKERS, HostAction, HostJob, run_action
+from rigwright.engine.host_report import HostReport
+from rigwright.fleet.host_job import MOST_OPEN, WORKERS, HostAction, HostJob, leave, run_action
 from rigwright.fleet.host_pool import HostPool
 from rigwright.fleet.merge import not_attempted, with_error
 from rigwright.fleet.remote_work import merge_report
+
+SLOW_S, MOST_SLOW = 5.0, 96
+"""A host that is read for longer gives its place to another one; so many may."""
 
 
 def no_limit() -> int | None:
@@ -29,8 +36,11 @@ def run_hosts(
     on_end: Callable[[HostJob], object] = id,
     reboots: Callable[[HostJob], bool] = lambda _job: False,
     may_fail: Callable[[], int | None] = no_limit,
+    last: bool = False,
+    reads: bool = False,
 ) -> None:
-    """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports.
+    """Runs an action once on every host that has no error, many hosts at a time; the results are in the jobs' reports. `last`: no action
+    follows. `reads`: the action only reads the host, so one that keeps it waiting does not keep others waiting (`Places`).
 
     `executor` (default: that of the jobs, else a pool of threads) is not shut down; it gets the hosts in slices (`fleet/slices.py`).
     `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then `enough`, is called
@@ -46,6 +56,17 @@ def run_hosts(
     if not able:
         meanwhile()
         return
+    many = len(able) > MOST_OPEN
+
+    places = Places(WORKERS, MOST_SLOW if reads else 0)
+
+    def act(job: HostJob) -> HostReport:
+        with places.one(job.host.name):
+            report = run_action(job, action, activity)
+            if many:
+                leave(job, report.error, last=last)
+            return report
+
     with able[0].stage([job.host.name for job in able]):
         if workers is not None:
             from rigwright.fleet import slices
@@ -53,14 +74,52 @@ def run_hosts(
             parts = slices.cut(able, workers, reboots)
             slices.run(parts, action, workers, enough, on_end, may_fail, meanwhile)
             return
-        threads = ThreadPoolExecutor(min(WORKERS, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
+        threads = ThreadPoolExecutor(min(places.most, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)
         hosts = HostPool(
-            able, lambda job: threads.submit(run_action, job, action, activity), enough, merge_report, on_end
+            able, lambda job: threads.submit(act, job), enough, merge_report, on_end, while_waiting=places.give_up_slow
         )
         try:
             hosts.run(meanwhile)
         finally:
             threads.shutdown(wait=not hosts.over, cancel_futures=True)
+
+
+class Places:
+    """At most `usual` hosts are at work at a time. One that is for longer than SLOW_S seconds, because it hangs or its network is slow, no
+    longer counts, up to `slow` such hosts."""
+
+    def __init__(self, usual: int, slow: int) -> None:
+        self.most = usual + slow
+        self._slow_left = slow
+        self._free = threading.Semaphore(usual)
+        self._since: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def one(self, host: str) -> Iterator[None]:
+        """Waits for a place, and holds it for the host."""
+        self._free.acquire()
+        with self._lock:
+            self._since[host] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                held = self._since.pop(host, None) is not None
+                self._slow_left += not held
+            if held:
+                self._free.release()
+
+    def give_up_slow(self) -> None:
+        """Takes the place of hosts that are at work for long and gives it to others."""
+        now = time.monotonic()
+        with self._lock:
+            slow = [host for host, since in self._since.items() if now - since > SLOW_S][: self._slow_left]
+            self._slow_left -= len(slow)
+            for host in slow:
+                del self._since[host]
+        for _ in slow:
+            self._free.release()
 
 
 def refuse(jobs: Sequence[HostJob], errors: Mapping[str, RigwrightError]) -> None:
