@@ -40,7 +40,8 @@ def provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling
         if state.begun:
             text.plain(f"  at work when it stopped: {host_ranges.folded(state.begun)}")
     describe = bool(options.json or options.html)
-    pool.run_hosts(jobs, partial(actions.plan_or_fail, describe=describe, checks=True), activity="planning")
+    plan = partial(actions.plan_or_fail, describe=describe, checks=True)
+    pool.run_hosts(jobs, plan, activity="planning", reads=True)
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
     if any(job.report.status == "pending" for job in alive):
@@ -222,13 +223,22 @@ def _batch(
     """Provisions these hosts and writes their results; with `short` findings that pass are only counted. `on_end`: called when a host has
     ended."""
     pool.run_hosts(
-        members, action, activity="beginning", enough=enough, on_end=on_end, reboots=_will_reboot, may_fail=may_fail
+        members,
+        action,
+        activity="beginning",
+        enough=enough,
+        on_end=on_end,
+        reboots=_will_reboot,
+        may_fail=may_fail,
+        last=True,
     )
+    done = [job.report for job in members if job.report.error is None and job.report.status != "not_attempted"]
+    for reports in _with_one_result(done) if short and not findings else [[report] for report in done]:
+        names = host_ranges.folded(report.host.name for report in reports)
+        runner.show_result(_named(reports[0], names), text, findings, only_bad=short)
+        text.line(closing(reports, names))
     for job in members:
-        if job.report.error is None and job.report.status != "not_attempted":
-            runner.show_result(job.report, text, findings, only_bad=short)
-            text.line(closing(job.report))
-        elif job.report.error is not None and len(members) > 1:
+        if job.report.error is not None and len(members) > 1:
             text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
 
 
@@ -240,8 +250,29 @@ def _reboots(planned: PlannedStep) -> bool:
     return any(change.reboot or change.leads_to == "reboot" for change in planned.changes)
 
 
-def closing(report: HostReport) -> str:
-    """The last line that is written about a host."""
+ALIKE = 3
+"""So many hosts with the same result are shown as one."""
+
+
+def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
+    """The reports in groups that are shown as one: those of ALIKE or more hosts with the same problems; the others alone."""
+    groups: dict[object, list[HostReport]] = {}
+    for report in reports:
+        counts = (report.changes, report.passed, report.failed, report.unanswered, report.owed)
+        same = (report.verdict, report.problems, counts) if report.p2p is None else report.host.name
+        groups.setdefault(same, []).append(report)
+    return [
+        part for group in groups.values() for part in ([group] if len(group) >= ALIKE else [[one] for one in group])
+    ]
+
+
+def _named(report: HostReport, name: str) -> HostReport:
+    return report if report.host.name == name else replace(report, host=replace(report.host, name=name))
+
+
+def closing(reports: Sequence[HostReport], name: str) -> str:
+    """The last line that is written about a host, or about hosts with the same result."""
+    report = reports[0]
     if report.failed or report.unanswered or report.owed:
         colour = "bold red" if report.failed else "bold yellow"
         mark = f"[{colour}]{checks_in_words(report)}[/]"
@@ -249,4 +280,6 @@ def closing(report: HostReport) -> str:
         mark = f"[bold green]proved by {count(report.passed, 'check')}[/]"
     else:
         mark = "[bold]no check was made[/]"
-    return f"[bold]{as_is(report.host.name)}[/]: {count(report.changes, 'change')}, {mark}, {report.seconds:.1f} s"
+    each = " each" if len(reports) > 1 else ""
+    seconds = max(report.seconds for report in reports)
+    return f"[bold]{as_is(name)}[/]: {count(report.changes, 'change')}{each}, {mark}, {seconds:.1f} s"

@@ -8,7 +8,7 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rigwright.core.errors import UsageError
@@ -76,7 +76,7 @@ def change(texts: Mapping[Path, str], proof: Callable[[], object]) -> None:
         raise
 
 
-def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool = True) -> None:
+def replace(path: Path, content: bytes | Iterable[bytes], *, private: bool = False, lasting: bool = True) -> None:
     """Replaces the content of a file atomically; links, mode and owner are preserved. Raises OSError.
 
     A new file gets its mode from the umask. With `private` a new file is accessible only to its owner, and a link is
@@ -86,7 +86,8 @@ def replace(path: Path, content: bytes, *, private: bool = False, lasting: bool 
     target = path if private else Path(os.path.realpath(path))
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name[:200]}.", delete=False) as fresh:
         try:
-            fresh.write(content)
+            for part in (content,) if isinstance(content, bytes) else content:
+                fresh.write(part)
             fresh.flush()
             if lasting:
                 os.fsync(fresh.fileno())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -152,6 +152,33 @@ def redacted(document: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+MANY = 8
+"""With more hosts than this, each is one line of the JSON text: with a line for each value the text takes ten times as long to write."""
+
+
 def dumps(document: dict[str, Any]) -> str:
     """The document as JSON text with control characters as \\u escapes."""
-    return escaped(json.dumps(document, indent=2, ensure_ascii=False))
+    return "".join(lines(document))
+
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """The parts of the text of `dumps`: one, or for many hosts one for each."""
+    hosts = document.get("hosts", {})
+    if len(hosts) <= MANY:
+        yield escaped(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    before = "{"
+    for key, value in document.items():
+        yield f"{before}\n  {_compact(key)}: "
+        before = ","
+        if key != "hosts":
+            yield escaped(json.dumps(value, indent=2, ensure_ascii=False)).replace("\n", "\n  ")
+            continue
+        for number, (name, host) in enumerate(hosts.items()):
+            yield f"{',' if number else '{'}\n    {_compact(name)}: {_compact(host)}"
+        yield "\n  }"
+    yield "\n}"
+
+
+def _compact(value: Any) -> str:
+    return escaped(json.dumps(value, ensure_ascii=False))

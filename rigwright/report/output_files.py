@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -113,31 +115,32 @@ def _write_page(reload: str, document: dict[str, Any], file: str) -> None:
         from rigwright.report.html import host_page
 
         text = host_page.page([document])
-    _write("--html", text, file)
+    _write("--html", [text], file)
 
 
 def _write_metrics(document: dict[str, Any], file: str) -> None:
     from rigwright.report import prometheus
 
-    _write("--prometheus", prometheus.text(document), file)
+    _write("--prometheus", [prometheus.text(document)], file)
 
 
 def write_json(document: dict[str, Any], target: str) -> None:
     """Writes the document to a file, or to stdout for `-`. Raises UsageError when the file cannot be written."""
-    text = json_document.dumps(json_document.redacted(document))
+    document = json_document.redacted(document)
     if target == "-":
-        terminal_stream.write_document(text)
+        terminal_stream.write_document(json_document.dumps(document))
     else:
-        _write("--json", text + "\n", target)
+        _write("--json", chain(json_document.lines(document), "\n"), target)
 
 
-def _write(option: str, text: str, file: str) -> None:
-    """Writes the file whole or not at all; a device or a pipe is written to. Raises UsageError when it cannot be written."""
+def _write(option: str, text: Iterable[str], file: str) -> None:
+    """Writes the parts of a text to the file, whole or not at all; a device or a pipe is written to. Raises UsageError when it cannot be written."""
     try:
         if _is_stream(file):
-            Path(file).write_text(text, encoding="utf-8")
+            with Path(file).open("w", encoding="utf-8") as stream:
+                stream.writelines(text)
         else:
-            atomic_files.replace(Path(file), text.encode("utf-8"))
+            atomic_files.replace(Path(file), (part.encode("utf-8") for part in text))
     except OSError as error:
         found = f"{file} cannot be written ({error.strerror})"
         raise UsageError(option, found, *atomic_files.remedy(error, Path(file))) from None

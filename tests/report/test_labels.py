@@ -52,7 +52,7 @@ def test_three_counts_have_three_words(verdicts: tuple[Verdict, ...], owed: bool
 )
 def test_proved_is_said_only_if_every_check_passed(verdicts: tuple[Verdict, ...], owed: bool, proved: bool) -> None:
     made = report(*verdicts, owed=owed)
-    assert ("proved" in closing(made)) == proved
+    assert ("proved" in closing([made], made.host.name)) == proved
     assert (made.verdict is not None and made.verdict.sentence.startswith("Fit")) == proved
 
 
