@@ -233,7 +233,15 @@ def xids() -> Mapping[int, Xid]:
 
 def symptoms_in(text: str) -> tuple[Symptom, ...]:
     """The symptoms that match a text, in the order of the file; consequences come last, and wrappers only alone."""
-    text = searched_part(text)
+    return _symptoms_in(text) if len(text) <= _REPEATED_CHARACTERS else _symptoms_in.__wrapped__(searched_part(text))
+
+
+_REPEATED_CHARACTERS = 2000
+"""Texts up to this length are searched once: equal hosts fail with equal messages."""
+
+
+@lru_cache(maxsize=512)
+def _symptoms_in(text: str) -> tuple[Symptom, ...]:
     lower = text.lower()
     matching = [symptom for symptom in all_symptoms().values() if symptom.in_text(text, lower)]
     telling = [symptom for symptom in matching if symptom.rank != "wrapper"] or matching

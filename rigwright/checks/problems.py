@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
 from rigwright.core import fix_steps, submodules
@@ -94,6 +94,12 @@ def problems(findings: Iterable[Finding]) -> tuple[Problem, ...]:
 
     Every bad finding belongs to exactly one problem.
     """
+    return _problems(tuple(findings))
+
+
+@lru_cache(maxsize=512)
+def _problems(findings: tuple[Finding, ...]) -> tuple[Problem, ...]:
+    """As `problems`; computed once for what a report, its verdict and equal hosts ask."""
     every = sorted(findings, key=lambda finding: VERDICTS.index(finding.verdict))
     bad = [finding for finding in every if finding.verdict in BAD]
     if not bad:

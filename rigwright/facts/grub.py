@@ -136,7 +136,7 @@ def menu(cfg: str) -> list[Node]:
     headings = 0
     for line in host_text.lines(cfg):
         words = line.strip()
-        opened = re.match(r"(menuentry|submenu)\s", words)
+        opened = re.match(r"(menuentry|submenu)\s", words) if words.startswith(("menuentry", "submenu")) else None
         if opened:
             headings += 1
             if headings > MOST_ENTRIES or len(words) > LONGEST_HEADING:

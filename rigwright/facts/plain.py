@@ -6,20 +6,33 @@ import dataclasses
 import datetime
 import math
 from array import array
+from functools import cache
 from typing import Any
 
 from rigwright.core.secrets import Secret
 from rigwright.facts import Unavailable, Unreadable
 
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
+@cache
+def _fields(kind: type) -> tuple[str, ...]:
+    """The names of the fields of a dataclass; () for another type."""
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+
 
 def plain(value: Any) -> Any:
     """Converts the value of a fact to JSON types; a secret becomes `(secret)`, NaN in a column of numbers None."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, (Unavailable, Unreadable)):
         return {"unavailable": str(value)}
     if isinstance(value, Secret):
         return str(value)
+    if names := _fields(type(value)):
+        return {name: plain(getattr(value, name)) for name in names}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {key.name: plain(getattr(value, key.name)) for key in dataclasses.fields(value)}
+        return {}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, array):

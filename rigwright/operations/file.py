@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterator
+from functools import lru_cache
 
 from rigwright.core.change import Change
 from rigwright.core.command import Command, script
@@ -150,18 +151,30 @@ def differing(
     now = facts(file(path))
     if now is not None and now.kind not in ("file", "link"):
         raise HostError("file", f"{path} is a {now.kind}", "a file", f"move it away: sudo mv {path} {path}.old")
+    if (
+        now is not None
+        and now.sha256 == _sha256(content)
+        and (now.mode, now.owner, now.group) == (mode.zfill(4), owner, group)
+    ):
+        return
     put = write(path, content, mode, owner, group)
     if now is None:
         size = SHOWN if secret else f"{len(content)} bytes"
         yield Change("add", path, "", f"{size}, mode {mode}", (put,), leads_to=leads_to)
-    elif now.sha256 != hashlib.sha256(content).hexdigest():
+    elif now.sha256 != _sha256(content):
         private = any(not int(octal, 8) & 0o004 for octal in (now.mode, mode))
         before, after = (SHOWN if secret else _shown(text, private) for text in (now.content, content))
         other = ", another content" if before == after and not secret else ""
         yield Change("change", path, before, f"{after}{other}", (put,), leads_to=leads_to)
-    elif (now.mode, now.owner, now.group) != (mode.zfill(4), owner, group):
+    else:
         before = f"mode {now.mode}, {now.owner}:{now.group}"
         yield Change("change", path, before, f"mode {mode}, {owner}:{group}", (put,), leads_to=leads_to)
+
+
+@lru_cache(maxsize=64)
+def _sha256(content: bytes) -> str:
+    """The digest of a content; equal hosts get equal files."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _shown(content: bytes, private: bool) -> str:

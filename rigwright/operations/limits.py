@@ -22,6 +22,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.gpu_labels import called, place
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.host_templates import SHIPPED, Templates
+from rigwright.core.once import once
 from rigwright.core.schema import BusId
 from rigwright.core.templating import Template
 from rigwright.driver.start_failure import quoted, silent_gpus
@@ -297,11 +298,16 @@ def _started(facts: Facts, stale: bool, can_succeed: bool) -> Iterator[Change]:
 
 def _program_files(facts: Facts) -> Iterator[Change]:
     """The program and NVIDIA's pynvml.py are on the host as they are here."""
-    program = (shipped_files.folder("onhost") / "gpu_limits.py").read_bytes()
-    yield from file.differing(facts, PROGRAM, program, "0755")
+    yield from file.differing(facts, PROGRAM, _program(), "0755")
     yield from file.differing(facts, PYNVML, pynvml())
 
 
+@once
+def _program() -> bytes:
+    return (shipped_files.folder("onhost") / "gpu_limits.py").read_bytes()
+
+
+@once
 def pynvml() -> bytes:
     """NVIDIA's pynvml.py, as it is installed beside rigwright."""
     spec = importlib.util.find_spec("pynvml")
