@@ -6,17 +6,19 @@ Who fails and how is drawn from a seed. Afterwards each host must have exactly t
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,8 @@ SAYS = {
 """What the error of a host says, by its failure."""
 NAME, REAL = "swarm", "swarm-real"
 COMMANDS = {"fleet.check": ("fleet.check",), "provision": ("provision", "--yes")}
+TIMES = ("", " again")
+"""Each command runs with an empty history, and again with what the first run recorded."""
 WIDTHS = (26, 10, 10, 12, 11, 8)
 GOAL_CPU_S, GOAL_MIB = 0.015, 300 / 1.048576
 PROGRAM = """
@@ -47,10 +51,14 @@ def peak(file):
     status = pathlib.Path("/proc/self/status").read_text()
     file.write_text(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1])
 atexit.register(peak, pathlib.Path(sys.argv.pop(1)))
+stages = sys.argv.pop(1)
+if stages:
+    from lab.bench import swarm_stages
+    swarm_stages.run(pathlib.Path(stages), sys.argv[1:])
 from rigwright.cli.program import main
 main()
 """
-"""Runs a command and writes the peak memory of its process, KiB, to the file of its first word.
+"""Runs a command and writes the peak memory of its process, KiB, to the file of its first word; with a second word the stages to that file.
 
 `ru_maxrss` is no measure of it: Linux counts the process that started the command as well (kernel/exec: `setmax_mm_hiwater_rss`)."""
 
@@ -78,6 +86,7 @@ class Run:
     peak_mib: float
     hosts: Mapping[str, Any] = field(repr=False)
     said: str = field(default="", repr=False)
+    stages: Mapping[str, float] = field(default_factory=dict)
 
 
 def drawn(count: int, seed: int, shares: Mapping[str, float] = SHARES) -> list[str]:
@@ -149,16 +158,18 @@ def endpoints(swarm: Swarm) -> Iterator[list[str]]:
             missing.extend(json.loads(told.splitlines()[-1])["first"] if told else ["the endpoints ended"])
 
 
-def measured(swarm: Swarm, words: Sequence[str]) -> Run:
-    """Runs a command on all hosts with an empty history, and measures the controller: processor time and memory of its process."""
+def measured(swarm: Swarm, words: Sequence[str], *, forget: bool = True, stages: bool = False) -> Run:
+    """Runs a command on all hosts, and measures the controller: processor time and memory of its process. `forget`: with an empty history.
+    `stages`: also the processor time of each stage."""
     document = swarm.folder / "document.json"
     history = swarm.folder / "history"
     peak = swarm.folder / "peak_memory_kib"
-    for file in (document, peak, *(history.glob("*") if history.is_dir() else ())):
+    for file in (document, peak, *(history.glob("*") if forget and history.is_dir() else ())):
         file.unlink(missing_ok=True)
     own = {"RIGWRIGHT_HISTORY": str(history / "history.sqlite"), "XDG_STATE_HOME": str(swarm.folder / "state")}
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"} | own
-    argv = [sys.executable, "-c", PROGRAM, str(peak), *words]
+    of_stages = swarm.folder / "stages.json"
+    argv = [sys.executable, "-c", PROGRAM, str(peak), str(of_stages) if stages else "", *words]
     argv += ["--inventory", str(swarm.inventory), "--host", "all", "--json", str(document)]
     with (swarm.folder / "said").open("w+") as said:
         began = time.perf_counter()
@@ -173,19 +184,37 @@ def measured(swarm: Swarm, words: Sequence[str]) -> Run:
     if not (document.is_file() and peak.is_file()):
         raise RuntimeError(f"{' '.join(words)}: exit {child.returncode}\n{text[-2000:]}")
     hosts = json.loads(document.read_text())["hosts"]
-    return Run(child.returncode, wall_s, used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024, hosts, text)
+    cpu_s, peak_mib = used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024
+    return Run(
+        child.returncode, wall_s, cpu_s, peak_mib, hosts, text, json.loads(of_stages.read_text()) if stages else {}
+    )
 
 
 def wrong(swarm: Swarm, run: Run) -> list[str]:
     """What is not as the seed says: a host without a verdict, one that is not of the swarm, and a verdict that is not that of its failure."""
     lines = [f"{name}: no verdict" for name in swarm.kinds.keys() - run.hosts.keys()]
     lines += [f"{name}: not asked for" for name in run.hosts.keys() - swarm.kinds.keys()]
+    answers = {
+        name: _answer(run.hosts[name]) for name, kind in swarm.kinds.items() if kind == "ok" and name in run.hosts
+    }
+    usual = Counter(answer for name, answer in answers.items() if not name.startswith(REAL)).most_common(1)
+    lines += [
+        f"{name}: {answer}, the others {usual[0][0]}"
+        for name, answer in answers.items()
+        if not name.startswith(REAL) and answer != usual[0][0]
+    ]
     for name, kind in swarm.kinds.items():
         host = run.hosts.get(name, {})
         error = json.dumps(host.get("error"))
         if host and (error != "null" if kind == "ok" else SAYS[kind] not in error):
             lines.append(f"{name} ({kind}): {host.get('status')}, {error[:300]}")
     return sorted(lines)
+
+
+def _answer(host: Mapping[str, Any]) -> str:
+    """What endpoints without a failure must have in common: they gave the same answers."""
+    kept, findings = len(host.get("kept") or ()), len(host.get("findings") or ())
+    return f"{host.get('status')} with {findings} findings and {kept} facts"
 
 
 def verdicts(swarm: Swarm, run: Run) -> Counter[str]:
@@ -203,6 +232,8 @@ def _host_variables(name: str) -> dict[str, Any]:
 
 def _real(count: int) -> dict[str, dict[str, Any]]:
     """The connection of real lab hosts that this bench made, by name."""
+    if not count:
+        return {}
     from rigwright import inventory
 
     hosts = inventory.read(INVENTORY).hosts
@@ -214,35 +245,51 @@ def _real(count: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def _recorded(folder: Path, words: Sequence[str]) -> dict[str, bytes]:
-    """Runs a command on the recorded host, with an empty history; returns its answers by script."""
-    file = folder / "one.json"
-    own = {"RIGWRIGHT_HISTORY": str(folder / "one" / "history.sqlite"), "XDG_STATE_HOME": str(folder / "one-state")}
-    argv = [sys.executable, "-m", "lab.bench.swarm_recording", str(file), *words, "--host", NAME]
-    argv += ["--inventory", str(INVENTORY), "--json", str(folder / "one-document.json")]
+def _record(folder: Path, file: Path) -> None:
+    """Runs the measured commands on the provisioned host, in the order in which they are measured; writes the recording."""
+    made = folder / "recording.json"
+    swarm_recording.save(made, swarm_recording.Recording({}, _host_variables(NAME)))
+    for name, words in COMMANDS.items():
+        for time_ in TIMES:  # without read-ahead, which is for a few hosts
+            own = {
+                "RIGWRIGHT_HISTORY": str(folder / name / "history.sqlite"),
+                "XDG_STATE_HOME": str(folder / f"{name}{time_}-state"),
+            }
+            argv = [sys.executable, "-m", "lab.bench.swarm_recording", str(made), *words, "--host", NAME]
+            argv += ["--inventory", str(INVENTORY), "--json", str(folder / "one-document.json")]
+            _run(argv, (0, 2), own)  # 2: it differs from its playbook, as each endpoint then does
+    shutil.copyfile(made, file)
+
+
+def _run(argv: Sequence[str], codes: Collection[int], variables: Mapping[str, str]) -> None:
+    """Runs a command that is not measured; exits the benchmark when its exit code is none of these."""
+    environment = {**os.environ, **variables}
     done = subprocess.run(
-        argv,
-        cwd=CHECKOUT,
-        env={**os.environ, **own},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+        argv, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    if done.returncode not in (0, 2):  # 2: it differs from its playbook, as each endpoint then does
+    if done.returncode not in codes:
         sys.exit(f"error {' '.join(argv)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return swarm_recording.load(file)
 
 
-def _applied() -> None:
-    """Provisions the recorded host and the real ones, so that the measured provision finds nothing to change."""
-    argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *COMMANDS["provision"]]
-    done = subprocess.run(
-        [*argv, "--host", f"{NAME}*", "--inventory", str(INVENTORY)],
-        cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"error provision of {NAME}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+@contextlib.contextmanager
+def _lab_hosts(record: bool, real: int, rig: str) -> Iterator[None]:
+    """Boots and provisions the recorded host (with `record`) and the real ones, so that the measured provision finds nothing to change."""
+    from lab.cli import commands
+
+    try:
+        if record:
+            commands.up(name=NAME, rig=rig, say=print)
+        if real:
+            commands.up(name=REAL, rig=rig, count=real, say=print)
+        if record or real:
+            argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *COMMANDS["provision"]]
+            _run([*argv, "--host", f"{NAME}*", "--inventory", str(INVENTORY)], (0,), {})
+        yield
+    finally:
+        if record:
+            commands.down(name=NAME, say=print)
+        for number in range(1, real + 1):
+            commands.down(name=f"{REAL}{number}", say=print)
 
 
 def _row(name: str, count: int, run: Run, bad: Sequence[str]) -> str:
@@ -253,56 +300,67 @@ def _row(name: str, count: int, run: Run, bad: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def main() -> int:
-    """Records a host, measures each count, prints the table and removes the hosts; returns 1 for a wrong verdict."""
-    from lab.cli import commands
+def _stages(runs: Mapping[str, Run], count: int) -> Iterator[str]:
+    """The lines of the table of stages: milliseconds a host of each command."""
+    widths = (42, *(len(name) + 3 for name in runs))
+    yield "\n" + row("ms a host", *runs, widths=widths)
+    for stage in dict.fromkeys(stage for run in runs.values() for stage in run.stages):
+        cells = (1000 * run.stages.get(stage, 0.0) / count for run in runs.values())
+        yield row(stage, *(f"{cell:.2f}" for cell in cells), widths=widths)
 
-    counts = sorted(int(word) for word in sys.argv[1].split(","))
-    real, seed, rig = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    shares = {kind: share for kind, share in SHARES.items() if kind != "stuck" or sys.argv[5] != "quick"}
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench --swarm")
+    parser.add_argument("counts")
+    parser.add_argument("--real", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--rig", default="servbadge")
+    parser.add_argument("--recording", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--stages", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measures each count, prints the table and removes the hosts; returns 1 for a wrong verdict."""
+    given = _options()
+    counts = sorted(int(word) for word in given.counts.split(","))
+    shares = {kind: share for kind, share in SHARES.items() if kind != "stuck" or not given.quick}
     lines: list[str] = []
     all_bad: list[str] = []
     found: dict[tuple[int, str], Run] = {}
     with tempfile.TemporaryDirectory(prefix="rigwright-swarm.") as made:
         folder = Path(made)
-        try:
-            commands.up(name=NAME, rig=rig or None, say=print)
-            if real:
-                commands.up(name=REAL, rig=rig or None, count=real, say=print)
-            _applied()
-            answers = {key: answer for words in COMMANDS.values() for key, answer in _recorded(folder, words).items()}
-            swarm_recording.save(folder / "recording.json", answers)
+        recording = given.recording or folder / "recorded.json"
+        record = not recording.exists()
+        with _lab_hosts(record, given.real, given.rig):
+            if record:
+                _record(folder, recording)
+            variables = swarm_recording.load(recording).variables
             for count in counts:
-                swarm = prepare(
-                    folder / str(count),
-                    folder / "recording.json",
-                    count,
-                    seed,
-                    _host_variables(NAME),
-                    shares,
-                    _real(real),
-                )
+                swarm = prepare(folder / str(count), recording, count, given.seed, variables, shares, _real(given.real))
                 for name, words in COMMANDS.items():
-                    with endpoints(swarm) as missing:
-                        run = found[count, name] = measured(swarm, words)
-                    bad = [*wrong(swarm, run), *(f"not recorded: {text[:200]}" for text in missing)]
-                    all_bad += bad
-                    lines.append(_row(name, len(swarm.kinds), run, bad))
-                    print(lines[-1], dict(verdicts(swarm, run)), flush=True)
-        finally:
-            commands.down(name=NAME, say=print)
-            for number in range(1, real + 1):
-                commands.down(name=f"{REAL}{number}", say=print)
+                    for time_ in TIMES:
+                        with endpoints(swarm) as missing:
+                            run = found[count, f"{name}{time_}"] = measured(
+                                swarm, words, forget=not time_, stages=given.stages
+                            )
+                        bad = [*wrong(swarm, run), *(f"not recorded: {text[:200]}" for text in missing)]
+                        all_bad += bad
+                        lines.append(_row(f"{name}{time_}", len(swarm.kinds), run, bad))
+                        print(lines[-1], dict(verdicts(swarm, run)), flush=True)
     load = os.getloadavg()[0]
-    print(f"\n{time.strftime('%Y-%m-%d')}, seed {seed}, {os.cpu_count()} CPUs, load {load:.1f}\n")
+    print(f"\n{time.strftime('%Y-%m-%d')}, seed {given.seed}, {os.cpu_count()} CPUs, load {load:.1f}\n")
     print(row("hosts", "seconds", "CPU s", "ms a host", "peak MiB", "wrong", widths=WIDTHS))
     print("\n".join([*lines, *all_bad[:20]]))
     most = max(counts)
-    for name in () if all_bad else COMMANDS:
-        run = found[most, name]
-        cpu_met, memory_met = run.cpu_s <= GOAL_CPU_S * most, run.peak_mib <= GOAL_MIB
-        print(f"{'met   ' if cpu_met else 'MISSED'}  {name}: at most {1000 * GOAL_CPU_S:g} ms of CPU a host")
-        print(f"{'met   ' if memory_met else 'MISSED'}  {name}: less than 300 MB")
+    if given.stages:
+        print("\n".join(_stages({name: run for (count, name), run in found.items() if count == most}, most)))
+    for (count, name), run in found.items() if not all_bad else ():
+        if count == most:
+            cpu_met, memory_met = run.cpu_s <= GOAL_CPU_S * most, run.peak_mib <= GOAL_MIB
+            print(f"{'met   ' if cpu_met else 'MISSED'}  {name}: at most {1000 * GOAL_CPU_S:g} ms of CPU a host")
+            print(f"{'met   ' if memory_met else 'MISSED'}  {name}: less than 300 MB")
     return 1 if all_bad else 0
 
 

@@ -13,6 +13,7 @@ import contextlib
 import gc
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ BLOCK = b"y\n" * 16384
 class Recorded:
     """The recording that all endpoints answer with, and the scripts that it lacks."""
 
-    answers: dict[str, bytes]
+    answers: Mapping[str, bytes]
     missing: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -116,7 +117,7 @@ class Endpoint:
 
 
 async def _serve(plan: dict[str, Any]) -> None:
-    recorded = Recorded(swarm_recording.load(Path(plan["recording"])))
+    recorded = Recorded(swarm_recording.load(Path(plan["recording"])).answers)
     for one in plan["endpoints"]:
         await Endpoint(one, recorded).listen()
     gc.freeze()

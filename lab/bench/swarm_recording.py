@@ -2,7 +2,8 @@
 
     python -m lab.bench.swarm_recording FILE COMMAND [--option VALUE ...]
 
-runs a command of rigwright and writes the recording to FILE. Nonces and ids of runs are replaced in it, because each run has its own.
+runs a command of rigwright and adds its answers to the recording in FILE. Nonces and ids of runs are replaced in it, because each run has its
+own.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 NONCE = re.compile(r'echo "([0-9a-f]{24}) codes')
 _OF_A_RUN = re.compile(rb"export LC_ALL=C LANGUAGE=C PATH=[^\n]*")
+_RUN = re.compile(rb"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
+"""The id of a run."""
 _IDENTIFIERS = re.compile(
     rb"(?<![0-9A-Za-z-])(?:GPU-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9A-Za-z-])"
     rb"|(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])"
@@ -26,7 +31,8 @@ _IDENTIFIERS = re.compile(
 
 def key(script: bytes, nonce: str) -> str:
     """The digest of a script, without its nonce, its run and the machine that sent it."""
-    return hashlib.sha256(_OF_A_RUN.sub(b"", script).replace(nonce.encode(), b"NONCE")).hexdigest()
+    same = _RUN.sub(b"RUN", _OF_A_RUN.sub(b"", script)).replace(nonce.encode(), b"NONCE")
+    return hashlib.sha256(same).hexdigest()
 
 
 def nonce_of(script: bytes) -> str:
@@ -48,18 +54,32 @@ def of_endpoint(number: int, identifier: bytes) -> bytes:
     return identifier[:prefix] + made
 
 
-def save(path: Path, answers: Mapping[str, bytes]) -> None:
+@dataclass(frozen=True)
+class Recording:
+    """What a host answered, by `key` of the script; NONCE in an answer stands for the nonce. `variables`: of the host in its inventory,
+    without those of its connection."""
+
+    answers: Mapping[str, bytes] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+def save(path: Path, recording: Recording) -> None:
     """Writes a recording."""
-    path.write_text(json.dumps({one: base64.b64encode(answer).decode() for one, answer in answers.items()}))
+    answers = {key: base64.b64encode(answer).decode() for key, answer in recording.answers.items()}
+    path.write_text(json.dumps({"variables": dict(recording.variables), "answers": answers}))
 
 
-def load(path: Path) -> dict[str, bytes]:
-    """Reads a recording: by `key` of the script the answer, in which NONCE stands for the nonce."""
-    return {one: base64.b64decode(answer) for one, answer in json.loads(path.read_text()).items()}
+def load(path: Path) -> Recording:
+    """Reads a recording; an empty one where there is no file."""
+    if not path.exists():
+        return Recording()
+    read = json.loads(path.read_text())
+    answers = {key: base64.b64decode(answer) for key, answer in read["answers"].items()}
+    return Recording(answers, read["variables"])
 
 
 def record(path: Path, words: Sequence[str]) -> int:
-    """Runs a command (`fleet.check --host NAME`), writes what its hosts answered, and returns the command's exit code."""
+    """Runs a command (`fleet.check --host NAME`), adds what its host answered to the file, and returns the command's exit code."""
     from rigwright.cli import program
     from rigwright.ssh import local, transport
 
@@ -83,7 +103,8 @@ def record(path: Path, words: Sequence[str]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
     finally:
-        save(path, answers)
+        before = load(path)
+        save(path, Recording({**before.answers, **answers}, before.variables))
     return 0
 
 
