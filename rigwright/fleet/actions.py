@@ -58,14 +58,16 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
     return result
 
 
-def plan_or_fail(job: HostJob, describe: bool = False, checks: bool = False) -> Iterator[StageResult]:
+def plan_or_fail(
+    job: HostJob, describe: bool = False, checks: bool = False, unproved: bool = False
+) -> Iterator[StageResult]:
     """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
     `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the facts of the checks are read
-    along, so that a run without changes needs no round trip of its own for them."""
+    along, so that a run without changes needs no round trip of its own for them; with `unproved` on every host."""
     from rigwright.engine import continuation, identity
 
     def stages() -> Iterator[StageResult]:
-        proved = checks and job.run.earlier is not None
+        proved = checks and (unproved or job.run.earlier is not None)
         result = yield from plan_host(job, _evaluation(job, NcclTestResult(), describe) if proved else None)
         if (
             job.host.is_this_machine
