@@ -15,7 +15,7 @@ class FrozenDict(dict[K, V]):
         raise TypeError("this dict is shared and cannot be changed; make a copy: dict(it)")
 
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
-    __ior__ = _refuse  # type: ignore[assignment]
+    __ior__ = _refuse
 
     def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[K, V]]]:
         return dict, (dict(self),)

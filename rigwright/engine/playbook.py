@@ -186,7 +186,8 @@ class _EqualHosts:
         if known := self._bound.get(key):
             return replace(known, host=host)
         bound = bind(self._path, self._inventory, host, self._tags, checks_only=checks_only)
-        if not any(_reads_a_file(each.function) for each in (*bound.steps, *bound.checks)):
+        functions = [*(step.function for step in bound.steps), *(check.function for check in bound.checks)]
+        if not any(map(_reads_a_file, functions)):
             self._bound[key] = bound
         return bound
 

@@ -241,7 +241,7 @@ def card(gpu: ElementTree.Element) -> Card:
 
 
 @once
-def _readers() -> tuple[tuple[str, Callable[..., object], tuple[str, ...]], ...]:
+def _readers() -> tuple[tuple[str, Callable[..., Any], tuple[str, ...]], ...]:
     """The fields of Card that are in the XML, each with what reads it."""
     known = [field for field in fields(Card) if field.metadata]
     return tuple((field.name, field.metadata["read"], field.metadata["paths"]) for field in known)

@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import math
 from array import array
-from functools import cache
 from typing import Any
 
 from rigwright.core.secrets import Secret
@@ -15,10 +14,16 @@ from rigwright.facts import Unavailable, Unreadable
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
-@cache
+_known: dict[type, tuple[str, ...]] = {}
+
+
 def _fields(kind: type) -> tuple[str, ...]:
-    """The names of the fields of a dataclass; () for another type."""
-    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
+    """The names of the fields of a dataclass; () for another type. Looked up once for each type."""
+    names = _known.get(kind)
+    if names is None:
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        names = _known[kind] = tuple(field.name for field in fields)
+    return names
 
 
 def plain(value: Any) -> Any:

@@ -176,7 +176,7 @@ def _hop(place: Endpoint, config: paramiko.SSHConfig, above: tuple[str, ...], ke
     )  # fmt: skip
 
 
-class _Connection(Connection):
+class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
     """A connection of Fabric with attributes of its own. Fabric keeps some of them in its configuration, which all connections share here, and
     looks for each in it, which takes as long as the encryption of a login."""
 

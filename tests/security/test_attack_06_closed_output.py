@@ -121,7 +121,7 @@ def test_an_error_of_the_main_thread_is_recorded(
 ) -> None:
     """In the middle of showing the results, when the hosts are changed."""
 
-    def closing(_report: object) -> str:
+    def closing(_reports: object, _name: str) -> str:
         raise ending
 
     monkeypatch.setattr(provision_hosts, "closing", closing)
