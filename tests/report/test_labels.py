@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
 from rigwright.checks import Finding, Verdict
+from rigwright.cli import provision_hosts
 from rigwright.cli.provision_hosts import closing
 from rigwright.engine.host_report import CheckResult, HostReport, PlanResult
 from rigwright.fleet.merge import merge
@@ -81,3 +83,16 @@ def test_what_the_plan_says_is_owed_is_replaced_by_what_is_owed_after_the_checks
     assert (planned.findings, planned.verdict, planned.owed) == ((), None, (OWED,))
     checked = merge(planned, CheckResult((Finding("GPUs", "pass", "4"),)))
     assert (len(checked.findings), checked.owed) == (1, ())
+
+
+def test_hosts_with_the_same_result_are_shown_as_one() -> None:
+    same = [report("pass", "fail", name=f"gpu{number}") for number in range(1, 5)]
+    others = [report("pass", name="a"), report("pass", name="b"), report("pass", "fail", owed=True, name="c")]
+    groups = provision_hosts._with_one_result([others[0], *same[:2], *others[1:], *same[2:]])
+    assert [[each.host.name for each in group] for group in groups] == [
+        ["a"], ["b"], ["gpu1", "gpu2", "gpu3", "gpu4"], ["c"],
+    ]  # fmt: skip
+    seconds = [replace(each, seconds=float(number)) for number, each in enumerate(same)]
+    assert closing(seconds, "gpu[1:4]").startswith("[bold]gpu[1:4][/]: 0 changes each, ")
+    assert closing(seconds, "gpu[1:4]").endswith(", 3.0 s")
+    assert closing(seconds[:1], "gpu1").startswith("[bold]gpu1[/]: 0 changes, ")
