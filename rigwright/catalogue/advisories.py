@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import field, replace
 
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.drivers import Branch, branches
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
@@ -46,6 +47,7 @@ class Advisories:
 
 
 @once
+@compiled
 def advisories() -> tuple[Advisory, ...]:
     """All bulletins, oldest first. Raises InputError."""
     rows = table("advisories.yml", Advisories, "advisories").advisories

@@ -8,6 +8,7 @@ from dataclasses import field
 from functools import lru_cache
 
 from rigwright.catalogue import drivers, gpus
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.devices import all_devices
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.gpus import VENDOR, Architecture, ClocksMhz, Flavour, Model, PeerToPeer, Power, Verb
@@ -46,6 +47,7 @@ class Chips:
 
 
 @once
+@compiled
 def chip_table() -> Chips:
     """The table of chips.yml. Raises InputError."""
     return table("chips.yml", Chips, "chips")

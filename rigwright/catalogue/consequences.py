@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rigwright.catalogue import loader
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms, xids
 from rigwright.core.errors import InputError
@@ -28,6 +29,7 @@ class _Table:
 
 
 @once
+@compiled
 def consequences() -> Mapping[str, Consequence]:
     """All consequences by the key of the symptom, or `Xid 45`. Raises InputError for an invalid file."""
     source = document(loader.FOLDER / "consequences.yml")

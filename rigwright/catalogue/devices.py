@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from rigwright.catalogue import loader
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Model, models
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
@@ -55,6 +56,7 @@ class Device:
 
 
 @once
+@compiled
 def _table() -> tuple[str, Mapping[str, Device]]:
     path = loader.FOLDER / "devices.csv"
     try:

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import field
 
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -30,6 +31,7 @@ class Distributions:
 
 
 @once
+@compiled
 def distribution_table() -> Distributions:
     """The table of distributions.yml. Raises InputError."""
     return table("distributions.yml", Distributions, "releases")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import Literal
 
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.catalogue.releases import PublishedRelease, published_drivers
@@ -100,18 +101,21 @@ class CudaTable:
 
 
 @once
+@compiled
 def driver_table() -> Drivers:
     """The table of drivers.yml. Raises InputError."""
     return table("drivers.yml", Drivers, "branches")
 
 
 @once
+@compiled
 def cuda_table() -> CudaTable:
     """The table of cuda.yml. Raises InputError."""
     return table("cuda.yml", CudaTable, "toolkits")
 
 
 @once
+@compiled
 def branches() -> Mapping[str, Branch]:
     """All driver branches by name, oldest first. Raises InputError.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+from rigwright.core import lazy_re
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 
@@ -21,7 +22,7 @@ MAX_FILE_BYTES = 8 << 20
 MAX_FILES = 1000
 TIMEOUT_S = 30
 MAX_DOWNLOAD_S = 600
-_NAME = re.compile(r"redistrib_[0-9]{1,4}(\.[0-9]{1,4})+\.json|releases\.json")
+_NAME = lazy_re.compile(r"redistrib_[0-9]{1,4}(\.[0-9]{1,4})+\.json|releases\.json")
 _EXAMPLE = "scripts/catalogue-update ~/nvidia-redist"
 
 

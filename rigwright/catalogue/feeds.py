@@ -10,6 +10,7 @@ from typing import Any
 
 from rigwright.catalogue.feed_files import FeedFile
 from rigwright.catalogue.releases import Kind, Product, PublishedRelease
+from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 
 _PLATFORM = "linux-x86_64"
@@ -19,7 +20,7 @@ _KINDS: Mapping[str, Kind] = {
     "production branch": "production",
     "new feature branch": "new feature",
 }
-_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+_RELEASE = lazy_re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
 
 
 def releases_of(files: Iterable[FeedFile]) -> tuple[PublishedRelease, ...]:

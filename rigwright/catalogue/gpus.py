@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import loader
+from rigwright.catalogue.compiled import compiled, part
 from rigwright.catalogue.loader import document, record
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
@@ -203,6 +204,7 @@ def keys() -> list[str]:
 
 
 @once
+@compiled
 def models() -> Mapping[str, Model]:
     """All GPU models by key (file name). Raises InputError for an invalid file, and if two have the same PCI id."""
     by_key: dict[str, Model] = {}
@@ -224,7 +226,7 @@ def models() -> Mapping[str, Model]:
 @lru_cache(maxsize=64)
 def model(key: str) -> Model:
     """The model with a key of `keys()`; reads only its file. Raises InputError if the file is invalid."""
-    return record(loader.FOLDER / "gpus" / f"{key}.yml", Model)
+    return part(f"gpus.model.{key}", lambda: record(loader.FOLDER / "gpus" / f"{key}.yml", Model))
 
 
 @lru_cache(maxsize=64)

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from rigwright.catalogue import loader
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
+from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import convert
 
-_FAILURE = re.compile(r"RmInitAdapter failed! \((0x[0-9a-f]{1,8}):(0x[0-9a-f]{1,8}):", re.IGNORECASE)
+_FAILURE = lazy_re.compile(r"RmInitAdapter failed! \((0x[0-9a-f]{1,8}):(0x[0-9a-f]{1,8}):", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class _Table:
 
 
 @once
+@compiled
 def _table() -> _Table:
     """Raises InputError for a code that is no hexadecimal number and for a row without a source."""
     source = document(loader.FOLDER / "init_failures.yml")

@@ -9,12 +9,13 @@ from itertools import accumulate
 
 from rigwright import catalogue
 from rigwright.catalogue.symptoms import Cause, literal
+from rigwright.core import lazy_re
 from rigwright.core.lazy_dataclasses import dataclass
 
 _OVERLAP_LINES = 20
 _MOST_XIDS = 64
 _FLAGS = re.IGNORECASE | re.MULTILINE
-_XID_LINE = re.compile(r"(?<![A-Za-z])Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,3})\b")
+_XID_LINE = lazy_re.compile(r"(?<![A-Za-z])Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d{1,3})\b")
 
 
 @dataclass(frozen=True)

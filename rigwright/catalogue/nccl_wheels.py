@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import numbers
@@ -52,6 +53,7 @@ class _Sets:
 
 
 @once
+@compiled
 def sets() -> Mapping[str, Libraries]:
     """All sets by name, in order of preference. Raises InputError."""
     return table("nccl_wheels.yml", _Sets, "sets").sets

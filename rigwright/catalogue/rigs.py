@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import cards, drivers, gpus, loader
+from rigwright.catalogue.compiled import part
 from rigwright.catalogue.devices import version as devices_version
 from rigwright.catalogue.loader import document, record
 from rigwright.core.desired import Limits
@@ -166,6 +167,13 @@ def _files(folder: Path | None) -> dict[str, Path]:
 def _read(name: str, folder: Path | None, _changed_ns: int) -> Rig:
     """The rig in a file; cached until the file changes. Raises InputError."""
     files = _files(folder)
+    if folder and any(path.parent == folder for path in files.values()):
+        return _checked(name, files)  # a rig of the user, or one that may be a variant of one
+    return part(f"rigs.{name}", lambda: _checked(name, files))
+
+
+def _checked(name: str, files: Mapping[str, Path]) -> Rig:
+    """The rig in its file, merged with the one that it is a variant of. Raises InputError."""
     own = document(files[name])
     base = own.get("variant_of") or None
     base_file = None

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from rigwright.catalogue import loader
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
+from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -27,12 +29,12 @@ Level = Literal["fail", "warn", "info"]
 Rank = Literal["cause", "consequence", "wrapper"]
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
-_XID = re.compile(
+_XID = lazy_re.compile(
     r"\bxid\b(?:\s{0,4}\((?:PCI:)?[0-9a-f:.]{1,32}\))?\s{0,8}(?:error|code|number)?\s{0,4}[:=#]?\s{0,8}(\d{1,3})\b(?![:.][0-9a-f])",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"[a-z0-9_]{3,}")
-_TOKEN = re.compile(
+_WORD = lazy_re.compile(r"[a-z0-9_]{3,}")
+_TOKEN = lazy_re.compile(
     r"\\(?P<escaped>[^A-Za-z0-9])|(?P<any>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[.^$])"
     r"|(?P<optional>[?*]\??|\{[\d,]+\}\??)|(?P<more>\+\??)|(?P<group>[()|])|(?P<plain>.)",
     re.DOTALL,
@@ -167,6 +169,7 @@ class _Xids:
 
 
 @once
+@compiled
 def all_symptoms() -> Mapping[str, Symptom]:
     """All symptoms by key. Raises InputError for an unknown key and a wrong type; `check_symptoms` checks the rest."""
     source = document(loader.FOLDER / "symptoms.yml")
@@ -215,6 +218,7 @@ def _xid_table(_folder: Path) -> _Xids:
 
 
 @once
+@compiled
 def xids() -> Mapping[int, Xid]:
     """All Xids by code. Raises InputError for an invalid code or an unknown action."""
     table = _xid_table(loader.FOLDER)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rigwright.catalogue import loader
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.loader import document
 from rigwright.catalogue.symptoms import all_symptoms
 from rigwright.core.errors import InputError
@@ -59,6 +60,7 @@ def plain(text: str) -> str:
 
 
 @once
+@compiled
 def topics() -> Mapping[str, Topic]:
     """All topics by key. Raises InputError for an invalid file, and for an example that no pattern of its topic matches."""
     return {path.stem: _read(path) for path in _paths()}

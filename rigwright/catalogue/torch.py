@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Collection
 from dataclasses import field
 
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Architecture
 from rigwright.catalogue.loader import table
 from rigwright.core.lazy_dataclasses import dataclass
@@ -53,6 +54,7 @@ def _before(version: str) -> str:
 
 
 @once
+@compiled
 def torch_wheels() -> Wheels:
     """The table of torch.yml. Raises InputError."""
     return table("torch.yml", Wheels, "wheels")

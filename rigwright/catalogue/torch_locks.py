@@ -9,6 +9,7 @@ from dataclasses import field
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import torch_wheel
+from rigwright.catalogue.compiled import compiled
 from rigwright.catalogue.gpus import Architecture, Model
 from rigwright.catalogue.loader import table
 from rigwright.core.desired import Driver
@@ -67,6 +68,7 @@ class _Locks:
 
 
 @once
+@compiled
 def locks() -> Mapping[str, Lock]:
     """All locks by the name of their line, oldest CUDA first. Raises InputError."""
     return table("torch_locks.yml", _Locks, "locks").locks

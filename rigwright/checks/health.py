@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from statistics import median
 
 from rigwright import catalogue
 from rigwright.checks import Finding, check, of_symptom
 from rigwright.checks.card import WORN_OUT, remaps_rows
+from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.facts import Facts, Unavailable, Unreadable, gpu_health, kernel_log, pci
@@ -192,6 +192,8 @@ def heat(facts: Facts, *, earlier: Past | None = None, slots: Slots | None = Non
 
 
 def _hotter(card: Card, now: int, past: float | None, peers: list[int], slots: Slots | None) -> Iterator[Finding]:
+    from statistics import median
+
     at = place(card.bus_id, slots)
     if past is not None and now >= past + HOTTER_C:
         seen, wanted = f"{now} C under load, hotter than in its last good run", f"about {past:g} C"
@@ -281,7 +283,7 @@ def xid_finding(at: str, bus_id: str, code: int, seen: str, text: str) -> Findin
     return Finding(at, verdict, seen, "none", f"{known.name}: {known.meaning}", fix, "host")  # type: ignore[arg-type]
 
 
-_PAGE_RETIRED = re.compile(r"page (?:retire|was retired)", re.IGNORECASE)
+_PAGE_RETIRED = lazy_re.compile(r"page (?:retire|was retired)", re.IGNORECASE)
 _NOT_RETIRED_FIX = (
     "sudo reboot; nvidia-smi -q -i INDEX -d PAGE_RETIREMENT; if a page still waits to be retired, return the GPU"
 )

@@ -16,6 +16,7 @@ from rigwright.checks import Finding, Verdict, check, of_symptom, of_text, own_p
 from rigwright.checks.health import HOTTER_C, xid_finding
 from rigwright.checks.own_past import Difference
 from rigwright.checks.recording import LOW_V
+from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
@@ -49,7 +50,7 @@ LEAST_SHARE = 0.6
 """A supply that delivers less than this share of what its parallel peers do has a poor connection (assumed: good ones differ by 10 %)."""
 LOADED_W = 200.0
 """From this power of the others on the shares of supplies are compared (assumed: below it they need not share)."""
-_FAILED = re.compile(r"lost|fail|error|absent|out of range|config", re.IGNORECASE)
+_FAILED = lazy_re.compile(r"lost|fail|error|absent|out of range|config", re.IGNORECASE)
 """Words of ipmitool for a supply that does not deliver, of the sensor type power supply (IPMI 2.0, table 42-3)."""
 
 

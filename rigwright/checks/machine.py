@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.checks import Finding, check, of_symptom
+from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.schema import BusId
 from rigwright.driver.old_kernels import boot_room
@@ -135,7 +136,7 @@ def settled(facts: Facts) -> Iterator[Finding]:
         yield Finding("packages", "pass", "all configured, and no lock is held")
 
 
-_UNITS = re.compile(r"systemd-modules-load|nvidia-[\w@.-]+|gpu-limits\S*|dkms|dcgm|nv-hostengine")
+_UNITS = lazy_re.compile(r"systemd-modules-load|nvidia-[\w@.-]+|gpu-limits\S*|dkms|dcgm|nv-hostengine")
 
 
 @check(follows=("run.", "driver.", "module.", "branch.", "secureboot.", "dkms.", "gpu.", "fm."))

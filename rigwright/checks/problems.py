@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from rigwright.checks import VERDICTS, Declaration, Finding, Verdict, declared
-from rigwright.core import fix_steps, submodules
+from rigwright.core import fix_steps, lazy_re, submodules
 from rigwright.core.fix_steps import Step
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
@@ -28,11 +28,11 @@ MANY = 4
 DRIFT = ("plan", "fleet.past", "fleet.peers", "fleet.gpus")
 """Checks that compare a host with its playbook, its past and its peers."""
 
-_BUS_ID = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
-_NAMED = re.compile(rf"(\S{{1,64}}) ({_BUS_ID.pattern})", re.IGNORECASE)
+_BUS_ID = lazy_re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
+_NAMED = lazy_re.compile(rf"(\S{{1,64}}) ({_BUS_ID.pattern})", re.IGNORECASE)
 _NO_POSITION = ("and", "bridge", "nvswitch")
 """Words before a bus id that are not the position of a GPU."""
-_INDEX = re.compile(r"\bGPU \d+\b")
+_INDEX = lazy_re.compile(r"\bGPU \d+\b")
 _NUMBERED = "GPU"
 _BETWEEN_GPUS = ("fabric", "p2p")
 """Kinds of symptoms that concern links between GPUs."""

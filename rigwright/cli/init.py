@@ -22,7 +22,7 @@ from rigwright.catalogue.summary import counted, counted_of, not_described
 from rigwright.cli import host_key, init_draft, init_update
 from rigwright.cli.answer import answered
 from rigwright.cli.options import InitOptions
-from rigwright.core import atomic_files, prompt
+from rigwright.core import atomic_files, lazy_re, prompt
 from rigwright.core.control_characters import visible
 from rigwright.core.desired import Desired
 from rigwright.core.errors import HostError, UsageError
@@ -43,7 +43,7 @@ from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns
 from rigwright.ssh.local import identifiers
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME = lazy_re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True)

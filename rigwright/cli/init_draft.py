@@ -13,6 +13,7 @@ import yaml
 
 from rigwright.catalogue import Model, Rig
 from rigwright.catalogue.compatibility import check_branch, cuda_ceiling, fit
+from rigwright.core import lazy_re
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.program_name import package_name
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -20,7 +21,7 @@ from rigwright.core.yaml_source import loads
 from rigwright.facts.system import Board
 from rigwright.inventory.secrets import TAGS
 
-PLACEHOLDER = re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
+PLACEHOLDER = lazy_re.compile(r"(192\.0\.2|198\.51\.100|203\.0\.113)\.\d+")
 """Addresses reserved for documentation: a host of the example inventory has one until it is filled in."""
 
 

@@ -6,6 +6,7 @@ unittest.mock can be imported afterwards as usual; where Invoke reads a YAML fil
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import ModuleType
 from typing import Any
@@ -28,9 +29,13 @@ def _import() -> None:
     mock.Mock = object  # type: ignore[attr-defined]
     sys.modules.update({"unittest": package, "unittest.mock": mock})
     sys.modules["invoke.vendor.yaml"] = _Yaml("invoke.vendor.yaml")
+    collects = gc.isenabled()
+    gc.disable()  # modules stay loaded
     try:
         import invoke.main  # noqa: F401
     finally:
+        if collects:
+            gc.enable()
         for module in (package, mock):
             if sys.modules.get(module.__name__) is module:
                 del sys.modules[module.__name__]

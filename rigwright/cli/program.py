@@ -7,7 +7,7 @@ import gc
 import signal
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from rigwright.cli import lean_invoke as _lean_invoke  # isort: skip  # noqa: F401  # before Invoke
 
@@ -20,7 +20,7 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
-from rigwright.core import nameless_user, standard_streams, terminal_stream
+from rigwright.core import nameless_user, process_end, standard_streams, terminal_stream
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
@@ -107,8 +107,13 @@ class _Program(Program):
             start(self.namespace, self.initial_context)
 
 
+def console_script() -> NoReturn:
+    """The program `rigwright` as a process of its own."""
+    process_end.run(main)
+
+
 def main() -> None:
-    """The program `rigwright`."""
+    """The program `rigwright`. Raises SystemExit with its exit code."""
     name = "rigwright"
     _Program(
         name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection(typed())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 
@@ -147,13 +148,13 @@ def missing_program(name: str) -> Failure:
 
 
 _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Failure]], ...] = (
-    (re.compile(rf"(?:Temporary failure resolving|Could not resolve(?: host:)?) '?({_NAME})"), _no_name),
-    (re.compile(rf"(?:Could not connect to|Unable to connect to|Cannot initiate the connection to) ({_NAME}(?::\w+)?)"), _no_connection),
-    (re.compile(rf"(?:'({_PATH})'|({_PATH})): No space left on device|No space left on device"), _no_space),
-    (re.compile(r"Release file for \S{1,200} is (not valid yet|expired)|certificate (?:chain uses|is) (not yet valid)"), _clock),
-    (re.compile(rf"'({_PATH})': Operation not permitted"), _immutable),
-    (re.compile(rf"'?({_PATH})'?: Read-only file system"), _read_only),
-    (re.compile(rf"(?:^|: )({_PROGRAM}): (?:command )?not found$"), lambda match: missing_program(match[1])),
-    (re.compile(rf"(?:^env|failed to run command):? '({_PROGRAM})': No such file or directory$"), lambda match: missing_program(match[1])),
+    (lazy_re.compile(rf"(?:Temporary failure resolving|Could not resolve(?: host:)?) '?({_NAME})"), _no_name),
+    (lazy_re.compile(rf"(?:Could not connect to|Unable to connect to|Cannot initiate the connection to) ({_NAME}(?::\w+)?)"), _no_connection),
+    (lazy_re.compile(rf"(?:'({_PATH})'|({_PATH})): No space left on device|No space left on device"), _no_space),
+    (lazy_re.compile(r"Release file for \S{1,200} is (not valid yet|expired)|certificate (?:chain uses|is) (not yet valid)"), _clock),
+    (lazy_re.compile(rf"'({_PATH})': Operation not permitted"), _immutable),
+    (lazy_re.compile(rf"'?({_PATH})'?: Read-only file system"), _read_only),
+    (lazy_re.compile(rf"(?:^|: )({_PROGRAM}): (?:command )?not found$"), lambda match: missing_program(match[1])),
+    (lazy_re.compile(rf"(?:^env|failed to run command):? '({_PROGRAM})': No such file or directory$"), lambda match: missing_program(match[1])),
 )  # fmt: skip
 """Patterns of lines, with the function that makes the failure of a match."""

@@ -8,16 +8,14 @@ its \\u escape (`escaped`). What is written to a terminal is cut as well (`harml
 
 from __future__ import annotations
 
-import re
-
-from rigwright.core import secrets
+from rigwright.core import lazy_re, secrets
 
 LONGEST_LINE = 4000
 """Characters of the longest line that a terminal shows."""
 KEPT = LONGEST_LINE - 40
 """Characters of a longer line that are shown; the number of the others follows them."""
 
-_CONTROL = re.compile(
+_CONTROL = lazy_re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks, embeddings, overrides and isolates of direction

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import re
 
+from rigwright.core import lazy_re
 from rigwright.core.lazy_dataclasses import dataclass
 
 _COMMANDS = (
     "sudo|nvidia-smi|invoke|journalctl|systemctl|lspci|lsmod|modinfo|dkms|dpkg|apt-get|apt-cache|cat|df|ls|free|grep|uname|"
     "dmesg|echo|printf|pip|ldconfig|apt-config|nvcc|python3|nvidia-ctk"
 )
-_LOOP = re.compile(r"\bfor \w+ in [^;]+; do .+?; done\b|\bif [^;]+; then .+?; fi\b", re.DOTALL)
-_ORDER = re.compile(r"(?:then|first)\s+")
+_LOOP = lazy_re.compile(r"\bfor \w+ in [^;]+; do .+?; done\b|\bif [^;]+; then .+?; fi\b", re.DOTALL)
+_ORDER = lazy_re.compile(r"(?:then|first)\s+")
 """Words that say no more than the number of the step."""
-_INSTEAD = re.compile(r"(?P<before>else|otherwise|or)\s+(?=\S)")
-_COMMAND = re.compile(rf"(?:{_COMMANDS})(?:[\s:].*)?", re.DOTALL)
-_PROSE = re.compile(
+_INSTEAD = lazy_re.compile(r"(?P<before>else|otherwise|or)\s+(?=\S)")
+_COMMAND = lazy_re.compile(rf"(?:{_COMMANDS})(?:[\s:].*)?", re.DOTALL)
+_PROSE = lazy_re.compile(
     r",\s|:\s(?!-)|\s\(|\s(?:shows?|names?|(?<!pip )(?<!snap )(?<!cdi )lists?|says?|and|or|as|so|of|until|where|if|in|with|for|after|"
     r"again|while|which|instead)\s"
 )
 """Where a command ends and a sentence goes on."""
-_QUOTED = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\$\([^)]*\)")
-_BETWEEN = re.compile(r";\s+|,\s+then\s+")
+_QUOTED = lazy_re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\$\([^)]*\)")
+_BETWEEN = lazy_re.compile(r";\s+|,\s+then\s+")
 _RESTARTS = (
-    (1, re.compile(r"nvidia-smi (?:-r|--gpu-reset)\b|^reset\b")),
-    (2, re.compile(r"\bsudo reboot\b|\bsystemctl reboot\b|^(?:a )?reboot\b")),
+    (1, lazy_re.compile(r"nvidia-smi (?:-r|--gpu-reset)\b|^reset\b")),
+    (2, lazy_re.compile(r"\bsudo reboot\b|\bsystemctl reboot\b|^(?:a )?reboot\b")),
     (
         3,
-        re.compile(
+        lazy_re.compile(
             r"\bsudo poweroff\b|^(?:\w+: )?(?:a |switch the )?(?:cold boot|power off|power the machine off|mains off)\b"
         ),
     ),
 )
 """A restart that a step asks for: its command, or the beginning of a sentence. Elsewhere a sentence only speaks of one."""
-_LATER = re.compile(r"(?:.*\b)?if\b.*|(?:else|still|otherwise|before|after)\b.*", re.DOTALL)
+_LATER = lazy_re.compile(r"(?:.*\b)?if\b.*|(?:else|still|otherwise|before|after)\b.*", re.DOTALL)
 
 
 @dataclass(frozen=True)

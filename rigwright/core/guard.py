@@ -6,7 +6,7 @@ import re
 from dataclasses import field
 from typing import Any, ClassVar, Literal, get_args
 
-from rigwright.core import secrets
+from rigwright.core import lazy_re, secrets
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import AbsolutePath, Word
 from rigwright.core.secrets import Secret
@@ -17,8 +17,8 @@ STEPS: tuple[GuardStep, ...] = get_args(GuardStep)
 """The steps, in the only order in which they can be made."""
 
 _FOR_S = (1, 600)
-_UNIT = re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.(service|slice|scope|target|socket|timer|mount)")
-_MAIL = re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]{0,63}(@[A-Za-z0-9.-]{1,200})?")
+_UNIT = lazy_re.compile(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,200}\.(service|slice|scope|target|socket|timer|mount)")
+_MAIL = lazy_re.compile(r"[A-Za-z0-9._+][A-Za-z0-9._+-]{0,63}(@[A-Za-z0-9.-]{1,200})?")
 
 
 def _seconds(for_s: int) -> None:

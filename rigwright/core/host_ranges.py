@@ -6,7 +6,9 @@ import re
 import string
 from collections.abc import Iterable
 
-_RANGE = re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
+from rigwright.core import lazy_re
+
+_RANGE = lazy_re.compile(r"\[(\w*):(\w+)(?::(\d+))?\]")
 _MOST = 100_000
 
 
@@ -62,7 +64,7 @@ def _counted(name: str) -> list[tuple[int, str]]:
     return [(int(word), word) if word.isdecimal() else (-1, word) for word in re.split(r"([0-9]{1,9})", name)]
 
 
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
+_NUMBERED = lazy_re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
 
 
 def _after(name: str) -> str | None:

@@ -1,8 +1,8 @@
 """The decorator `dataclass` of the standard library, which makes the methods of a class when the class is first used.
 
 Making `__init__`, `__eq__` and the others compiles six texts for each class: a fifth of the processor time of a short command, which uses few of its
-classes. Here they are made when the class is instantiated, when its fields are read, or when a dataclass is derived from it; from
-then on they are those of `dataclasses.dataclass`. A type checker sees that function itself.
+classes. Here `__init__` is made when the class is instantiated, when its fields are read, or when a dataclass is derived from it, and the
+others when one of them is first used; from then on they are those of `dataclasses.dataclass`. A type checker sees that function itself.
 """
 
 from __future__ import annotations
@@ -44,19 +44,34 @@ class _Fields:
 
 
 def _lazy(cls: type, options: dict[str, Any]) -> type:
-    """The class, with a stand-in for each method of _METHODS that it does not define itself."""
+    """The class, with a stand-in for each method of _METHODS that it does not define itself.
+
+    `__init__` is made alone, with the fields: most classes are never compared, hashed or shown.
+    """
     missing = [
         name for name in _METHODS if vars(cls).get(name) is None
     ]  # Python sets __hash__ to None beside an own __eq__
+    if options.get("eq", True) and not options.get("frozen") and "__hash__" in missing:
+        missing.remove("__hash__")
+        cls.__hash__ = None  # type: ignore[assignment]
+    own: dict[str, Any] = {}
+    """The attributes of the class before its fields were made, until all methods are."""
 
-    def make() -> None:
+    def make(method: str = "__init__") -> None:
         with _lock:
             if isinstance(vars(cls).get(_FIELDS), _Fields):
-                _make(cls, options, missing)
+                own.update({name: value for name, value in vars(cls).items() if name not in (*missing, *_NOT_COPIED)})
+                own["__doc__"] = cls.__doc__ or cls.__name__  # in place of its signature, which takes long to make
+                _make(
+                    cls, {**options, "repr": False, "eq": False}, own, [name for name in missing if name == "__init__"]
+                )
+            if method != "__init__" and own:
+                _make(cls, options, own, [name for name in missing if name != "__init__"])
+                own.clear()
 
     def stand_in(name: str) -> Callable[..., Any]:
         def method(self: Any, *given: Any, **named: Any) -> Any:
-            make()
+            make(name)
             return getattr(cls, name)(self, *given, **named)
 
         return method
@@ -70,23 +85,22 @@ def _lazy(cls: type, options: dict[str, Any]) -> type:
     return cls
 
 
-def _make(cls: type, options: dict[str, Any], missing: list[str]) -> None:
-    """Gives the class what `dataclasses.dataclass` makes of a class like it.
+def _make(cls: type, options: dict[str, Any], own: dict[str, Any], methods: list[str]) -> None:
+    """Gives the class these methods, as `dataclasses.dataclass` makes them of a class with these attributes.
 
     That one is made first, because another thread may use the class meanwhile: it meets a stand-in, which waits, until all else is there.
     """
-    own = {name: value for name, value in vars(cls).items() if name not in (*missing, *_NOT_COPIED)}
-    made: type = dataclasses.dataclass(**options)(type(cls)(cls.__name__, cls.__bases__, own))
+    made: type = dataclasses.dataclass(**options)(type(cls)(cls.__name__, cls.__bases__, dict(own)))
     for name, value in vars(cls).copy().items():
         if isinstance(value, dataclasses.Field):
             if name in vars(made):
                 setattr(cls, name, vars(made)[name])
             else:
                 delattr(cls, name)
-    for name in ("__dataclass_params__", "__match_args__", "__doc__", *missing):
+    for name in ("__dataclass_params__", "__match_args__", "__doc__", *methods):
         if name in vars(made):
             setattr(cls, name, vars(made)[name])
-        elif name in missing:
+        elif name in methods:
             delattr(cls, name)  # such as __eq__ with eq=False
     setattr(cls, _FIELDS, vars(made)[_FIELDS])
 

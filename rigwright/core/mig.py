@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import field
 from typing import Any, ClassVar
 
+from rigwright.core import lazy_re
 from rigwright.core.lazy_dataclasses import dataclass
 
-_INSTANCE = re.compile(
+_INSTANCE = lazy_re.compile(
     r"(?P<profile>(?P<slices>\d)g\.\d{1,4}gb([+-][a-z][a-z.]{0,15}){0,2})(/(?P<parts>\dc(\+\dc){0,6}))?"
 )
 ALL = "all"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from rigwright.core import lazy_re
 
 LONGEST = 160
 """The length to which the two values of a change are shortened, characters."""
 
-_MORE = re.compile(r" and (\d+) more$")
+_MORE = lazy_re.compile(r" and (\d+) more$")
 """The end of a list that was cut before."""
 _LIST = 3
 """With so many items between commas a text is a list."""

@@ -188,7 +188,7 @@ def _replaced(text: Any, old: Any, new: Any) -> int:
 def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The filter, whose work is counted before it runs."""
     before = _BEFORE.get(name)
-    parameters = list(inspect.signature(function).parameters)
+    parameters = list(inspect.signature(function).parameters) if before else []
     own = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja2 puts an argument of its own before the value
     if parameters[:1] in (["eval_ctx"], ["environment"], ["context"]):
         parameters = parameters[1:]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NewType
 
-from rigwright.core import work_limits, yaml_source
+from rigwright.core import lazy_re, work_limits, yaml_source
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -40,7 +40,7 @@ def render_file(path: Path, values: Mapping[str, Any], closed: str = "") -> str 
     return Secret(render) if needs_secret(text, values) else render()
 
 
-_WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
+_WHOLE = lazy_re.compile(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", re.DOTALL)
 
 
 def settled(

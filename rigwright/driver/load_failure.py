@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rigwright import catalogue
 from rigwright.catalogue.compatibility import card_of, runs
+from rigwright.core import lazy_re
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Facts, kernel_log, systemd
@@ -52,12 +53,14 @@ def build_failure(facts: Facts, release: str) -> LoadFailure:
     return LoadFailure(last, known or "dkms.build_failed")
 
 
-_OURS = re.compile(r"NVRM: *(.*)|(?:^|kernel: |\] )((?:Loading of |nvidia[\w-]*: |Lockdown: )\S.*)")
-_BEGINS = re.compile(r"GPU ?[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]+: ")
+_OURS = lazy_re.compile(r"NVRM: *(.*)|(?:^|kernel: |\] )((?:Loading of |nvidia[\w-]*: |Lockdown: )\S.*)")
+_BEGINS = lazy_re.compile(r"GPU ?[0-9a-fA-F]{4,8}:[0-9a-fA-F:.]+: ")
 """The beginning of a sentence about one GPU, also after one that has no full stop."""
-_ENDS = re.compile(r"RmInitAdapter failed|rm_init_adapter failed")
-_BANNER = re.compile(r"loading NVIDIA UNIX|Persistence mode is deprecated|Xid \(|^nvidia[\w-]*: (?:loading|module)")
-_BAD = re.compile(
+_ENDS = lazy_re.compile(r"RmInitAdapter failed|rm_init_adapter failed")
+_BANNER = lazy_re.compile(
+    r"loading NVIDIA UNIX|Persistence mode is deprecated|Xid \(|^nvidia[\w-]*: (?:loading|module)"
+)
+_BAD = lazy_re.compile(
     r"not supported|fail|refus|reject|ignore|unable|cannot|could not|couldn't|not found|no nvidia|none of the|version magic|unknown symbol|"
     r"disagrees|restricted|error|already (?:owned|in use|up)|conflict|did not|does not|can't|timeout|timed out|not connected|fallen off",
     re.IGNORECASE,
@@ -95,7 +98,7 @@ def complaints(log: Sequence[str]) -> tuple[str, ...]:
     return tuple(text[:LONGEST] for text in bad)
 
 
-_REFUSED = re.compile(
+_REFUSED = lazy_re.compile(
     r"GPU ([0-9a-fA-F:.]{7,20}) \(PCI ID: 10de:([0-9a-fA-F]{4})\) installed in this system is not supported by the NVIDIA (\d{3})\."
 )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from rigwright.core import lazy_re
 from rigwright.driver.package_sets import KERNELS
 from rigwright.facts import Facts, dpkg, system
 from rigwright.facts import kernel as kernels
 from rigwright.facts.dpkg import Package
 
-_IMAGE = re.compile(r"linux-image-(?:unsigned-)?(\d+\.\d+\.\S*?(?<!-dbg))")
+_IMAGE = lazy_re.compile(r"linux-image-(?:unsigned-)?(\d+\.\d+\.\S*?(?<!-dbg))")
 
 
 def removable(installed: Mapping[str, Package], running: str, newest: str) -> dict[str, list[str]]:

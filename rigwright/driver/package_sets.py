@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from rigwright.core import lazy_re
 from rigwright.core.desired import Driver
 from rigwright.facts.system import OsRelease
 
@@ -98,11 +99,11 @@ def _debian(branch: str, flavour: str, also: tuple[str, ...], display: bool) -> 
     return tuple(sets)
 
 
-FULL_SET = re.compile(r"nvidia-(tesla-\d{3}-)?driver(-\d{3})?(-server)?(-open)?")
+FULL_SET = lazy_re.compile(r"nvidia-(tesla-\d{3}-)?driver(-\d{3})?(-server)?(-open)?")
 """The metapackages with the libraries for X, Wayland, OpenGL and video. Each full set has one of them, no compute set has."""
-HEADLESS = re.compile(r"nvidia-headless(-no-dkms)?(-\d{3})?(-server)?(-open)?")
+HEADLESS = lazy_re.compile(r"nvidia-headless(-no-dkms)?(-\d{3})?(-server)?(-open)?")
 """Ubuntu's metapackages of the compute set."""
-_FULL_ONLY = re.compile(
+_FULL_ONLY = lazy_re.compile(
     "cuda-drivers|nvidia-driver(-libs|-bin)?|nvidia-(vdpau-driver|egl-icd|vulkan-icd)|xserver-xorg-video-nvidia|"
     "libnvidia-(common|decode|encode1?|extra|fbc1|gl|(e?gl|rt)core|glvkspirv|allocator1|ngx1|opticalflow1)|"
     "lib(gl1|glx|egl|gles)-nvidia-?(glvnd-glx|[012])"

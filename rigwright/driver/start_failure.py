@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rigwright import catalogue
+from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import place
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId, bus_id
@@ -33,7 +33,7 @@ class StartFailure:
         return f"{catalogue.all_symptoms()[self.symptom].fix}; invoke explain {self.symptom}"
 
 
-_OF_GPU = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): *(.*)")
+_OF_GPU = lazy_re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): *(.*)")
 _FAILED = "RmInitAdapter failed"
 _ECHO = "rm_init_adapter failed"
 """The kernel part of the driver repeats in these words that RmInitAdapter failed."""

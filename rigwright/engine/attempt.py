@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from statistics import median
 from typing import Literal
 
 from rigwright.core.lazy_dataclasses import dataclass
@@ -136,6 +135,8 @@ class Attempt:
 
 def row(quantity: str, before: Sequence[float], after: Sequence[float]) -> Row:
     """A quantity of QUANTITIES compared."""
+    from statistics import median
+
     ends = [median(values) if values else None for values in (before, after)]
     spreads = [(max(values) - min(values)) / 2 if values else None for values in (before, after)]
     was, now = ends

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 
+from rigwright.core import lazy_re
 from rigwright.core.command import Command, Result, script, with_stdin
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.core.host_folders import RUNS
@@ -84,7 +85,7 @@ tail -c +$((from + 1)) "$dir/log" 2>/dev/null | head -c 262144
 
 _UNCLEAR = (-1, 124, 137)
 """Exit codes of a script that was ended by its time limit, so that nothing says how far it came."""
-_POLL = re.compile(
+_POLL = lazy_re.compile(
     rb"(?P<code>running|lost|\d{1,3}) (?P<boot>[\w-]{1,64}) (?P<first>[\w-]{1,64}) (?P<lease>kept|lost) (?P<booted>[\w :+-]{1,64})"
 )
 

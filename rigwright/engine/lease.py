@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from rigwright.core import lazy_re
 from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
@@ -120,7 +121,7 @@ done
 """
 """Waits until no program runs that a command of this owner started. Its run has lost the lease, so it starts no other."""
 
-_HELD_BY = re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
+_HELD_BY = lazy_re.compile(rf"(?P<age>\d{{1,9}}) (?P<length>\d{{1,9}}) (?P<busy>busy)? (?P<owner>{OWNER.pattern})\s*")
 
 
 @dataclass(frozen=True)

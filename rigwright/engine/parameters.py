@@ -29,7 +29,12 @@ several nodes found, and the owner's templates."""
 def types(function: Callable[..., Any]) -> dict[str, Any]:
     """The type of every parameter that a task can give, by name."""
     hints = get_type_hints(function)
-    return {name: hints[name] for name in inspect.signature(function).parameters if name not in NOT_OF_TASKS}
+    return {name: hints[name] for name in _parameters(function) if name not in NOT_OF_TASKS}
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
 
 
 @cache
@@ -39,8 +44,8 @@ def _names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 @cache
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
-    parameters = inspect.signature(function).parameters.values()
     empty = inspect.Parameter.empty
+    parameters = _parameters(function).values()
     return tuple(each.name for each in parameters if each.default is empty and each.name not in NOT_OF_TASKS)
 
 

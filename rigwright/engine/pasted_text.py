@@ -18,6 +18,7 @@ from rigwright.catalogue.log_search import Hit, LogSearch
 from rigwright.catalogue.symptoms import Cause
 from rigwright.checks import Finding
 from rigwright.checks import smi_text as judge
+from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import UsageError
 from rigwright.core.lazy_dataclasses import dataclass
@@ -82,7 +83,7 @@ def read(stream: BinaryIO, today: datetime.date) -> PastedText:
     return PastedText(lines, reading.parts(), _ordered(reading.problems()), tuple(reading.notes(today)))
 
 
-_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ESCAPE_SEQUENCE = lazy_re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -124,11 +125,11 @@ def _insist_on_text(block: bytes) -> None:
 
 
 _KINDS = (
-    ("a kernel log", re.compile(r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|\bkernel: |\bNVRM: |\bnvidia-(?:peermem|nvswitch)|^\d{4}-\d\d-\d\dT[\d:,.+]+ .*\bXid\b|SXid \(")),
-    ("an NCCL log", re.compile(r"\bNCCL (?:INFO|WARN|version)\b|Channel \d+(?:/\d+)? : \d+\[")),
-    ("an error of nvidia-smi", re.compile(r"Unable to determine the device handle|NVIDIA-SMI (?:has failed|couldn't)|Failed to initialize NVML|^No devices (?:were )?found")),
+    ("a kernel log", lazy_re.compile(r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|\bkernel: |\bNVRM: |\bnvidia-(?:peermem|nvswitch)|^\d{4}-\d\d-\d\dT[\d:,.+]+ .*\bXid\b|SXid \(")),
+    ("an NCCL log", lazy_re.compile(r"\bNCCL (?:INFO|WARN|version)\b|Channel \d+(?:/\d+)? : \d+\[")),
+    ("an error of nvidia-smi", lazy_re.compile(r"Unable to determine the device handle|NVIDIA-SMI (?:has failed|couldn't)|Failed to initialize NVML|^No devices (?:were )?found")),
 )  # fmt: skip
-_VARIABLE = re.compile(r"\d+[.:]\d[\d.:]*|(?:0x)?[0-9a-fA-F]{4,}")
+_VARIABLE = lazy_re.compile(r"\d+[.:]\d[\d.:]*|(?:0x)?[0-9a-fA-F]{4,}")
 
 
 class _Reading:

@@ -6,9 +6,9 @@ The journal stays on the host when the connection is lost or the machine goes do
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 
+from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.engine.host_run import HostRun
@@ -140,7 +140,7 @@ set -- "$2" "$3" $(stat -c '%i %s' samples.jsonl)
 echo "$state $1 $2"
 tail -c +$(($2 + 1)) samples.jsonl | head -c 1048576
 """
-_POLLED = re.compile(rb"(running|ended|gone) (\d{1,20}|-) (\d{1,12})\n")
+_POLLED = lazy_re.compile(rb"(running|ended|gone) (\d{1,20}|-) (\d{1,12})\n")
 
 
 class Following:

@@ -7,7 +7,9 @@ import re
 import socket
 from pathlib import Path
 
-OWNER = re.compile(
+from rigwright.core import lazy_re
+
+OWNER = lazy_re.compile(
     r"(?P<run>[\w.-]{1,100}) (?P<user>[\w.+-]{1,256}@[\w.+-]{1,300}) (?P<pid>\d{1,10}) (?P<started>[\d?]{1,20})"
     r"(?: (?P<host>[\w.+-]{1,253})(?: (?P<token>\d{1,16}))?)?"
 )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script
 from rigwright.core.control_characters import one_line
@@ -448,7 +449,7 @@ def _reason(trial: facts.Trial, why: Sequence[str], panic: pstore.Records | None
     return _Reason(text, said)
 
 
-_TIME = re.compile(r"^(?:\[[^\]]{1,30}\] ?){1,2}")
+_TIME = lazy_re.compile(r"^(?:\[[^\]]{1,30}\] ?){1,2}")
 """The time since the start of the kernel, and its processor or thread, before a line of its log."""
 
 

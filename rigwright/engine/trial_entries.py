@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 
+from rigwright.core import lazy_re
 from rigwright.core.errors import HostError
 from rigwright.core.host_templates import Templates
 from rigwright.facts import grub
 from rigwright.facts.trial import BEGIN, END, KEPT, Boot, running_node
 
-_DROPPED = re.compile(r"(savedefault|recordfail|initrdfail)(\s|;|$)")
+_DROPPED = lazy_re.compile(r"(savedefault|recordfail|initrdfail)(\s|;|$)")
 """Calls that write to grubenv: a trial and the way back leave the owner's variables alone."""
 _MOST_LINES = 200
-_SAFE = re.compile(r"[A-Za-z0-9_./:,=@%+-]+")
+_SAFE = lazy_re.compile(r"[A-Za-z0-9_./:,=@%+-]+")
 
 
 def block(boot: Boot, templates: Templates, run_id: str, modules: tuple[str, ...], with_trial: bool) -> str:

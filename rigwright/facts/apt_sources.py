@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 
-_LINE = re.compile(r"(deb|deb-src)[ \t]+(?:\[([^\]]*)\][ \t]*)?(\S+)[ \t]+(\S+)(?:[ \t].*)?")
+_LINE = lazy_re.compile(r"(deb|deb-src)[ \t]+(?:\[([^\]]*)\][ \t]*)?(\S+)[ \t]+(\S+)(?:[ \t].*)?")
 _TRUE = ("yes", "true", "with", "on", "enable", "1")
 _FALSE = ("no", "false", "without", "off", "disable", "0")
 """The words of apt for a switch (apt-pkg/contrib/strutl.cc, StringToBool)."""

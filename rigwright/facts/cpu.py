@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
@@ -37,7 +36,7 @@ for policy in /sys/devices/system/cpu/cpufreq/policy*; do
   echo "$line"
 done; :
 """
-_WORD = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_WORD = lazy_re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def _policies(result: Result) -> tuple[FrequencyPolicy, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.core.host_folders import STATE
 from rigwright.core.lazy_dataclasses import dataclass
@@ -94,7 +94,7 @@ class Move:
     version: str
 
 
-_MOVE = re.compile(r"(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
+_MOVE = lazy_re.compile(r"(Inst|Remv|Purg) (\S+)(?: \[([^\]]*)\])?(?: \((\S+))?")
 
 
 def moves(text: str) -> tuple[Move, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable, whole
 
-_VERSION = re.compile(r"\d{1,6}\.\d{1,6}(?:\.\d{1,6})?")
+_VERSION = lazy_re.compile(r"\d{1,6}\.\d{1,6}(?:\.\d{1,6})?")
 
 
 def _loaded(result: Result) -> str:

@@ -6,7 +6,7 @@ import csv
 import re
 from typing import Any
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Command, Result, command, script
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.lazy_dataclasses import dataclass
@@ -103,7 +103,7 @@ def _pair(memory: str, graphics: str) -> ClockPair | None:
 
 LOST = "Unable to determine the device handle"
 """How nvidia-smi's output begins when a GPU is lost. It then reports no other GPU."""
-_LOST = re.compile(rf"{LOST} for GPU ?\d{{0,4}}:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
+_LOST = lazy_re.compile(rf"{LOST} for GPU ?\d{{0,4}}:? ?([0-9A-Fa-f:.]{{7,16}}): (.+)")
 
 
 def lost(text: str) -> dict[BusId, str]:

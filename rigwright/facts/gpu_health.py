@@ -8,7 +8,7 @@ from dataclasses import field, fields
 from typing import Any
 from xml.etree import ElementTree
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
@@ -26,7 +26,7 @@ class Errors:
 
 
 _NONE = ("", "N/A", "None", "Not Found", "Function Not Found", "Requested functionality has been deprecated")
-_BRACKETS = re.compile(r"[\[\]]")
+_BRACKETS = lazy_re.compile(r"[\[\]]")
 _LOST = ("GPU is lost", "GPU requires reset")
 _UNREAD = ("Unknown Error", "ERR!", "Insufficient Permissions", "Uninitialized", "GPU access blocked", *_LOST)
 _STATES = {"Yes": True, "Enabled": True, "Active": True, "No": False, "Disabled": False, "Not Active": False}

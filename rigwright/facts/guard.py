@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import datetime
 import math
-import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.guard import STEPS
@@ -24,13 +23,13 @@ FOLDER = f"{STATE}/guard"
 RUN = "/run/rigwright-guard"
 MOST_EVENTS, LONGEST_TEXT, MOST_MONTHS, MOST_GPUS, MOST_FANS = 100, 400, 36, 64, 64
 
-_BOOT_ID = re.compile(r"[0-9a-f]{32}")
-_MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
-_EVENT = re.compile(r"[a-z][a-z-]{0,30}")
-_LOWERED = re.compile(
+_BOOT_ID = lazy_re.compile(r"[0-9a-f]{32}")
+_MONTH = lazy_re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+_EVENT = lazy_re.compile(r"[a-z][a-z-]{0,30}")
+_LOWERED = lazy_re.compile(
     r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): power limit (?P<before>[0-9.]{1,9}) W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
 )
-_ZONE = re.compile(r"([+-])(\d\d)(\d\d)")
+_ZONE = lazy_re.compile(r"([+-])(\d\d)(\d\d)")
 
 
 @dataclass(frozen=True)
@@ -215,7 +214,7 @@ class GuardReading:
 
 
 MOST_HOURS, MOST_BYTES = 14 * 24, 2 << 20
-_UUID = re.compile(r"GPU-[0-9a-f-]{4,40}")
+_UUID = lazy_re.compile(r"GPU-[0-9a-f-]{4,40}")
 _HOURS = f"[ ! -f {FOLDER}/hours.jsonl ] || tail -n {MOST_HOURS} {FOLDER}/hours.jsonl | gzip | base64 -w 1000"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable, whole
@@ -151,7 +151,7 @@ drm_modeset_loaded = Fact("kernel.drm_modeset_loaded", script(_DRM_MODESET_LOADE
 loaded_modules = Fact("kernel.loaded_modules", command("lsmod", reads=True), _loaded)
 
 
-TRIAL_WORDS = re.compile(r" panic=60 rigwright\.trial=([\w.-]{1,64}) systemd\.wants=rigwright-trial\.service$")
+TRIAL_WORDS = lazy_re.compile(r" panic=60 rigwright\.trial=([\w.-]{1,64}) systemd\.wants=rigwright-trial\.service$")
 """The end of the command line of a boot that is tried once: rigwright's own words, which the next boot no longer has."""
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
@@ -56,9 +54,9 @@ class XidLine:
     minute: str = ""
 
 
-_FATAL_SXID = re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal\b")
-_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):")
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.([0-9a-fA-F]))?\): (\d+)")
+_FATAL_SXID = lazy_re.compile(r"SXid \(PCI:([0-9a-fA-F:.]+)\): (\d+), Fatal\b")
+_MINUTE = lazy_re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):")
+_XID = lazy_re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.([0-9a-fA-F]))?\): (\d+)")
 
 
 def xids(lines: tuple[str, ...]) -> tuple[XidLine, ...]:
@@ -98,10 +96,10 @@ class HardwareError:
     text: str
 
 
-_EDAC = re.compile(r"EDAC MC\d+: \d+ (CE|UE)\b(?:.*? on (\S+))?")
+_EDAC = lazy_re.compile(r"EDAC MC\d+: \d+ (CE|UE)\b(?:.*? on (\S+))?")
 _UNCORRECTED_BIT = 61
 """The bit of a machine check's status that is set if the error was not corrected (Intel's manual, IA32_MCi_STATUS.UC)."""
-_MACHINE_CHECK = re.compile(
+_MACHINE_CHECK = lazy_re.compile(
     r"\[Hardware Error\]: (?:(CPU \d+): Machine Check\b.*? Bank \d+: ([0-9a-f]{16})|(Corrected|Uncorrected|Deferred|System Fatal)\b)"
 )
 
@@ -130,8 +128,8 @@ class IommuFault:
 
 
 _PLACE = r"((?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
-_AMD_FAULT = re.compile(rf"(?:{_PLACE}: )?AMD-Vi: Event logged \[IO_PAGE_FAULT\b(?: device={_PLACE})?")
-_INTEL_FAULT = re.compile(rf"DMAR: \[(?:DMA|INTR)[^\]]{{0,40}}\] Request device \[{_PLACE}\]")
+_AMD_FAULT = lazy_re.compile(rf"(?:{_PLACE}: )?AMD-Vi: Event logged \[IO_PAGE_FAULT\b(?: device={_PLACE})?")
+_INTEL_FAULT = lazy_re.compile(rf"DMAR: \[(?:DMA|INTR)[^\]]{{0,40}}\] Request device \[{_PLACE}\]")
 
 
 def iommu_faults(lines: tuple[str, ...]) -> tuple[IommuFault, ...]:

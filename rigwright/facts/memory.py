@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Literal
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
@@ -134,12 +134,12 @@ def _text(body: bytes, at: int, texts: list[str]) -> str:
     return texts[number - 1][:40].strip() if 0 < number <= len(texts) else ""
 
 
-_CHANNEL = re.compile(
+_CHANNEL = lazy_re.compile(
     r"channel[ _-]?([a-p]|[0-9]{1,2})(?![a-z0-9])|dimm[ _-]?(?:p[0-9][ _-])?([a-p])[ _-]?[0-9]$", re.I
 )
 """ChannelA-DIMM0, P0 CHANNEL A, DIMM_A1, P1-DIMMA1, DIMM_P0_A0. A letter and a number alone are no channel: Dell's A1 is processor A."""
-_PROCESSOR = re.compile(r"(?:cpu|proc|processor|socket|node|p)[ _-]?([0-9])(?![0-9])", re.I)
-_CONTROLLER = re.compile(r"controller[ _-]?([0-9])", re.I)
+_PROCESSOR = lazy_re.compile(r"(?:cpu|proc|processor|socket|node|p)[ _-]?([0-9])(?![0-9])", re.I)
+_CONTROLLER = lazy_re.compile(r"controller[ _-]?([0-9])", re.I)
 
 
 def _channel(slot: str, bank: str) -> str:

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Literal
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, whole
@@ -82,14 +82,14 @@ echo --; ip -4 route show table main
 """
 _WORD = r"[!-.0-9;-?A-~]{1,15}"
 """The name of an interface: printable, without / : @."""
-_NAME = re.compile(_WORD)
-_ADDRESS = re.compile(
+_NAME = lazy_re.compile(_WORD)
+_ADDRESS = lazy_re.compile(
     rf"\d+: +(?P<name>{_WORD})(?:@\S+)? +inet (?P<address>\d[\d.]*)(?: peer \S+?)?(?P<prefix>/\d+)? .*"
 )
-_ROUTE = re.compile(
+_ROUTE = lazy_re.compile(
     r"(?:unicast )?(?P<to>default|\d[\d.]*(?:/\d+)?) (?:.* )?dev (?P<name>" + _WORD + r")(?P<rest> .*)?"
 )
-_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+_BUS_ID = lazy_re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 
 def _network(result: Result) -> Network:
@@ -197,7 +197,7 @@ for port in /sys/class/infiniband/*/ports/*; do
   printf '\\t%s\\t%s\\n' "${at##*/}" "$nets"
 done; :
 """
-_RATE = re.compile(r"(?P<gbit>\d{1,4}(?:\.\d{1,2})?) Gb/sec(?: \((?P<rest>[\w. ]{1,20})\))?")
+_RATE = lazy_re.compile(r"(?P<gbit>\d{1,4}(?:\.\d{1,2})?) Gb/sec(?: \((?P<rest>[\w. ]{1,20})\))?")
 
 
 def _hcas(result: Result) -> tuple[HcaPort, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
@@ -35,7 +36,7 @@ def _gpus(result: Result) -> tuple[PciGpu, ...]:
     return tuple(PciGpu(at, device, driver) for at, kind, device, driver in rows if kind.startswith("0x03"))
 
 
-_ROW = re.compile(
+_ROW = lazy_re.compile(
     r"([0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]) (0x[0-9a-f]{6}) ([0-9a-f]{4})(?: ([\w-]{0,64}))?", re.ASCII
 )
 

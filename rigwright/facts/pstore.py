@@ -7,9 +7,7 @@ systemd-pstore.service moves them to /var/lib/systemd/pstore.
 
 from __future__ import annotations
 
-import re
-
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
@@ -61,11 +59,13 @@ class Records:
     lines: tuple[str, ...]
 
 
-_HEAD = re.compile(r"(Panic|Oops|Emergency)#(\d{1,6})(?: Part(\d{1,6}))?")
-_PANIC = re.compile(r"Kernel panic - not syncing")
-_ERROR = re.compile(r"(?:BUG|Oops|Unable to handle kernel|general protection fault|Internal error|kernel BUG at)\b")
-_PREFIX = re.compile(r"^<\d{1,3}>")
-_PRIVATE = re.compile(r"\baudit(?:\(|:)|\b(?:sudo|su|sshd|sshd-session|systemd-logind)\[")
+_HEAD = lazy_re.compile(r"(Panic|Oops|Emergency)#(\d{1,6})(?: Part(\d{1,6}))?")
+_PANIC = lazy_re.compile(r"Kernel panic - not syncing")
+_ERROR = lazy_re.compile(
+    r"(?:BUG|Oops|Unable to handle kernel|general protection fault|Internal error|kernel BUG at)\b"
+)
+_PREFIX = lazy_re.compile(r"^<\d{1,3}>")
+_PRIVATE = lazy_re.compile(r"\baudit(?:\(|:)|\b(?:sudo|su|sshd|sshd-session|systemd-logind)\[")
 """Lines that name people and what they ran, as the journal's are left out (watch.sh)."""
 _MOST_LINES, _LONGEST = 8, 300
 

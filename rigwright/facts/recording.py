@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
@@ -41,9 +41,9 @@ JUMP_S = 0.5
 WRITTEN_S = 1.0
 """A sample is on the disk after so long at most, so a machine without a later one was off by then."""
 
-_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}")
-_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]")
-_BOOT_ID = re.compile(r"[0-9a-f-]{36}")
+_NAME = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}")
+_BUS_ID = lazy_re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]")
+_BOOT_ID = lazy_re.compile(r"[0-9a-f-]{36}")
 
 
 @dataclass(frozen=True)

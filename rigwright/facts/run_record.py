@@ -15,7 +15,7 @@ import re
 from collections.abc import Sized
 from dataclasses import field
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
@@ -27,11 +27,11 @@ from rigwright.facts.run_recording import KEEP, LISTED, LISTS, TEXTS
 MOST_RUNS, MOST_WRITTEN, MOST_MOVED, MOST_UNITS = 200, 2000, 5000, 200
 """Runs, files, packages and units of an answer. The host's scripts print no more runs, files and units."""
 
-_RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}(:[a-z0-9-]{1,20})?")
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+:~-]{0,200}")
-_UNIT = re.compile(r"[A-Za-z0-9@:_.\\-]{1,255}")
-_DIGEST = re.compile(r"[0-9a-f]{64}|-")
+_RUN_ID = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}")
+_PACKAGE = lazy_re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}(:[a-z0-9-]{1,20})?")
+_VERSION = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z.+:~-]{0,200}")
+_UNIT = lazy_re.compile(r"[A-Za-z0-9@:_.\\-]{1,255}")
+_DIGEST = lazy_re.compile(r"[0-9a-f]{64}|-")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from dataclasses import field, replace
 from xml.etree import ElementTree
 
+from rigwright.core import lazy_re
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts.gpu_health import Card, card
@@ -51,20 +52,20 @@ class Table:
     processes: dict[str, int] | None = None
 
 
-_HEAD = re.compile(
+_HEAD = lazy_re.compile(
     r"NVIDIA-SMI {1,40}(\S{1,40}) {1,40}(?:Driver|KMD) Version: {0,40}([\d.]{1,40}|N/A|ERR!)(?: {1,40}CUDA (?:UMD )?Version: {0,40}(\S{1,40}))?"
 )
-_FIRST = re.compile(
+_FIRST = lazy_re.compile(
     r"\| {0,40}(\d{1,4}) {1,40}(\S.{0,60}?) {1,40}(On|Off|N/A|WDDM|TCC|MCDM|ERR!) {0,40}\| {0,40}([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) {1,40}\S{1,20} {0,40}\| {0,40}(\S.{0,60}?) {0,40}\|"
 )
 _WORD = r"(N/A|ERR!|Unknown Error|\[[^\]|]{0,40}\]|\d{1,6} ?(?:%|C|W)|P\d{1,4})"
 _MIB = r"(?:(\d{1,12})MiB|\S{1,40})"
-_SECOND = re.compile(
+_SECOND = lazy_re.compile(
     rf"\| {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}{_WORD} {{0,40}}/ {{0,40}}{_WORD} {{0,40}}\| {{0,40}}{_MIB} {{0,40}}/ {{0,40}}{_MIB} {{0,40}}"
     rf"\| {{0,40}}{_WORD} {{1,40}}(\S.{{0,60}}?) {{0,40}}\|"
 )
-_THIRD = re.compile(r"\| {20,80}\| {10,80}\| {0,40}(Enabled|Disabled|N/A|ERR!)\*? {0,40}\|")
-_PROCESS = re.compile(
+_THIRD = lazy_re.compile(r"\| {20,80}\| {10,80}\| {0,40}(Enabled|Disabled|N/A|ERR!)\*? {0,40}\|")
+_PROCESS = lazy_re.compile(
     r"\| {1,40}(\d{1,6}) {1,40}(?:(?:N/A|\d{1,6}) {1,40}(?:N/A|\d{1,6}) {1,40})?\d{1,12} {1,40}(?:C|G|C\+G|M|M\+C|O) {1,40}\S"
 )
 """Every repetition is bounded: a cell has 40 columns at most, so no line takes long that only looks like a row."""
@@ -183,9 +184,9 @@ _REASONS = {
     "clocks_event_reasons": "clocks_event_reason",
     "clocks_throttle_reasons": "clocks_throttle_reason",
 }
-_GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
-_VERSION = re.compile(r"(Driver Version|KMD Version|CUDA Version|CUDA UMD Version) *: *([\d.]+)")
-_SECTION = re.compile(
+_GPU = lazy_re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
+_VERSION = lazy_re.compile(r"(Driver Version|KMD Version|CUDA Version|CUDA UMD Version) *: *([\d.]+)")
+_SECTION = lazy_re.compile(
     r"\s+(?:ECC Errors|Remapped Rows|Retired Pages|Temperature|GPU Link Info|Clocks (?:Event|Throttle) Reasons)\s*$"
 )
 _MOST_VALUES = 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
@@ -36,7 +36,7 @@ for device in /sys/bus/pci/devices/*; do
   echo "$class $node $(readlink -f "$device")"
 done; :
 """
-_BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_BUS_ID = lazy_re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def _places(result: Result) -> tuple[Place, ...]:
@@ -70,14 +70,14 @@ class NvLink:
     errors: int | None = None
 
 
-_GPU_LINE = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
-_LINK_LINE = re.compile(r"Link (\d+): (.+)")
-_QUIET = re.compile(
+_GPU_LINE = lazy_re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
+_LINK_LINE = lazy_re.compile(r"Link (\d+): (.+)")
+_QUIET = lazy_re.compile(
     rf"{LOST}|Device does not have|Nvlink queries are not supported|(NVML: )?Unable to retrieve NVLink information",
     re.IGNORECASE,
 )
 """Lines in place of links. From 595 on nvidia-smi writes Nvlink for NVLink."""
-_COUNTER = re.compile(r"(\d{1,9}): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})")
+_COUNTER = lazy_re.compile(r"(\d{1,9}): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})")
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:

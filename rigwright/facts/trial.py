@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
@@ -147,9 +147,9 @@ _ENV = "/boot/grub/grubenv"
 _READ_ONLY = {"btrfs", "zfs", "squash4", "f2fs", "cpiofs", "newc", "odc", "romfs", "tarfs"}
 """File systems that GRUB does not write to (00_header's check_writable)."""
 _LAYERS = (
-    (re.compile(r"(?:^|\s)lvm(?=\s|$)"), "LVM"),
-    (re.compile(r"(?:^|\s)(?:mdraid\S*|raid\S*|diskfilter)(?=\s|$)"), "software RAID"),
-    (re.compile(r"(?:^|\s)(?:cryptodisk|luks\S*)(?=\s|$)"), "an encrypted disk"),
+    (lazy_re.compile(r"(?:^|\s)lvm(?=\s|$)"), "LVM"),
+    (lazy_re.compile(r"(?:^|\s)(?:mdraid\S*|raid\S*|diskfilter)(?=\s|$)"), "software RAID"),
+    (lazy_re.compile(r"(?:^|\s)(?:cryptodisk|luks\S*)(?=\s|$)"), "an encrypted disk"),
 )
 _IN_THE_WAY = ("next_entry", "prev_saved_entry", "prev_entry", "initrdfail", "recordfail")
 ROOM_KIB = 8 << 10
@@ -197,10 +197,10 @@ def _of_disk(boot: Boot) -> Iterator[Obstacle]:
 
 
 # A blank is [ \t]: with \s, a pattern goes on from an empty line to the next one, again from each of them.
-_SAVES_NEXT = re.compile(r"^[ \t]{0,99}save_env[ \t]{1,99}next_entry\b", re.MULTILINE)
-_READS_CUSTOM = re.compile(r"^[ \t]{0,99}(?:source|\.)[ \t]{1,99}\S{0,999}/custom\.cfg", re.MULTILINE)
-_SETS = re.compile(r"^[ \t]{0,99}(?:set[ \t]{1,99})?(default|timeout)=", re.MULTILINE)
-_WAITS = re.compile(r"^[ \t]{0,99}set[ \t]{1,99}timeout=[\"']?-1", re.MULTILINE)
+_SAVES_NEXT = lazy_re.compile(r"^[ \t]{0,99}save_env[ \t]{1,99}next_entry\b", re.MULTILINE)
+_READS_CUSTOM = lazy_re.compile(r"^[ \t]{0,99}(?:source|\.)[ \t]{1,99}\S{0,999}/custom\.cfg", re.MULTILINE)
+_SETS = lazy_re.compile(r"^[ \t]{0,99}(?:set[ \t]{1,99})?(default|timeout)=", re.MULTILINE)
+_WAITS = lazy_re.compile(r"^[ \t]{0,99}set[ \t]{1,99}timeout=[\"']?-1", re.MULTILINE)
 
 
 def _of_config(boot: Boot) -> Iterator[Obstacle]:
@@ -237,7 +237,7 @@ def _of_config(boot: Boot) -> Iterator[Obstacle]:
         yield Obstacle("the default entry has words after ` -- `, where rigwright's would have no effect")
 
 
-_PLAIN_WORD = re.compile(r"[^\s'\"\\]+")
+_PLAIN_WORD = lazy_re.compile(r"[^\s'\"\\]+")
 
 
 def _of_running(boot: Boot) -> Iterator[Obstacle]:
@@ -277,7 +277,7 @@ def _leaves(nodes: tuple[grub.Node, ...] | list[grub.Node]) -> Iterator[grub.Nod
             yield node
 
 
-_VARIABLE = re.compile(r"\$(?:\{\w{1,60}\}|\w{1,60})")
+_VARIABLE = lazy_re.compile(r"\$(?:\{\w{1,60}\}|\w{1,60})")
 
 
 def equal_words(of_grub: str, running: str) -> bool:
@@ -349,7 +349,7 @@ echo "next $(grub-editenv /boot/grub/grubenv list 2>/dev/null | sed -n 's/^next_
 [ ! -s words ] || {{ echo "--words"; head -c 30000 words; }}
 """
 _MOST_SAID = 16
-_FILE_NAME = re.compile(r"[\w.+~-]{0,200}")
+_FILE_NAME = lazy_re.compile(r"[\w.+~-]{0,200}")
 
 
 def _trial(result: Result) -> Trial | None:

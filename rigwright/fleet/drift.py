@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from rigwright.catalogue.summary import counted_ids
 from rigwright.checks import Finding
+from rigwright.core import lazy_re
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.history.json_diff import compared
@@ -120,7 +120,7 @@ _TITLES = {
     "gpu.gpus": "",
     "gpu_health.cards": "",
 }
-_SEPARATORS = re.compile(r"[_.\[\]]+")
+_SEPARATORS = lazy_re.compile(r"[_.\[\]]+")
 _MOMENTARY = ("index", "lost", "bus_id")
 
 

@@ -11,6 +11,7 @@ import contextlib
 import re
 from typing import Any
 
+from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import number
@@ -18,7 +19,7 @@ from rigwright.core.numbers import number
 _NAME = r"\w[\w.-]{0,252}"
 _IPV6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]{1,45}(?:%[\w.-]{1,15})?"
 _USER = r"\w[\w.+@\\-]{0,127}"
-_PLACE = re.compile(
+_PLACE = lazy_re.compile(
     rf"(?:(?P<user>{_USER})@)?(?:(?P<name>{_NAME}|\[{_IPV6}\])(?::(?P<port>[0-9]{{1,5}}))?|(?P<bare>{_IPV6}))"
 )
 PLACE = "USER@HOST or USER@HOST:PORT, such as ubuntu@192.168.1.20; IPv6 in brackets where a port follows"

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-import re
 import shlex
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from rigwright.core import lazy_re
 from rigwright.core.errors import InputError
 from rigwright.core.yaml_source import did_you_mean
 from rigwright.inventory import names
 from rigwright.inventory.groups import Declared, Given
 
-_SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
-_NAME = re.compile(r"([^:\]\s]+)\s*(?:#.*)?")
+_SECTION = lazy_re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
+_NAME = lazy_re.compile(r"([^:\]\s]+)\s*(?:#.*)?")
 _KINDS = ("hosts", "children", "vars")
 _LONGEST = 16384
 """The most characters of a line."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from rigwright.core import lazy_re
 from rigwright.core.desired import VARIABLES
 from rigwright.core.errors import InputError
 from rigwright.core.host_ranges import expand
 from rigwright.core.yaml_source import did_you_mean
 
-_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>(?:[^:\[\]]|\[[^\]]*\])+)):(?P<port>\d{1,5})")
-_HOST = re.compile(r"[\w.:\[\]-]+")
+_PORT = lazy_re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<name>(?:[^:\[\]]|\[[^\]]*\])+)):(?P<port>\d{1,5})")
+_HOST = lazy_re.compile(r"[\w.:\[\]-]+")
 _LONGEST = 255
 """The most characters of a name, as in DNS."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rigwright.core import lazy_re
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
@@ -44,7 +44,7 @@ def decrypted(text: str, password_file: str, where: str) -> str:
         raise InputError(where, found, "the password that it was encrypted with", fix) from None
 
 
-_FORM = re.compile(r"\$ANSIBLE_VAULT;1\.[12];[A-Z0-9]+(;[^\n]*)?(\n[0-9a-f]+)+\n*")
+_FORM = lazy_re.compile(r"\$ANSIBLE_VAULT;1\.[12];[A-Z0-9]+(;[^\n]*)?(\n[0-9a-f]+)+\n*")
 
 
 @dataclass(frozen=True)

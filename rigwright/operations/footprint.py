@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
+from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.host_folders import RUNS, STATE
@@ -18,7 +18,7 @@ from rigwright.operations._grub_cfg import update_grub
 from rigwright.operations._own_folder import ENTER
 
 _UNITS = "/etc/systemd/system/"
-_OF_DRIVER = re.compile(
+_OF_DRIVER = lazy_re.compile(
     r"(lib|firmware-|xserver-xorg-video-|linux-(modules|objects|signatures)-)?nvidia.*|(lib)?cuda.*"
 )
 

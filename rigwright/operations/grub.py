@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
+from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command_failures import missing_program
 from rigwright.core.errors import HostError
@@ -68,7 +68,7 @@ def cmdline(
 
 _IOMMU_OFF = ("intel_iommu=off", "amd_iommu=off", "noiommu")
 """Parameters that turn the IOMMU off and have another name than `iommu`."""
-_BLACKLIST = re.compile(r"(?:module_blacklist|modprobe\.blacklist)=(?:\S{0,400},)?nvidia(?:,\S{0,400})?")
+_BLACKLIST = lazy_re.compile(r"(?:module_blacklist|modprobe\.blacklist)=(?:\S{0,400},)?nvidia(?:,\S{0,400})?")
 
 
 def _contradictions(wanted: Sequence[str], next_boot: str, others: Sequence[grub.Words]) -> Iterator[Note]:

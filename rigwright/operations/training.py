@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from rigwright import catalogue
 from rigwright.catalogue import torch_locks
+from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script
 from rigwright.core.desired import Driver
@@ -28,7 +29,7 @@ SPARE_MIB = 500
 BUILD_S = 5400
 """4 GB over a line of 10 Mbit/s take 55 minutes."""
 
-_LINE = re.compile(
+_LINE = lazy_re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,80})==(?P<version>[0-9A-Za-z.+!-]{1,60})(?: *;[^#]{0,200}?)?(?P<hashes>(?: +--hash=sha256:[0-9a-f]{64})+)"
 )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.checks import VERDICTS
 from rigwright.checks.problems import owed_in_words
+from rigwright.core import lazy_re
 from rigwright.core.control_characters import harmless
 from rigwright.core.numbers import count
 
@@ -48,7 +49,7 @@ def as_is(text: str) -> str:
 
 
 _TAG = frozenset("abcdefghijklmnopqrstuvwxyz#/@")
-_MANY_BACKSLASHES = re.compile(r"\\{64,}")
+_MANY_BACKSLASHES = lazy_re.compile(r"\\{64,}")
 
 
 def _backslashes(text: str) -> str:

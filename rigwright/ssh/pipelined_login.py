@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
-import paramiko
+from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
 from paramiko.auth_handler import AuthHandler
 from paramiko.common import (
     DEFAULT_WINDOW_SIZE,

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import paramiko
+from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
 from fabric import Config, Connection
 
 from rigwright.core.errors import InputError

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import paramiko
+from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
 
 from rigwright.inventory.model import Host
 from rigwright.ssh.channel_io import lost

@@ -198,7 +198,7 @@ class Ssh(Transport):
         self._session = None
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
-        from paramiko import SSHException
+        from rigwright.ssh.lean_paramiko import paramiko
 
         if self._session is None:
             self.connect()
@@ -210,7 +210,7 @@ class Ssh(Transport):
         stop.start()
         try:
             return self._attempt(session, script, nonce, deadline)
-        except (OSError, EOFError, SSHException) as error:
+        except (OSError, EOFError, paramiko.SSHException) as error:
             raise channel_io.lost(self.host, error) from None
         finally:
             stop.cancel()

@@ -152,3 +152,42 @@ def test_threads_that_use_it_first_at_the_same_time() -> None:
         for thread in threads:
             thread.join()
         assert made == [Fresh(1, [], 3)] * 8
+
+
+def test_only_what_is_used_is_made() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        x: int = 1
+        names: list[str] = field(default_factory=list)
+
+    fresh = Fresh(2)
+    assert fresh.names == []
+    assert "method" in Fresh.__eq__.__name__  # a stand-in
+    assert fresh == Fresh(2)
+    assert (Fresh.__eq__.__name__, Fresh.__repr__.__qualname__.rpartition(".")[2]) == ("__eq__", "__repr__")
+    assert [one.name for one in fields(Fresh)] == ["x", "names"]
+    assert Fresh(2, ["n"]) != fresh
+    with pytest.raises(FrozenInstanceError):
+        fresh.x = 3  # type: ignore[misc]
+
+
+def test_one_that_is_not_frozen_has_no_hash_from_the_start() -> None:
+    @dataclass
+    class Fresh:
+        x: int = 1
+
+    assert Fresh.__hash__ is None
+    assert Fresh() == Fresh(1)
+    assert Fresh.__hash__ is None
+
+
+def test_an_own_eq_is_kept_beside_a_made_hash() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        x: int = 1
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    assert Fresh(1) == Fresh(2)
+    assert hash(Fresh(1)) != hash(Fresh(2))

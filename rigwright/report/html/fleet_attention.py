@@ -3,12 +3,12 @@ all of their hosts."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from rigwright.checks import VERDICTS
+from rigwright.core import lazy_re
 from rigwright.core.fix_steps import Step
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
@@ -27,11 +27,11 @@ _FIRST = ("unreachable", "hardware", "error", "failed")
 _REASONS = ("unreachable", "error")
 """Kinds of problems whose value is the reason, so that hosts with different ones have different problems."""
 
-_PLACE = re.compile(
+_PLACE = lazy_re.compile(
     r"\b[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b|\bGPU-[0-9a-f]{8}[0-9a-f-]*(?: \(serial [^)]*\))?"
 )
 _UNITS = {"w": "W", "mib": "MiB", "mhz": "MHz", "c": "°C"}
-_UNIT = re.compile(f" ({'|'.join(_UNITS)})$")
+_UNIT = lazy_re.compile(f" ({'|'.join(_UNITS)})$")
 _YEAR_DAYS = 365.25
 
 

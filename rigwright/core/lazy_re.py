@@ -1,0 +1,37 @@
+"""Regular expressions of modules that are compiled when they are first used: a command uses few of those that it imports."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["compile"]
+
+if TYPE_CHECKING:
+    from re import compile
+else:
+
+    def compile(pattern: str | bytes, flags: int = 0) -> Any:
+        """As `re.compile`; an error in the pattern is raised at its first use. The result is no `re.Pattern`: use its own methods."""
+        return _Lazy(pattern, flags)
+
+
+_METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer", "flags")
+
+
+class _Lazy:
+    """Stands for a compiled regular expression; has its methods from the first use on."""
+
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self._given = pattern, flags
+        self.pattern = pattern
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        compiled = re.compile(*self._given)
+        vars(self).update({method: getattr(compiled, method) for method in _METHODS})
+        return getattr(compiled, name)
+
+    def __repr__(self) -> str:
+        return repr(re.compile(*self._given))
