@@ -21,7 +21,8 @@ No driver reports which clocks are locked. So each lock that a driver accepted i
 UUID graphics|memory MIN MAX BOOT_ID LOAD CODE. The line is valid while the boot and the load of the driver are the same.
 
 A lost GPU can block a process in a kernel call for ever, and kill does not end it. So each GPU is asked by a process of
-its own, which holds no file of this program open. A process that does not answer in time is not waited for.
+its own, which holds no file of this program open (show asks all in one, as long as all answer). A process that does not answer in
+time is not waited for.
 """
 
 import argparse
@@ -692,6 +693,25 @@ def ask_gpus(task, config, timeout_s, stuck, skip=(), heard=None):
     return driver["value"], answers, places(len(names), answered, config)
 
 
+def ask_at_once(task, config, timeout_s, stuck):
+    """As ask_gpus, by one process, which starts NVML once. Where a GPU does not answer it, or not soon, each is asked by its own.
+
+    So it is where a process of an earlier run still hangs.
+    """
+    if stuck:
+        return ask_gpus(task, config, timeout_s, stuck)
+
+    def every():
+        driver = overview()
+        return {"driver": driver, "gpus": [task(index) for index in range(driver["count"])]}
+
+    answer = ask_all({"all": every}, min(8, timeout_s / 2), {})["all"].get("value")
+    if answer is None:
+        return ask_gpus(task, config, timeout_s, stuck)
+    answers = {"GPU %d" % index: {"value": gpu} for index, gpu in enumerate(answer["gpus"])}
+    return answer["driver"], answers, places(len(answers), answer["gpus"], config)
+
+
 def one_round(config, settled, hopeless, timeout_s):
     """Set the limits of every GPU that answers. Returns the reasons to wait and try again: pairs of exit status and text."""
     stuck = remembered()["stuck"]
@@ -793,7 +813,7 @@ def show(config, timeout_s):
     """Print the document; with a configuration each GPU has its rule under `wanted`. Returns 1 when the driver does not answer."""
     document, record = {"driver_version": None, "nvml_version": None, "gpus": []}, locks_in_force()
     try:
-        driver, answers, names = ask_gpus(state, config or {}, timeout_s, remembered()["stuck"])
+        driver, answers, names = ask_at_once(state, config or {}, timeout_s, remembered()["stuck"])
         document.update({key: driver[key] for key in ("driver_version", "nvml_version")})
     except Refused as error:
         document["errors"] = {"driver": error.args[1]["error"]}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from rigwright.catalogue import compiled
 from rigwright.core import secrets
 from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium
@@ -16,6 +17,9 @@ from tests.report.chromium import Chromium
 # An example may take long on a busy machine; each test has pytest's timeout.
 hypothesis.settings.register_profile("rigwright", deadline=None)
 hypothesis.settings.load_profile("rigwright")
+
+
+compiled.enabled = False  # tests replace what the catalogue is made of
 
 
 @pytest.fixture(scope="session", autouse=True)

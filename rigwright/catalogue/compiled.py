@@ -27,6 +27,9 @@ _CORE = _OWN.parent / "core"
 _SUFFIXES = (".py", ".yml", ".csv")
 _MOST_BYTES = 16 << 20
 
+enabled = True
+"""Whether parts are read and written. A process that replaces what the catalogue is made of, as a test does, sets it to False."""
+
 
 def compiled(function: Callable[[], T]) -> Callable[[], T]:
     """The function, whose result is read from the compiled part of the catalogue where there is one, and becomes one otherwise."""
@@ -41,7 +44,7 @@ def compiled(function: Callable[[], T]) -> Callable[[], T]:
 
 def part(name: str, make: Callable[[], T]) -> T:
     """The part of the catalogue with that name; `make` makes it of the catalogue's files, and its errors are not kept."""
-    if loader.FOLDER != _OWN:  # a catalogue that a test made
+    if not enabled or loader.FOLDER != _OWN:
         return make()
     path = _OWN / "__pycache__" / f"{name}.{sys.implementation.cache_tag}.pickle"
     with contextlib.suppress(Exception):  # no file, one of another catalogue, or a damaged one

@@ -332,16 +332,20 @@ def _kept(found: Document) -> list[dict[str, Any]]:
 tested = Fact("nccl.tested", READ_DOCUMENT, _tested, kept=_kept)
 """The document of the test; it exists on the host only right after the test. The history keeps a few figures of it (PairFigures)."""
 
-_SETTINGS = """
+_SETTINGS = r"""
 home=$(getent passwd -- "${SUDO_USER:-root}" | cut -d: -f6)
-for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/zsh/zshrc /etc/security/pam_env.conf \\
-  /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf /etc/nccl.conf \\
-  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" "$home/.bashrc" \\
+set --
+for file in /etc/environment /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc /etc/zsh/zshrc /etc/security/pam_env.conf \
+  /etc/environment.d/*.conf /etc/systemd/system.conf /etc/systemd/system.conf.d/*.conf /etc/nccl.conf \
+  /root/.nccl.conf /root/.profile /root/.bashrc /root/.bash_profile "$home/.nccl.conf" "$home/.profile" "$home/.bashrc" \
   /home/*/.nccl.conf /home/*/.profile /home/*/.bashrc /home/*/.bash_profile /home/*/.zshrc /home/*/.config/environment.d/*.conf; do
   [ $((n += 1)) -le 1000 ] || break  # a user may have made any number
-  [ -f "$file" ] && head -c 262144 "$file" 2>/dev/null | grep -aE '(^|[^A-Za-z0-9_#])NCCL_[A-Z0-9_]+ *=' | head -n 20 | while IFS= read -r line; do
-    printf '%s\\t%s\\n' "$file" "$line"; done
-done; :
+  [ -f "$file" ] && set -- "$@" "$file"
+done
+[ $# = 0 ] && exit
+lines='(^|[^A-Za-z0-9_#])NCCL_[A-Z0-9_]+ *='
+find -L "$@" -maxdepth 0 -type f \( -size -262145c -exec grep -aHZE -m 20 "$lines" {} + -o -size +262144c -exec sh -c \
+  'head -c 262144 "$2" | grep -aHZE -m 20 --label="$2" "$1"' sh "$lines" {} \; \) 2>/dev/null | tr '\0' '\t'; :
 """
 
 

@@ -114,7 +114,9 @@ def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
 
 
 _LINKS = """
-ask nvlink -s; code=$?
+status=$(ask nvlink -s); code=$?
+printf '%s\\n' "$status"
+case $status in *'Link '[0-9]*) ;; *) exit $code;; esac  # no link: no peers either
 echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
 echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
 exit $code

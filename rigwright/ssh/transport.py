@@ -96,6 +96,31 @@ class Transport:
         return [known[command] for command in commands]
 
     def _run(self, commands: Sequence[Command], together: bool) -> list[Result]:
+        return self._run_together(commands) if together else self._run_script(commands, together)
+
+    def _run_together(self, commands: Sequence[Command]) -> list[Result]:
+        """Runs commands at the same time; a program that several of them ask is asked once."""
+        from rigwright.ssh import merged_queries
+
+        merged = merged_queries.merged(commands)
+        inside = {number for one in merged for number in one.numbers}
+        alone = [number for number in range(len(commands)) if number not in inside]
+        asked = [*(commands[number] for number in alone), *(one.command for one in merged)]
+        answers = self._run_script(asked, True)
+        results: dict[int, Result] = dict(zip(alone, answers, strict=False))
+        left: list[int] = []
+        for one, answer in zip(merged, answers[len(alone) :], strict=True):
+            split = one.split(answer, [commands[number] for number in one.numbers])
+            if split is None:
+                left += one.numbers
+            else:
+                results.update(zip(one.numbers, split, strict=True))
+        if left:
+            self.round_trips += 1
+            results.update(zip(left, self._run_script([commands[number] for number in left], True), strict=True))
+        return [results[number] for number in range(len(commands))]
+
+    def _run_script(self, commands: Sequence[Command], together: bool) -> list[Result]:
         nonce = secrets.token_hex(12)
         if together:
             script = batch_script.together(commands, nonce, self.environment)

@@ -42,6 +42,6 @@ def test_a_process_that_has_unittest_keeps_it() -> None:
 @pytest.mark.parametrize("name", ["invoke", "rigwright"])
 def test_setup_makes_programs_that_use_it(name: str) -> None:
     program = Path(sys.prefix) / "bin" / name
-    code = f"import runpy, sys; sys.argv = [{str(program)!r}, '--version']\ntry: runpy.run_path({str(program)!r}, run_name='__main__')\n"
-    code += "except SystemExit: pass\nprint('asyncio' in sys.modules)"
+    code = "import atexit, runpy, sys; atexit.register(lambda: print('asyncio' in sys.modules))\n"
+    code += f"sys.argv = [{str(program)!r}, '--version']; runpy.run_path({str(program)!r}, run_name='__main__')"
     assert _python(code).splitlines()[-1] == "False"

@@ -38,7 +38,8 @@ def test_nothing_is_compiled_before_the_first_use(monkeypatch: pytest.MonkeyPatc
     lazy = lazy_re.compile("a+")
     assert lazy.pattern == "a+"
     assert not compiled
-    assert lazy.search("caat") and lazy.search("b") is None
+    assert lazy.search("caat")
+    assert lazy.search("b") is None
     assert len(compiled) == 1
 
 

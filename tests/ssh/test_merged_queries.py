@@ -1,0 +1,249 @@
+"""Commands of a batch that ask one program are one process, and each has the answer that it gets alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from rigwright.core.command import Command, Result, command, script
+from rigwright.facts import Fact, dpkg, files, gpu, parsed, systemd
+from rigwright.inventory.model import Host
+from rigwright.ssh import merged_queries
+from rigwright.ssh.transport import Transport
+
+
+class Shell(Transport):
+    """This machine's sh, with all scripts that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(Host("host", (), {}))
+        self.scripts: list[str] = []
+
+    def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:  # noqa: ARG002
+        self.scripts.append(script.decode())
+        return subprocess.run(["sh"], input=script, capture_output=True, timeout=limit_s, check=True).stdout
+
+
+def alone(cmd: Command, environment: Mapping[str, str] | None = None) -> Result:
+    """What a command answers by itself."""
+    done = subprocess.run(
+        cmd.argv,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", **(environment or {})},
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def values(facts: Sequence[Fact[object]], answers: Sequence[Result]) -> list[str]:
+    """What the facts are with these answers."""
+    return [repr(parsed(fact, answer)) for fact, answer in zip(facts, answers, strict=True)]
+
+
+def test_files_of_every_kind(tmp_path: Path) -> None:
+    contents = {
+        "text": b"a = 1\n", "empty": b"", "no newline": b"x", "binary": bytes(range(256)) * 4, "frames": b"\ndata\nhere\nabsent\n",
+        "just small": b"s" * 65536, "large": b"l" * 65537, "larger": os.urandom(200_000),
+    }  # fmt: skip
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir(mode=0o750)
+    (tmp_path / "link").symlink_to("text")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "two\nlines").write_bytes(b"2")
+    (tmp_path / "-n").write_bytes(b"option")
+    os.mkfifo(tmp_path / "pipe")
+    names = [*contents, "folder", "link", "dangling", "two\nlines", "pipe", "nothing", "-n", "also nothing"]
+    facts = [files.file(str(tmp_path / name)) for name in names]
+    shell = Shell()
+    answers = shell.run([fact.command for fact in facts], together=True)
+    # The script of one file also prints the content behind a link, which its parser does not read.
+    assert values(facts, answers) == values(facts, [alone(fact.command) for fact in facts])
+    assert [
+        file.sha256 != "" for fact, answer in zip(facts, answers, strict=True) if (file := parsed(fact, answer))
+    ].count(True) == 10
+    assert (shell.round_trips, shell.scripts[0].count("stat -c")) == (
+        1,
+        1 + 1,
+    )  # one for files, one of the batch itself
+
+
+def test_files_that_are_all_absent(tmp_path: Path) -> None:
+    facts = [files.file(str(tmp_path / name)) for name in ("a", "b", "c")]
+    answers = Shell().run([fact.command for fact in facts], together=True)
+    assert [parsed(fact, answer) for fact, answer in zip(facts, answers, strict=True)] == [None] * 3
+
+
+@pytest.mark.parametrize("content", [b"short", b"a long one in its place"], ids=["shorter", "longer"])
+def test_a_file_that_changes_meanwhile_is_asked_for_alone(tmp_path: Path, content: bytes) -> None:
+    facts = [files.file(str(tmp_path / name)) for name in ("a", "b")]
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"0123456789")
+
+    class Changing(Shell):
+        def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+            cat = b'exec cat -- "$@"'
+            changed = b'printf %%s "%s" >"%s"; ' % (content, bytes(tmp_path / "a"))
+            return super()._exchange(script.replace(cat, changed + cat) if not self.scripts else script, nonce, limit_s)
+
+    shell = Changing()
+    answers = shell.run([fact.command for fact in facts], together=True)
+    assert [file.content for fact, answer in zip(facts, answers, strict=True) if (file := parsed(fact, answer))] == [
+        content,
+        b"0123456789",
+    ]
+    assert shell.round_trips == 2
+
+
+def test_packages_by_name_and_pattern() -> None:
+    facts: list[Fact[object]] = [
+        dpkg.packages("bash", "dpkg"),
+        dpkg.packages("coreutils", "no-such-package"),
+        dpkg.matching("lib*1", "no-such-*"),
+        dpkg.packages("no-such-package-either"),
+        dpkg.matching("bas?", "*"),
+    ]
+    shell = Shell()
+    answers = shell.run([fact.command for fact in facts], together=True)
+    expected = [alone(fact.command) for fact in facts]
+    assert values(facts, answers) == values(facts, expected)
+    assert [answer.code for answer in answers] == [answer.code for answer in expected] == [0, 1, 1, 1, 0]
+    assert "no packages found matching no-such-package-either" in answers[3].error_text
+    assert shell.scripts[0].count("dpkg-query") == 1
+
+
+def test_a_pattern_that_dpkg_reads_otherwise_is_asked_for_alone() -> None:
+    facts = [dpkg.matching("ba[sx]h"), dpkg.packages("dpkg"), dpkg.packages("bash:amd64")]
+    shell = Shell()
+    answers = shell.run([fact.command for fact in facts], together=True)
+    assert values(facts, answers) == values(facts, [alone(fact.command) for fact in facts])
+    assert shell.round_trips == 2
+
+
+def test_units() -> None:
+    facts = [systemd.unit(name) for name in ("a.service", "gone.service", "c.timer")]
+    blocks = [
+        f"LoadState={load}\nActiveState=x\nSubState=\nUnitFileState=\nNeedDaemonReload=no\n"
+        for load in ("loaded", "not-found", "masked")
+    ]
+    [one] = merged_queries.merged([fact.command for fact in facts])
+    assert one.command.argv == (
+        "systemctl",
+        "show",
+        "-p",
+        facts[0].command.argv[3],
+        "--",
+        "a.service",
+        "gone.service",
+        "c.timer",
+    )
+    commands = [fact.command for fact in facts]
+    answers = one.split(Result(0, "\n".join(blocks).encode()), commands)
+    assert answers == [Result(0, block.encode()) for block in blocks]
+    for bad in (
+        Result(1, b"Failed to connect to bus"),
+        Result(0, "\n".join(blocks[:2]).encode()),
+        Result(0, b""),
+        Result(124, b""),
+    ):
+        assert one.split(bad, commands) is None
+
+
+GPUS = [
+    ("0", "GPU-aa", "00000000:06:00.0", "Tesla V100-SXM2-16GB", "Enabled", "P0"),
+    ("1", "GPU-bb", "00000000:07:00.0", "[N/A]", "Disabled", "[Unknown Error]"),
+]
+NAMES = ("index", "uuid", "pci.bus_id", "name", "persistence_mode", "pstate")
+SMI = """#!/bin/sh
+echo "$*" >>"$0.calls"
+case $MODE in
+  gone) echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9;;
+  lost) case $* in *' -i '*07:00*) echo 'Unable to determine the device handle for GPU0000:07:00.0: GPU is lost.'; exit 15;; *' -i '*) ;;
+    *) echo 'Unable to determine the device handle for GPU0000:07:00.0: GPU is lost.  Reboot the system to recover this GPU'; exit 15;; esac;;
+  corrupt) echo 'WARNING: infoROM is corrupted at gpu 0000:06:00.0'; code=14;;
+  old) case $* in *pstate*) echo 'Field "pstate" is not a valid field to query.'; exit 2;; esac;;
+  none) echo 'No devices were found'; exit 6;;
+esac
+IFS=,
+while IFS='|' read -r a b c d e f; do
+  case $MODE$a in lost1) continue;; esac
+  line=
+  IFS=,
+  for field in $(echo "$1" | sed 's/.*=//'); do
+    case $field in index) v=$a;; uuid) v=$b;; pci.bus_id) v=$c;; name) v=$d;; persistence_mode) v=$e;; pstate) v=$f;; esac
+    line="$line, $v"
+  done
+  echo "${line#, }"
+done <<.
+ROWS
+.
+exit ${code:-0}
+"""
+
+
+@pytest.mark.parametrize("mode", ["", "gone", "corrupt", "old", "none", "lost"])
+def test_fields_of_gpus(tmp_path: Path, mode: str) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(SMI.replace("ROWS", "\n".join("|".join(row) for row in GPUS)))
+    smi.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "MODE": mode}
+    commands = [
+        gpu.query("--query-gpu=" + fields)
+        for fields in ("index,uuid,pci.bus_id,name", "pci.bus_id,pstate", "uuid,persistence_mode,index")
+    ]
+    expected = [alone(cmd, environment) for cmd in commands]
+    calls = Path(f"{smi}.calls")
+    calls.unlink()
+    [one] = merged_queries.merged(commands)
+    assert one.command.argv[-1] == "--query-gpu=index,uuid,pci.bus_id,name,pstate,persistence_mode"
+    answers = one.split(alone(one.command, environment), commands)
+    if mode in ("old", "none", "lost"):  # the fields of one are no reason to doubt another: each is asked for alone
+        assert answers is None
+    else:
+        assert answers == expected
+        assert len(calls.read_text().splitlines()) == 1
+
+
+def test_what_is_not_alike_is_not_merged() -> None:
+    commands = [
+        command("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\n", "--", "a", reads=True),
+        command("dpkg-query", "-W", "-f", "${Package}\\t${Architecture}\\n", "--", "a", reads=True),
+        command("systemctl", "show", "-p", "LoadState", "--", "a", reads=True),
+        command("systemctl", "show", "-p", "LoadState", "--", "a", reads=True, timeout_s=5),
+        command("systemctl", "show", "-p", "LoadState", "--", "a", "b", reads=True),
+        command("systemctl", "show", "-p", "LoadState", "--", "a"),
+        files.file("/a").command,
+        script("cat $1", "/a", reads=True),
+        gpu.query("--query-compute-apps=pid,process_name"),
+        command("date", reads=True),
+        command("date", reads=True),
+    ]
+    assert merged_queries.merged(commands) == []
+
+
+def test_every_answer_is_at_its_place(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("A")
+    commands = [
+        command("echo", "1", reads=True), files.file(str(tmp_path / "a")).command, dpkg.packages("dpkg").command, command("echo", "2", reads=True),
+        files.file(str(tmp_path / "b")).command, dpkg.packages("bash").command, command("sh", "-c", "exit 7", reads=True),
+    ]  # fmt: skip
+    answers = Shell().run(commands, together=True)
+    assert [answer.stdout[:8].split(b"|")[0].split(b"\t")[0].strip() for answer in answers] == [
+        b"1", b"regular", b"dpkg", b"2", b"absent", b"bash", b"",
+    ]  # fmt: skip
+    assert answers[6].code == 7
+
+
+def test_many_files_are_asked_for_in_parts(tmp_path: Path) -> None:
+    for number in range(150):
+        (tmp_path / str(number)).write_text(f"file {number}")
+    facts = [files.file(str(tmp_path / str(number))) for number in range(150)]
+    answers = Shell().run([fact.command for fact in facts], together=True)
+    assert [file.text for fact, answer in zip(facts, answers, strict=True) if (file := parsed(fact, answer))] == [
+        f"file {number}" for number in range(150)
+    ]
