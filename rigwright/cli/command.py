@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
-from dataclasses import MISSING
 from typing import Any
 
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
+from rigwright.cli.execution import execute, run
 from rigwright.cli.options import CommandOptions
-from rigwright.core import interruption, standard_streams
-from rigwright.core.errors import RigwrightError, UsageError
-from rigwright.core.program_name import as_typed, program_name
-
-
-def run(options: CommandOptions) -> int:
-    """Runs the command that the options are of; returns its exit code."""
-    module, _, function = options.function.partition(":")
-    return getattr(importlib.import_module(module), function)(options) or 0
+from rigwright.core.program_name import as_typed
 
 
 class Command(Task[Any]):
@@ -54,31 +45,9 @@ class Command(Task[Any]):
         return arguments
 
     def __call__(self, *_context: Any, **given: Any) -> int:
-        """Runs the command with the flags that were typed. Raises Exit with its code when that is not 0.
-
-        SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error.
-        """
+        """Runs the command with the flags that were typed. Raises Exit with its code, and with its message, when that is not 0."""
         self.times_called += 1
-        try:
-            for field in self.options.fields():
-                if field.metadata["without_value"] and given.get(field.name) is True:
-                    given[field.name] = field.metadata["without_value"]
-                if field.default is MISSING and given.get(field.name) is None:
-                    flag, command = f"--{field.name.replace('_', '-')}", self.options.command
-                    fix = f"{program_name()} {command} --help"
-                    raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
-            with interruption.raised():
-                code: int = self.body(**given)
-        except RigwrightError as error:
-            from rigwright.report.wrapping import message
-
-            raise Exit(message(f"error {error}", sys.stderr), error.exit_code) from None
-        except KeyboardInterrupt:
-            raise Exit("interrupted", 130) from None
-        if problem := standard_streams.full(sys.stdout):
-            print(f"error stdout: cannot be written: {problem}", file=sys.stderr)
-            code = code or 1
-        interruption.end_now_if_left_behind(code)
+        code, message = execute(self.options, given, self.body)
         if code:
-            raise Exit(code=code)
+            raise Exit(message or None, code)
         return code

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import signal
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
-from rigwright.cli import lean_invoke as _lean_invoke  # isort: skip  # noqa: F401  # before Invoke
+from rigwright.core import lean_invoke as _lean_invoke  # isort: skip  # noqa: F401  # before Invoke
 
 from invoke.collection import Collection
 from invoke.parser.context import ParserContext
@@ -20,7 +19,8 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
-from rigwright.core import nameless_user, process_end, standard_streams, terminal_stream
+from rigwright.cli.start import prepare_process
+from rigwright.core import standard_streams
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
@@ -92,11 +92,7 @@ def start(namespace: Collection, core: ParserContext | None = None) -> None:
     if usage_hint.is_informational(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` ends without a traceback
         atexit.register(standard_streams.exit_if_full)
-    standard_streams.secure()
-    nameless_user.secure()
-    terminal_stream.guard()
-    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
-    gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
+    prepare_process()
     usage_hint.check(sys.argv[1:], namespace, core or Program().initial_context)
 
 
@@ -105,11 +101,6 @@ class _Program(Program):
         super().parse_core(argv)
         if self.namespace:
             start(self.namespace, self.initial_context)
-
-
-def console_script() -> NoReturn:
-    """The program `rigwright` as a process of its own."""
-    process_end.run(main)
 
 
 def main() -> None:

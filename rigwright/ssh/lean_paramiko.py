@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rigwright.core import lean_invoke as _lean_invoke  # noqa: F401  # paramiko and Fabric import Invoke
+
 _METADATA = "importlib.metadata"
 
 

@@ -1,0 +1,51 @@
+"""Runs a command with the options that were typed, and says how it ended."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING
+from typing import Any
+
+from rigwright.cli.options import CommandOptions
+from rigwright.core import interruption, standard_streams
+from rigwright.core.errors import RigwrightError, UsageError
+from rigwright.core.program_name import program_name
+
+
+def run(options: CommandOptions) -> int:
+    """Runs the command that the options are of; returns its exit code."""
+    module, _, function = options.function.partition(":")
+    return getattr(importlib.import_module(module), function)(options) or 0
+
+
+def execute(
+    options: type[CommandOptions], given: dict[str, Any], body: Callable[..., int] | None = None
+) -> tuple[int, str]:
+    """Runs a command with the values of its flags; returns its exit code, and the message of an error that is still to be shown.
+
+    SIGTERM and SIGHUP interrupt it as Ctrl-C does. A text that could not be written, as to a full disk, is an error. `body` gets the values
+    in place of the command.
+    """
+    try:
+        for field in options.fields():
+            if field.metadata["without_value"] and given.get(field.name) is True:
+                given[field.name] = field.metadata["without_value"]
+            if field.default is MISSING and given.get(field.name) is None:
+                flag, command = f"--{field.name.replace('_', '-')}", options.command
+                fix = f"{program_name()} {command} --help"
+                raise UsageError(command, f"{flag} is missing", f"{flag} with {field.metadata['help']}", fix)
+        with interruption.raised():
+            code: int = body(**given) if body else run(options(**given))
+    except RigwrightError as error:
+        from rigwright.report.wrapping import message
+
+        return error.exit_code, message(f"error {error}", sys.stderr)
+    except KeyboardInterrupt:
+        return 130, "interrupted"
+    if problem := standard_streams.full(sys.stdout):
+        print(f"error stdout: cannot be written: {problem}", file=sys.stderr)
+        code = code or 1
+    interruption.end_now_if_left_behind(code)
+    return code, ""
