@@ -5,7 +5,6 @@ Pure functions over the rig, the catalogue's models and the document of the peer
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from typing import Literal
 
@@ -140,7 +139,9 @@ def _unrigged(pair: Pair, document: Document, models: Mapping[int, Model | None]
         and other.grant.distance == pair.grant.distance
         and other.grant.nvml == nvml
     ]
-    usual = statistics.median(alike) if len(alike) > 2 else None
+    from statistics import median
+
+    usual = median(alike) if len(alike) > 2 else None
     kind: Kind = "pcie" if pair.grant.cuda else "host"
     return Expected("nvswitch" if linked else kind, 0, granted, usual, "peers" if usual else "")
 

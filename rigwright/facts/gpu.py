@@ -308,7 +308,7 @@ def _nvml(result: Result) -> dict[str, Any]:
     return document
 
 
-nvml = Fact("gpu.nvml", command("python3", LIMITS_PROGRAM, "show", timeout_s=45), _nvml)
+nvml = Fact("gpu.nvml", command("python3", "-IS", LIMITS_PROGRAM, "show", timeout_s=45), _nvml)
 """The JSON document of the GPU limits program, which reads NVML."""
 
 

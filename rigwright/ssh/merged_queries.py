@@ -81,11 +81,17 @@ def _each_packages(result: Result, commands: Sequence[Command]) -> list[Result] 
         patterns = command.argv[5:]
         if any(set(pattern) & set("[]\\:") for pattern in patterns):
             return None
-        own = [row for name, row in rows if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        names = {row.partition("\t")[0] for row in own}
-        unknown = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
+        names = frozenset(pattern for pattern in patterns if not set(pattern) & set("*?"))
+        globs = [pattern for pattern in patterns if pattern not in names]
+        own = [(name, row) for name, row in rows if name in names or any(fnmatchcase(name, glob) for glob in globs)]
+        found = {name for name, _ in own}
+        unknown = [
+            one
+            for one in patterns
+            if one not in found and not any(fnmatchcase(name, one) for name in found if one in globs)
+        ]
         error = "".join(f"dpkg-query: no packages found matching {pattern}\n" for pattern in unknown)
-        text = "".join(own).encode("utf-8", "surrogateescape")
+        text = "".join(row for _, row in own).encode("utf-8", "surrogateescape")
         answers.append(Result(1 if unknown else 0, text, error.encode()))
     return answers
 
