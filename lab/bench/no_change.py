@@ -1,8 +1,9 @@
 """Measures commands that find nothing to change, for `scripts/bench`: wall time as a ratio to `ssh HOST true`, processor time, round trips.
 
-    python -m lab.bench.no_change ROUNDS [PERCENT]
+    python -m lab.bench.no_change ROUNDS PERCENT PROFILE
 
-With PERCENT the commands run once more with that part of a processor; the host is as fast as before.
+With PERCENT other than 0 the commands run once more with that part of a processor; the host is as fast as before. With PROFILE other than 0
+each command is profiled in so many runs (`lab/bench/processor_profile.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.base.paths import CHECKOUT
-from lab.bench import processor_quota
+from lab.bench import processor_profile, processor_quota
 from lab.bench.measured import Measured, in_turn, person, row
 
 INVOKE = str(CHECKOUT / ".venv" / "bin" / "invoke")
@@ -132,15 +134,16 @@ def main() -> int:
     """Measures, prints the tables, removes the host, and returns the exit code."""
     from lab.cli import commands as lab
 
-    rounds = int(sys.argv[1])
-    percents = [int(word) for word in sys.argv[2:]]
+    rounds, percent, profiles = (int(word) for word in sys.argv[1:4])
     rows = commands()
     lab.up(name=HOST, rig=RIG, say=print)
     try:
         prepare(rows)
         in_turn(rows, rounds)
         _show(rows, rounds)
-        for percent in percents:
+        if profiles:
+            _profile(rows, profiles)
+        if percent:
             slow = commands()
             for one, known in zip(slow, rows, strict=True):
                 one.round_trips = known.round_trips
@@ -151,6 +154,17 @@ def main() -> int:
     finally:
         lab.down(name=HOST, say=print)
     return 0
+
+
+def _profile(rows: Sequence[Measured], runs: int) -> None:
+    """Prints where the processor time of each command that connects goes."""
+    for one in (each for each in rows[1:] if each.round_trips is not None):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "profile"
+            for _ in range(runs):
+                _once([PYTHON, "-m", "lab.bench.processor_profile", str(file), *one.argv])
+            print(f"\n{one.name}: processor time of the controller, mean of {runs} runs\n")
+            print(processor_profile.table(processor_profile.mean(file), one.median_cpu_s), flush=True)
 
 
 def _show(rows: Sequence[Measured], rounds: int, whole_processor: bool = True) -> None:

@@ -6,11 +6,12 @@ import copy
 import dataclasses
 import pickle
 import threading
-from dataclasses import FrozenInstanceError, field, fields, is_dataclass, replace
+from dataclasses import FrozenInstanceError, InitVar, field, fields, is_dataclass, replace
+from typing import ClassVar
 
 import pytest
 
-from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.lazy_dataclasses import FEW, dataclass
 
 
 @dataclass(frozen=True)
@@ -191,3 +192,79 @@ def test_an_own_eq_is_kept_beside_a_made_hash() -> None:
 
     assert Fresh(1) == Fresh(2)
     assert hash(Fresh(1)) != hash(Fresh(2))
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("derived", [True, False])
+def test_the_first_instances_are_as_the_later_ones(frozen: bool, derived: bool) -> None:
+    @dataclass(frozen=frozen)
+    class Base:
+        a: int
+        b: list[int] = field(default_factory=list)
+        c: str = "c"
+
+    @dataclass(frozen=frozen)
+    class Derived(Base):
+        d: float = 0.5
+        e: dict[str, int] = field(default_factory=dict, repr=False)
+
+    made: type[Base] = Derived if derived else Base
+    for _ in range(FEW + 3):
+        one = made(1, c="x")
+        assert vars(one) == {"a": 1, "b": [], "c": "x", **({"d": 0.5, "e": {}} if derived else {})}
+        assert made(1).b is not made(1).b
+        for args, named in (((), {}), ((1,), {"a": 2}), ((1, [], "c", 0.5, {}, 7), {}), ((1,), {"nonsense": 1})):
+            with pytest.raises(TypeError, match=r"__init__\(\)"):
+                made(*args, **named)
+    assert made.__init__.__code__.co_varnames[:3] == ("self", "a", "b")
+
+
+def test_a_first_instance_is_checked_by_its_own_method() -> None:
+    @dataclass(frozen=True)
+    class Checked:
+        x: int
+
+        def __post_init__(self) -> None:
+            if self.x < 0:
+                raise ValueError("below 0")
+
+    assert Checked(1).x == 1
+    with pytest.raises(ValueError, match="below 0"):
+        Checked(-1)
+
+
+def test_unusual_fields_are_those_of_the_standard_library() -> None:
+    @dataclass
+    class Unusual:
+        kind: ClassVar[str] = "k"
+        x: int
+        given: InitVar[int] = 0
+        made: int = field(init=False, default=3)
+        named: int = field(default=4, kw_only=True)
+
+        def __post_init__(self, given: int) -> None:
+            self.x += given
+
+    one = Unusual(1, 2, named=5)
+    assert (one.x, one.made, one.named, Unusual.kind) == (3, 3, 5, "k")
+    assert [each.name for each in fields(one)] == ["x", "made", "named"]
+
+
+def test_the_parameters_of_a_class_are_those_that_were_given() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        x: int = 1
+
+    fields(Fresh)
+    assert Fresh.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+    @dataclasses.dataclass(frozen=True)
+    class Standard(Fresh):
+        y: int = 2
+
+    assert Standard(1, 3) == Standard(y=3)
+    with pytest.raises(TypeError, match="non-frozen"):
+
+        @dataclasses.dataclass
+        class Open(Fresh):
+            y: int = 2
