@@ -18,12 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Measured:
-    """A command and the cost of each of its runs, including the child processes that it waited for."""
+    """A command and the cost of each of its runs in a folder, including the child processes that it waited for."""
 
     name: str
     argv: tuple[str, ...]
     says: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path = ROOT
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     peak_mib: list[float] = field(default_factory=list)
@@ -37,7 +38,7 @@ class Measured:
         out, back = os.pipe()
         began = time.perf_counter()
         child = subprocess.Popen(
-            self.argv, stdin=subprocess.DEVNULL, stdout=back, stderr=back, cwd=ROOT, **person(self.environment)
+            self.argv, stdin=subprocess.DEVNULL, stdout=back, stderr=back, cwd=self.folder, **person(self.environment)
         )
         os.close(back)
         with os.fdopen(out, "rb") as pipe:

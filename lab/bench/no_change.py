@@ -1,9 +1,9 @@
 """Measures commands that find nothing to change, for `scripts/bench`: wall time as a ratio to `ssh HOST true`, processor time, round trips.
 
-    python -m lab.bench.no_change ROUNDS PERCENT PROFILE
+    python -m lab.bench.no_change ROUNDS PERCENT PROFILE [COMMIT]
 
 With PERCENT other than 0 the commands run once more with that part of a processor; the host is as fast as before. With PROFILE other than 0
-each command is profiled in so many runs (`lab/bench/processor_profile.py`).
+each command is profiled in so many runs (`lab/bench/processor_profile.py`). COMMIT: the commands of that version in turn with these.
 """
 
 from __future__ import annotations
@@ -21,15 +21,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.base.paths import CHECKOUT
+from lab.base.paths import CHECKOUT, INVENTORY
 from lab.bench import processor_profile, processor_quota
 from lab.bench.measured import Measured, in_turn, person, row
 
-INVOKE = str(CHECKOUT / ".venv" / "bin" / "invoke")
 PYTHON = str(CHECKOUT / ".venv" / "bin" / "python")
-HOST, RIG = "bench", "servbadge"
-ON_HOST = ("--host", HOST, "--inventory", ".lab/inventory")
-SSH = ("ssh", "-F", ".lab/ssh_config", HOST, "true")
+RIG = "servbadge"
+SSH_CONFIG = str(CHECKOUT / ".lab" / "ssh_config")
+
+
+@dataclass(frozen=True)
+class Version:
+    """rigwright in a folder, and the host that it provisions: two versions would change each other's files on one host."""
+
+    host: str
+    folder: Path = CHECKOUT
+    name: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes Python import this version."""
+        return {} if self.folder == CHECKOUT else {"PYTHONPATH": str(self.folder)}
+
+    def command(self, name: str, *words: str, says: str) -> Measured:
+        """The command with these words on the host."""
+        on_host = ("--host", self.host, "--inventory", str(INVENTORY))
+        argv = (str(self.folder / ".venv" / "bin" / "invoke"), *words, *on_host)
+        return Measured(f"{name}{self.name}", argv, says, self.environment, self.folder)
+
+    def commands(self) -> tuple[Measured, ...]:
+        """The commands that read the host."""
+        nothing = "Nothing to change"
+        return (
+            self.command(
+                "bench.yml, 11 steps", "provision", "--yes", "--playbook", "playbooks/bench.yml", says=nothing
+            ),
+            self.command("provision.yml, with checks", "provision", "--yes", says=nothing),
+            self.command("verify --quick", "verify", "--quick", says="as planned"),
+            self.command("fleet.check", "fleet.check", says=self.host),
+        )
+
+
+NOW = Version("bench")
+
+
+def before(commit: str, folder: Path) -> Version:
+    """The version of a commit, copied into the folder; it uses the packages of this checkout's .venv."""
+    files = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=files, check=True)
+    invoke = folder / ".venv" / "bin" / "invoke"
+    invoke.parent.mkdir(parents=True)
+    old = (folder / "rigwright" / "cli" / "lean_invoke.py").exists()
+    start = "import sys, rigwright.cli.lean_invoke\nfrom invoke.main import program\nsys.exit(program.run())\n"
+    invoke.write_text(f"#!{PYTHON}\n" + (start if old else "from rigwright.cli import start\nstart.invoke()\n"))
+    invoke.chmod(0o755)
+    return Version("bench-before", folder, ", before")
 
 
 @dataclass(frozen=True)
@@ -51,24 +97,16 @@ GOALS = {
 """By row. The seconds are those of a whole processor."""
 
 
-def commands() -> tuple[Measured, ...]:
-    """The measured commands; the first one is `ssh true`, the next have round trips."""
-    nothing = "Nothing to change"
+def commands(versions: Sequence[Version]) -> tuple[Measured, ...]:
+    """The measured commands; the first one is `ssh true`."""
+    invoke = str(CHECKOUT / ".venv" / "bin" / "invoke")
     return (
-        Measured("ssh true", SSH),
-        Measured("bench.yml, 11 steps", provision("--playbook", "playbooks/bench.yml"), nothing),
-        Measured("provision.yml, with checks", provision(), nothing),
-        Measured("verify --quick", (INVOKE, "verify", *ON_HOST, "--quick"), "as planned"),
-        Measured("fleet.check", (INVOKE, "fleet.check", *ON_HOST), HOST),
-        Measured("invoke --list", (INVOKE, "--list"), "provision"),
+        Measured("ssh true", ("ssh", "-F", SSH_CONFIG, NOW.host, "true")),
+        *(one for version in versions for one in version.commands()),
+        Measured("invoke --list", (invoke, "--list"), "provision"),
         Measured("import rigwright.cli.runner", (PYTHON, "-c", "import rigwright.cli.runner")),
         Measured("python -c pass", (PYTHON, "-c", "pass")),
     )
-
-
-def provision(*words: str) -> tuple[str, ...]:
-    """The command that provisions the host without a question."""
-    return (INVOKE, "provision", *ON_HOST, "--yes", *words)
 
 
 def table(rows: Sequence[Measured]) -> str:
@@ -103,56 +141,61 @@ def verdicts(rows: Sequence[Measured], whole_processor: bool = True) -> list[str
     return lines
 
 
-def _once(argv: Sequence[str]) -> str:
-    """Runs a command that is not measured; returns its stdout."""
+def _once(one: Measured, *words: str, argv: Sequence[str] = ()) -> str:
+    """Runs a command, with more words, that is not measured; returns its stdout. `argv`: its words in place of its own."""
+    environment = person({**one.environment})
     done = subprocess.run(
-        argv, cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **person()
-    )
+        [*(argv or one.argv), *words],
+        cwd=one.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **environment,
+    )  # fmt: skip
     if done.returncode:
-        sys.exit(f"error {' '.join(argv)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        sys.exit(f"error {' '.join(done.args)}: exit {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return str(done.stdout)
 
 
-def _round_trips(argv: Sequence[str]) -> int:
-    hosts: dict[str, Any] = json.loads(_once([*argv, "--json", "-"]))["hosts"]
-    return int(hosts[HOST]["round_trips"])
-
-
-def prepare(rows: Sequence[Measured]) -> None:
-    """Provisions the host, and runs each command until it finds nothing to change and has a record of what to read ahead."""
-    print(f"provisioning {HOST} ...", flush=True)
-    wheels = str(Path(".lab", "cache", "wheels"))
-    _once(provision("--wheels", wheels))
-    _once(provision("--playbook", "playbooks/bench.yml"))
-    for one in rows[1:5]:
+def prepare(version: Version, rows: Sequence[Measured]) -> None:
+    """Provisions the host, and runs each of its commands until it finds nothing to change and has a record of what to read ahead."""
+    print(f"provisioning {version.host} ...", flush=True)
+    own = [one for one in rows if one.name in {each.name for each in version.commands()}]
+    bench, whole = own[:2]
+    _once(whole, "--wheels", str(CHECKOUT / ".lab" / "cache" / "wheels"))
+    _once(bench)
+    for one in own:
         for _ in range(3):  # the second one reads ahead what the document needs, too
-            one.round_trips = _round_trips(one.argv)
-        _once(one.argv)
+            hosts: dict[str, Any] = json.loads(_once(one, "--json", "-"))["hosts"]
+            one.round_trips = int(hosts[version.host]["round_trips"])
+        _once(one)
 
 
 def main() -> int:
-    """Measures, prints the tables, removes the host, and returns the exit code."""
+    """Measures, prints the tables, removes the hosts, and returns the exit code."""
     from lab.cli import commands as lab
 
     rounds, percent, profiles = (int(word) for word in sys.argv[1:4])
-    rows = commands()
-    lab.up(name=HOST, rig=RIG, say=print)
-    try:
-        prepare(rows)
-        in_turn(rows, rounds)
-        _show(rows, rounds)
-        if profiles:
-            _profile(rows, profiles)
-        if percent:
-            slow = commands()
-            for one, known in zip(slow, rows, strict=True):
-                one.round_trips = known.round_trips
-            with processor_quota.limited(percent):
-                in_turn(slow, rounds)
-            print(f"\nWith {percent} % of a processor:", end="")
-            _show(slow, rounds, False)
-    finally:
-        lab.down(name=HOST, say=print)
+    commit = "".join(sys.argv[4:])
+    with tempfile.TemporaryDirectory(prefix="rigwright-bench-") as folder:
+        os.chmod(folder, 0o755)
+        versions = (NOW, before(commit, Path(folder))) if commit else (NOW,)
+        rows = commands(versions)
+        try:
+            for version in versions:
+                lab.up(name=version.host, rig=RIG, say=print)
+                prepare(version, rows)
+            in_turn(rows, rounds)
+            _show(rows, rounds)
+            if profiles:
+                _profile(rows, profiles)
+            if percent:
+                slow = commands(versions)
+                for one, known in zip(slow, rows, strict=True):
+                    one.round_trips = known.round_trips
+                with processor_quota.limited(percent):
+                    in_turn(slow, rounds)
+                print(f"\nWith {percent} % of a processor:", end="")
+                _show(slow, rounds, False)
+        finally:
+            for version in versions:
+                lab.down(name=version.host, say=print)
     return 0
 
 
@@ -162,7 +205,7 @@ def _profile(rows: Sequence[Measured], runs: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "profile"
             for _ in range(runs):
-                _once([PYTHON, "-m", "lab.bench.processor_profile", str(file), *one.argv])
+                _once(one, argv=[PYTHON, str(Path(processor_profile.__file__)), str(file), *one.argv])
             print(f"\n{one.name}: processor time of the controller, mean of {runs} runs\n")
             print(processor_profile.table(processor_profile.mean(file), one.median_cpu_s), flush=True)
 
