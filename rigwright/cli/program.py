@@ -19,8 +19,7 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
-from rigwright.cli.start import prepare_process
-from rigwright.core import standard_streams
+from rigwright.core import process_start, standard_streams
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
@@ -92,7 +91,7 @@ def start(namespace: Collection, core: ParserContext | None = None) -> None:
     if usage_hint.is_informational(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `invoke --list | head` ends without a traceback
         atexit.register(standard_streams.exit_if_full)
-    prepare_process()
+    process_start.prepare()
     usage_hint.check(sys.argv[1:], namespace, core or Program().initial_context)
 
 

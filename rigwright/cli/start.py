@@ -7,7 +7,6 @@ positional word, --help, --list, several commands, the lab.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from dataclasses import MISSING
 from typing import Any, NoReturn
 
 from rigwright.cli.options import CommandOptions
-from rigwright.core import nameless_user, process_end, shipped_files, standard_streams, terminal_stream
+from rigwright.core import process_end, process_start, shipped_files
 
 
 def rigwright() -> NoReturn:
@@ -52,15 +51,6 @@ def _is_ours(file: str) -> bool:
         return False
 
 
-def prepare_process() -> None:
-    """Makes streams and user of this process usable, and lets it keep what it compiles and loads."""
-    standard_streams.secure()
-    nameless_user.secure()
-    terminal_stream.guard()
-    sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
-    gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
-
-
 def _directly(words: Sequence[str]) -> bool:
     """Runs the command of the words where they are plain; returns False, and does nothing, for words that Invoke must read.
 
@@ -71,7 +61,7 @@ def _directly(words: Sequence[str]) -> bool:
         return False
     from rigwright.cli.execution import execute
 
-    prepare_process()
+    process_start.prepare()
     code, message = execute(*read)
     if message:
         print(message, file=sys.stderr)
@@ -114,8 +104,9 @@ def plain(words: Sequence[str]) -> tuple[type[CommandOptions], dict[str, Any]] |
 
 
 def _named(command: str, among: type[CommandOptions]) -> type[CommandOptions] | None:
-    """The options of the command with this name."""
+    """The options of the command of rigwright with this name."""
     for one in among.__subclasses__():
-        if found := one if command and one.command == command else _named(command, one):
+        found = one if one.command == command != "" else _named(command, one)
+        if found and found.__module__ == CommandOptions.__module__:
             return found
     return None
