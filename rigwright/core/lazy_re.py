@@ -23,7 +23,7 @@ class _Lazy:
     """Stands for a compiled regular expression; has its methods from the first use on."""
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
-        self._given = pattern, flags
+        self._given: tuple[Any, int] = (pattern, flags)
         self.pattern = pattern
 
     def __getattr__(self, name: str) -> Any:
