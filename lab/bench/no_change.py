@@ -208,6 +208,8 @@ def _profile(rows: Sequence[Measured], runs: int) -> None:
                 _once(one, argv=[PYTHON, str(Path(processor_profile.__file__)), str(file), *one.argv])
             print(f"\n{one.name}: processor time of the controller, mean of {runs} runs\n")
             print(processor_profile.table(processor_profile.mean(file), one.median_cpu_s), flush=True)
+    asked = json.loads(_once(rows[0], argv=[PYTHON, "-m", "lab.bench.host_cost", NOW.host, "playbooks/provision.yml"]))
+    print("\nprovision.yml, with checks: the host\n\n" + asked, flush=True)
 
 
 def _show(rows: Sequence[Measured], rounds: int, whole_processor: bool = True) -> None:

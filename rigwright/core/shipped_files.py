@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +11,7 @@ CHECKOUT = _PACKAGE.parent
 """The folder of the checkout; only valid when rigwright runs from a checkout."""
 
 
+@cache
 def folder(name: Literal["onhost", "playbooks", "templates"]) -> Path:
     """The path of the folder: inside the installed package, or next to the package in a checkout."""
     installed = _PACKAGE / name

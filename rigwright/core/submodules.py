@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 
 
 def load(package: str, module: str) -> bool:
     """Imports PACKAGE.MODULE. Returns False, and imports nothing, if `module` is not the name of a module of that package."""
-    if f"{package}.{module}" in sys.modules:
+    name = f"{package}.{module}"
+    if name in sys.modules:
         return True
-    if not module.isidentifier() or importlib.util.find_spec(f"{package}.{module}") is None:
+    if not module.isidentifier():
         return False
-    importlib.import_module(f"{package}.{module}")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == name:
+            return False
+        raise
     return True
