@@ -35,7 +35,7 @@ print(json.dumps([min(once(argv, base64.b64decode(stdin)) for _ in range(5)) for
 
 def once_each(commands: Sequence[Command]) -> list[Command]:
     """The commands as a batch asks them."""
-    merged = merged_queries.merged(commands)
+    merged = merged_queries.merged(tuple(commands))
     inside = {number for one in merged for number in one.numbers}
     return [*(each for number, each in enumerate(commands) if number not in inside), *(one.command for one in merged)]
 

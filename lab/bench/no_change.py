@@ -40,8 +40,9 @@ class Version:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes Python import this version."""
-        return {} if self.folder == CHECKOUT else {"PYTHONPATH": str(self.folder)}
+        """What makes Python import this version, with a history of its own."""
+        own = {"PYTHONPATH": str(self.folder), "RIGWRIGHT_HISTORY": str(self.folder / ".lab" / "history.sqlite")}
+        return {} if self.folder == CHECKOUT else own
 
     def command(self, name: str, *words: str, says: str) -> Measured:
         """The command with these words on the host."""

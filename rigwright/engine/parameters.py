@@ -48,18 +48,13 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
 
 
 @cache
-def _names(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
-
-
-@cache
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name, required in _parameters(function).items() if required and name not in NOT_OF_TASKS)
 
 
 def inject(function: Callable[..., Any], given: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The given parameters, and those of `values` that the function has and that were not given."""
-    return {**{name: values[name] for name in _names(function) if name in values}, **given}
+    return {**{name: values[name] for name in _parameters(function) if name in values}, **given}
 
 
 def check(name: str, function: Callable[..., Any], given: Any, where: str) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import files, gpu
 
-Split = Callable[[Result, Sequence[Command]], list[Result] | None]
+Split = Callable[[Result, tuple[Command, ...]], list[Result] | None]
 """The answer of each command, from the answer to all of them together; None when that cannot be told."""
 MOST = 60
 """Commands in one; a program's answer has a limit."""
@@ -30,8 +31,9 @@ class Merged:
     split: Split
 
 
-def merged(commands: Sequence[Command]) -> list[Merged]:
-    """The commands that each stand for several of the batch; a command is in one of them at most."""
+@lru_cache(maxsize=8)
+def merged(commands: tuple[Command, ...]) -> tuple[Merged, ...]:
+    """The commands that each stand for several of the batch; a command is in one of them at most. The same for all hosts of a run."""
     found = []
     kinds: dict[tuple[object, ...], list[int]] = {}
     for number, command in enumerate(commands):
@@ -43,7 +45,7 @@ def merged(commands: Sequence[Command]) -> list[Merged]:
             numbers = tuple(every[at : at + MOST])
             if len(numbers) > 1:
                 found.append(Merged(together([commands[number] for number in numbers]), numbers, split))
-    return found
+    return tuple(found)
 
 
 def _kind(command: Command) -> tuple[object, ...]:
@@ -71,7 +73,8 @@ def _packages(commands: Sequence[Command]) -> Command:
     return Command((*first.argv[:5], *patterns), timeout_s=first.timeout_s, reads=True)
 
 
-def _each_packages(result: Result, commands: Sequence[Command]) -> list[Result] | None:
+@lru_cache(maxsize=16)  # hosts have equal packages, units and files
+def _each_packages(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
     """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 where a pattern has none."""
     if result.code not in (0, 1) or result.cut:
         return None
@@ -105,7 +108,8 @@ def _units(commands: Sequence[Command]) -> Command:
     return Command((*first.argv[:5], *names), timeout_s=first.timeout_s, reads=True)
 
 
-def _each_units(result: Result, commands: Sequence[Command]) -> list[Result] | None:
+@lru_cache(maxsize=16)  # hosts have equal packages, units and files
+def _each_units(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
     """The properties of each unit: systemctl puts an empty line between units, in the order of their names on the command line."""
     parts = result.stdout.removesuffix(b"\n").split(b"\n\n")
     if result.code or result.cut or len(parts) != len(commands) or not all(parts):
@@ -128,7 +132,7 @@ def _fields(commands: Sequence[Command]) -> list[str]:
     )
 
 
-def _each_gpus(result: Result, commands: Sequence[Command]) -> list[Result] | None:
+def _each_gpus(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
     """The fields of each command; a line that is no row, such as the one of a lost GPU, is in the answer of each."""
     if result.code in (9, 127):  # no driver, no program: so for every query
         return [result] * len(commands)
@@ -173,7 +177,8 @@ def _files(commands: Sequence[Command]) -> Command:
     return script(_FILES, *(command.argv[4] for command in commands), timeout_s=commands[0].timeout_s, reads=True)
 
 
-def _each_files(result: Result, commands: Sequence[Command]) -> list[Result] | None:
+@lru_cache(maxsize=16)  # hosts have equal packages, units and files
+def _each_files(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
     """What the script of one file prints: its properties and its content, or the checksum of a large one. None if a file changed
     meanwhile, so that the contents have not the sizes that they had."""
     head, marker, data = result.stdout.partition(b"\ndata\n")

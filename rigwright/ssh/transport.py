@@ -102,7 +102,7 @@ class Transport:
         """Runs commands at the same time; a program that several of them ask is asked once."""
         from rigwright.ssh import merged_queries
 
-        merged = merged_queries.merged(commands)
+        merged = merged_queries.merged(tuple(commands))
         inside = {number for one in merged for number in one.numbers}
         alone = [number for number in range(len(commands)) if number not in inside]
         asked = [*(commands[number] for number in alone), *(one.command for one in merged)]
@@ -110,7 +110,7 @@ class Transport:
         results: dict[int, Result] = dict(zip(alone, answers, strict=False))
         left: list[int] = []
         for one, answer in zip(merged, answers[len(alone) :], strict=True):
-            split = one.split(answer, [commands[number] for number in one.numbers])
+            split = one.split(answer, tuple(commands[number] for number in one.numbers))
             if split is None:
                 left += one.numbers
             else:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def alone(cmd: Command, environment: Mapping[str, str] | None = None) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def values(facts: Sequence[Fact[object]], answers: Sequence[Result]) -> list[str]:
+def values(facts: Sequence[Fact[Any]], answers: Sequence[Result]) -> list[str]:
     """What the facts are with these answers."""
     return [repr(parsed(fact, answer)) for fact, answer in zip(facts, answers, strict=True)]
 
@@ -101,7 +102,7 @@ def test_a_file_that_changes_meanwhile_is_asked_for_alone(tmp_path: Path, conten
 
 
 def test_packages_by_name_and_pattern() -> None:
-    facts: list[Fact[object]] = [
+    facts: list[Fact[Any]] = [
         dpkg.packages("bash", "dpkg"),
         dpkg.packages("coreutils", "no-such-package"),
         dpkg.matching("lib*1", "no-such-*"),
@@ -131,7 +132,7 @@ def test_units() -> None:
         f"LoadState={load}\nActiveState=x\nSubState=\nUnitFileState=\nNeedDaemonReload=no\n"
         for load in ("loaded", "not-found", "masked")
     ]
-    [one] = merged_queries.merged([fact.command for fact in facts])
+    [one] = merged_queries.merged(tuple(fact.command for fact in facts))
     assert one.command.argv == (
         "systemctl",
         "show",
@@ -142,7 +143,7 @@ def test_units() -> None:
         "gone.service",
         "c.timer",
     )
-    commands = [fact.command for fact in facts]
+    commands = tuple(fact.command for fact in facts)
     answers = one.split(Result(0, "\n".join(blocks).encode()), commands)
     assert answers == [Result(0, block.encode()) for block in blocks]
     for bad in (
@@ -199,9 +200,9 @@ def test_fields_of_gpus(tmp_path: Path, mode: str) -> None:
     expected = [alone(cmd, environment) for cmd in commands]
     calls = Path(f"{smi}.calls")
     calls.unlink()
-    [one] = merged_queries.merged(commands)
+    [one] = merged_queries.merged(tuple(commands))
     assert one.command.argv[-1] == "--query-gpu=index,uuid,pci.bus_id,name,pstate,persistence_mode"
-    answers = one.split(alone(one.command, environment), commands)
+    answers = one.split(alone(one.command, environment), tuple(commands))
     if mode in ("old", "none", "lost"):  # the fields of one are no reason to doubt another: each is asked for alone
         assert answers is None
     else:
@@ -223,7 +224,7 @@ def test_what_is_not_alike_is_not_merged() -> None:
         command("date", reads=True),
         command("date", reads=True),
     ]
-    assert merged_queries.merged(commands) == []
+    assert merged_queries.merged(tuple(commands)) == ()
 
 
 def test_every_answer_is_at_its_place(tmp_path: Path) -> None:
