@@ -15,7 +15,6 @@ from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
 from rigwright.engine.host_report import HostReport
-from rigwright.engine.plan import PlannedStep
 from rigwright.fleet import actions, host_job, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.journal import HostEnd
@@ -229,7 +228,6 @@ def _batch(
         activity="beginning",
         enough=enough,
         on_end=on_end,
-        reboots=_will_reboot,
         may_fail=may_fail,
         last=True,
     )
@@ -241,14 +239,6 @@ def _batch(
     for job in members:
         if job.report.error is not None and len(members) > 1:
             text.line(f"[bold]{as_is(job.host.name)}[/]: [bold red]failed[/], {as_is(job.report.error.found)}")
-
-
-def _will_reboot(job: HostJob) -> bool:
-    return any(map(_reboots, job.report.planned))
-
-
-def _reboots(planned: PlannedStep) -> bool:
-    return any(change.reboot or change.leads_to == "reboot" for change in planned.changes)
 
 
 ALIKE = 3

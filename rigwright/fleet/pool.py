@@ -34,7 +34,6 @@ def run_hosts(
     meanwhile: Callable[[], object] = int,
     enough: Callable[[HostJob], bool] = lambda _job: False,
     on_end: Callable[[HostJob], object] = id,
-    reboots: Callable[[HostJob], bool] = lambda _job: False,
     may_fail: Callable[[], int | None] = no_limit,
     last: bool = False,
     reads: bool = False,
@@ -45,8 +44,8 @@ def run_hosts(
     `executor` (default: that of the jobs, else a pool of threads) is not shut down; it gets the hosts in slices (`fleet/slices.py`).
     `activity` is shown as progress. `meanwhile` runs in this thread while the first hosts answer. `on_end`, and then `enough`, is called
     after each host, one call at a time; once `enough` returns true no further host begins, and the remaining hosts are not attempted.
-    `on_end` must not raise an exception. `reboots`: whether a host will probably reboot, and `may_fail`: how many more hosts may fail
-    before `enough` returns true; both are for workers, which do not see each other.
+    `on_end` must not raise an exception. `may_fail`: how many more hosts may fail before `enough` returns true, for workers, which do not
+    see each other.
 
     The first Ctrl-C, SIGTERM or SIGHUP begins no further host, waits for critical sections, then raises KeyboardInterrupt. A second
     one abandons the hosts that are still running, and waits for them no longer than GRACE_S.
@@ -71,7 +70,7 @@ def run_hosts(
         if workers is not None:
             from rigwright.fleet import slices
 
-            parts = slices.cut(able, workers, reboots)
+            parts = slices.cut(able, workers)
             slices.run(parts, action, workers, enough, on_end, may_fail, meanwhile)
             return
         threads = ThreadPoolExecutor(min(places.most, len(able)), thread_name_prefix=interruption.LEFT_BEHIND)

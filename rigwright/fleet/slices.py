@@ -83,15 +83,21 @@ class _HostFuture(Future[str]):
         super().cancel()
 
 
-def cut(jobs: Sequence[HostJob], executor: Executor, reboots: Callable[[HostJob], bool]) -> list[Slice]:
+def will_reboot(job: HostJob) -> bool:
+    """Whether the plan of a host has a reboot."""
+    changes = (change for planned in job.report.planned for change in planned.changes)
+    return any(change.reboot or change.leads_to == "reboot" for change in changes)
+
+
+def cut(jobs: Sequence[HostJob], executor: Executor) -> list[Slice]:
     """The slices of these hosts, in their order: those that will not reboot, then those that will.
 
     The hosts that will reboot are in at most as many slices at a time as hosts may reboot, which share that number.
     """
     limit = jobs[0].run.options.reboots
     most = jobs[0].run.options.slice or size(len(jobs), getattr(executor, "workers", 1))
-    booting = [job for job in jobs if reboots(job)]
-    others = [job for job in jobs if not reboots(job)]
+    booting = [job for job in jobs if will_reboot(job)]
+    others = [job for job in jobs if not will_reboot(job)]
     at_a_time = max(1, min(limit, -(-len(booting) // most)))
     parts = [Slice(others[at : at + most], limit, False) for at in range(0, len(others), most)]
     parts += [Slice(booting[at : at + most], limit // at_a_time, True) for at in range(0, len(booting), most)]

@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rigwright.cli import provision_hosts
 from rigwright.core import host_ranges, sqlite_files
 from rigwright.core.errors import UsageError
 from rigwright.engine import run_owner
-from rigwright.fleet import dask_executor, journal, rollout
+from rigwright.fleet import dask_executor, journal, rollout, slices
 from tests.cli.run_command import run_command
 from tests.fleet import fake_fleet
 from tests.fleet.fake_fleet import Fleet
@@ -237,7 +236,7 @@ def test_workers_elsewhere_stop_as_soon(
     """Workers get the slices of hosts that will reboot one after the other, so one failure stops the rollout."""
     with ThreadPoolExecutor(4) as elsewhere:
         monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext(elsewhere))
-        monkeypatch.setattr(provision_hosts, "_reboots", lambda _planned: True)
+        monkeypatch.setattr(slices, "will_reboot", lambda _job: True)
         gpus.broken = {"gpu02"}
         code, text, made = provision(gpus, capsys, max_fail="0", executor="tcp://scheduler:8786", slice="1")
     assert code == 1

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rigwright import inventory
-from rigwright.cli import provision_hosts
 from rigwright.core.errors import HostError
 from rigwright.core.typed_json import dumps
 from rigwright.engine import playbook
@@ -98,11 +97,15 @@ def statuses(jobs: Sequence[HostJob]) -> dict[str, int]:
     return {status: found.count(status) for status in set(found)}
 
 
-def some(jobs: Sequence[Any], most: int, reboots: int, booting: Callable[[Any], bool]) -> list[slices.Slice]:
-    """Returns the slices of stand-ins for jobs."""
-    for job in jobs:
-        job.run = SimpleNamespace(options=Options("run-1", slice=most, reboots=reboots))
-    return slices.cut(jobs, ThreadPoolExecutor(1), booting)
+def some(boots: Sequence[bool], most: int, reboots: int) -> list[slices.Slice]:
+    """Returns the slices of stand-ins for jobs, of which some will reboot."""
+    options = Options("run-1", slice=most, reboots=reboots)
+    jobs: list[Any] = []
+    for number, each in enumerate(boots):
+        planned = [SimpleNamespace(changes=[SimpleNamespace(reboot=each, leads_to="")])]
+        run, report = SimpleNamespace(options=options), SimpleNamespace(planned=planned)
+        jobs.append(SimpleNamespace(boots=each, number=number, run=run, report=report))
+    return slices.cut(jobs, ThreadPoolExecutor(1))
 
 
 @pytest.mark.parametrize(
@@ -117,8 +120,7 @@ def test_the_size_of_a_slice(hosts: int, workers: int, size: int) -> None:
 def test_no_host_is_lost_and_the_reboots_of_slices_at_a_time_are_no_more_than_allowed(
     boots: list[bool], most: int, reboots: int
 ) -> None:
-    jobs = [SimpleNamespace(boots=each, number=number) for number, each in enumerate(boots)]
-    parts = some(jobs, most, reboots, lambda job: bool(job.boots))
+    parts = some(boots, most, reboots)
     assert sorted(job.number for part in parts for job in part.jobs) == list(range(len(boots)))  # type: ignore[attr-defined]
     assert all(1 <= len(part.jobs) <= most and part.reboots >= 1 for part in parts)
     counted = [part for part in parts if part.counted]
@@ -129,20 +131,26 @@ def test_no_host_is_lost_and_the_reboots_of_slices_at_a_time_are_no_more_than_al
 
 
 @pytest.mark.parametrize(("limit", "size"), [(1, 3), (1, 50), (2, 3), (3, 2), (5, 50)])
-def test_no_more_hosts_reboot_at_a_time_than_allowed(tmp_path: Path, limit: int, size: int) -> None:
+def test_no_more_hosts_reboot_at_a_time_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, size: int
+) -> None:
+    monkeypatch.setattr(slices, "will_reboot", lambda _job: True)
     jobs = prepared(tmp_path, 12, size=size, reboots=limit)
     with ThreadPoolExecutor(8) as workers:
-        pool.run_hosts(jobs, rebooting, workers, reboots=lambda _job: True)
+        pool.run_hosts(jobs, rebooting, workers)
     assert statuses(jobs) == {"ok": 12}
     assert 1 <= seen.most_rebooting <= limit
     assert sorted(seen.begun) == [job.host.name for job in jobs]
 
 
-def test_after_a_host_that_does_not_come_back_the_slices_after_it_reboot_no_host(tmp_path: Path) -> None:
+def test_after_a_host_that_does_not_come_back_the_slices_after_it_reboot_no_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "will_reboot", lambda _job: True)
     jobs = prepared(tmp_path, 9, size=3)
     seen.broken = {"h001", "h002", "h003"}
     with ThreadPoolExecutor(8) as workers:
-        pool.run_hosts(jobs, rebooting, workers, reboots=lambda _job: True)
+        pool.run_hosts(jobs, rebooting, workers)
     assert len(seen.begun) == 1
     assert statuses(jobs) == {"failed": 9}
     for job in jobs[3:]:
@@ -364,7 +372,7 @@ def test_the_clock_of_a_worker_does_not_count(tmp_path: Path, monkeypatch: pytes
 
 def test_hosts_that_will_reboot_are_those_whose_plan_says_so(tmp_path: Path) -> None:
     (job,) = prepared(tmp_path, 1)
-    assert not provision_hosts._will_reboot(job)
+    assert not slices.will_reboot(job)
     changes = (SimpleNamespace(reboot=False, leads_to=""), SimpleNamespace(reboot=False, leads_to="reboot"))
     job.report = replace(job.report, planned=(SimpleNamespace(changes=changes),))  # type: ignore[arg-type]
-    assert provision_hosts._will_reboot(job)
+    assert slices.will_reboot(job)
