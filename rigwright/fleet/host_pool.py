@@ -92,12 +92,15 @@ class HostPool:
             with self.merging:
                 if self.over:
                     return
+                before_s = job.report.seconds
                 try:
                     self.merge(job, future)
                 except BaseException as error:  # such as no memory; the host may have been changed
                     job.report = with_error(job.report, unexpected(job.host.name, error))
                 self.on_end(job)
-                job.tell(HostFinished(job.host.name, outcome(job)))
+                begun = job.report.bad or job.report.seconds > before_s
+                outcome = "not attempted" if not begun else "failed" if job.report.bad else "done"
+                job.tell(HostFinished(job.host.name, outcome))
                 if not self.no_more and self.enough(job):
                     self.begin_no_more()
         finally:
@@ -158,8 +161,3 @@ class HostPool:
 
 
 _INTERRUPTED = "\x03"
-
-
-def outcome(job: HostJob) -> str:
-    """How the work on a host ended, as HostFinished says it: done, failed or not attempted."""
-    return "not attempted" if job.report.status == "not_attempted" else "failed" if job.report.bad else "done"

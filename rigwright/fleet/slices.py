@@ -116,6 +116,7 @@ def run(
     """Gives the slices to the workers and waits for their answers; the arguments are those of `pool.run_hosts`."""
     work = _Work(parts, action, executor, may_fail)
     jobs = [job for part in parts for job in part.jobs]
+    before_s = {job.host.name: job.report.seconds for job in jobs}
     hosts = HostPool(jobs, work.submit, enough, merge_answer, on_end, work.tell_workers)
     watch = threading.Thread(target=work.watch, args=(hosts,), daemon=True)
     watch.start()
@@ -125,7 +126,7 @@ def run(
         work.ended.set()
     if not hosts.no_more:
         for job in jobs:
-            if job.report.status == "not_attempted" and job.report.error is None:
+            if job.report.seconds == before_s[job.host.name] and job.report.error is None:
                 job.report = with_error(job.report, _not_begun(job.host.name))
 
 
