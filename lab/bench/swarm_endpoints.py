@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,9 @@ class Endpoint:
 
 
 async def _serve(plan: dict[str, Any]) -> None:
+    logging.getLogger("asyncio").setLevel(
+        logging.ERROR
+    )  # it warns of each connection that the controller leaves, as that of a flood
     recorded = Recorded(swarm_recording.load(Path(plan["recording"])).answers)
     for one in plan["endpoints"]:
         await Endpoint(one, recorded).listen()
