@@ -46,6 +46,7 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.HistoryShowOptions,
     options.HistoryDiffOptions,
     options.HistorySetAsideOptions,
+    options.ConnectionsCloseOptions,
     options.CatalogueCheckOptions,
     options.PowerPlanOptions,
     options.PowerWatchOptions,

@@ -31,7 +31,9 @@ def test_another_user_is_named_by_the_host(monkeypatch: pytest.MonkeyPatch, in_e
 
     monkeypatch.setattr(channel_io, "converse", lambda *_words: (b"", ANSWER) if in_errors else (ANSWER, b""))
     ssh = Ssh(Host("box", ("all",), {}, "hosts.yml:4"))
-    monkeypatch.setattr(ssh, "_session", SimpleNamespace(user="root", channel=channel, close=lambda: None))
+    monkeypatch.setattr(
+        ssh, "_session", SimpleNamespace(user="root", channel=channel, close=lambda: None, errors=(OSError,))
+    )
     with pytest.raises(Unreachable, match="the host takes no login as root: it wants ubuntu") as caught:
         ssh.run([command("true")])
     assert caught.value.fix == "set ansible_user: ubuntu for box (hosts.yml:4)"
