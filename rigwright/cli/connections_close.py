@@ -15,4 +15,4 @@ def connections_close(_options: ConnectionsCloseOptions, _console: Console) -> A
     """The hosts whose connections were closed."""
     hosts = kept.close_all()
     text = f"closed: {', '.join(map(as_is, hosts))}" if hosts else "no connection is kept"
-    return Answer(lambda console: console.print(text), {"hosts": hosts})
+    return Answer(lambda console: console.print(text), {"closed": hosts})

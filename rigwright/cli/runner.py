@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
-from rigwright.core import host_ranges, interruption, numbers, prompt, run_ids, shipped_files
+from rigwright.core import forked, host_ranges, interruption, numbers, prompt, run_ids, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
@@ -269,6 +269,10 @@ def _have_kept(jobs: Sequence[HostJob], keep_s: float | None) -> None:
         from rigwright.ssh import kept
 
         kept.order([(job.host, job.run.transport.decision) for job in reached], keep_s)
+    if keep_s:
+        from rigwright.cli import prepared
+
+        prepared.start(keep_s)
 
 
 def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
@@ -281,6 +285,8 @@ def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
     if command.rollout:
         command.rollout.insist(inventory.hosts)
     hosts = [inventory.only()] if host is None else inventory.select(host)
+    if any(each.is_this_machine for each in hosts):
+        forked.leave()
     if command.playbook:
         _require_alone(hosts, command.options)
     return inventory, hosts

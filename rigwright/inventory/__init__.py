@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rigwright.core import forked
 from rigwright.core.errors import InputError
 from rigwright.inventory import files
 from rigwright.inventory.groups import Declared, Given
@@ -26,7 +27,10 @@ def read(path: Path, vault_password_file: str = "") -> Inventory:
     Raises InputError when there is no inventory, or when a file of it is wrong.
     """
     folder = path if path.is_dir() else path.parent
-    secrets = Sources(folder, vault_password_file or os.environ.get(PASSWORD_VARIABLE, ""))
+    password_file = vault_password_file or os.environ.get(PASSWORD_VARIABLE, "")
+    if password_file:
+        forked.leave()  # it may be a program that asks at the terminal
+    secrets = Sources(folder, password_file)
     sources = list(files.sources(path))
     if not sources:
         passed = sorted(file_path.name for file_path in path.glob("*.ini")) if path.is_dir() else []

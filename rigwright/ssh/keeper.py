@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import resource
@@ -20,14 +19,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.core.errors import RigwrightError
 from rigwright.inventory.model import Host
 from rigwright.ssh import keeper_socket
-from rigwright.ssh.keeper_socket import ANSWER, ENDED, ERRORS, INPUT, OUTPUT, PROGRAM, REQUEST, Wire
+from rigwright.ssh.keeper_socket import ANSWER, ENDED, ERRORS, INPUT, OUTPUT, PROGRAM, REQUEST, Listening, Wire, now
 
 if TYPE_CHECKING:
     from rigwright.ssh.session import Session
@@ -48,12 +45,12 @@ _PR_SET_DUMPABLE = 4
 
 
 class _Kept:
-    """A connection that is kept, and the runs that use it, by token. `until`: on the clock of `_now`."""
+    """A connection that is kept, and the runs that use it, by token. `until`: on the clock of `now`."""
 
     def __init__(self, session: Session, keep_s: float) -> None:
         self.session = session
         self.keep_s = keep_s
-        self.until = _now() + keep_s
+        self.until = now() + keep_s
         self.dropped = False
         """Whether no other run may use it."""
         self.users: set[str] = set()
@@ -88,8 +85,8 @@ class Keeper:
             if listening.fileno() in ready:
                 with contextlib.suppress(OSError):
                     self._begin(listening.accept()[0])
-        until = _now() + _LAST_ANSWERS_S
-        while self._clients and _now() < until:
+        until = now() + _LAST_ANSWERS_S
+        while self._clients and now() < until:
             time.sleep(0.02)
 
     def keep(self, request: dict[str, Any]) -> None:
@@ -123,15 +120,13 @@ class Keeper:
         """Closes the connections whose time is over; returns whether there is still something to do."""
         with self._lock:
             for name, one in list(self._kept.items()):
-                if not one.users and (one.until <= _now() or not _is_open(one.session)):
+                if not one.users and (one.until <= now() or not _is_open(one.session)):
                     self._drop(name)
             return bool(self._kept or self._opening)
 
     def _next_s(self) -> float:
         with self._lock:
-            return max(
-                0.05, min((one.until - _now() for one in self._kept.values() if not one.users), default=_SWEEP_S)
-            )
+            return max(0.05, min((one.until - now() for one in self._kept.values() if not one.users), default=_SWEEP_S))
 
     def _drop(self, name: str) -> None:
         """Lets no further run use a connection. The caller has the lock."""
@@ -149,7 +144,7 @@ class Keeper:
             with self._lock:
                 known = self._kept.get(name)
             if known and self._is_right(known):
-                known.keep_s, known.until = keep_s, _now() + keep_s
+                known.keep_s, known.until = keep_s, now() + keep_s
                 return
             with contextlib.suppress(Exception):
                 session = connect.verified(host, LOGIN_S, lambda _abort: None)
@@ -237,7 +232,7 @@ class Keeper:
         finally:
             with self._lock:
                 one.users.discard(token)
-                one.until = _now() + one.keep_s
+                one.until = now() + one.keep_s
                 one.close_if_unused()
             self._look_again()
             if not one.dropped:
@@ -270,13 +265,13 @@ def _pass_output(channel: Any, wire: Wire) -> None:
 
     def stderr() -> None:
         with contextlib.suppress(Exception):
-            while data := channel.recv_stderr(keeper_socket.MOST_FRAME):
+            while data := channel.recv_stderr(keeper_socket.BLOCK):
                 wire.send(ERRORS, data)
 
     beside = threading.Thread(target=stderr, daemon=True)
     beside.start()
     try:
-        while data := channel.recv(keeper_socket.MOST_FRAME):
+        while data := channel.recv(keeper_socket.BLOCK):
             wire.send(OUTPUT, data)
         beside.join()
         wire.send(ENDED)
@@ -310,33 +305,6 @@ def _is_open(session: Session) -> bool:
     return bool(transport is not None and transport.is_active())
 
 
-def _now() -> float:
-    """Seconds that go on while this machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-@contextlib.contextmanager
-def listening(place: Path) -> Iterator[socket.socket | None]:
-    """Yields a socket that listens on a path; None when another keeper does. Removes what a keeper left that was killed. Raises OSError."""
-    lock = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        place.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as opened:
-            opened.bind(str(place))  # in a private folder, and with the umask of `main`
-            opened.listen(64)
-            try:
-                yield opened
-            finally:
-                place.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
-
-
 def main() -> None:
     """The process: takes its first request from stdin, and serves until nothing is kept."""
     os.umask(0o077)
@@ -348,11 +316,15 @@ def main() -> None:
     place = keeper_socket.place(make=True)
     if place is None:
         return
-    with listening(place) as opened:
-        if opened is not None:
-            keeper = Keeper()
-            keeper.keep(request)
-            keeper.serve(opened)
-        elif wire := keeper_socket.connected(place):
+    opened = Listening.on(place)
+    if opened is None:
+        if wire := keeper_socket.connected(place):
             with contextlib.suppress(OSError, EOFError, ValueError):
                 wire.ask(request, REQUEST_S)
+        return
+    try:
+        keeper = Keeper()
+        keeper.keep(request)
+        keeper.serve(opened.socket)
+    finally:
+        opened.end()

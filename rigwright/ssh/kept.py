@@ -27,6 +27,8 @@ WAIT_S = 2.0
 """So long a run waits for the keeper before it makes a connection of its own. The keeper asks the host whether it is still there."""
 MOST_UNREAD = 1 << 22
 """Bytes of a channel that were not read yet, as many as of a connection without the keeper."""
+_MOST_REQUEST = 1 << 15
+"""Bytes; less than a pipe holds, so that nobody waits for the keeper."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from rigwright.ssh import keeper; keeper.main()"
 
@@ -48,7 +50,7 @@ def duration_s(text: str) -> float | None:
 
 
 def exists() -> bool:
-    """Whether connections may be kept now."""
+    """Whether connections may be kept now by a process of this release and environment."""
     place = keeper_socket.place()
     return place is not None and place.exists()
 
@@ -73,9 +75,13 @@ def session(host: Host, keep_s: float) -> KeptSession | None:
 
 
 def drop(host: Host) -> None:
-    """Has the kept connection of a host closed once no run uses it: what a login gets may be another now."""
-    if named := _named(host):
-        _told({"do": "drop", **named})
+    """Has the kept connections of a host closed once no run uses them: what a login gets may be another now.
+
+    Also those that were kept by another release or in another environment.
+    """
+    named, where = _named(host), keeper_socket.folder()
+    for place in sorted(where.glob("*.sock")) if named and where else ():
+        _told(place, {"do": "drop", **(named or {})})
 
 
 def order(hosts: Sequence[tuple[Host, str]], keep_s: float) -> None:
@@ -85,10 +91,10 @@ def order(hosts: Sequence[tuple[Host, str]], keep_s: float) -> None:
     """
     orders = [{**named, "decision": decision} for host, decision in hosts if (named := _named(host))]
     request = {"do": "keep", "keep_s": keep_s, "orders": orders}
-    while orders and len(json.dumps(request)) > keeper_socket.MOST_FRAME // 4:
+    while orders and len(json.dumps(request)) > _MOST_REQUEST:
         orders.pop()
     place = keeper_socket.place(make=True) if orders else None
-    if place is None or _told(request):
+    if place is None or _told(place, request):
         return
     environment = {name: os.environ[name] for name in keeper_socket.ENVIRONMENT if name in os.environ}
     argv = [
@@ -124,12 +130,12 @@ def close_all() -> list[str]:
     return sorted(names)
 
 
-def _told(request: dict[str, Any]) -> bool:
-    """Whether the keeper has taken a request."""
-    wire = keeper_socket.connected(keeper_socket.place())
+def _told(place: Path, request: dict[str, Any]) -> bool:
+    """Whether the keeper that listens on a path has taken a request."""
+    wire = keeper_socket.connected(place)
     if wire is None:
         return False
-    with contextlib.suppress(OSError, EOFError, ValueError):
+    with contextlib.suppress(OSError, EOFError, ValueError), contextlib.closing(wire):
         return bool(wire.ask(request, WAIT_S).get("ok"))
     return False
 
@@ -167,6 +173,7 @@ class KeptSession:
         self._wire = wire
         self._token = token
         self._channels: list[KeptChannel] = []
+        self._closed = False
 
     @contextlib.contextmanager
     def channel(self, deadline: float, program: str) -> Iterator[KeptChannel]:
@@ -174,6 +181,8 @@ class KeptSession:
         channel = self._open(deadline, program)
         self._channels.append(channel)
         try:
+            if self._closed:  # by another thread, which did not see this channel
+                raise lost(self.host, "the connection is closed")
             yield channel
         finally:
             self._channels.remove(channel)
@@ -193,7 +202,8 @@ class KeptSession:
             raise lost(self.host, error) from None
 
     def close(self) -> None:
-        """Gives the connection back to the keeper, from any thread."""
+        """Gives the connection back to the keeper, from any thread. A channel that another one is opening ends too."""
+        self._closed = True
         for channel in tuple(self._channels):
             channel.shut()
         self._wire.close()

@@ -277,8 +277,7 @@ class Ssh(Transport):
 
         if not self._left_kept:
             self._left_kept, self._may_use_kept = True, False
-            if kept.exists():
-                kept.drop(self.host)
+            kept.drop(self.host)
             if self._on_kept:
                 self._connect(CONNECT_S)
 

@@ -50,11 +50,12 @@ class InProcess:
         assert self._listens.wait(10)
 
     def _serve(self, request: dict[str, Any]) -> None:
-        with keeper.listening(self.place) as listening:
-            assert listening is not None
-            self._listens.set()
-            self.keeper.keep(request)
-            self.keeper.serve(listening)
+        listening = keeper_socket.Listening.on(self.place)
+        assert listening is not None
+        self._listens.set()
+        self.keeper.keep(request)
+        self.keeper.serve(listening.socket)
+        listening.end()
         self.ended.set()
 
     def keeps(self, box: ShellServer, keep_s: float = KEEP_S, **variables: Any) -> InProcess:

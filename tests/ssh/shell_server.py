@@ -6,6 +6,7 @@ import contextlib
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class ShellServer(paramiko.ServerInterface):
         self.programs: list[str] = []
         self.open: list[socket.socket] = []
         self.port = 0
+        self.delay_s = 0.0
+        """Before a program begins."""
         self.key_file, self.known_hosts = folder / "key", folder / "known"
 
     def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002
@@ -46,6 +49,7 @@ class ShellServer(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel, program: str) -> None:
         pipe = subprocess.PIPE
+        time.sleep(self.delay_s)
         child = subprocess.Popen(["sh", "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
         assert child.stdin
         assert child.stdout

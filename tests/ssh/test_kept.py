@@ -14,7 +14,7 @@ import paramiko
 import pytest
 
 from rigwright.core.command import command
-from rigwright.core.errors import Interrupted, UsageError
+from rigwright.core.errors import Interrupted, Unreachable, UsageError
 from rigwright.ssh import connect, keeper, keeper_socket, kept
 from rigwright.ssh.transport import Ssh
 from tests.ssh.conftest import KEEP_S, InProcess, reads, until
@@ -245,6 +245,25 @@ def test_an_interruption_ends_a_read_and_leaves_the_connection(box: ShellServer,
         run.connect()
     assert reads(box) == "hello"
     assert (box.logins, len(keeping.keeper._kept)) == (2, 1)
+
+
+def test_a_session_that_is_closed_while_a_channel_opens(
+    box: ShellServer, keeping: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-C: the keeper may not have noticed yet that the run is gone."""
+    session = kept.session(box.host(), KEEP_S)
+    assert session
+    opened = session._open
+
+    def then_closed(deadline: float, program: str) -> kept.KeptChannel:
+        channel = opened(deadline, program)
+        session.close()
+        return channel
+
+    monkeypatch.setattr(session, "_open", then_closed)
+    with pytest.raises(Unreachable, match="closed"), session.channel(time.monotonic() + 10, "sleep 60"):
+        pytest.fail("it is closed")
+    assert keeping.keeper._kept
 
 
 def test_connections_are_closed_by_command(box: ShellServer, keeping: InProcess) -> None:
