@@ -30,6 +30,8 @@ from rigwright.ssh.keeper_socket import ANSWER, REQUEST, Listening, Wire
 
 REQUEST_S = 2.0
 PROGRAMS = ("invoke", "inv", "rigwright")
+TITLE = "(prepared to run rigwright)"
+"""The last word of the command line of the prepared process; `scripts/bench` finds it by this."""
 _PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); from rigwright.cli import prepared; prepared.main()"
 _OWN = ("__main__", "__mp_main__", "tasks", "sitecustomize", "usercustomize")
 """Modules that each command has of its own."""
@@ -61,7 +63,7 @@ def start(keep_s: float) -> None:
         "-c",
         _PROGRAM,
         str(Path(rigwright.__file__).resolve().parent.parent),
-        "(prepared to run rigwright)",
+        TITLE,
     ]
     with contextlib.suppress(OSError):
         quiet = subprocess.DEVNULL

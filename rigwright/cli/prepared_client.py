@@ -18,7 +18,7 @@ from rigwright.core import forked
 from rigwright.ssh import keeper_socket
 from rigwright.ssh.keeper_socket import Wire
 
-WAIT_S = 1.0
+WAIT_S = 2.0
 """So long this process waits for a fork before it runs the command itself."""
 OF_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "GLIBC_", "MALLOC_")
 """Variables that act when an interpreter starts begin with these: with others than the prepared process has, a command needs its own."""

@@ -30,6 +30,8 @@ MOST_UNREAD = 1 << 22
 _MOST_REQUEST = 1 << 15
 """Bytes; less than a pipe holds, so that nobody waits for the keeper."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
+TITLE = "(keeps ssh connections)"
+"""The last word of the keeper's command line; `scripts/bench` finds it by this."""
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from rigwright.ssh import keeper; keeper.main()"
 
 
@@ -103,7 +105,7 @@ def order(hosts: Sequence[tuple[Host, str]], keep_s: float) -> None:
         "-c",
         _BOOT,
         str(Path(rigwright.__file__).resolve().parent.parent),
-        "(keeps ssh connections)",
+        TITLE,
     ]
     with contextlib.suppress(OSError):
         quiet = subprocess.DEVNULL

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import command
-from rigwright.ssh import keeper, keeper_socket
+from rigwright.ssh import keeper, keeper_socket, kept
 from rigwright.ssh.transport import Ssh
 from tests.ssh.shell_server import ShellServer, serving
 
@@ -28,6 +28,8 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[ShellServer]:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setattr(kept, "WAIT_S", 20.0)  # a busy machine may be late
+    monkeypatch.setattr(keeper, "LIFE_S", 10.0)
     with serving(folder) as server:
         yield server
     shutil.rmtree(folder)
