@@ -106,7 +106,11 @@ def program(box: ShellServer) -> Iterator[Program]:
     until(found.place.exists)
     until(lambda: _serves(found.place), 30)
     yield found
-    assert found.run("connections.close").returncode == 0
+    box.delay_s = 0
+    closed = found.run("connections.close", "--json", "-")
+    assert closed.returncode == 0
+    assert json.loads(closed.stdout)["closed"] in ([], ["box"])
+    assert found.run("connections.close").stdout == "no connection is kept\n"
     until(lambda: not found.place.exists())
 
 
@@ -207,6 +211,28 @@ def test_a_client_that_does_not_wait_is_not_served_twice(box: ShellServer, progr
     wire.close()
     until(lambda: program.forks == [])
     assert len(box.programs) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--keep soon", "--keep: 'soon' is no time to keep connections for"),
+        ("--keep 10m --executor tcp://127.0.0.1:1 --insecure", "--keep: is for connections of this machine"),
+    ],
+)
+def test_what_keep_does_not_take(box: ShellServer, words: str, message: str) -> None:
+    program = Program(box)
+    done = program.run("facts", "--host", "box", "--inventory", str(program.inventory), *words.split())
+    assert (done.returncode, message in done.stderr or message in done.stdout, box.logins) == (1, True, 0)
+
+
+def test_keep_0_closes_the_connection_of_the_host(box: ShellServer, program: Program) -> None:
+    program.write({"box": dict(box.host().variables), "other": dict(box.host().variables)})
+    assert program.run("facts", "--host", "other", "--keep", "0", "--inventory", str(program.inventory)).returncode == 0
+    assert box.logins == 3
+    assert program.run(*program.words[:3], "--keep", "0", *program.words[5:]).returncode == 0
+    assert box.logins == 4
+    assert "no connection is kept" in program.run("connections.close").stdout
 
 
 @pytest.mark.parametrize(

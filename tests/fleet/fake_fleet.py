@@ -96,7 +96,9 @@ def fleet(folder: Path, patch: pytest.MonkeyPatch, *names: str) -> Fleet:
     (folder / "hosts.yml").write_text("gpu:\n  hosts:\n" + "".join(f"    {name}:\n" for name in names))
     (folder / "play.yml").write_text(PLAY)
 
-    def opened(host: Host, environment: Mapping[str, str], ask: object, root: bool) -> Answering:  # noqa: ARG001
+    def opened(
+        host: Host, environment: Mapping[str, str], ask: object, root: bool, keep_s: float | None = None
+    ) -> Answering:  # noqa: ARG001
         return Answering(made, host.name)
 
     patch.setattr(open_transport, "open_transport", opened)
