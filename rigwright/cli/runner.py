@@ -263,16 +263,15 @@ def _keep_s(options: HostsOptions) -> float | None:
 
 
 def _have_kept(jobs: Sequence[HostJob], keep_s: float | None) -> None:
-    """Has the connections kept that this run has made itself, to hosts that it could reach until its end."""
+    """Has the connections kept that this run has made itself, to hosts that it could reach until its end; prepares a process for the next run."""
+    if not keep_s:
+        return
+    from rigwright.cli import prepared
+    from rigwright.ssh import kept
+
     reached = [job for job in jobs if job.run.transport.decision and not isinstance(job.report.error, Unreachable)]
-    if keep_s and reached:
-        from rigwright.ssh import kept
-
-        kept.order([(job.host, job.run.transport.decision) for job in reached], keep_s)
-    if keep_s:
-        from rigwright.cli import prepared
-
-        prepared.start(keep_s)
+    kept.order([(job.host, job.run.transport.decision) for job in reached], keep_s)
+    prepared.start(keep_s)
 
 
 def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,9 +96,7 @@ def fleet(folder: Path, patch: pytest.MonkeyPatch, *names: str) -> Fleet:
     (folder / "hosts.yml").write_text("gpu:\n  hosts:\n" + "".join(f"    {name}:\n" for name in names))
     (folder / "play.yml").write_text(PLAY)
 
-    def opened(
-        host: Host, environment: Mapping[str, str], ask: object, root: bool, keep_s: float | None = None
-    ) -> Answering:  # noqa: ARG001
+    def opened(host: Host, *_options: object) -> Answering:
         return Answering(made, host.name)
 
     patch.setattr(open_transport, "open_transport", opened)
