@@ -136,17 +136,16 @@ class _Server:
         from rigwright.engine import playbook
         from rigwright.inventory.model import Host, Inventory
 
-        folders = [
-            Path(rigwright.__file__).parent / "catalogue",
-            *map(shipped_files.folder, ("playbooks", "templates")),
-        ]
-        for folder in folders:
+        playbooks, templates = shipped_files.folder("playbooks"), shipped_files.folder("templates")
+        for folder in (Path(rigwright.__file__).parent / "catalogue", playbooks, templates):
             self._files.update({str(file): _state(str(file)) for file in folder.rglob("*.*")})
-        host = Host("example", (), {"ansible_host": "192.0.2.1", "rig": "servbadge"})
-        inventory = Inventory(Path("/nonexistent"), {host.name: host}, {})
+        limits = {"persistence": True, "power_limit_w": 200}
+        variables = {"rig": "servbadge", "driver": {"branch": "535"}, "cuda": {"toolkit": "12.2"}, "limits": limits}
+        host = Host("example", ("gpu",), {"ansible_host": "192.0.2.1", "kernel_cmdline": ["iommu=pt"], **variables})
+        inventory = Inventory(Path("/nonexistent"), {host.name: host}, {"all": (host.name,), "gpu": (host.name,)})
         for name in ("bench", "provision"):
             with contextlib.suppress(Exception):
-                playbook.bind_all(folders[1] / f"{name}.yml", inventory, [host], frozenset(), True, frozenset())
+                playbook.bind_all(playbooks / f"{name}.yml", inventory, [host], frozenset(), True, frozenset())
 
     def serve(self) -> dict[str, Any] | None:
         """Answers requests. Returns None at the end, and in a fork its request."""
@@ -277,7 +276,7 @@ def _run(request: dict[str, Any]) -> None:
     else:
         from invoke.main import program as invoke
 
-        sys.exit(invoke.run())
+        invoke.run()
 
 
 def _state(file: str) -> tuple[int, ...]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.core.host_text import LINE_CHARACTERS
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import channel_io
-
-if TYPE_CHECKING:
-    from paramiko import Channel
 
 _ASKS = rb"password|authentication is required|terminal is required"
 
@@ -35,7 +31,7 @@ def wants_password(errors: bytes, host: Host) -> bool:
 
 
 def start_root_shell(
-    channel: Channel,
+    channel: channel_io.Channel,
     host: Host,
     password: Secret | None,
     ask_password: Callable[[str], str] | None,

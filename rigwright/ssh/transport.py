@@ -210,27 +210,28 @@ class Ssh(Transport):
         self.close()
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
-        if not self._use_kept():
+        session: Session | KeptSession | None = self._use_kept()
+        if session is None:
             from rigwright.ssh import connect
 
-            opened = connect.verified(self.host, timeout_s, self._opening, self._program)
-            self._session, self.decision = opened, opened.decision
-        if old := ", ".join(self._session.legacy):
+            session = connect.verified(self.host, timeout_s, self._opening, self._program)
+            self._session, self.decision = session, session.decision
+        if old := ", ".join(session.legacy):
             self.warning = f"warning: the connection uses {old}, which ssh_legacy_algorithms allows"
 
-    def _use_kept(self) -> bool:
-        """Whether there is a session over a kept connection now. It is tried once. Raises Interrupted."""
+    def _use_kept(self) -> KeptSession | None:
+        """The session over a kept connection, which is the one that is open then; None without one. It is tried once. Raises Interrupted."""
         from rigwright.ssh import kept
 
         tries, self._may_use_kept = self._may_use_kept, False
         session = kept.session(self.host, self.keep_s or 0.0) if tries else None
         if session is None:
-            return False
+            return None
         self._session, self._on_kept = session, True
         self._opening(session.close)
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
-        return True
+        return session
 
     def _program(self, user: str) -> str:
         """The program that runs a script on the host; "" when sudo needs a password."""

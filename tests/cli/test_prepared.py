@@ -21,6 +21,7 @@ import pytest
 
 from rigwright.cli import prepared, prepared_client
 from rigwright.core import forked
+from rigwright.engine import playbook
 from rigwright.ssh import keeper_socket
 from rigwright.ssh.keeper_socket import ANSWER, REQUEST, Listening, Wire
 from tests.ssh.conftest import box as box
@@ -302,6 +303,22 @@ def test_a_file_that_has_changed_ends_it(
     module.write_text("one = 10\n")
     assert _asked(server, _frame(b'{"do": "run"}')) == b""
     assert server._until == 0
+
+
+def test_a_rehearsal_binds_the_shipped_playbooks(server: prepared._Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake in it would cost time only, and nobody would see it."""
+    bound: list[tuple[int, int]] = []
+    original = playbook.bind_all
+
+    def bind_all(*words: Any) -> Any:
+        hosts, refused = original(*words)
+        bound.append((len(hosts), len(refused)))
+        return hosts, refused
+
+    monkeypatch.setattr(playbook, "bind_all", bind_all)
+    server._rehearse()
+    assert bound == [(1, 0), (1, 0)]
+    assert any(name.endswith("catalogue/cuda.yml") for name in server._files)
 
 
 def test_modules_that_are_not_those_of_the_run(server: prepared._Server, box: ShellServer) -> None:

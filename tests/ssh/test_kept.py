@@ -142,7 +142,7 @@ def test_a_keeper_that_is_killed_while_it_is_used(box: ShellServer) -> None:
 
     def is_used() -> bool:
         run._may_use_kept = True
-        return run._use_kept()
+        return run._use_kept() is not None
 
     until(is_used)
     os.kill(_pid(place), signal.SIGKILL)
