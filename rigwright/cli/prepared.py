@@ -138,7 +138,7 @@ class _Server:
 
         playbooks, templates = shipped_files.folder("playbooks"), shipped_files.folder("templates")
         for folder in (Path(rigwright.__file__).parent / "catalogue", playbooks, templates):
-            self._files.update({str(file): _state(str(file)) for file in folder.rglob("*.*")})
+            self._files.update({str(file): _state(str(file)) for file in folder.rglob("*.*") if file.suffix != ".pyc"})
         limits = {"persistence": True, "power_limit_w": 200}
         variables = {"rig": "servbadge", "driver": {"branch": "535"}, "cuda": {"toolkit": "12.2"}, "limits": limits}
         host = Host("example", ("gpu",), {"ansible_host": "192.0.2.1", "kernel_cmdline": ["iommu=pt"], **variables})
