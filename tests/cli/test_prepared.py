@@ -181,6 +181,25 @@ def test_a_fork_ends_with_the_process_of_the_person(box: ShellServer, program: P
     assert json.loads((program.folder / "end.json").read_text())["exit_code"] == 130
 
 
+def test_a_fork_stops_and_continues_with_its_process(box: ShellServer, program: Program) -> None:
+    """As with Ctrl-Z and fg."""
+    box.delay_s = 2
+    process = program.begin()
+    until(lambda: bool(program.forks))
+    time.sleep(1)
+    (fork,) = program.forks
+    process.send_signal(signal.SIGTSTP)
+    until(lambda: _state(fork) == _state(process.pid) == "T")
+    process.send_signal(signal.SIGCONT)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert out.startswith("box")
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_a_fork_that_is_killed(box: ShellServer, program: Program) -> None:
     box.delay_s = 20
     process = program.begin()
