@@ -1,7 +1,7 @@
 """A prepared process: it has imported what a command needs, and runs each command line with --keep in a fork of itself.
 
 A run spends most of its time on imports. A run with --keep starts this process at its end with the modules that it has imported itself
-(`start`); the next run connects to it (`rigwright.cli.prepared_client`). It runs nothing before the fork, has one thread, and ends after the time of --keep, or
+(`start_one`); the next run connects to it (`rigwright.cli.prepared_client`). It runs nothing before the fork, has one thread, and ends after the time of --keep, or
 when a file that it has imported has changed.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import rigwright
-from rigwright.cli import prepared_client
+from rigwright.cli import prepared_client, start
 from rigwright.core import forked
 from rigwright.ssh import keeper_socket
 from rigwright.ssh.keeper_socket import ANSWER, REQUEST, Listening, Wire
@@ -38,7 +38,7 @@ _OWN = ("__main__", "__mp_main__", "tasks", "sitecustomize", "usercustomize")
 _SIGNALS = (*prepared_client.PASSED_ON, signal.SIGPIPE, signal.SIGCHLD, signal.SIGTSTP)
 
 
-def start(keep_s: float) -> None:
+def start_one(keep_s: float) -> None:
     """Starts a prepared process that imports the modules of this one, a program; does nothing where there is one. Waits for nothing."""
     wanted = not forked.is_fork and Path(sys.argv[0]).name in PROGRAMS and prepared_client.may_serve()
     place = prepared_client.place(make=True) if wanted else None
@@ -268,15 +268,10 @@ def _end_with(wire: Wire) -> None:
 
 
 def _run(request: dict[str, Any]) -> None:
-    """Runs the command line, as its program does."""
+    """Runs the command line, as its program does, and ends this process."""
     if request["program"] == "rigwright":
-        from rigwright.cli import program
-
-        program.main()
-    else:
-        from invoke.main import program as invoke
-
-        invoke.run()
+        start.rigwright()
+    start.invoke()
 
 
 def _state(file: str) -> tuple[int, ...]:

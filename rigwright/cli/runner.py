@@ -271,7 +271,7 @@ def _have_kept(jobs: Sequence[HostJob], keep_s: float | None) -> None:
 
     reached = [job for job in jobs if job.run.transport.decision and not isinstance(job.report.error, Unreachable)]
     kept.order([(job.host, job.run.transport.decision) for job in reached], keep_s)
-    prepared.start(keep_s)
+    prepared.start_one(keep_s)
 
 
 def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:

@@ -10,20 +10,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rigwright.cli.options import CommandOptions
-from rigwright.core import process_end, process_start, shipped_files
+from rigwright.cli import prepared_client
+from rigwright.core import process_end
+
+if TYPE_CHECKING:
+    from rigwright.cli.options import CommandOptions
 
 
 def rigwright() -> NoReturn:
-    """The program `rigwright` as a process of its own."""
+    """The program `rigwright` as a process of its own, or in a fork of a prepared one."""
+    prepared_client.run("rigwright")
     process_end.run(_rigwright)
 
 
 def invoke() -> NoReturn:
-    """The program `invoke` of this checkout's .venv as a process of its own."""
+    """The program `invoke` of this checkout's .venv as a process of its own, or in a fork of a prepared one."""
+    prepared_client.run("invoke")
     process_end.run(_invoke)
 
 
@@ -45,6 +49,8 @@ def _invoke() -> None:
 
 def _is_ours(file: str) -> bool:
     """Whether the tasks of the current folder are those of this checkout."""
+    from rigwright.core import shipped_files
+
     try:
         return os.path.samefile(file, shipped_files.CHECKOUT / file)
     except OSError:
@@ -60,6 +66,7 @@ def _directly(words: Sequence[str]) -> bool:
     if read is None or any(name.startswith("INVOKE_") for name in os.environ):
         return False
     from rigwright.cli.execution import execute
+    from rigwright.core import process_start
 
     process_start.prepare()
     code, message = execute(*read)
@@ -72,6 +79,10 @@ def _directly(words: Sequence[str]) -> bool:
 
 def plain(words: Sequence[str]) -> tuple[type[CommandOptions], dict[str, Any]] | None:
     """The command and the values of its flags, as Invoke would read them; None for words that are more than its name and exact flags."""
+    from dataclasses import MISSING
+
+    from rigwright.cli.options import CommandOptions
+
     options = _named(words[0], CommandOptions) if words else None
     if options is None:
         return None
@@ -107,6 +118,6 @@ def _named(command: str, among: type[CommandOptions]) -> type[CommandOptions] | 
     """The options of the command of rigwright with this name."""
     for one in among.__subclasses__():
         found = one if one.command == command != "" else _named(command, one)
-        if found and found.__module__ == CommandOptions.__module__:
+        if found and found.__module__ == "rigwright.cli.options":
             return found
     return None

@@ -39,7 +39,7 @@ class Program:
         self.folder = box.folder
         self.script = box.folder / "rigwright.d" / "rigwright"
         self.script.parent.mkdir()
-        self.script.write_text("from rigwright.cli.main import main\nmain()\n")
+        self.script.write_text("from rigwright.cli import start\nstart.rigwright()\n")
         self.inventory = box.folder / "hosts.yml"
         self.write({"box": dict(box.host().variables)})
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
