@@ -24,7 +24,7 @@ from typing import Any
 
 import rigwright
 from rigwright.cli import prepared_client, start
-from rigwright.core import forked
+from rigwright.core import forked, terminal_stream
 from rigwright.ssh import keeper_socket
 from rigwright.ssh.keeper_socket import ANSWER, REQUEST, Listening, Wire
 
@@ -239,21 +239,8 @@ class _Server:
         sys.argv, sys.orig_argv = request["argv"], request["orig_argv"]
         if wire.receive(None) != (REQUEST, b"go"):
             raise EOFError("the client has not waited")
-        for number, name in enumerate(("stdin", "stdout", "stderr")):
-            setattr(sys, name, _stream(number))
-            setattr(sys, f"__{name}__", getattr(sys, name))
+        terminal_stream.reopen()
         threading.Thread(target=_end_with, args=(wire,), daemon=True).start()
-
-
-def _stream(number: int) -> Any:
-    """A text stream as the interpreter makes it at its start; its encoding is that of the prepared process, by the same environment."""
-    old = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
-    assert old is not None
-    stream = open(number, "w" if number else "r", encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115  # it lives as long as the process
-    if number:
-        unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-        stream.reconfigure(line_buffering=number == 2 or os.isatty(number) or unbuffered, write_through=unbuffered)
-    return stream
 
 
 def _end_with(wire: Wire) -> None:

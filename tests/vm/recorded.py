@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass
 
@@ -12,8 +13,15 @@ from lab.cli import commands
 from lab.vm import commands as vm
 from lab.vm import recording
 from lab.vm.machine import Firmware, Machine
+from tests.paths import ROOT
 
-DRIVER_INSTALLED = "driver-installed"
+
+def _driver_installed() -> str:
+    """The state of a machine that this checkout provisioned: the programs and templates that provision puts on a host are a part of it."""
+    digest = hashlib.sha256()
+    for file in sorted([*(ROOT / "onhost").glob("*.py"), *(ROOT / "templates").rglob("*.j2")]):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return f"driver-installed-{digest.hexdigest()[:12]}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Recorded:
 SMALL = Recorded("t-vm-small", "bios", 1536)
 """With 1536 MiB of memory, of which /run gets a tenth."""
 SIGNED = Recorded("t-vm-signed", "secureboot", 2560)
-DRIVER = Recorded("t-vm-driver", "bios", 2560, DRIVER_INSTALLED)
+DRIVER = Recorded("t-vm-driver", "bios", 2560, _driver_installed())
 """Provisioned with NVIDIA's real driver by test_real_driver.py, and recorded there."""
 MACHINES = (SMALL, SIGNED, DRIVER)
 
