@@ -106,7 +106,8 @@ def prepare(
     shares: Mapping[str, float] = SHARES,
     real: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Swarm:
-    """Writes the plan of the endpoints, their inventory, known hosts and login key. `real`: other hosts of the inventory, with their variables."""
+    """Writes the plan of the endpoints, their inventory, known hosts and login key. `real`: other hosts of the inventory,
+    with their connections."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(seed + 1)
     with socket.create_server(("127.81.0.1", 0)) as free:  # so that two swarms can run at once
@@ -135,7 +136,7 @@ def prepare(
     way = {"ansible_user": "root", "ansible_port": port, "ansible_ssh_private_key_file": str(login)}
     groups = {"swarm": {"hosts": hosts, "vars": {**variables, **way, "ssh_known_hosts": str(folder / "known_hosts")}}}
     if real:
-        groups["real"] = {"hosts": {name: dict(given) for name, given in real.items()}}
+        groups["real"] = {"hosts": {name: dict(given) for name, given in real.items()}, "vars": dict(variables)}
         kinds |= dict.fromkeys(real, "ok")
     (folder / "inventory").mkdir(exist_ok=True)
     (folder / "inventory" / "hosts.yml").write_text(json.dumps({"all": {"children": {"gpu": {"children": groups}}}}))
