@@ -238,11 +238,13 @@ def test_ctrl_c_begins_no_further_host_and_finishes_what_was_begun(
 ) -> None:
     monkeypatch.setattr(slice_work, "WORKERS", 2)
     jobs = prepared(tmp_path, 12, size=6)
+    both_have_begun = threading.Barrier(2)
 
     def before(job: HostJob) -> None:
         with job.run.critical_section("Room"):
             import signal
 
+            both_have_begun.wait(20)
             if job.host.name == "h001":
                 main = threading.main_thread().ident
                 assert main is not None
