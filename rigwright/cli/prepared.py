@@ -15,7 +15,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from typing import Any
 
 import rigwright
 from rigwright.cli import prepared_client, start
-from rigwright.core import forked, terminal_stream
+from rigwright.core import detached_process, forked, terminal_stream
 from rigwright.ssh import keeper_socket
 from rigwright.ssh.keeper_socket import ANSWER, REQUEST, Listening, Wire
 
@@ -56,24 +55,7 @@ def start_one(keep_s: float) -> None:
         if name.startswith(prepared_client.OF_INTERPRETER) or name in keeper_socket.ENVIRONMENT
     }
     options = ["-B"] if sys.flags.dont_write_bytecode else []
-    argv = [
-        sys.executable,
-        "-I",
-        *options,
-        "-c",
-        _PROGRAM,
-        str(Path(rigwright.__file__).resolve().parent.parent),
-        TITLE,
-    ]
-    with contextlib.suppress(OSError):
-        quiet = subprocess.DEVNULL
-        process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd="/", env=environment, start_new_session=True
-        )
-        process.returncode = 0  # nobody waits for it
-        assert process.stdin
-        with process.stdin as stdin:
-            stdin.write(text)
+    detached_process.start(_PROGRAM, TITLE, text, environment, options)
 
 
 def _is_there(place: Path) -> bool:

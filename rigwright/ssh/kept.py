@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import rigwright
+from rigwright.core import detached_process
 from rigwright.core.errors import UsageError
 from rigwright.inventory.model import CONNECTION, Host
 from rigwright.ssh import keeper_socket
@@ -99,23 +98,7 @@ def order(hosts: Sequence[tuple[Host, str]], keep_s: float) -> None:
     if place is None or _told(place, request):
         return
     environment = {name: os.environ[name] for name in keeper_socket.ENVIRONMENT if name in os.environ}
-    argv = [
-        sys.executable,
-        "-I",
-        "-c",
-        _BOOT,
-        str(Path(rigwright.__file__).resolve().parent.parent),
-        TITLE,
-    ]
-    with contextlib.suppress(OSError):
-        quiet = subprocess.DEVNULL
-        keeper = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, cwd="/", env=environment, start_new_session=True
-        )
-        keeper.returncode = 0  # nobody waits for it
-        assert keeper.stdin
-        with keeper.stdin as stdin:
-            stdin.write(json.dumps(request).encode())
+    detached_process.start(_BOOT, TITLE, json.dumps(request).encode(), environment)
 
 
 def close_all() -> list[str]:
