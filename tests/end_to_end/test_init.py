@@ -47,15 +47,22 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "inventory"
 
 
-def _state(ssh: Ssh) -> str:
+def _mark(ssh: Ssh) -> str:
+    """Makes a file on the machine that says when the test began; returns the machine's list of packages as a digest."""
+    return ssh(NAME, "sudo touch /tmp/before-init; dpkg-query -W | sha256sum").stdout
+
+
+def _changed(ssh: Ssh) -> str:
+    """Returns the files of the machine that were written since `_mark`, one on a line, and the digest of its packages."""
     return ssh(
         NAME,
-        "sudo find /etc /usr /var/lib /boot /root /home -newermt '2 minutes ago' -type f | sort; dpkg-query -W | sha256sum",
+        "sudo find /etc /usr /var/lib /boot /root /home -type f -newer /tmp/before-init | sort; "
+        "dpkg-query -W | sha256sum",
     ).stdout
 
 
 def test_a_person_at_a_terminal(address: str, own: Path, ssh: Ssh) -> None:
-    before = _state(ssh)
+    packages = _mark(ssh)
     answers = [SAME, ("Which rig is it?", "servbadge")]
     code, text = on_terminal(
         answers, "init", "--host", "servbadge", "--address", address, "--inventory", str(own), HOME=str(own.parent)
@@ -70,7 +77,7 @@ def test_a_person_at_a_terminal(address: str, own: Path, ssh: Ssh) -> None:
     }  # fmt: skip
     assert found.variables["limits"]["power_limit_w"] == 200
     assert "invoke plan --host servbadge" in text
-    assert _state(ssh) == before
+    assert _changed(ssh) == packages, "only the packages' digest is expected: no file was written"
 
 
 def test_an_address_given_to_provision_is_offered_a_name(address: str, own: Path) -> None:
