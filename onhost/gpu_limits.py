@@ -25,7 +25,6 @@ its own, which holds no file of this program open (show asks all in one, as long
 time is not waited for.
 """
 
-import argparse
 import contextlib
 import fcntl
 import functools
@@ -36,7 +35,10 @@ import select
 import signal
 import sys
 import time
+import types
 
+# pynvml needs ctypes.util on Windows only, and that imports subprocess and shutil: a third of the time of show.
+sys.modules.setdefault("ctypes.util", types.ModuleType("ctypes.util")).__dict__.setdefault("find_library", None)
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 try:
     import pynvml
@@ -53,6 +55,7 @@ MODULE = ROOT + "/sys/module/nvidia"
 FINAL = {4, 12, 15, 16, 18}  # no permission, no library, GPU lost, reset needed, wrong library: waiting does not help
 LOST = {15, 16}
 WITHOUT = {3, 26}  # NVML's answer of a GPU without application clocks, and of a driver that has them no longer
+SHOW_S = 20  # how long one GPU may take in show and watch, seconds
 ABSENT = 3  # exit status: GPUs are lost or missing; all others have their limits
 FIXES = {  # by NVML error code
     3: "this GPU cannot do it: take {key} out of its limits",
@@ -857,13 +860,15 @@ def reset(config, timeout_s):
 
 
 def main():
+    import argparse  # takes a fifth of the time of show, which rigwright calls without words
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["apply", "watch", "show", "reset"])
     parser.add_argument("--config", help="the wanted limits; apply and watch take %s when not given" % CONFIG)
     parser.add_argument("--wait-s", type=float, default=120, help="apply: how long to wait for GPUs that are not there")
     parser.add_argument("--gpu-timeout-s", type=float, help="how long one GPU may take (60; show, watch: 20)")
     options = parser.parse_args()
-    timeout_s = options.gpu_timeout_s or (20 if options.command in ("show", "watch") else 60)
+    timeout_s = options.gpu_timeout_s or (SHOW_S if options.command in ("show", "watch") else 60)
     if options.command == "show":
         return show(load_config(options.config) if options.config else None, timeout_s)
     if os.geteuid():

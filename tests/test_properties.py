@@ -735,7 +735,7 @@ class Unit:
             f"UnitFileState={self.enabled.get(path, '')}\nNeedDaemonReload={'yes' if self.needs_reload else 'no'}\n"
             f"ActiveEnterTimestampMonotonic={self.started.get(path, 0) * 1_000_000}\nnow={self.clock}\nup={self.clock}\n"
         )
-        times = [f"ctime={self.files[word][2]}\n" for word in fact.command.argv if word in self.files]
+        times = [f"ctime {self.files[word][2]} {word}\n" for word in fact.command.argv if word in self.files]
         return parsed(fact, Result(0, (text + "".join(times)).encode()))
 
     def run(self, cmd: Command) -> None:

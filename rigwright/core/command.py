@@ -20,6 +20,10 @@ class Command:
     runs as a detached job that continues after the connection or the controller ends. A command with `reads` writes no
     file, not even a cache, so its output can be limited by the file size limit, which needs two processes less on the
     host than a pipe.
+
+    `cache_key`: shell text for a command that changes nothing. The host keeps root's answer until the next boot, and gives it again, without
+    the command, while this text prints the same as just before the command ran. So it prints all that the answer depends on, and takes
+    less time than the command. "": the answer is not kept.
     """
 
     argv: tuple[str, ...]
@@ -27,6 +31,7 @@ class Command:
     timeout_s: float = 120.0
     long: bool = False
     reads: bool = False
+    cache_key: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return redacted(quote(self.argv))
@@ -58,17 +63,28 @@ class Result:
 
 
 def command(
-    *argv: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False, reads: bool = False
+    *argv: str,
+    stdin: bytes = b"",
+    timeout_s: float = 120.0,
+    long: bool = False,
+    reads: bool = False,
+    cache_key: str = "",
 ) -> Command:
     """The command with these words."""
-    return Command(tuple(argv), stdin, timeout_s, long, reads)
+    return Command(tuple(argv), stdin, timeout_s, long, reads, cache_key)
 
 
 def script(
-    text: str, *args: str, stdin: bytes = b"", timeout_s: float = 120.0, long: bool = False, reads: bool = False
+    text: str,
+    *args: str,
+    stdin: bytes = b"",
+    timeout_s: float = 120.0,
+    long: bool = False,
+    reads: bool = False,
+    cache_key: str = "",
 ) -> Command:
     """A command that runs a fixed shell script. Values are passed only as `$1`, `$2`, ...; no shell parses them."""
-    return Command((*_SCRIPT, text, "sh", *args), stdin, timeout_s, long, reads)
+    return Command((*_SCRIPT, text, "sh", *args), stdin, timeout_s, long, reads, cache_key)
 
 
 _SCRIPT = ("sh", "-c")
@@ -79,6 +95,11 @@ def in_shell(cmd: Command) -> str:
     if cmd.argv[:2] == _SCRIPT and cmd.argv[3:4] == ("sh",):
         return f"( set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])} )"
     return quote(cmd.argv)
+
+
+def state_of(*paths: str) -> str:
+    """A cache key: inode, size and times of what these paths lead to. A path may have wildcards, and is not quoted."""
+    return f"stat -L -c '%n %i %s %y %z' {' '.join(paths)}"
 
 
 def quote(argv: Sequence[str]) -> str:

@@ -27,7 +27,7 @@ from rigwright.core.command import Command
 from rigwright.core.errors import RigwrightError
 from rigwright.core.secrets import redacted
 
-SCHEMA = 1
+SCHEMA = 2
 FOLDER = "read-ahead"
 MOST_HOSTS = 8
 """With more hosts the processors of this machine are busy anyway; nothing is read ahead then."""
@@ -60,7 +60,9 @@ def record(host: str, command: str, commands: Sequence[Command]) -> None:
         return
     document = {
         "schema": SCHEMA, "release": rigwright.__version__,
-        "commands": [[list(one.argv), base64.b64encode(one.stdin).decode(), one.timeout_s, one.reads] for one in kept],
+        "commands": [
+            [list(one.argv), base64.b64encode(one.stdin).decode(), one.timeout_s, one.reads, one.cache_key] for one in kept
+        ],
     }  # fmt: skip
     with contextlib.suppress(OSError, RigwrightError):
         state_dir.write(_path(host, command), json.dumps(document), lasting=False)
@@ -72,10 +74,12 @@ def _path(host: str, command: str) -> Any:
 
 
 def _command(row: Any) -> Command:
-    argv, stdin, timeout_s, reads = row
-    if not argv or not all(isinstance(word, str) for word in argv) or not 0 < timeout_s < 3600:
+    argv, stdin, timeout_s, reads, cache_key = row
+    if not argv or not all(isinstance(word, str) for word in (*argv, cache_key)) or not 0 < timeout_s < 3600:
         raise ValueError("no command")
-    return Command(tuple(argv), base64.b64decode(stdin, validate=True), float(timeout_s), reads=reads is True)
+    return Command(
+        tuple(argv), base64.b64decode(stdin, validate=True), float(timeout_s), False, reads is True, cache_key
+    )
 
 
 def _has_secret(command: Command) -> bool:

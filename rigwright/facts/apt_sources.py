@@ -13,6 +13,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
+from rigwright.facts.installed import INSTALLED
 
 _LINE = lazy_re.compile(r"(deb|deb-src)[ \t]+(?:\[([^\]]*)\][ \t]*)?(\S+)[ \t]+(\S+)(?:[ \t].*)?")
 _TRUE = ("yes", "true", "with", "on", "enable", "1")
@@ -65,7 +66,7 @@ def _sources(result: Result) -> tuple[Source, ...]:
     return tuple(found)
 
 
-sources = Fact("apt_sources.sources", script(_SOURCES, reads=True), _sources)
+sources = Fact("apt_sources.sources", script(_SOURCES, reads=True, cache_key=INSTALLED), _sources)
 """Every enabled source of binary packages, in the order of apt's files. Comments and disabled sources are left out."""
 
 
@@ -160,4 +161,4 @@ def _fingerprints(result: Result) -> tuple[str, ...] | None:
 
 def keyring(path: str) -> Fact[tuple[str, ...] | None]:
     """The fingerprints (40 hex digits) of the primary keys in a keyring; None if there is no file, () if it has no key."""
-    return Fact(f"apt_sources.keyring({path})", script(_KEYRING, path), _fingerprints)
+    return Fact(f"apt_sources.keyring({path})", script(_KEYRING, path, cache_key=INSTALLED), _fingerprints)

@@ -7,6 +7,7 @@ import re
 from rigwright.core.command import Result, command, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
+from rigwright.facts.installed import INSTALLED
 
 
 def _release(result: Result) -> str:
@@ -17,17 +18,21 @@ def _release(result: Result) -> str:
 def nvcc(toolkit: str) -> Fact[str]:
     """The release that a toolkit's nvcc prints; "" if nvcc is missing or fails."""
     text = 'toolkit=$1; "/usr/local/cuda-$toolkit/bin/nvcc" --version 2>/dev/null'
-    return Fact(f"cuda.nvcc({toolkit})", script(text, toolkit), _release)
+    return Fact(f"cuda.nvcc({toolkit})", script(text, toolkit, cache_key=INSTALLED), _release)
 
 
 def runtime(toolkit: str) -> Fact[bool]:
     """Whether the dynamic linker knows a CUDA runtime of the toolkit's major version."""
     text = 'major=$1; ldconfig -p | grep -qF "libcudart.so.$major" && echo yes; :'
-    return Fact(f"cuda.runtime({toolkit})", script(text, toolkit.split(".")[0]), lambda result: "yes" in result.text)
+    return Fact(
+        f"cuda.runtime({toolkit})",
+        script(text, toolkit.split(".")[0], cache_key=INSTALLED),
+        lambda result: "yes" in result.text,
+    )
 
 
 _LOGIN = """env -i HOME=/ LC_ALL=C sh -l -c 'nvcc --version' 2>/dev/null"""
-login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN), _release)
+login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN, cache_key=INSTALLED), _release)
 """The release of the nvcc on the PATH of a login shell; "" without one."""
 
 
@@ -54,6 +59,6 @@ def _alternative(result: Result) -> Alternative | None:
 
 
 alternative: Fact[Alternative | None] = Fact(
-    "cuda.alternative", command("update-alternatives", "--query", "cuda", reads=True), _alternative
+    "cuda.alternative", command("update-alternatives", "--query", "cuda", reads=True, cache_key=INSTALLED), _alternative
 )
 """The alternative `cuda`, which NVIDIA's packages register; None where there is none."""

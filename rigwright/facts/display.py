@@ -71,10 +71,18 @@ NOT_GRAPHICAL = Graphical("", ())
 
 
 _GRAPHICAL = """
-echo "default=$(timeout 5 systemctl get-default 2>/dev/null)"
-timeout 5 systemctl show -p Id,LoadState,ActiveState -- display-manager.service 2>/dev/null
-ids=$(timeout 5 loginctl list-sessions --no-legend 2>/dev/null | awk '{print $1}' | head -n 64)
-[ -n "$ids" ] && echo && timeout 5 loginctl show-session -p Name -p Type -p Class -p Seat -p State -- $ids 2>/dev/null
+state=$(timeout 5 systemctl show -p Id,LoadState,ActiveState -- default.target display-manager.service 2>/dev/null)
+target=${state#*Id=}; echo "default=${target%%
+*}"
+case $state in *?"
+
+"?*) echo "${state#*
+
+}";; esac
+cd /run/systemd/sessions 2>/dev/null || exit 0
+set --
+for id in *; do case $id in *[!0-9A-Za-z]*) ;; *) [ $# -ge 64 ] || set -- "$@" "$id";; esac; done
+[ $# = 0 ] || { echo; timeout 5 loginctl show-session -p Name -p Type -p Class -p Seat -p State -- "$@" 2>/dev/null; }
 :
 """
 

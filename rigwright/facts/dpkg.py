@@ -10,6 +10,7 @@ from rigwright.core.command import Result, command, script
 from rigwright.core.host_folders import STATE
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
+from rigwright.facts.installed import INSTALLED
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ def packages(*names: str) -> Fact[dict[str, Package]]:
     form = "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Architecture}\\n"
     asked = tuple(sorted(set(names)))
     return Fact(
-        f"dpkg.packages({','.join(asked)})", command("dpkg-query", "-W", "-f", form, "--", *asked, reads=True), parse
+        f"dpkg.packages({','.join(asked)})",
+        command("dpkg-query", "-W", "-f", form, "--", *asked, reads=True, cache_key=INSTALLED),
+        parse,
     )
 
 
@@ -58,7 +61,7 @@ _AUDIT = """
 ls /var/lib/dpkg/updates 2>/dev/null | grep -q '[0-9]' && echo "dpkg was interrupted: /var/lib/dpkg/updates is not empty"
 exec dpkg --audit
 """
-dpkg_audit = Fact("dpkg.dpkg_audit", script(_AUDIT), _audit)
+dpkg_audit = Fact("dpkg.dpkg_audit", script(_AUDIT, cache_key=INSTALLED), _audit)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,9 @@ def _proof(result: Result) -> Proof:
     return Proof(lines[0], lines[1] if len(lines) > 1 else "")
 
 
-pin_proof = Fact("dpkg.pin_proof", script(f"{_PROOF_NOW}; cat {PROOF_FILE} 2>/dev/null; :"), _proof)
+pin_proof = Fact(
+    "dpkg.pin_proof", script(f"{_PROOF_NOW}; cat {PROOF_FILE} 2>/dev/null; :", cache_key=INSTALLED), _proof
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ def _preferences(result: Result) -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-preferences = Fact("dpkg.preferences", script(_PREFERENCES, reads=True), _preferences)
+preferences = Fact("dpkg.preferences", script(_PREFERENCES, reads=True, cache_key=INSTALLED), _preferences)
 """The texts of apt's preferences files, up to 64 KiB of each, by path, other than rigwright's own; only those that apt reads."""
 
 
@@ -136,6 +141,7 @@ held = Fact(
     script(
         "all=$(dpkg-query -W -f '${db:Status-Want} ${Package}\\n') || exit; echo \"$all\" | sed -n 's/^hold //p' | sort -u",
         reads=True,
+        cache_key=INSTALLED,
     ),
     _held,
 )
@@ -171,12 +177,15 @@ held_of() {
 """Shell functions: a dpkg status without its holds; and the held packages of a status that a simulation of apt changes."""
 
 
-BROKEN = "apt-get -o Debug::NoLocking=1 check 2>&1 | sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
+CHECK = "apt-get -o Debug::NoLocking=1 check"
+NAMES_OF_BROKEN = "sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\\} : .*/\\1/p'"
+BROKEN = f"{CHECK} 2>&1 | {NAMES_OF_BROKEN}"
 """Shell text that prints the packages whose dependencies are not met, one a line."""
 
 _REPAIR = f"""
-broken=$({BROKEN})
-[ -n "$broken" ] || exit 0
+checked=$({CHECK} 2>&1); code=$?
+broken=$(printf '%s\\n' "$checked" | {NAMES_OF_BROKEN})
+[ -n "$broken" ] || {{ [ $code -lt 124 ] && exit 0; echo "apt-get check ended with $code" >&2; exit $code; }}
 echo "$broken"; echo "--fix"
 status=$(mktemp -p /run) && trap 'rm -f "$status" "$status.plan" "$status.free"' EXIT
 awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
@@ -200,7 +209,7 @@ def _repair(result: Result) -> Repair:
     return Repair(tuple(names.split()), moves(plan), error, tuple(held.split()))
 
 
-repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=300), _repair)
+repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=300, cache_key=INSTALLED), _repair)
 """Packages with unmet dependencies, and apt's repair of them. The repair may change held NVIDIA packages."""
 
 
@@ -216,7 +225,9 @@ def _patterns(result: Result) -> tuple[str, ...]:
 
 
 unattended_blocked = Fact(
-    "dpkg.unattended_blocked", command("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist"), _patterns
+    "dpkg.unattended_blocked",
+    command("apt-config", "dump", "Unattended-Upgrade::Package-Blacklist", cache_key=INSTALLED),
+    _patterns,
 )
 """The package blacklist of unattended-upgrades in all of apt's configuration: regular expressions for the start of a name."""
 
@@ -230,10 +241,9 @@ class Holder:
 
 
 LOCK_HOLDERS = """
-for file in /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock; do
-  inode=$(stat -c %i "$file" 2>/dev/null) || continue
-  awk -v inode=":$inode$" '$2 != "->" && $6 ~ inode {print $5}' /proc/locks
-done | sort -un | while read pid; do
+stat -c %i /var/lib/dpkg/lock-frontend /var/lib/dpkg/lock /var/lib/apt/lists/lock /var/cache/apt/archives/lock 2>/dev/null |
+awk 'NR == FNR {locks[$1]; next} $2 != "->" && split($6, at, ":") == 3 && at[3] in locks {print $5}' - /proc/locks |
+sort -un | while read pid; do
   [ -r "/proc/$pid/cmdline" ] && printf '%s %s\\n' "$pid" "$(tr '\\0\\n' '  ' <"/proc/$pid/cmdline" | cut -c1-80)"
 done; :
 """

@@ -7,6 +7,7 @@ import re
 from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.facts import Fact, Unreadable, whole
+from rigwright.facts.installed import INSTALLED
 
 _VERSION = lazy_re.compile(r"\d{1,6}\.\d{1,6}(?:\.\d{1,6})?")
 
@@ -50,7 +51,9 @@ def _library(result: Result) -> str:
     return version
 
 
-library_version = Fact("driver.library_version", script(_LIBRARY, reads=True), _library, kept=whole)
+library_version = Fact(
+    "driver.library_version", script(_LIBRARY, reads=True, cache_key=INSTALLED), _library, kept=whole
+)
 
 _SECURE_BOOT = """
 for file in /sys/firmware/efi/efivars/SecureBoot-*; do [ -r "$file" ] && od -An -t u1 -j 4 -N 1 "$file"; done; :
@@ -72,5 +75,5 @@ def _runfile(result: Result) -> str | None:
     return (lines[0] if len(lines) > 1 else "") if "found" in lines else None
 
 
-runfile_version = Fact("driver.runfile_version", script(_RUNFILE), _runfile)
+runfile_version = Fact("driver.runfile_version", script(_RUNFILE, cache_key=INSTALLED), _runfile)
 """The version of a driver installed with NVIDIA's .run installer; "" if the version is unknown, None without such a driver."""

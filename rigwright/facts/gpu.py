@@ -278,22 +278,23 @@ processes = Fact("gpu.processes", query("--query-compute-apps=pid,process_name")
 users = Fact("gpu.users", query("--query-compute-apps=gpu_uuid,pid,process_name"), _users)
 """The compute processes by the UUID of their GPU."""
 
-_HOLDERS = """
-find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
-  { read -r name <"/proc/$pid/comm"; } 2>/dev/null && [ "$name" != nvidia-smi ] && echo "$pid, $name"
-done; :
+_OPENED = """
+set -- $(find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un)
+[ $# = 0 ] && exit
+groups=; for pid; do groups="$groups /proc/$pid/cgroup"; done
+grep -ohE -m 1 '(docker|libpod|containerd|crio)[-/:][0-9a-f]{12}' $groups 2>/dev/null | sort -u
+echo --
+for pid; do { read -r name <"/proc/$pid/comm"; } 2>/dev/null && [ "$name" != nvidia-smi ] && echo "$pid, $name"; done; :
 """
+_ASK_OPENED = script(_OPENED, timeout_s=60, reads=True)
+"""Prints the containers, `--`, and the processes, whose names may contain newlines."""
 
-
-holders = Fact("gpu.holders", script(_HOLDERS, timeout_s=60, reads=True), lambda result: _process_rows(result.lines))
+holders = Fact(
+    "gpu.holders", _ASK_OPENED, lambda result: _process_rows(host_text.lines(result.text.partition("--\n")[2]))
+)
 """The processes that have a GPU's device file open; also available if nvidia-smi fails."""
 
-_CONTAINERS = """
-find /proc/[0-9]*/fd -lname '/dev/nvidia[0-9]*' 2>/dev/null | cut -d/ -f3 | sort -un | while read pid; do
-  grep -oE '(docker|libpod|containerd|crio)[-/:][0-9a-f]{12}' "/proc/$pid/cgroup" 2>/dev/null | head -1
-done | sort -u; :
-"""
-containers = Fact("gpu.containers", script(_CONTAINERS, timeout_s=60), lambda result: tuple(result.text.split()))
+containers = Fact("gpu.containers", _ASK_OPENED, lambda result: tuple(result.text.partition("--\n")[0].split()))
 """The containers in which a process has a GPU open: docker-0123456789ab; () when there is none."""
 
 LIMITS_PROGRAM = "/usr/local/lib/rigwright/gpu_limits.py"
@@ -308,7 +309,18 @@ def _nvml(result: Result) -> dict[str, Any]:
     return document
 
 
-nvml = Fact("gpu.nvml", command("python3", "-IS", LIMITS_PROGRAM, "show", timeout_s=45), _nvml)
+_SHOW = """
+import os, sys
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+try:
+    import gpu_limits
+except ImportError:
+    sys.exit("there is no " + sys.argv[1])
+sys.exit(gpu_limits.show(None, gpu_limits.SHOW_S))
+"""
+"""As a module the program is compiled once, not in each run."""
+
+nvml = Fact("gpu.nvml", command("python3", "-IS", "-c", _SHOW, LIMITS_PROGRAM, timeout_s=45), _nvml)
 """The JSON document of the GPU limits program, which reads NVML."""
 
 

@@ -10,6 +10,7 @@ from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unavailable, Unreadable
+from rigwright.facts.installed import INSTALLED
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def entry_of(node: Node) -> Entry:
     return Entry(node.title, linux[0], initrd, " ".join(linux[1:]))
 
 
-grub = Fact("grub.grub", script(_SCRIPT, reads=True), _grub)
+grub = Fact("grub.grub", script(_SCRIPT, reads=True, cache_key=INSTALLED), _grub)
 
 
 def missing(words: Sequence[str], line: str) -> list[str]:
@@ -229,5 +230,5 @@ def _words(result: Result) -> tuple[Words, ...]:
     return tuple(rows)
 
 
-words = Fact("grub.words", script(_WORDS, reads=True), _words)
+words = Fact("grub.words", script(_WORDS, reads=True, cache_key=INSTALLED), _words)
 """The kernel parameters in /etc/default/grub and its drop-ins, in the order in which GRUB reads the files."""

@@ -9,13 +9,14 @@ _SCRIPT = """
 for device in /sys/bus/pci/devices/*; do
   read -r vendor <"$device/vendor" && read -r class <"$device/class" || continue
   case $vendor,$class in 0x10de,0x03*) ;; *) continue;; esac
-  if [ -r "$device/iommu_group/type" ]; then cat "$device/iommu_group/type"; else echo none; fi
-done 2>/dev/null | sort -u; :
+  type=none; [ ! -r "$device/iommu_group/type" ] || read -r type <"$device/iommu_group/type"
+  case " $types " in *" $type "*) ;; *) types="$types $type"; echo "$type";; esac
+done 2>/dev/null; :
 """
 
 
 def _domains(result: Result) -> tuple[str, ...]:
-    types = tuple(result.text.split())
+    types = tuple(sorted(result.text.split()))
     odd = next((word for word in types if word not in _KNOWN), "")
     if odd:
         raise ValueError(f"an IOMMU group of type {odd}")

@@ -9,6 +9,7 @@ from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, command, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable, whole
+from rigwright.facts.installed import INSTALLED
 from rigwright.facts.system import said
 
 
@@ -22,7 +23,7 @@ def headers(kernel: str) -> Fact[bool]:
     """Whether a kernel's headers are installed, which building a module needs."""
     return Fact(
         f"kernel.headers({kernel})",
-        script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel, reads=True),
+        script('[ -e "/lib/modules/$1/build" ] && echo yes; :', kernel, reads=True, cache_key=INSTALLED),
         lambda result: bool(result.stdout),
     )
 
@@ -38,7 +39,11 @@ exit 1
 
 def module_version(kernel: str, module: str) -> Fact[str]:
     """The version of the module that a kernel would load; "" without a module."""
-    return Fact(f"kernel.module_version({kernel},{module})", script(MODINFO, kernel, module, "version"), _modinfo)
+    return Fact(
+        f"kernel.module_version({kernel},{module})",
+        script(MODINFO, kernel, module, "version", cache_key=INSTALLED),
+        _modinfo,
+    )
 
 
 def module_licence(kernel: str, module: str) -> Fact[str]:
@@ -46,7 +51,11 @@ def module_licence(kernel: str, module: str) -> Fact[str]:
 
     NVIDIA's open modules name Dual MIT/GPL, the proprietary ones NVIDIA (MODULE_LICENSE in the source of the modules).
     """
-    return Fact(f"kernel.module_licence({kernel},{module})", script(MODINFO, kernel, module, "license"), _modinfo)
+    return Fact(
+        f"kernel.module_licence({kernel},{module})",
+        script(MODINFO, kernel, module, "license", cache_key=INSTALLED),
+        _modinfo,
+    )
 
 
 def _modinfo(result: Result) -> str:
@@ -95,7 +104,9 @@ def _largest(result: Result) -> int:
     return -(-max(map(host_text.integer, result.text.split()), default=0) // (1 << 20))
 
 
-largest_initramfs_mib = Fact("kernel.largest_initramfs_mib", script(_INITRAMFS_SIZES, reads=True), _largest)
+largest_initramfs_mib = Fact(
+    "kernel.largest_initramfs_mib", script(_INITRAMFS_SIZES, reads=True, cache_key=INSTALLED), _largest
+)
 """The size of the largest initramfs in /boot, MiB; 0 without one."""
 
 
@@ -120,7 +131,7 @@ def newer(path: str, than: str) -> Fact[bool]:
     """Whether a file is newer than another one, or the other one does not exist."""
     return Fact(
         f"kernel.newer({path},{than})",
-        script('[ ! -e "$2" ] || [ "$1" -nt "$2" ] && echo yes; :', path, than, reads=True),
+        script('[ ! -e "$2" ] || [ "$1" -nt "$2" ] && echo yes; :', path, than, reads=True, cache_key=INSTALLED),
         lambda result: bool(result.stdout),
     )
 
@@ -134,7 +145,7 @@ def _drm_modeset(result: Result) -> bool | None:
     return _SWITCH[given[-1].lower()] if given else None
 
 
-drm_modeset = Fact("kernel.drm_modeset", script(_MODESET, reads=True), _drm_modeset)
+drm_modeset = Fact("kernel.drm_modeset", script(_MODESET, reads=True, cache_key=INSTALLED), _drm_modeset)
 """The option `modeset` of nvidia-drm in the files of modprobe.d and on the kernel command line; None where nothing gives it."""
 
 _DRM_MODESET_LOADED = "cat /sys/module/nvidia_drm/parameters/modeset 2>/dev/null; :"
@@ -191,7 +202,7 @@ def _newest(result: Result) -> str:
 
 newest = Fact(
     "kernel.newest",
-    script("ls /boot | sed -n 's/^vmlinuz-\\([0-9].*\\)/\\1/p' | sort -V", reads=True),
+    script("ls /boot | sed -n 's/^vmlinuz-\\([0-9].*\\)/\\1/p' | sort -V", reads=True, cache_key=INSTALLED),
     _newest,
     kept=whole,
 )

@@ -9,10 +9,7 @@ from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
 
 _SCRIPT = """
-if journalctl -k -b -q --no-pager -n 1 2>/dev/null | grep -q .; then journalctl -k -b -q --no-pager -o short-iso
-elif dmesg >/dev/null 2>&1; then dmesg --time-format iso 2>/dev/null || dmesg
-else echo "neither journalctl -k nor dmesg has a kernel log" >&2; exit 1
-fi | awk '
+pick() { awk '
   /EDAC|mce: |MCE: |[[]Hardware Error]|IO_PAGE_FAULT|[Ff]ault [Rr]eason/ {errors[m % 500] = $0; error_at[m++ % 500] = NR; next}
   /iommu|DMAR|AMD-Vi/ && early++ < 200 {print; next}
   /NVRM|[Nn]vidia|nouveau|NovaCore|module with unavailable key|unsigned module|blocked for more than|LOCKUP|soft lockup|BAR ?[0-9]/ {
@@ -23,7 +20,12 @@ fi | awk '
     while (i < n || j < m)
       if (j == m || (i < n && kept_at[i % 4000] < error_at[j % 500])) print kept[i++ % 4000]
       else print errors[j++ % 500]
+    exit NR == 0
   }'
+}
+journalctl -k -b -q --no-pager -o short-iso 2>/dev/null | pick && exit
+dmesg >/dev/null 2>&1 || { echo "neither journalctl -k nor dmesg has a kernel log" >&2; exit 1; }
+{ dmesg --time-format iso 2>/dev/null || dmesg; } | pick; :
 """
 
 

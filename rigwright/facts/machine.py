@@ -11,6 +11,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
+from rigwright.facts.installed import DEVICES
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _lasting(machine: Machine) -> dict[str, object]:
     return {"memory_gib": round(machine.memory_mib / 1024), **counted}
 
 
-machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True), _machine, kept=_lasting)
+machine = Fact("machine.machine", script(_SCRIPT, timeout_s=60, reads=True, cache_key=DEVICES), _machine, kept=_lasting)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact, Unreadable
+from rigwright.facts.installed import DEVICES
 
 Transparent = Literal["always", "madvise", "never"]
 
@@ -166,6 +167,6 @@ def _field(body: bytes, at: int, form: str) -> tuple[int | None]:
     return struct.unpack_from(form, body, at) if at + struct.calcsize(form) <= len(body) else (None,)
 
 
-modules = Fact("memory.modules", script(_READ, reads=True), _modules)
+modules = Fact("memory.modules", script(_READ, reads=True, cache_key=DEVICES), _modules)
 """The slots for memory modules, also the empty ones; () where the firmware describes none; None where the kernel shows no table of the
 firmware, as in containers. A table that cannot be read, or that is damaged, is Unreadable."""

@@ -25,7 +25,7 @@ for device in /sys/bus/pci/devices/*; do
   [ -e "$device/vendor" ] || continue
   read vendor <"$device/vendor"; [ "$vendor" = 0x10de ] || continue
   read class <"$device/class"; read id <"$device/device"
-  driver=$(readlink "$device/driver" 2>/dev/null)
+  driver=$(cd -P "$device/driver" 2>/dev/null && echo "$PWD")
   echo "${device##*/} $class ${id#0x} ${driver##*/}"
 done; :
 """

@@ -7,7 +7,7 @@ import re
 import struct
 import zlib
 
-from rigwright.core import host_text
+from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
@@ -69,14 +69,13 @@ row() {
   for name in class vendor device current_link_speed current_link_width max_link_speed max_link_width; do
     said "$here/$name"; line="$line|$word"
   done
-  head=$(od -An -v -tx1 -N2 "$here/config" 2>/dev/null); head=${head# }; head=${head%% *}${head##* }
   bar=; [ ! -r "$here/resource" ] || { read -r bar; read -r bar; } <"$here/resource"
   errors=; count "$here/aer_dev_correctable"; count "$here/aer_dev_nonfatal" "$here/aer_dev_fatal"
-  more=-
-  case $line in *"|0x06"*) more=$(tail -c +257 "$here/config" 2>/dev/null | gzip -c1 | base64 -w0);; esac
-  echo "$line|${head:--}|${bar:--}$errors|$more"
+  case $line in *"|0x06"*) ports="$ports $here/config";; esac
+  configs="$configs $here/config"
+  echo "$line|${bar:--}$errors"
 }
-seen=' '
+seen=' ' configs= ports=
 for device in /sys/bus/pci/devices/*; do
   said "$device/vendor"; [ "$word" = 0x10de ] || continue
   said "$device/class"; case $word in 0x03*) ;; *) continue;; esac
@@ -86,18 +85,27 @@ for device in /sys/bus/pci/devices/*; do
     case $seen in *" $at "*) break;; esac
     seen="$seen$at "; row "$at"; at=${at%/*}
   done
-done; :
+done
+[ "$configs" ] || exit 0
+echo --; head -qc 2 -- $configs | od -An -v -tx1 -w2
+echo --; [ ! "$ports" ] || tail -vc +257 -- $ports | gzip -c1 | base64 -w0
 """
+"""Prints three parts: a row for each function; its first two bytes of configuration; for each port the bytes after the first 256."""
 
 
 def _functions(result: Result) -> dict[str, Function]:
+    parts = [part.split("\n") for part in ("\n" + result.text).split("\n--")]
+    rows, heads, blob = [[line for line in part if line.strip()] for part in (*parts, [], [])][:3]
+    if len(heads) != len(rows):
+        raise ValueError(f"{len(heads)} configuration spaces of {len(rows)} functions")
+    spaces = _spaces("".join(blob))
     functions = {}
-    for line in result.lines:
+    for line, head in zip(rows, heads, strict=True):
         words = ["" if word == "-" else word for word in line.split("|")]
-        if len(words) != 14:
-            raise ValueError(f"{len(words)} columns, not 14")
-        address, above, clazz, vendor, device, *links, head, bar, corrected, uncorrected, more = words
-        gone = head == "ffff" or links[1] in ("63", "255")
+        if len(words) != 12:
+            raise ValueError(f"{len(words)} columns, not 12")
+        address, above, clazz, vendor, device, *links, bar, corrected, uncorrected = words
+        gone = head.split() == ["ff", "ff"] or links[1] in ("63", "255")
         functions[address] = Function(
             address,
             above,
@@ -109,9 +117,27 @@ def _functions(result: Result) -> dict[str, Function]:
             _size(bar),
             host_text.integer(corrected) if corrected else None,
             host_text.integer(uncorrected) if uncorrected else None,
-            _redirects(more) if more else None,
+            _redirects(spaces.get(address, b"")),
         )
     return functions
+
+
+_SPACE = lazy_re.compile(rb"\n?==> /sys/[\w./:-]{1,500}/([0-9a-f:.]{7,16})/config <==\n")
+"""What `tail -v` prints before the bytes of each file."""
+
+
+def _spaces(text: str) -> dict[str, bytes]:
+    """The extended configuration space (byte 256 on) of each port by its address; empty ones for a user who may not read them."""
+    if not text:
+        return {}
+    try:
+        data = zlib.decompressobj(31).decompress(base64.b64decode(text), 1 << 20)
+    except zlib.error as error:
+        raise ValueError(f"configuration spaces that came damaged: {error}") from None
+    first, *others = _SPACE.split(data)
+    if first:
+        raise ValueError("a configuration space without its port")
+    return {address.decode(): space[:4096] for address, space in zip(others[::2], others[1::2], strict=True)}
 
 
 def _link(speed: str, width: str) -> Link | None:
@@ -133,12 +159,8 @@ _ACS = 0x000D
 _SOURCE_VALID_AND_REDIRECT = 0b101
 
 
-def _redirects(text: str) -> bool | None:
-    """Whether ACS redirects peer requests, from the extended configuration space (byte 256 on); None without ACS or access."""
-    try:
-        space = zlib.decompressobj(31).decompress(base64.b64decode(text), 4096)
-    except zlib.error as error:
-        raise ValueError(f"a configuration space that came damaged: {error}") from None
+def _redirects(space: bytes) -> bool | None:
+    """Whether ACS redirects peer requests, from the extended configuration space; None without ACS."""
     at, left = 0, 64
     while left and at + 8 <= len(space):
         (header,) = struct.unpack_from("<I", space, at)

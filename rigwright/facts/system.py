@@ -10,6 +10,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.facts import Fact, Unreadable, whole
+from rigwright.facts.installed import DEVICES, INSTALLED
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,11 @@ def said(result: Result) -> str:
 
 
 os_release = Fact(
-    "system.os_release", command("cat", "/etc/os-release", reads=True), _os_release, durable=True, kept=whole
+    "system.os_release",
+    command("cat", "/etc/os-release", reads=True, cache_key=INSTALLED),
+    _os_release,
+    durable=True,
+    kept=whole,
 )
 architecture = Fact("system.architecture", command("uname", "-m", reads=True), said, durable=True, kept=whole)
 running_kernel = Fact("system.running_kernel", command("uname", "-r", reads=True), said, kept=whole)
@@ -105,7 +110,11 @@ def user(name: str) -> Fact[User | None]:
 def program(name: str) -> Fact[bool]:
     """Whether a program is on root's PATH."""
     text = 'PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; command -v -- "$1" >/dev/null && echo yes; :'
-    return Fact(f"system.program({name})", script(text, name, reads=True), lambda result: result.text.strip() == "yes")
+    return Fact(
+        f"system.program({name})",
+        script(text, name, reads=True, cache_key=INSTALLED),
+        lambda result: result.text.strip() == "yes",
+    )
 
 
 today = Fact(
@@ -144,7 +153,7 @@ def _board(result: Result) -> Board:
     return Board(*("" if line.lower() in _BLANKS else line for line in lines))
 
 
-board = Fact("system.board", script(_BOARD, reads=True), _board, kept=whole)
+board = Fact("system.board", script(_BOARD, reads=True, cache_key=DEVICES), _board, kept=whole)
 """The machine's names from DMI; placeholders of the manufacturer count as empty."""
 
 
@@ -166,7 +175,7 @@ def _firmware(result: Result) -> Firmware:
     return Firmware(*_three(result.text))
 
 
-firmware = Fact("system.firmware", script(_FIRMWARE, reads=True), _firmware, kept=whole)
+firmware = Fact("system.firmware", script(_FIRMWARE, reads=True, cache_key=DEVICES), _firmware, kept=whole)
 
 _IDENTITY = """
 for file in /sys/class/dmi/id/product_uuid /sys/class/dmi/id/board_serial /etc/machine-id; do

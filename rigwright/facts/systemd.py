@@ -88,14 +88,18 @@ class Running:
         )
 
 
-_RUNNING = """
-unit=$1; shift
-systemctl show -p ActiveState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic -- "$unit"
-echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
-pid=$(systemctl show -p MainPID --value -- "$unit"); exe=$(readlink "/proc/$pid/exe" 2>/dev/null)
-case $exe in *' (deleted)') echo deleted=yes;; esac
-for file in "$@"; do [ -e "$file" ] && stat -c 'ctime=%.9Z' -- "$file"; done; :
+RUNNING = """
+set -f; units=$1; shift
+state=$(systemctl show -p ActiveState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic -- $units); echo "$state"
+echo; echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
+while case $state in *MainPID=*) ;; *) ! :;; esac; do
+  state=${state#*MainPID=}; pid=${state%%[!0-9]*}; [ "${pid:-0}" != 0 ] || continue
+  case $(readlink "/proc/$pid/exe" 2>/dev/null) in *' (deleted)') echo "deleted=$pid";; esac
+done
+[ $# = 0 ] || stat -L -c 'ctime %.9Z %n' -- "$@" 2>/dev/null; :
 """
+"""Prints the properties of units, the clock, the processes of units whose executable was deleted, and the times of change of files.
+The first word has the names of the units."""
 
 
 def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
@@ -103,7 +107,7 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
 
     def parse(result: Result) -> Running:
         values = dict(line.split("=", 1) for line in result.lines if "=" in line)
-        times = [float(line[6:]) for line in result.lines if line.startswith("ctime=")]
+        times = [float(line.split()[1]) for line in result.lines if line.startswith("ctime ")]
         age_s = float(values["up"]) - int(values["ActiveEnterTimestampMonotonic"]) / 1e6
         return Running(
             values["ActiveState"] == "active",
@@ -113,4 +117,4 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
             "deleted" in values,
         )
 
-    return Fact(f"systemd.running({name})", script(_RUNNING, name, *files, reads=True), parse)
+    return Fact(f"systemd.running({name})", script(RUNNING, name, *files, reads=True), parse)

@@ -4,10 +4,14 @@ The output has a header with a nonce and the length of each answer, so a command
 collected in files on a tmpfs, so the script works with a full disk or a read-only root. Commands run under `timeout`.
 Commands that run together do not wait for a process that ignores SIGKILL, such as nvidia-smi on a lost GPU. The script
 starts few processes of its own, because starting processes is its main cost on the host.
+
+The answer to a command with a cache key is kept in CACHE, which only root can write. Its name is a checksum of the command and one of what
+the key printed before the command ran, so an answer to something else, or to another state of the host, is not found.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,6 +20,7 @@ from functools import lru_cache
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, in_shell, quote, with_stdin
 from rigwright.core.errors import HostError
+from rigwright.core.host_folders import UNTIL_BOOT
 
 CUT_BYTES = host_text.ANSWER_BYTES
 NO_ROOM = "rigwright: no room"
@@ -24,6 +29,10 @@ LEAST_BYTES = 1 << 18
 """The least room on a tmpfs for it to hold answers."""
 LEFT_BYTES = 1 << 14
 """The room that must be left when all answers are written; with less, an answer may be incomplete."""
+CACHE = f"{UNTIL_BOOT}/answers"
+"""The folder of a host with answers that are kept until the next boot."""
+MOST_KEPT_KIB = 256
+"""A longer answer is not kept."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -45,26 +54,79 @@ def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str],
     """As `together`, with _NONCE in place of the nonce: equal hosts are asked the same."""
     lines, groups = [_opening(dict(environment))], []
     for group, limit_s in enumerate(sorted({cmd.timeout_s for cmd in commands})):
-        own = [_in_background(number, cmd) for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
-        text = "\n".join(["trap : TERM", *own, "until wait; do :; done"])
+        own = [number for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
+        kept = [number for number in own if commands[number].cache_key]
+        asked = [_in_background(number, commands[number]) for number in own if number not in kept]
+        text = "\n".join(["trap : TERM", *asked, *_or_kept(kept, commands), "until wait; do :; done"])
         lines.append(f'printf %s {quote([text])} >s{group} || {{ echo "{NO_ROOM}"; exit; }}')
         groups.append(f"timeout -k 2 {limit_s:g} sh ./s{group} </dev/null 2>/dev/null &")
     known = 'eval "c=\\${c$i:--1}"; [ $c != -1 ] || rm -f $i.o $i.e'
-    lines.append(f"{{ {' '.join(groups)} wait; }} | {{ while read i c; do eval c$i=$c; done")
-    return "\n".join([*lines, *_frames(len(commands), _NONCE, known), "}", *_END])
+    lines.append(f"{{ {' '.join(groups)} wait; }} | {{ {_READ_CODES}")
+    return "\n".join([*lines, *_frames(len(commands), _NONCE, known), _KEEP, "}", *_END])
 
 
-def _in_background(number: int, cmd: Command) -> str:
-    """Shell text that runs a command in the background, and prints its number and exit code once its answer is stored.
+_READ_CODES = f"""old= new=
+while read -r i c name; do
+eval c$i=\\$c
+case $c in *@*) old="$old {CACHE}/${{c#*@}}/o {CACHE}/${{c#*@}}/e";; *) [ -z "$name" ] || new="$new $i $c $name";; esac
+done"""
+"""Shell text that reads the exit codes. `old`: files of kept answers; `new`: number, code and name of answers to keep."""
 
-    The exit code is 124 when SIGTERM ended the command. Nothing is printed when SIGKILL ended it.
+_KEEP = f"""set -- $new
+if [ $# -gt 0 ] && mkdir -p -m 755 {UNTIL_BOOT} && mkdir -p -m 700 {CACHE} && [ -O {CACHE} ]; then
+find {CACHE} -mindepth 1 -maxdepth 1 -mmin +10080 -exec rm -rf -- {{}} +
+while [ $# -gt 0 ]; do
+if [ -z "$(find $1.o $1.e -size +{MOST_KEPT_KIB}k)" ] && t=$(mktemp -d -p {CACHE} new.XXXXXX); then
+cp $1.o $t/o && cp $1.e $t/e && echo $2 >$t/c && mv -T $t {CACHE}/$3 || rm -rf $t
+fi
+shift 3
+done
+fi </dev/null >/dev/null 2>&1"""
+"""Shell text that keeps answers after all were printed: a folder for each, which appears when it is complete. Those of more than a week go."""
+
+
+def _or_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
+    """Shell text that finds the kept answers of commands, and runs the others in the background."""
+    keys = {key: f"k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
+    if not keys:
+        return []
+    printed = " ".join(f"{{ {key}\n}} >{name}.$$ 2>/dev/null </dev/null &" for key, name in keys.items())
+    names = " ".join(f"{name}.$$" for name in keys.values())
+    lines = [
+        f"( {printed} wait )",
+        f'sha256sum {names} >k.$$; while read -r sum name; do [ ! -s "$name" ] || eval ${{name%.*}}=$sum; done <k.$$; rm -f k.$$ {names}',
+        f"[ -O {CACHE} ] && kept=y || kept=",
+    ]
+    for number in numbers:
+        key = keys[commands[number].cache_key]
+        lines += [
+            f"name=${{{key}:+{_checksum(commands[number])}-${key}}}",
+            f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name/c ] && read -r c <{CACHE}/$name/c; then echo {number} $c@$name',
+            f"else {_in_background(number, commands[number], '$name')} fi",
+        ]
+    return lines
+
+
+def _checksum(cmd: Command) -> str:
+    """Tells a command from all others; 16 hexadecimal digits. The environment is not part of it: that has only the run's id."""
+    return hashlib.sha256(repr((cmd.argv, cmd.stdin, cmd.cache_key)).encode()).hexdigest()[:16]
+
+
+def _in_background(number: int, cmd: Command, name: str = "") -> str:
+    """Shell text that runs a command in the background, and prints its number, exit code and name once its answer is stored.
+
+    `name`: shell text of the name under which its answer is kept if the exit code is 0 or 1; "" for not at all. The exit code is 124 when SIGTERM ended the command.
+    Nothing is printed when SIGKILL ended it.
     """
     if cmd.reads:
         run = f"ulimit -f {CUT_BYTES // 512 + 1}; {in_shell(cmd)} >{number}.o 2>{number}.e; c=$?"
     else:
         piped = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o"
         run = f"{piped}; read c <{number}.c"
-    return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; echo {number} $c ) </dev/null &"
+    done = f"echo {number} $c"
+    if name:
+        done = f"case $c in 0|1) echo {number} $c {name};; *) {done};; esac"
+    return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; {done} ) </dev/null &"
 
 
 def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
@@ -114,7 +176,7 @@ def _frames(count: int, nonce: str, known: str) -> list[str]:
     return [
         f"{{ printf %{LEFT_BYTES}s '' >room; }} 2>/dev/null || {{ {_no_room('${d%/*}')}; exit; }}",
         f'set --; for i in {numbers}; do {known}; set -- "$@" "$c"; done',
-        f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e 2>/dev/null; echo "{nonce} data"; cat *.o *.e 2>/dev/null; echo; echo "{nonce} end"',
+        f'echo "{nonce} codes $*"; stat -c "%n %s" *.o *.e $old 2>/dev/null; echo "{nonce} data"; cat *.o *.e $old 2>/dev/null; echo; echo "{nonce} end"',
     ]
 
 
@@ -133,9 +195,14 @@ def finished(answer: bytes, nonce: str) -> bool:
     return answer.endswith(f"\n{nonce} end\n".encode())
 
 
-_HEADER = rb" codes((?: (?:-?[0-9]{1,3})?)*)\n((?:[0-9]{1,5}\.[oe] [0-9]{1,9}\n)*)"
-"""The exit codes, and the name and size of each answer."""
-_HEADER_BYTES = 100
+_NAME = rb"[0-9a-f]{16}-[0-9a-f]{64}"
+_HEADER = (
+    rb" codes((?: (?:-?[0-9]{1,3}(?:@NAME)?)?)*)\n((?:(?:[0-9]{1,5}\.[oe]|CACHE/NAME/[oe]) [0-9]{1,9}\n)*)".replace(
+        b"NAME", _NAME
+    ).replace(b"CACHE", CACHE.encode())
+)
+"""The exit codes, with the name of an answer that was kept, and the name and size of each answer."""
+_HEADER_BYTES = 400
 """More than the header has for one command."""
 
 
@@ -158,7 +225,7 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         found = f"the host's shell did not answer as a shell does: {shown!r}"
         fix = "set the login shell of that user to a POSIX shell (chsh -s /bin/sh); df -h /run /dev/shm"
         raise HostError("", found, "a POSIX shell and a writable /dev/shm or /run", fix)
-    codes = [int(word) for word in header[1].split()]
+    codes = [word.partition("@") for word in header[1].decode("ascii").split()]
     if len(codes) != count:
         raise HostError("", "the host has no room for the answers", "room in /run or /dev/shm", FREE_ROOM)
     parts: dict[str, bytes] = {}
@@ -167,13 +234,14 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         name, size = line.split()
         parts[name] = answer[position : position + int(size)]
         position += int(size)
+    places = [f"{CACHE}/{kept}/" if kept else f"{number}." for number, (_, _, kept) in enumerate(codes)]
     return [
         Result(
-            code,
+            int(code),
             out[:CUT_BYTES],
-            host_text.without_middle(parts.get(f"{number}.e", b""), host_text.ERROR_BYTES),
+            host_text.without_middle(parts.get(f"{place}e", b""), host_text.ERROR_BYTES),
             cut=len(out) > CUT_BYTES,
         )
-        for number, code in enumerate(codes[:count])
-        for out in (parts.get(f"{number}.o", b""),)
+        for place, (code, _, _) in zip(places, codes, strict=True)
+        for out in (parts.get(f"{place}o", b""),)
     ]

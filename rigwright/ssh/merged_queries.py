@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from rigwright.core.command import Command, Result, script
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import files, gpu
+from rigwright.facts import files, gpu, systemd
 
 Split = Callable[[Result, tuple[Command, ...]], list[Result] | None]
 """The answer of each command, from the answer to all of them together; None when that cannot be told."""
@@ -38,7 +38,7 @@ def merged(commands: tuple[Command, ...]) -> tuple[Merged, ...]:
     kinds: dict[tuple[object, ...], list[int]] = {}
     for number, command in enumerate(commands):
         if kind := _kind(command):
-            kinds.setdefault((*kind, command.timeout_s), []).append(number)
+            kinds.setdefault((*kind, command.timeout_s, command.cache_key), []).append(number)
     for (name, *_), every in kinds.items():
         together, split = _MERGERS[str(name)]
         for at in range(0, len(every), MOST):
@@ -57,6 +57,8 @@ def _kind(command: Command) -> tuple[object, ...]:
         return ("packages", argv[3])
     if argv[:3] == ("systemctl", "show", "-p") and argv[4:5] == ("--",) and len(argv) == 6:
         return ("units", argv[3])
+    if argv[2:4] == (systemd.RUNNING, "sh") and " " not in argv[4]:
+        return ("running",)
     if argv[:4] == files.file("").command.argv[:4] and len(argv) == 5:
         return ("files",)
     if argv[:4] == gpu.query("").argv[:4] and len(argv) == 5 and argv[4].startswith(_GPU_FIELDS):
@@ -70,7 +72,7 @@ def _kind(command: Command) -> tuple[object, ...]:
 def _packages(commands: Sequence[Command]) -> Command:
     first = commands[0]
     patterns = dict.fromkeys(pattern for command in commands for pattern in command.argv[5:])
-    return Command((*first.argv[:5], *patterns), timeout_s=first.timeout_s, reads=True)
+    return Command((*first.argv[:5], *patterns), timeout_s=first.timeout_s, reads=True, cache_key=first.cache_key)
 
 
 @lru_cache(maxsize=16)  # hosts have equal packages, units and files
@@ -115,6 +117,39 @@ def _each_units(result: Result, commands: tuple[Command, ...]) -> list[Result] |
     if result.code or result.cut or len(parts) != len(commands) or not all(parts):
         return None
     return [Result(0, part.strip(b"\n") + b"\n", result.stderr) for part in parts]
+
+
+# --- whether units are older than their files
+
+
+def _running(commands: Sequence[Command]) -> Command:
+    units = " ".join(command.argv[4] for command in commands)
+    paths = dict.fromkeys(path for command in commands for path in command.argv[5:])
+    return script(systemd.RUNNING, units, *paths, timeout_s=commands[0].timeout_s, reads=True)
+
+
+@lru_cache(maxsize=16)
+def _each_running(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
+    """The properties of each unit, the clock, and the times of its own files."""
+    *parts, rest = result.stdout.split(b"\n\n")
+    if result.code or result.cut or len(parts) != len(commands) or not all(parts):
+        return None
+    lines = rest.decode("utf-8", "surrogateescape").splitlines(True)
+    answers = []
+    for part, command in zip(parts, commands, strict=True):
+        paths = tuple(f"{path}\n" for path in command.argv[5:])
+        process = next((line[8:].decode() for line in part.split(b"\n") if line.startswith(b"MainPID=")), "")
+        own = [
+            line
+            for line in lines
+            if line.startswith(("now=", "up="))
+            or line == f"deleted={process}\n"
+            or (line.startswith("ctime ") and line.split(" ", 2)[2] in paths)
+        ]
+        answers.append(
+            Result(0, part.strip(b"\n") + b"\n\n" + "".join(own).encode("utf-8", "surrogateescape"), result.stderr)
+        )
+    return answers
 
 
 # --- fields of nvidia-smi
@@ -212,6 +247,7 @@ def _each_files(result: Result, commands: tuple[Command, ...]) -> list[Result] |
 _MERGERS: dict[str, tuple[Callable[[Sequence[Command]], Command], Split]] = {
     "packages": (_packages, _each_packages),
     "units": (_units, _each_units),
+    "running": (_running, _each_running),
     "gpus": (_gpus, _each_gpus),
     "files": (_files, _each_files),
 }

@@ -118,7 +118,7 @@ def test_a_gpu_that_does_not_keep_the_mode_costs_no_second_reboot_for_the_same()
 
 def test_nothing_is_set_while_a_process_uses_a_gpu() -> None:
     box = Box()
-    box.holder = "4242, python3\n"
+    box.holder = "--\n4242, python3\n"
     result = box.provision()
     assert not isinstance(result, str)
     assert "GPUs are in use by python3 (4242)" in str(result.error)

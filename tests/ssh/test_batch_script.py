@@ -6,14 +6,16 @@ import base64
 import os
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rigwright.core.command import Command, Result, command, script
+from rigwright.core.command import Command, Result, command, script, state_of
 from rigwright.core.errors import HostError
+from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.ssh import batch_script
 
 NONCE = "rw0123456789abcdef"
@@ -313,3 +315,127 @@ def test_a_script_that_was_made_before_has_the_new_nonce() -> None:
     assert scripts[0].count("a" * 24) == 3
     assert "@NONCE@ x" in scripts[0]
     assert "RUN=2" in batch_script.together(commands, "a" * 24, {"RUN": "2"})
+
+
+@dataclass
+class Kept:
+    """A host whose answers are kept below `folder`: a command that counts how often it ran, and prints a file."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.file, self.counted = self.folder / "file", self.folder / "counted"
+        self.file.write_text("one")
+
+    @property
+    def answers(self) -> Path:
+        """The folder of kept answers."""
+        return self.folder / "run/answers"
+
+    @property
+    def times(self) -> int:
+        """How often the command ran."""
+        return self.counted.read_text().count("x") if self.counted.exists() else 0
+
+    def command(self, then: str = "", key: str | None = None) -> Command:
+        """The command, whose answer depends on the file."""
+        text = f'echo x >>"$1"; cat "$2"; {then}'
+        key = state_of(str(self.file)) if key is None else key
+        return script(text, str(self.counted), str(self.file), timeout_s=5, cache_key=key)
+
+    def ask(self, *commands: Command) -> list[Result]:
+        """Asks for these, with a host's folder of answers below the folder of this one."""
+        text = batch_script.together(commands, NONCE, {}).replace(UNTIL_BOOT, str(self.folder / "run"))
+        answer = sh(text).replace(str(self.folder / "run").encode(), UNTIL_BOOT.encode())
+        return batch_script.results(answer, NONCE, len(commands))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    """Returns a host that has kept no answer."""
+    return Kept(tmp_path)
+
+
+def test_an_answer_is_kept_while_what_it_depends_on_is_the_same(kept: Kept) -> None:
+    other = says(b"other", b"error", 3)
+    for _ in range(3):
+        assert kept.ask(other, kept.command(), other) == [
+            Result(3, b"other", b"error"),
+            Result(0, b"one"),
+            Result(3, b"other", b"error"),
+        ]
+    assert kept.times == 1
+    kept.file.write_text("two")
+    assert kept.ask(kept.command()) == kept.ask(kept.command()) == [Result(0, b"two")]
+    assert kept.times == 2
+    kept.file.unlink()
+    kept.file.write_text("two")
+    assert kept.ask(kept.command()) == [Result(0, b"two")]
+    assert kept.times == 3
+
+
+def test_each_command_has_its_own_kept_answer(kept: Kept) -> None:
+    commands = [kept.command("echo a"), kept.command("echo b >&2; exit 1"), kept.command("echo a", key="echo constant")]
+    expected = [Result(0, b"onea\n"), Result(1, b"one", b"b\n"), Result(0, b"onea\n")]
+    assert kept.ask(*commands) == expected
+    assert kept.ask(*reversed(commands)) == expected[::-1]
+    assert kept.times == 3
+    assert len(list(kept.answers.iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("then", "key"),
+    [
+        ("exit 2", None),
+        ("sleep 20", None),
+        ("head -c 300000 /dev/zero", None),
+        ("", ":"),
+        ("", "missing-program"),
+        ("", 'echo "$$ $(date +%N)"'),
+    ],
+    ids=["failed", "too late", "too long", "empty key", "no key", "changing key"],
+)
+def test_what_is_not_kept(kept: Kept, then: str, key: str | None) -> None:
+    first, second = (kept.ask(kept.command(then, key))[0] for _ in range(2))
+    assert (first.code, first.stdout) == (second.code, second.stdout)
+    assert kept.times == 2
+
+
+def test_answers_of_another_owner_are_not_taken(kept: Kept) -> None:
+    kept.ask(kept.command())
+    os.chown(kept.answers, 65534, 65534)
+    kept.file.touch()
+    for content in kept.answers.glob("*/o"):
+        content.write_text("forged")
+    assert kept.ask(kept.command()) == [Result(0, b"one")]
+    assert kept.times == 2
+
+
+def test_a_folder_of_answers_that_cannot_be_made(kept: Kept) -> None:
+    (kept.folder / "run").write_text("a file")
+    assert kept.ask(kept.command()) == kept.ask(kept.command()) == [Result(0, b"one")]
+    assert kept.times == 2
+
+
+def test_answers_of_last_week_go_when_another_is_kept(kept: Kept) -> None:
+    kept.ask(kept.command())
+    (old,) = kept.answers.iterdir()
+    os.utime(old, (0, 0))
+    kept.file.write_text("two")
+    kept.ask(kept.command())
+    (new,) = kept.answers.iterdir()
+    assert old != new
+
+
+def test_what_was_left_of_an_interrupted_run_is_no_answer(kept: Kept) -> None:
+    kept.ask(kept.command())
+    (whole,) = kept.answers.iterdir()
+    (whole / "c").unlink()
+    assert kept.ask(kept.command()) == [Result(0, b"one")]
+    assert kept.times == 2
+
+
+def test_a_name_of_a_kept_answer_that_is_none_is_refused() -> None:
+    answer = f"{NONCE} codes 0@../../etc/shadow\n{NONCE} data\n\n{NONCE} end\n".encode()
+    with pytest.raises(HostError, match="did not answer as a shell does"):
+        batch_script.results(answer, NONCE, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -208,6 +209,41 @@ def test_fields_of_gpus(tmp_path: Path, mode: str) -> None:
     else:
         assert answers == expected
         assert len(calls.read_text().splitlines()) == 1
+
+
+def test_units_and_their_files(tmp_path: Path) -> None:
+    """Over a systemctl of its own: this machine's processes may run without systemd."""
+    (tmp_path / "systemctl").write_text(SYSTEMCTL_RUNNING)
+    (tmp_path / "systemctl").chmod(0o755)
+    paths = [tmp_path / name for name in ("one", "two", "absent")]
+    for path in paths[:2]:
+        path.write_text("x")
+    asked = [("a.service", paths[:2]), ("b.timer", [paths[1], paths[2]]), ("c.service", [])]
+    facts = [systemd.running(name, tuple(map(str, of))) for name, of in asked]
+    commands = tuple(fact.command for fact in facts)
+    (one,) = merged_queries.merged(commands)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    split = one.split(alone(one.command, environment), commands)
+    assert split is not None
+    together = [parsed(fact, answer) for fact, answer in zip(facts, split, strict=True)]
+    single = [parsed(fact, alone(fact.command, environment)) for fact in facts]
+    for found, expected in zip(together, single, strict=True):
+        assert abs(found.started_s - expected.started_s) < 5
+        assert dataclasses.replace(found, started_s=0.0) == dataclasses.replace(expected, started_s=0.0)
+    assert [found.active for found in together] == [True, False, True]
+    assert [found.newest_file_s > 0 for found in together] == [True, True, False]
+    assert one.split(Result(0, b"ActiveState=active\n\nnow=1\nup=1\n"), commands) is None
+
+
+SYSTEMCTL_RUNNING = """#!/bin/sh
+shift 4  # show -p PROPERTIES --
+for unit; do
+  case $unit in *.timer) state=inactive; pid=0;; *) state=active; pid=1;; esac
+  [ -z "$more" ] || echo
+  printf 'ActiveState=%s\\nNeedDaemonReload=no\\nMainPID=%s\\nActiveEnterTimestampMonotonic=5000000\\n' $state $pid
+  more=y
+done
+"""
 
 
 def test_what_is_not_alike_is_not_merged() -> None:

@@ -1,6 +1,6 @@
 """The programs of kmod that load and unload modules, and module loading at boot. modules.py simulates the kernel.
 
-    kmod.py modprobe|insmod|rmmod|lsmod ARGUMENTS...      commands that /bin/kmod does not pass to the real program
+    kmod.py modprobe|insmod|rmmod ARGUMENTS...            commands that /bin/kmod does not pass to the real program
     kmod.py boot                                          initrd, coldplug, modules-load.d, in this order
 
 The real modprobe resolves names, aliases, options and blacklists to files.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 from lab.simulators.guest_gpu import nodes
-from lab.simulators.guest_gpu.modules import KERNEL, MODULES, REAL, Refused, holders, insert, loaded, remove
+from lab.simulators.guest_gpu.modules import KERNEL, REAL, Refused, holders, insert, loaded, remove
 from lab.simulators.guest_gpu.state import HW, SYSFS, read, run
 
 
@@ -147,15 +147,6 @@ def insmod(words: list[str]) -> int:
     return 0
 
 
-def lsmod(_: list[str]) -> int:
-    """lsmod: prints the table of modules. Returns the exit status."""
-    print("Module                  Size  Used by")
-    for line in read(MODULES).splitlines():
-        name, size, count, users = line.split()[:4]
-        print(f"{name:<19} {size:>8}  {count}{'' if users == '-' else ' ' + users.rstrip(',')}")
-    return 0
-
-
 def coldplug(*where: str) -> None:
     """Loads the modules of every PCI device by its modalias, like udev. Blacklists apply."""
     aliases = {read(link + "/modalias").strip() for link in glob.glob(SYSFS + "/bus/pci/devices/*")}
@@ -185,7 +176,7 @@ def main(argv: list[str]) -> int:
     """Runs the program in the first argument with the other arguments. Returns the exit status."""
     os.environ.pop("PYTHONPATH", None)
     before = set(loaded())
-    programs = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "lsmod": lsmod, "boot": boot}
+    programs = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "boot": boot}
     status = programs[argv[0]](argv[1:])
     nodes.make(set(loaded()) - before)
     return status

@@ -1,0 +1,33 @@
+"""Cache keys (`Command.cache_key`): the state of what is installed, and of the devices.
+
+A fact whose answer depends only on these is asked for again only after one of them has changed, and after a boot. A file that changes in place has
+another time of change, one that is replaced another inode, and a folder whose entries change another time.
+"""
+
+from __future__ import annotations
+
+from rigwright.core.command import state_of
+
+INSTALLED = state_of(
+    "/etc/os-release",
+    "/var/lib/dpkg/status /var/lib/dpkg/updates /var/lib/dpkg/info /var/lib/dpkg/triggers /var/lib/dpkg/triggers/*",
+    "/var/lib/dpkg/alternatives /var/lib/dpkg/alternatives/cuda* /etc/alternatives",
+    "/var/lib/apt/extended_states /var/lib/apt/lists /var/lib/rigwright/pin-proof",
+    "/etc/apt /etc/apt/* /etc/apt/*/* /usr/share/keyrings /usr/share/keyrings/*",
+    "/boot /boot/* /boot/grub/* /etc/default/grub /etc/default/grub.d /etc/default/grub.d/*",
+    "/etc/modprobe.d /etc/modprobe.d/* /run/modprobe.d/* /usr/local/lib/modprobe.d/* /lib/modprobe.d /lib/modprobe.d/*",
+    "/lib/modules /lib/modules/* /lib/modules/*/modules.dep /lib/modules/*/updates/dkms /lib/modules/*/updates/dkms/*",
+    "/etc/ld.so.cache /usr/lib/*/libnvidia-ml.so.1",
+    "/.profile /etc/profile /etc/profile.d /etc/profile.d/* /usr/local/cuda* /usr/local/cuda*/bin /usr/local/cuda*/bin/nvcc",
+    "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin",
+)
+"""Packages and what apt knows, kernels and their modules, GRUB's and modprobe's configuration, libraries, CUDA toolkits, programs.
+
+A program that is replaced in place, without its package, is not noticed until the next boot."""
+
+DEVICES = (
+    "stat -c %N /sys/bus/pci/devices/* /sys/bus/pci/devices/*/driver; head -qc 64 /sys/bus/pci/devices/*/config; "
+    + state_of("/sys/firmware/dmi/tables/DMI /sys/class/dmi/id/* /usr/bin /usr/sbin")
+)
+"""The PCI devices, their drivers and the first 64 bytes of their configuration, which are all ones for a device that does not answer;
+and the tables of the firmware."""
