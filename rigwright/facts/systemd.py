@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rigwright.core.command import Result, command, script
+from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
@@ -58,6 +58,21 @@ failed: Fact[tuple[str, ...]] = Fact("systemd.failed", script(_FAILED, reads=Tru
 """The units that have failed, 50 at most: for them systemd calls the system degraded."""
 
 
+STATES = """
+set -f; units=$1; shift
+state=$(systemctl show -p LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic -- $units) || exit
+echo "$state"
+echo; echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
+while case $state in *MainPID=*) ;; *) ! :;; esac; do
+  state=${state#*MainPID=}; pid=${state%%[!0-9]*}; [ "${pid:-0}" != 0 ] || continue
+  case $(readlink "/proc/$pid/exe" 2>/dev/null) in *' (deleted)') echo "deleted=$pid";; esac
+done
+[ $# = 0 ] || stat -L -c 'ctime %.9Z %n' -- "$@" 2>/dev/null; :
+"""
+"""Prints the properties of units, the clock, the processes of units whose executable was deleted, and the times of change of files.
+The first word has the names of the units."""
+
+
 def unit(name: str) -> Fact[Unit]:
     """The unit's state; a missing unit has `load` not-found."""
 
@@ -66,8 +81,7 @@ def unit(name: str) -> Fact[Unit]:
         load, active, sub = (values[key] for key in ("LoadState", "ActiveState", "SubState"))
         return Unit(load, active, sub, values.get("UnitFileState", ""), values.get("NeedDaemonReload") == "yes")
 
-    properties = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
-    return Fact(f"systemd.unit({name})", command("systemctl", "show", "-p", properties, "--", name, reads=True), parse)
+    return Fact(f"systemd.unit({name})", script(STATES, name, reads=True), parse)
 
 
 @dataclass(frozen=True)
@@ -88,20 +102,6 @@ class Running:
         )
 
 
-RUNNING = """
-set -f; units=$1; shift
-state=$(systemctl show -p ActiveState,NeedDaemonReload,MainPID,ActiveEnterTimestampMonotonic -- $units); echo "$state"
-echo; echo "now=$(date +%s.%N)"; read up rest </proc/uptime; echo "up=$up"
-while case $state in *MainPID=*) ;; *) ! :;; esac; do
-  state=${state#*MainPID=}; pid=${state%%[!0-9]*}; [ "${pid:-0}" != 0 ] || continue
-  case $(readlink "/proc/$pid/exe" 2>/dev/null) in *' (deleted)') echo "deleted=$pid";; esac
-done
-[ $# = 0 ] || stat -L -c 'ctime %.9Z %n' -- "$@" 2>/dev/null; :
-"""
-"""Prints the properties of units, the clock, the processes of units whose executable was deleted, and the times of change of files.
-The first word has the names of the units."""
-
-
 def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
     """Compares the start of a unit with the newest change of `files`. A clock that was set back gives stale."""
 
@@ -117,4 +117,4 @@ def running(name: str, files: tuple[str, ...]) -> Fact[Running]:
             "deleted" in values,
         )
 
-    return Fact(f"systemd.running({name})", script(RUNNING, name, *files, reads=True), parse)
+    return Fact(f"systemd.running({name})", script(STATES, name, *files, reads=True), parse)

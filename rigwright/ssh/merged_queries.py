@@ -55,10 +55,8 @@ def _kind(command: Command) -> tuple[object, ...]:
         return ()
     if argv[:3] == ("dpkg-query", "-W", "-f") and argv[4:5] == ("--",) and argv[3].startswith("${Package}\\t"):
         return ("packages", argv[3])
-    if argv[:3] == ("systemctl", "show", "-p") and argv[4:5] == ("--",) and len(argv) == 6:
-        return ("units", argv[3])
-    if argv[2:4] == (systemd.RUNNING, "sh") and " " not in argv[4]:
-        return ("running",)
+    if argv[2:4] == (systemd.STATES, "sh") and " " not in argv[4]:
+        return ("units",)
     if argv[:4] == files.file("").command.argv[:4] and len(argv) == 5:
         return ("files",)
     if argv[:4] == gpu.query("").argv[:4] and len(argv) == 5 and argv[4].startswith(_GPU_FIELDS):
@@ -101,35 +99,17 @@ def _each_packages(result: Result, commands: tuple[Command, ...]) -> list[Result
     return answers
 
 
-# --- systemctl show
+# --- systemctl show, and whether units are older than their files
 
 
 def _units(commands: Sequence[Command]) -> Command:
-    first = commands[0]
-    names = [command.argv[5] for command in commands]
-    return Command((*first.argv[:5], *names), timeout_s=first.timeout_s, reads=True)
-
-
-@lru_cache(maxsize=16)  # hosts have equal packages, units and files
-def _each_units(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
-    """The properties of each unit: systemctl puts an empty line between units, in the order of their names on the command line."""
-    parts = result.stdout.removesuffix(b"\n").split(b"\n\n")
-    if result.code or result.cut or len(parts) != len(commands) or not all(parts):
-        return None
-    return [Result(0, part.strip(b"\n") + b"\n", result.stderr) for part in parts]
-
-
-# --- whether units are older than their files
-
-
-def _running(commands: Sequence[Command]) -> Command:
     units = " ".join(command.argv[4] for command in commands)
     paths = dict.fromkeys(path for command in commands for path in command.argv[5:])
-    return script(systemd.RUNNING, units, *paths, timeout_s=commands[0].timeout_s, reads=True)
+    return script(systemd.STATES, units, *paths, timeout_s=commands[0].timeout_s, reads=True)
 
 
 @lru_cache(maxsize=16)
-def _each_running(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
+def _each_units(result: Result, commands: tuple[Command, ...]) -> list[Result] | None:
     """The properties of each unit, the clock, and the times of its own files."""
     *parts, rest = result.stdout.split(b"\n\n")
     if result.code or result.cut or len(parts) != len(commands) or not all(parts):
@@ -247,7 +227,6 @@ def _each_files(result: Result, commands: tuple[Command, ...]) -> list[Result] |
 _MERGERS: dict[str, tuple[Callable[[Sequence[Command]], Command], Split]] = {
     "packages": (_packages, _each_packages),
     "units": (_units, _each_units),
-    "running": (_running, _each_running),
     "gpus": (_gpus, _each_gpus),
     "files": (_files, _each_files),
 }

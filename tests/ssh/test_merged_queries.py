@@ -133,23 +133,15 @@ def test_units() -> None:
         f"LoadState={load}\nActiveState=x\nSubState=\nUnitFileState=\nNeedDaemonReload=no\n"
         for load in ("loaded", "not-found", "masked")
     ]
-    [one] = merged_queries.merged(tuple(fact.command for fact in facts))
-    assert one.command.argv == (
-        "systemctl",
-        "show",
-        "-p",
-        facts[0].command.argv[3],
-        "--",
-        "a.service",
-        "gone.service",
-        "c.timer",
-    )
     commands = tuple(fact.command for fact in facts)
-    answers = one.split(Result(0, "\n".join(blocks).encode()), commands)
-    assert answers == [Result(0, block.encode()) for block in blocks]
+    [one] = merged_queries.merged(commands)
+    assert one.command.argv == (*commands[0].argv[:4], "a.service gone.service c.timer")
+    clock = "now=2.5\nup=1.5\n"
+    answers = one.split(Result(0, "\n".join([*blocks, clock]).encode()), commands)
+    assert answers == [Result(0, f"{block}\n{clock}".encode()) for block in blocks]
     for bad in (
         Result(1, b"Failed to connect to bus"),
-        Result(0, "\n".join(blocks[:2]).encode()),
+        Result(0, "\n".join([*blocks[:2], clock]).encode()),
         Result(0, b""),
         Result(124, b""),
     ):
@@ -219,7 +211,8 @@ def test_units_and_their_files(tmp_path: Path) -> None:
     for path in paths[:2]:
         path.write_text("x")
     asked = [("a.service", paths[:2]), ("b.timer", [paths[1], paths[2]]), ("c.service", [])]
-    facts = [systemd.running(name, tuple(map(str, of))) for name, of in asked]
+    facts: list[Fact[Any]] = [systemd.running(name, tuple(map(str, of))) for name, of in asked]
+    facts.append(systemd.unit("d.timer"))
     commands = tuple(fact.command for fact in facts)
     (one,) = merged_queries.merged(commands)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -227,11 +220,12 @@ def test_units_and_their_files(tmp_path: Path) -> None:
     assert split is not None
     together = [parsed(fact, answer) for fact, answer in zip(facts, split, strict=True)]
     single = [parsed(fact, alone(fact.command, environment)) for fact in facts]
-    for found, expected in zip(together, single, strict=True):
+    assert together[3] == single[3] == systemd.Unit("loaded", "inactive", "dead", "enabled", False)
+    for found, expected in zip(together[:3], single[:3], strict=True):
         assert abs(found.started_s - expected.started_s) < 5
         assert dataclasses.replace(found, started_s=0.0) == dataclasses.replace(expected, started_s=0.0)
-    assert [found.active for found in together] == [True, False, True]
-    assert [found.newest_file_s > 0 for found in together] == [True, True, False]
+    assert [found.active for found in together[:3]] == [True, False, True]
+    assert [found.newest_file_s > 0 for found in together[:3]] == [True, True, False]
     assert one.split(Result(0, b"ActiveState=active\n\nnow=1\nup=1\n"), commands) is None
 
 
@@ -240,7 +234,7 @@ shift 4  # show -p PROPERTIES --
 for unit; do
   case $unit in *.timer) state=inactive; pid=0;; *) state=active; pid=1;; esac
   [ -z "$more" ] || echo
-  printf 'ActiveState=%s\\nNeedDaemonReload=no\\nMainPID=%s\\nActiveEnterTimestampMonotonic=5000000\\n' $state $pid
+  printf 'LoadState=loaded\\nSubState=dead\\nUnitFileState=enabled\\nActiveState=%s\\nNeedDaemonReload=no\\nMainPID=%s\\nActiveEnterTimestampMonotonic=5000000\\n' $state $pid
   more=y
 done
 """
@@ -250,10 +244,10 @@ def test_what_is_not_alike_is_not_merged() -> None:
     commands = [
         command("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\n", "--", "a", reads=True),
         command("dpkg-query", "-W", "-f", "${Package}\\t${Architecture}\\n", "--", "a", reads=True),
-        command("systemctl", "show", "-p", "LoadState", "--", "a", reads=True),
-        command("systemctl", "show", "-p", "LoadState", "--", "a", reads=True, timeout_s=5),
-        command("systemctl", "show", "-p", "LoadState", "--", "a", "b", reads=True),
-        command("systemctl", "show", "-p", "LoadState", "--", "a"),
+        script(systemd.STATES, "a", reads=True),
+        script(systemd.STATES, "a", reads=True, timeout_s=5),
+        script(systemd.STATES, "a b", reads=True),
+        script(systemd.STATES, "a"),
         files.file("/a").command,
         script("cat $1", "/a", reads=True),
         gpu.query("--query-compute-apps=pid,process_name"),
