@@ -320,7 +320,7 @@ sys.exit(gpu_limits.show(None, gpu_limits.SHOW_S))
 """
 """As a module the program is compiled once, not in each run."""
 
-nvml = Fact("gpu.nvml", command("python3", "-IS", "-c", _SHOW, LIMITS_PROGRAM, timeout_s=45), _nvml)
+nvml = Fact("gpu.nvml", command("python3", "-IS", "-c", _SHOW, LIMITS_PROGRAM, timeout_s=60), _nvml)
 """The JSON document of the GPU limits program, which reads NVML."""
 
 

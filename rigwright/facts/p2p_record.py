@@ -110,5 +110,5 @@ def _harmless(value: Any) -> Any:
     return one_line(value)[:MOST_CHARACTERS] if isinstance(value, str) else value
 
 
-record = Fact("p2p_record.record", script(_READ, timeout_s=30, reads=True), _record)
+record = Fact("p2p_record.record", script(_READ, timeout_s=60, reads=True), _record)
 """The record of the host; an empty one on a host that no test was run on."""

@@ -52,23 +52,32 @@ _NONCE = secrets.token_hex(12)
 @lru_cache(maxsize=8)
 def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str], ...]) -> str:
     """As `together`, with _NONCE in place of the nonce: equal hosts are asked the same."""
-    lines, groups = [_opening(dict(environment))], []
-    for group, limit_s in enumerate(sorted({cmd.timeout_s for cmd in commands})):
-        own = [number for number, cmd in enumerate(commands) if cmd.timeout_s == limit_s]
-        kept = [number for number in own if commands[number].cache_key]
-        asked = [_in_background(number, commands[number]) for number in own if number not in kept]
-        text = "\n".join(["trap : TERM", *asked, *_or_kept(kept, commands), "until wait; do :; done"])
-        lines.append(f'printf %s {quote([text])} >s{group} || {{ echo "{NO_ROOM}"; exit; }}')
-        groups.append(f"timeout -k 2 {limit_s:g} sh ./s{group} </dev/null 2>/dev/null &")
+    lines, groups, waits = [_opening(dict(environment))], [], []
+    cached = [number for number, cmd in enumerate(commands) if cmd.cache_key]
+    for name, numbers in (("s", [number for number in range(len(commands)) if number not in cached]), ("c", cached)):
+        for limit_s in sorted({commands[number].timeout_s for number in numbers}):
+            own = [number for number in numbers if commands[number].timeout_s == limit_s]
+            run = [_in_background(number, commands[number]) for number in own]
+            if name == "c":
+                run = [f'[ -z "$n{number}" ] || {text}' for number, text in zip(own, run, strict=True)]
+            file = f"{name}{limit_s:g}"
+            text = "\n".join(["trap : TERM", *run, "until wait; do :; done"])
+            lines.append(f'printf %s {quote([text])} >{file} || {{ echo "{NO_ROOM}"; exit; }}')
+            start = f"timeout -k 2 {limit_s:g} sh ./{file} </dev/null 2>/dev/null &"
+            if name == "s":
+                groups.append(start)
+            else:
+                waits.append(f"case $miss in {'|'.join(f'*_{number}_*' for number in own)}) {start};; esac")
     known = 'eval "c=\\${c$i:--1}"; [ $c != -1 ] || rm -f $i.o $i.e'
-    lines.append(f"{{ {' '.join(groups)} wait; }} | {{ {_READ_CODES}")
-    return "\n".join([*lines, *_frames(len(commands), _NONCE, known), _KEEP, "}", *_END])
+    kept = _find_kept(cached, commands) if cached else []
+    lines.append("\n".join(["{", *groups, *kept, *waits, f"wait; }} | {{ {_READ_CODES}"]))
+    return "\n".join([*lines, *_frames(len(commands), _NONCE, known), *([_KEEP] if cached else []), "}", *_END])
 
 
 _READ_CODES = f"""old= new=
 while read -r i c name; do
 eval c$i=\\$c
-case $c in *@*) old="$old {CACHE}/${{c#*@}}/o {CACHE}/${{c#*@}}/e";; *) [ -z "$name" ] || new="$new $i $c $name";; esac
+case $c in *@*) old="$old {CACHE}/${{c#*@}}/o {CACHE}/${{c#*@}}/e";; *) case $name in *-?*) new="$new $i $c $name";; esac;; esac
 done"""
 """Shell text that reads the exit codes. `old`: files of kept answers; `new`: number, code and name of answers to keep."""
 
@@ -85,24 +94,27 @@ fi </dev/null >/dev/null 2>&1"""
 """Shell text that keeps answers after all were printed: a folder for each, which appears when it is complete. Those of more than a week go."""
 
 
-def _or_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
-    """Shell text that finds the kept answers of commands, and runs the others in the background."""
+KEYS_S = 20
+"""Seconds for all cache keys; without them no kept answer is used."""
+
+
+def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
+    """Shell text that prints the codes and names of kept answers. `miss` gets the numbers of the others, `nNUMBER` the names for them."""
     keys = {key: f"k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
-    if not keys:
-        return []
-    printed = " ".join(f"{{ {key}\n}} >{name}.$$ 2>/dev/null </dev/null &" for key, name in keys.items())
-    names = " ".join(f"{name}.$$" for name in keys.values())
+    printed = " ".join(f"{{ {key}\n}} >{name} 2>/dev/null &" for key, name in keys.items())
+    text = f"{printed} wait; sha256sum {' '.join(keys.values())}"
     lines = [
-        f"( {printed} wait )",
-        f'sha256sum {names} >k.$$; while read -r sum name; do [ ! -s "$name" ] || eval ${{name%.*}}=$sum; done <k.$$; rm -f k.$$ {names}',
+        f"timeout -k 2 {KEYS_S} sh -c {quote([text])} </dev/null >keys 2>/dev/null",
+        'while read -r sum name; do [ ! -s "$name" ] || eval $name=$sum; done <keys',
         f"[ -O {CACHE} ] && kept=y || kept=",
+        "miss=_",
     ]
     for number in numbers:
         key = keys[commands[number].cache_key]
         lines += [
             f"name=${{{key}:+{_checksum(commands[number])}-${key}}}",
             f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name/c ] && read -r c <{CACHE}/$name/c; then echo {number} $c@$name',
-            f"else {_in_background(number, commands[number], '$name')} fi",
+            f"else miss=${{miss}}{number}_; export n{number}=${{name:--}}; fi",
         ]
     return lines
 
@@ -112,11 +124,11 @@ def _checksum(cmd: Command) -> str:
     return hashlib.sha256(repr((cmd.argv, cmd.stdin, cmd.cache_key)).encode()).hexdigest()[:16]
 
 
-def _in_background(number: int, cmd: Command, name: str = "") -> str:
-    """Shell text that runs a command in the background, and prints its number, exit code and name once its answer is stored.
+def _in_background(number: int, cmd: Command) -> str:
+    """Shell text that runs a command in the background, and prints its number and exit code once its answer is stored.
 
-    `name`: shell text of the name under which its answer is kept if the exit code is 0 or 1; "" for not at all. The exit code is 124 when SIGTERM ended the command.
-    Nothing is printed when SIGKILL ended it.
+    If the answer can be kept, also `$nNUMBER`, the name for it or `-`. The exit code is 124 when SIGTERM ended the command. Nothing is
+    printed when SIGKILL ended it.
     """
     if cmd.reads:
         run = f"ulimit -f {CUT_BYTES // 512 + 1}; {in_shell(cmd)} >{number}.o 2>{number}.e; c=$?"
@@ -124,8 +136,8 @@ def _in_background(number: int, cmd: Command, name: str = "") -> str:
         piped = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o"
         run = f"{piped}; read c <{number}.c"
     done = f"echo {number} $c"
-    if name:
-        done = f"case $c in 0|1) echo {number} $c {name};; *) {done};; esac"
+    if cmd.cache_key:
+        done = f"case $c in 0|1) echo {number} $c $n{number};; *) {done};; esac"
     return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; {done} ) </dev/null &"
 
 
