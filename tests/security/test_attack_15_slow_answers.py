@@ -303,7 +303,7 @@ def test_what_a_host_compresses_is_not_unpacked_without_a_limit() -> None:
     from rigwright.facts import pcie
 
     bomb = base64.b64encode(gzip.compress(b"\0" * (64 << 20))).decode()
-    assert _seconds(lambda: pcie._redirects(bomb)) < 0.5
+    assert _seconds(lambda: pcie._spaces(bomb)) < 0.5
 
 
 def test_refusals_name_the_fact() -> None:
