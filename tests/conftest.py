@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 
 from rigwright.catalogue import compiled
-from rigwright.core import secrets
+from rigwright.core import compiled_templates, secrets
 from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium
 
@@ -20,6 +20,7 @@ hypothesis.settings.load_profile("rigwright")
 
 
 compiled.enabled = False  # tests replace what the catalogue is made of
+compiled_templates.enabled = False
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -231,7 +231,13 @@ def model(key: str) -> Model:
 
 @lru_cache(maxsize=64)
 def model_of(device_id: str) -> Model | None:
-    """The model with a PCI device id, or None. Reads only files that contain the id."""
+    """The model with a PCI device id of four hexadecimal digits, or None. Reads only files that contain the id."""
+    if not re.fullmatch(r"[0-9a-f]{4}", device_id):
+        return None
+    return part(f"gpus.model_of.{device_id}", lambda: _model_of(device_id))
+
+
+def _model_of(device_id: str) -> Model | None:
     for path in _paths():
         if device_id in path.read_text(encoding="utf-8"):
             candidate = record(path, Model)

@@ -13,8 +13,9 @@ from typing import Any
 import jinja2
 import jinja2.meta
 import jinja2.runtime
+from jinja2.environment import TemplateExpression
 
-from rigwright.core import secrets, template_limits, work_limits
+from rigwright.core import compiled_templates, secrets, template_limits, work_limits
 from rigwright.core.errors import InputError
 from rigwright.core.secrets import Secret
 
@@ -26,7 +27,7 @@ Jinja2 made of a template with too many blocks or brackets inside each other."""
 
 
 @lru_cache(maxsize=1)
-def environment() -> jinja2.Environment:
+def environment() -> template_limits.Environment:
     """A sandboxed, strict and limited Jinja2 environment. Like Ansible, it keeps the last newline and drops that after a block."""
     environment = template_limits.Environment(
         undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
@@ -75,6 +76,11 @@ def needs_secret(text: str, values: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=4096)
 def names(text: str) -> frozenset[str]:
     """The variables that a template reads; none of one with a mistake, which fails when it is rendered."""
+    found: frozenset[str] = compiled_templates.compiled("names", text, lambda: _names(text))
+    return found
+
+
+def _names(text: str) -> frozenset[str]:
     try:
         tree = environment().parse(bounded(text))
         return frozenset(jinja2.meta.find_undeclared_variables(tree)) - {*environment().globals}
@@ -119,13 +125,18 @@ def _short(expression: str) -> str:
 @lru_cache(maxsize=4096)
 def _expression(text: str) -> Any:
     """The compiled expression; cached, because all hosts use it."""
-    return environment().compile_expression(text, undefined_to_none=False)
+    made_in = environment()
+    code = compiled_templates.compiled("expression", text, lambda: made_in.expression_code(text))
+    template = made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
+    return TemplateExpression(template, undefined_to_none=False)
 
 
 @lru_cache(maxsize=4096)
 def _template(text: str) -> jinja2.Template:
     """The compiled template; cached, because all hosts use it."""
-    return environment().from_string(text)
+    made_in = environment()
+    code = compiled_templates.compiled("template", text, lambda: made_in.compile(text))
+    return made_in.template_class.from_code(made_in, code, made_in.make_globals(None), None)
 
 
 def render_text(text: str, values: Mapping[str, Any], where: str, *, lines: bool = False) -> str:

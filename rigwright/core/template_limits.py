@@ -11,10 +11,12 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from types import CodeType
 from typing import Any
 
 import jinja2
 from jinja2 import compiler, nodes, sandbox
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 
 from rigwright.core.work_limits import LimitExceeded, spend
@@ -68,6 +70,19 @@ class Environment(sandbox.ImmutableSandboxedEnvironment):
         for name in ("urlize", "striptags", "xmlattr"):
             del self.filters[name]
         self.filters = {name: _limited(name, function) for name, function in self.filters.items()}
+
+    def expression_code(self, text: str) -> CodeType:
+        """The code of a template that sets `result` to the value of an expression. Raises TemplateSyntaxError."""
+        parser = Parser(self, text, state="variable")
+        try:
+            expression = parser.parse_expression()
+            if not parser.stream.eos:
+                raise jinja2.TemplateSyntaxError("chunk after expression", parser.stream.current.lineno, None, None)
+            expression.set_environment(self)
+        except jinja2.TemplateSyntaxError:
+            self.handle_exception(source=text)
+        body: list[nodes.Node] = [nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)]
+        return self.compile(nodes.Template(body, lineno=1))
 
     def _generate(
         self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False

@@ -226,7 +226,9 @@ def _first_line(result: Result) -> str:
     return result.text.strip()[:500]
 
 
-holder: Fact[str] = Fact("lease.holder", script(f"[ ! -e {FILE} ] || head -n 1 {FILE} | head -c 500"), _first_line)
+holder: Fact[str] = Fact(
+    "lease.holder", script(f"[ ! -e {FILE} ] || head -n 1 {FILE} | head -c 500", reads=True), _first_line
+)
 """The owner of the lease, which may be a run that was cut; "" for none."""
 
 

@@ -255,5 +255,5 @@ def _lock_holders(result: Result) -> tuple[Holder, ...]:
     return tuple(Holder(host_text.integer(pid), name.strip()) for pid, _, name in rows)
 
 
-lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS), _lock_holders)
+lock_holders = Fact("dpkg.lock_holders", script(LOCK_HOLDERS, reads=True), _lock_holders)
 """The processes that hold dpkg's and apt's locks; () for none."""

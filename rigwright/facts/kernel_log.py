@@ -39,7 +39,7 @@ def _kernel(result: Result) -> tuple[str, ...]:
     return tuple(line[:LONGEST_LINE] for line in result.lines)
 
 
-kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60), _kernel)
+kernel = Fact("kernel_log.kernel", script(_SCRIPT, timeout_s=60, reads=True), _kernel)
 """The kernel log lines of this boot: the first 200 about the IOMMU, then, oldest first, the newest 4000 about GPUs, modules and
 hung tasks and the newest 500 about memory errors, machine checks and accesses that the IOMMU refused."""
 

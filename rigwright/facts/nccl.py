@@ -359,5 +359,5 @@ def _settings(result: Result) -> tuple[Setting, ...]:
     return tuple(dict.fromkeys(settings))
 
 
-settings = Fact("nccl.settings", script(_SETTINGS), _settings)
+settings = Fact("nccl.settings", script(_SETTINGS, reads=True), _settings)
 """NCCL's variables in the first thousand files that logins, services or NCCL read, those of the system and of root first."""

@@ -172,7 +172,7 @@ def _redirects(space: bytes) -> bool | None:
     return None
 
 
-functions = Fact("pcie.functions", script(_SCRIPT, timeout_s=60), _functions)
+functions = Fact("pcie.functions", script(_SCRIPT, timeout_s=60, reads=True), _functions)
 """Every NVIDIA GPU and every port above one, by address; {} without a GPU."""
 
 

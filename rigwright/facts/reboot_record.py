@@ -58,7 +58,7 @@ def _in_vain(result: Result) -> InVain | None:
     return InVain(at, one_line(lines[3])[:MOST_CHARACTERS], lines[0] == lines[1])
 
 
-in_vain: Fact[InVain | None] = Fact("reboot_record.in_vain", script(_READ), _in_vain)
+in_vain: Fact[InVain | None] = Fact("reboot_record.in_vain", script(_READ, reads=True), _in_vain)
 """The last reboot of rigwright that did not do what it was for; None if there was none."""
 
 

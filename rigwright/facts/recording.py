@@ -559,8 +559,8 @@ def _numbers(given: Any) -> dict[str, float]:
     return {_text(name, 40): value for name, raw in items if (value := _float(raw, -1e6, 1e6)) is not None}
 
 
-unended = Fact("recording.unended", script(_READ, "unended", timeout_s=60), _read)
+unended = Fact("recording.unended", script(_READ, "unended", timeout_s=60, reads=True), _read)
 """The newest recording on the host without an end: the machine went down, its recorder was killed, or it is at work. None: there is none."""
 
-unfetched = Fact("recording.unfetched", script(_READ, "unfetched", timeout_s=60), _read)
+unfetched = Fact("recording.unfetched", script(_READ, "unfetched", timeout_s=60, reads=True), _read)
 """The newest recording on the host that no run has fetched; None: there is none."""

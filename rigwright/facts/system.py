@@ -211,7 +211,7 @@ cpu = Fact("system.cpu", script(_CPU, reads=True), _cpu, kept=whole)
 _CLOUD_INIT = (
     "command -v cloud-init >/dev/null && cloud-init status 2>/dev/null | sed -n 's/^status: *//p' | head -1; :"
 )
-cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT), _stripped)
+cloud_init = Fact("system.cloud_init", script(_CLOUD_INIT, reads=True), _stripped)
 """The status of cloud-init: running, done, error, disabled; "" if it is not installed."""
 
 

@@ -49,5 +49,5 @@ def _threads(text: str) -> Iterator[tuple[int, int, str]]:
         yield host_text.integer(pid), host_text.integer(ticks), name
 
 
-busy = Fact("threads.busy", script(_BUSY), _busy)
+busy = Fact("threads.busy", script(_BUSY, reads=True), _busy)
 """The driver's kernel threads (nv_queue, irq/N-nvidia) and their CPU use; () without any."""

@@ -410,7 +410,7 @@ def _record(text: str) -> dict[str, Any]:
     return found
 
 
-trial = Fact("trial.trial", script(_READ_TRIAL), _trial)
+trial = Fact("trial.trial", script(_READ_TRIAL, reads=True), _trial)
 """The trial that is on the host; None for none."""
 
 
