@@ -30,8 +30,6 @@ INVOKE = str(CHECKOUT / ".venv" / "bin" / "invoke")
 VENV, RIVALS = CACHE / "bench-venv", CHECKOUT / "lab" / "bench" / "rivals"
 SSH_ALL = 'set -e; for h; do ssh -F "$0" "$h" true </dev/null & p="$p $!"; done; for one in $p; do wait "$one"; done'
 WIDTHS = (26, 10, 13, 13, 15, 11, 8)
-ENDS = (0, 2)
-"""2: a new kernel command line makes the peer-to-peer test owed, which hosts without GPUs cannot pass."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ def _count(count: int, rounds: int) -> dict[str, Measured]:
     pattern = ",".join(names(count))
     found = {
         "ssh": Measured("ssh HOST true, each", ("sh", "-c", SSH_ALL, str(SSH_CONFIG), *names(count))),
-        "rigwright": Measured("rigwright", rigwright(pattern, INVENTORY), "Nothing to change", ends=ENDS),
+        "rigwright": Measured("rigwright", rigwright(pattern, INVENTORY), "Nothing to change"),
     }
     if count == BESIDE:
         found |= {one.name: one for one in _rivals(count)}
@@ -178,7 +176,7 @@ def _latency(rounds: int) -> dict[str, float]:
     """Returns the number of round trips that ssh and rigwright wait for, with one host."""
     with _away(1, 0) as near, _away(1, LATENCY_MS) as far:
         both = {
-            (name, place): Measured(f"{name}, {place.name}", argv, ends=ENDS)
+            (name, place): Measured(f"{name}, {place.name}", argv)
             for place in (near, far)
             for name, argv in (
                 ("ssh", ("ssh", "-F", str(place / "ssh_config"), names(1)[0], "true")),
@@ -228,7 +226,7 @@ def _where(count: int) -> str:
     file = CACHE / "bench.json"
     file.unlink(missing_ok=True)
     file.parent.chmod(0o777) if person().get("user") else None
-    one = Measured("", rigwright(",".join(names(count)), INVENTORY, "--json", str(file)), ends=ENDS)
+    one = Measured("", rigwright(",".join(names(count)), INVENTORY, "--json", str(file)))
     one.run()
     spent = shares(json.loads(file.read_text()), one.wall_s[0])
     return ", ".join(f"{what} {took:.2f} s" for what, took in spent.items())

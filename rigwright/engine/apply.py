@@ -136,7 +136,10 @@ class _Application:
             # In the same script as the first change, and before it: no interruption can make the change without it.
             first = run_record.before(step.name, planned.changes, first=not self.recorded)
             if step.declared.affects_p2p:
-                first = (*first, owed_test.owing(self.run.options.run_id, planned.changes))
+                first = (
+                    *first,
+                    owed_test.owing(self.run.options.run_id, planned.changes, single=step.declared.affects_gpus),
+                )
             self.recorded = True
             if self.trials and self.reboot and any(change.leads_to == "reboot" for change in planned.changes):
                 first = (*first, *self.trials.keep(self._replaced_modules()))

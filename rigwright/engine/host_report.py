@@ -45,12 +45,14 @@ class ConnectResult:
 class PlanResult:
     """The plan of a host. `simulated`: the lab's description of a simulated host, "" for a real one.
 
-    `owed`: warnings about tests that the host owes because of earlier changes.
+    `owed`: warnings about tests that the host owes because of earlier changes. `gpus`: the number of its GPUs, None where it was not
+    read.
     """
 
     steps: tuple[PlannedStep, ...]
     simulated: str = ""
     owed: tuple[Finding, ...] = ()
+    gpus: int | None = None
 
     @property
     def pending(self) -> bool:
@@ -205,7 +207,7 @@ StageResult = (
 class HostReport:
     """Everything a run knows about one host. `fleet.merge` makes a new report from a report and the result of a stage.
 
-    `measured`: figures of earlier stresses, None where they were not looked up. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
+    `gpus`: as in PlanResult. `measured`: figures of earlier stresses, None where they were not looked up. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
     which `connecting_s` was the login and `asking_s` the reading of facts.
     """
 
@@ -231,6 +233,7 @@ class HostReport:
     nodes: NodesMeasured | None = None
     sweep: Sweep | None = None
     measured: tuple[MeasuredGpu, ...] | None = None
+    gpus: int | None = None
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0
@@ -274,7 +277,7 @@ class HostReport:
             return bool(self.owed)
         begun = {event.step for _, event in self.events if isinstance(event, StepStarted)}
         return bool(self.owed) or any(
-            planned.step.declared.affects_p2p and planned.step.name in begun for planned in self.planned
+            planned.step.name in begun and planned.step.declared.owes_p2p(self.gpus) for planned in self.planned
         )
 
     @property

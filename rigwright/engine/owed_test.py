@@ -2,6 +2,10 @@
 
 A change is written there before it is made, together with it. A passed test removes what was written before it began, and records
 what it tested: a GPU, a driver or a firmware that differs later makes the test owed again.
+
+A host without GPUs owes no test: there is nothing that could be tested. One with a single GPU owes it after changes that affect that GPU
+by itself, as a driver does, and not after those that only affect the way from one GPU to another, as the kernel command line does. The
+record has all of them, and a host that has more GPUs later owes the test after those.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from rigwright.core.schema import bus_id
 from rigwright.engine.host_report import FAILS
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
-from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, p2p_record, system
+from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, p2p_record, pci, system
 from rigwright.facts.p2p_record import LOCK, MOST_CHARACTERS, MOST_LINES, OWED, PASSED, Owing, Passed, Record
 
-FACTS: tuple[Fact[Any], ...] = (p2p_record.record, system.firmware, gpu.gpus, driver.loaded_version)
+FACTS: tuple[Fact[Any], ...] = (p2p_record.record, pci.gpus, system.firmware, gpu.gpus, driver.loaded_version)
 """The facts that say whether the test is owed."""
 
 SHOWN = 6
@@ -52,22 +56,41 @@ def concerns(play: BoundPlaybook) -> bool:
     )
 
 
-def owing(run_id: str, changes: Sequence[Change]) -> Command:
-    """The command that writes on the host that the changes of a step make the test owed; the last one stands for all."""
+def owing(run_id: str, changes: Sequence[Change], *, single: bool = True) -> Command:
+    """The command that writes on the host that the changes of a step make the test owed; the last one stands for all.
+
+    `single`: whether they affect a single GPU by itself.
+    """
     last = changes[-1]
     after = one_line(f"{last.action} {last.subject}" if last.action == "remove" else last.subject)
-    return script(_LOCKED + _OWE, json.dumps(asdict(Owing(_now(), run_id, after[:MOST_CHARACTERS]))), timeout_s=60)
+    return script(
+        _LOCKED + _OWE, json.dumps(asdict(Owing(_now(), run_id, after[:MOST_CHARACTERS], single))), timeout_s=60
+    )
 
 
 def reasons(run: HostRun) -> tuple[str, ...]:
     """After what the test is owed on a host, the first change first; reads FACTS when they are not known. () when it is not owed."""
     run.read_unknown(FACTS)
     record = _known(run, p2p_record.record)
+    if gpu_count(run) == 0:
+        return ()
     if not isinstance(record, Record):
         return (f"a record that cannot be read ({run.store.known[p2p_record.record]})",)
-    texts = [entry.after for entry in record.owed]
+    texts = [entry.after for entry in _owed(run, record)]
     texts += [f"a record in {STATE} that is damaged"] if record.damaged else []
     return tuple(dict.fromkeys((*texts, *(_differences(run, record.passed) if record.passed else ()))))
+
+
+def gpu_count(run: HostRun) -> int | None:
+    """The number of the host's GPUs as read with FACTS: on the PCI bus, or more where the driver has more; None when it is not known."""
+    gpus = _known(run, pci.gpus)
+    return None if gpus is None else max(len(gpus), len(_known(run, gpu.gpus) or ()))
+
+
+def _owed(run: HostRun, record: Record) -> list[Owing]:
+    """The changes of the record after which this host owes the test."""
+    single = gpu_count(run) == 1
+    return [entry for entry in record.owed if entry.single or not single]
 
 
 def _differences(run: HostRun, passed: Passed) -> list[str]:
@@ -94,9 +117,8 @@ def findings(run: HostRun, play: BoundPlaybook, cause: str = "") -> tuple[Findin
 
     record = _known(run, p2p_record.record)
     since = ""
-    if isinstance(record, Record) and record.owed:
-        first = record.owed[0]
-        since = f" since {_minute(first.since)} by run {first.run}"
+    if isinstance(record, Record) and (owed := _owed(run, record)):
+        since = f" since {_minute(owed[0].since)} by run {owed[0].run}"
     elif isinstance(record, Record) and record.passed:
         since = f", last passed {_minute(record.passed.at)} in run {record.passed.run}"
     more = f" and {len(after) - SHOWN} more" if len(after) > SHOWN else ""

@@ -28,11 +28,15 @@ _TIME = lazy_re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01
 
 @dataclass(frozen=True)
 class Owing:
-    """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change."""
+    """A change that makes the test owed: `since`, the time in UTC (2026-11-22T11:24:32Z); `run`, its id; `after`, the change.
+
+    `single`: whether a host with a single GPU owes the test after it, too; older versions did not write it.
+    """
 
     since: str
     run: str
     after: str
+    single: bool = True
 
     def __post_init__(self) -> None:
         _require_time(self.since)

@@ -53,7 +53,8 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
     steps = trial.announced(
         job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps, evaluation.evaluate if evaluation else None)
     )
-    result = PlanResult(steps, str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound))
+    simulated, owed = str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound)
+    result = PlanResult(steps, simulated, owed, owed_test.gpu_count(job.run))
     yield result
     return result
 

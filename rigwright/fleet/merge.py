@@ -42,7 +42,8 @@ def _changed_fields(report: HostReport, result: StageResult) -> dict[str, Any]:
             return {"connecting_s": report.connecting_s + result.seconds}
         case PlanResult():
             status = "pending" if result.pending else "ok"
-            return {"planned": result.steps, "simulated": result.simulated, "status": status, "owed": result.owed}
+            planned = {"planned": result.steps, "simulated": result.simulated, "owed": result.owed, "gpus": result.gpus}
+            return {**planned, "status": status}
         case ApplyResult():
             # Facts that were read before the changes are not kept for the history.
             return {"applied": result, "status": "changed", "kept": {} if result.done else report.kept}

@@ -27,6 +27,7 @@ class Declaration:
 
     `affects_p2p`: after its changes the GPUs may reach each other in another way, so the host owes the
     peer-to-peer test until it passes.
+    `affects_gpus`: with `affects_p2p`; each GPU by itself may work otherwise too, so a host with a single GPU owes the test as well.
     `reboots`: its change is the reboot that the changes before it lead to.
     `sets_limits`: it sets the limits of its parameter `limits` on the GPUs.
     `modules`: kernel modules that its changes replace; a host that goes back to what ran before does not load the new ones.
@@ -34,10 +35,15 @@ class Declaration:
     """
 
     affects_p2p: bool = False
+    affects_gpus: bool = False
     reboots: bool = False
     sets_limits: bool = False
     modules: tuple[str, ...] = ()
     momentary: bool = False
+
+    def owes_p2p(self, gpus: int | None) -> bool:
+        """Whether a host with so many GPUs (None: not known) owes the peer-to-peer test after its changes."""
+        return self.affects_p2p and (gpus is None or gpus > 1 or (gpus == 1 and self.affects_gpus))
 
     def __call__(self, function: F) -> F:
         """Declares the function as an operation."""

@@ -275,7 +275,7 @@ MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peerm
 """The kernel modules of the driver."""
 
 
-@operation(affects_p2p=True, modules=MODULES)
+@operation(affects_p2p=True, affects_gpus=True, modules=MODULES)
 def installed(facts: Facts, *, driver: Driver, cuda_repository: CudaSource | None = None) -> Iterator[Change | Note]:
     """Every package of the driver is installed at the resolved version; a reboot loads it.
 
@@ -409,7 +409,7 @@ echo 'the old module does not unload: sudo reboot'; exit 1
 """
 
 
-@operation(affects_p2p=True)
+@operation(affects_p2p=True, affects_gpus=True)
 def reloaded(
     facts: Facts, *, driver: Driver | None = None, cuda_repository: CudaSource | None = None
 ) -> Iterator[Change | Note]:

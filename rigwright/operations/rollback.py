@@ -168,7 +168,7 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
     return changes, [file for file in found if not file.path.startswith(tuple(work.folder for work in _WORKS))]
 
 
-@operation(affects_p2p=True)
+@operation(affects_p2p=True, affects_gpus=True)
 def module_built(facts: Facts, *, to: str = "") -> Iterator[Change]:
     """The kernel that boots next has the module of the driver that its kernel had before; DKMS builds it where it is missing."""
     run, _ = target(facts, to)

@@ -104,7 +104,7 @@ def holds_freed(facts: Facts, *, to: str = "") -> Iterator[Change]:
         yield from toward(run, [Change("change", "apt-mark unhold", f"{len(names)} held", ", ".join(names), free)])
 
 
-@operation(affects_p2p=True)
+@operation(affects_p2p=True, affects_gpus=True)
 def versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
     """The packages that runs installed, changed or removed have the versions of before, or are gone with their configuration.
 

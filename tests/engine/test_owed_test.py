@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rigwright import operations
 from rigwright.checks import Finding, p2p
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command
@@ -21,7 +22,7 @@ from rigwright.engine.apply import apply
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
-from rigwright.facts import driver, gpu, nccl, p2p_record, system
+from rigwright.facts import driver, gpu, nccl, p2p_record, pci, system
 from rigwright.inventory.model import Host
 from tests.paths import ROOT
 from tests.ssh.fake_transport import FakeTransport
@@ -31,6 +32,7 @@ RAN = Check("Peer-to-peer test", "p2p.ran", p2p.ran, {}, "play.yml:1")
 PLAY = BoundPlaybook(HOST, (), (RAN,))
 DRIVER = Change("change", "driver 535.261.03 (12 packages)", "535.161.08", "535.261.03", (command("true"),))
 DOCUMENT = nccl.read((ROOT / "tests/cases/p2p/pair.json").read_text())
+CMDLINE = Change("change", "kernel command line", "", "iommu=pt", (command("true"),))
 GPUS = "0, {uuid}, 00000000:{bus}:00.0, Tesla V100-SXM2-16GB, Enabled, 300.00, 150.00, 300.00, 300.00, 877, 1312, 877, 1312\n"
 PASS = Finding(p2p.TEST, "pass", "2 GPUs", check="p2p.ran")
 
@@ -42,6 +44,7 @@ class Machine:
         self.folder = folder
         self.uuids = {"06": "GPU-a", "07": "GPU-b"}
         self.version, self.bios = "535.261.03", "R25"
+        self.on_the_bus = True
         self.ran: list[str] = []
 
     def answer(self, cmd: Command) -> Result:
@@ -54,6 +57,9 @@ class Machine:
         texts = {
             system.firmware.command: f"AMI\n{self.bios}\n09/14/2021\n",
             driver.loaded_version.command: f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.version}  Tue Mar  5 22:42:15 UTC 2024\n",
+            pci.gpus.command: "".join(
+                f"0000:{bus}:00.0 0x030200 1db1 nvidia\n" for bus in self.uuids if self.on_the_bus
+            ),
             gpu.gpus.command: "".join(GPUS.format(bus=bus, uuid=uuid) for bus, uuid in self.uuids.items()),
         }
         return Result(0, texts.get(cmd, "").encode())
@@ -63,9 +69,9 @@ class Machine:
         transport: Any = FakeTransport(self.answer)
         return HostRun(HOST, transport, Options(run_id), lambda _: None, RunState(threading.Semaphore()))
 
-    def owes(self, change: Change = DRIVER, run_id: str = "20261122-1") -> None:
+    def owes(self, change: Change = DRIVER, run_id: str = "20261122-1", single: bool = True) -> None:
         """Runs the command that goes with a change."""
-        assert self.answer(owed_test.owing(run_id, (change,))).code == 0
+        assert self.answer(owed_test.owing(run_id, (change,), single=single)).code == 0
 
     def tests(self, run: HostRun, judged: tuple[Finding, ...] = (PASS,), **changed: Any) -> str:
         """Settles the test of the run with the machine's document."""
@@ -188,6 +194,57 @@ def test_a_card_that_moved_a_driver_and_a_firmware(machine: Machine) -> None:
     assert owed(machine.run()) == []
 
 
+def test_a_host_without_gpus_owes_nothing_until_it_has_some(machine: Machine) -> None:
+    machine.uuids = {}
+    machine.owes()
+    machine.owes(CMDLINE, single=False)
+    (machine.folder / p2p_record.OWED).open("a").write("damaged\n")
+    assert owed(machine.run()) == []
+    machine.uuids = {"06": "GPU-a", "07": "GPU-b"}
+    (text,) = owed(machine.run())
+    assert text.endswith(
+        ": after driver 535.261.03 (12 packages), kernel command line, a record in /var/lib/rigwright that is damaged"
+    )
+
+
+def test_a_host_with_a_single_gpu_owes_it_after_a_driver_but_not_after_a_kernel_command_line(machine: Machine) -> None:
+    machine.uuids = {"06": "GPU-a"}
+    machine.owes(CMDLINE, run_id="20261122-1", single=False)
+    assert owed(machine.run()) == []
+    machine.owes(run_id="20261122-2")
+    (text,) = owed(machine.run())
+    assert text.endswith(" by run 20261122-2: after driver 535.261.03 (12 packages)")
+    machine.uuids["07"] = "GPU-b"
+    (text,) = owed(machine.run())
+    assert text.endswith(" by run 20261122-1: after kernel command line, driver 535.261.03 (12 packages)")
+
+
+def test_gpus_that_only_the_driver_has_count_too(machine: Machine) -> None:
+    """As in a virtual machine that shows no GPU on its PCI bus."""
+    machine.owes(CMDLINE, single=False)
+    machine.on_the_bus = False
+    assert len(owed(machine.run())) == 1
+
+
+def test_a_record_of_an_older_version_is_owed_with_a_single_gpu(machine: Machine) -> None:
+    machine.uuids = {"06": "GPU-a"}
+    machine.folder.mkdir()
+    old = {"since": "2026-11-22T11:24:32Z", "run": "20261122-1", "after": "kernel command line"}
+    (machine.folder / p2p_record.OWED).write_text(json.dumps(old) + "\n")
+    assert owed(machine.run()) == ["owed since 2026-11-22 11:24 UTC by run 20261122-1: after kernel command line"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "owes"),
+    [("driver.installed", [0, 1, 1, 1]), ("grub.cmdline", [0, 0, 1, 1]), ("limits.applied", [0] * 4)],
+)
+def test_what_an_operation_declares(plugin: str, owes: list[int]) -> None:
+    plugins.known("operations")
+    declared = operations.declared(plugin)
+    assert declared
+    assert [declared.owes_p2p(gpus) for gpus in (0, 1, 2, None)] == owes
+
+
 @pytest.mark.parametrize("content", [b"\xff\x00\x1b[2J{" * 30000, b"", b"null\n", b"[" * 70000, b'{"since": 1}\n'])
 def test_a_damaged_record_is_owed_and_paid_by_a_test(machine: Machine, content: bytes) -> None:
     machine.folder.mkdir()
@@ -245,8 +302,11 @@ def test_a_play_that_does_not_concern_it_reads_nothing(machine: Machine) -> None
     assert len(owed_test.findings(run, BoundPlaybook(HOST, (), (), partial=True))) == 1, "--tags does not hide it"
 
 
-@pytest.mark.parametrize(("plugin", "owes"), [("driver.installed", True), ("limits.applied", False)])
-def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str, owes: bool) -> None:
+@pytest.mark.parametrize(
+    ("plugin", "owes", "single"),
+    [("driver.installed", True, True), ("grub.cmdline", True, False), ("limits.applied", False, False)],
+)
+def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str, owes: bool, single: bool) -> None:
     done: list[str] = []
     change = replace(DRIVER, commands=(command("install-the-driver"),))
     changes = (Change("remove", "nvidia-driver-470", commands=(command("true"),)), change)
@@ -270,6 +330,8 @@ def test_it_is_written_in_the_script_of_the_change(machine: Machine, plugin: str
     assert sum("p2p-test.owed.new" in cmd for script in scripts for cmd in script) == owes
     texts = owed(machine.run())
     assert [text.rpartition("after ")[2] for text in texts] == (["driver 535.261.03 (12 packages)"] if owes else [])
+    del machine.uuids["07"]
+    assert len(owed(machine.run())) == single
 
 
 def test_a_change_is_not_made_when_it_cannot_be_written(machine: Machine) -> None:

@@ -77,6 +77,12 @@ def test_what_operations_declare() -> None:
         "rollback.rebooted",
         "rollback_packages.versions",
     }
+    assert _operations("affects_gpus") == {
+        "driver.installed",
+        "driver.reloaded",
+        "rollback.module_built",
+        "rollback_packages.versions",
+    }
 
 
 def test_what_checks_declare() -> None:

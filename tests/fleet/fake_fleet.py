@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
 from rigwright.engine import jobs
-from rigwright.facts import system
+from rigwright.facts import p2p_record, pci, system
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S
@@ -25,7 +25,7 @@ PLAY = "- name: P\n  hosts: all\n  tasks:\n    - name: Room\n      file.director
 
 @dataclass
 class Fleet:
-    """The hosts that have their folder (in the order of making), that cannot make it, and that do not answer."""
+    """The hosts that have their folder (in the order of making), that cannot make it, and that do not answer. `gpus`: of each host."""
 
     folder: Path
     names: tuple[str, ...]
@@ -33,6 +33,7 @@ class Fleet:
     away: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
     connected: list[str] = field(default_factory=list)
+    gpus: int = 0
     before: Callable[[str], object] = str
     """Called with a host's name before it makes its folder."""
     hosts: dict[str, Answering] = field(default_factory=dict, repr=False)
@@ -52,6 +53,10 @@ class Fleet:
         """Returns the host's result for a command."""
         if cmd == system.boot_id.command:
             return Result(0, b"b00d1d\n")
+        if cmd == p2p_record.record.command:
+            return Result(0, b"record\n")
+        if cmd == pci.gpus.command:
+            return Result(0, "".join(f"0000:0{n}:00.0 0x030200 1db1 \n" for n in range(self.gpus)).encode())
         if cmd in (system.simulated.command, jobs.leftovers.command):
             return Result(0, b"") if cmd == jobs.leftovers.command else Result(1, b"")
         if cmd.argv[-2:-1] == ("root:root",):  # the command that makes the directory

@@ -111,9 +111,11 @@ def test_nothing_more_is_begun_on_a_host(gpus: Fleet, capsys: pytest.CaptureFixt
     assert "  not done: gpu1\n" in text
 
 
+@pytest.mark.parametrize(("number", "owed"), [(2, True), (1, False), (0, False)])
 def test_it_names_the_test_that_is_owed_then(
-    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    gpus: Fleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int, owed: bool
 ) -> None:
+    gpus.gpus = number
     plugins.known("operations")
     declared = replace(operations.declared("file.directory") or operations.operation, affects_p2p=True)
     monkeypatch.setitem(operations._DECLARATIONS, "file.directory", declared)
@@ -126,7 +128,7 @@ def test_it_names_the_test_that_is_owed_then(
     gpus.before = before
     code, text, _ = run(gpus, capsys, host="gpu1")
     assert code == 130
-    assert "  owed: the peer-to-peer test is still owed by gpu1; the same command runs it\n" in text
+    assert ("  owed: the peer-to-peer test is still owed by gpu1; the same command runs it\n" in text) is owed
 
 
 def test_what_fails_while_it_is_finished_is_told(gpus: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
