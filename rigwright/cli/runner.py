@@ -144,14 +144,19 @@ def _slice(options: HostsOptions) -> int:
     if not options.slice:
         return 0
     if not options.executor:
-        raise UsageError("--slice", "is for --executor, which is not given", "both, or neither")
-    return numbers.whole("--slice", options.slice, 1, "hosts")
+        raise _without_executor("--slice", f"--slice {options.slice}")
+    return numbers.whole("--slice", options.slice, 1, "hosts", fix="--slice 100, or leave it out")
+
+
+def _without_executor(option: str, words: str, scheme: str = "tls") -> UsageError:
+    fix = f"--executor {scheme}://SCHEDULER:8786 {words}; to connect from this machine, leave {option} out"
+    return UsageError(option, "is for --executor, which is not given", "both, or neither", fix)
 
 
 def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | None]:
     """The executor of --executor; None when this process connects to the hosts. Raises UsageError."""
     if not address and insecure:
-        raise UsageError("--insecure", "is for --executor, which is not given", "both, or neither")
+        raise _without_executor("--insecure", "--insecure", "tcp")
     if not address:
         return nullcontext()
     from rigwright.fleet import dask_executor
@@ -256,9 +261,8 @@ def _keep_s(options: HostsOptions) -> float | None:
     from rigwright.ssh import kept
 
     if options.executor:
-        raise UsageError(
-            "--keep", "is for connections of this machine, and --executor connects from others", "one of them"
-        )
+        found = "is for connections of this machine, and --executor connects from others"
+        raise UsageError("--keep", found, "one of them", "the same command without --keep")
     return kept.duration_s(options.keep)
 
 

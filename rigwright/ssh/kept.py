@@ -41,9 +41,11 @@ def duration_s(text: str) -> float | None:
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
     seconds = int(number) * _UNITS[unit] if number.isascii() and number.isdigit() and len(number) < 7 else -1
     if not 0 <= seconds <= keeper_socket.LONGEST_S:
-        raise UsageError(
-            "--keep", f"'{text[:80]}' is no time to keep connections for", "10m, 90s, 1h, at most 24h; 0 closes them"
+        found, expected = (
+            f"'{text[:80]}' is no time to keep connections for",
+            "10m, 90s, 1h, at most 24h; 0 closes them",
         )
+        raise UsageError("--keep", found, expected, "--keep 10m")
     if seconds and not keeper_socket.SUPPORTED:
         found = f"this system ({sys.platform}) does not say which user is on the other side of a socket"
         raise UsageError("--keep", found, "Linux", "the same command without --keep")

@@ -196,3 +196,47 @@ def test_one_command_on_all(gpus: Fleet, asked_by: set[str], capsys: pytest.Capt
         asked_by,
     ) == (0, {slice_work.THREADS})
     assert "3 of 3 hosts: exit 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"slice": "20"},
+            "--slice: is for --executor, which is not given\n  expected: both, or neither\n"
+            "  fix:      --executor tls://SCHEDULER:8786 --slice 20; to connect from this machine, leave --slice out\n",
+        ),
+        (
+            {"insecure": True},
+            "--insecure: is for --executor, which is not given\n  expected: both, or neither\n"
+            "  fix:      --executor tcp://SCHEDULER:8786 --insecure; to connect from this machine, leave --insecure out\n",
+        ),
+        (
+            {"executor": ADDRESS, "slice": "some"},
+            "--slice: 'some' is no number of hosts\n  expected: a whole number from 1 to 999999\n  fix:      --slice 100, or leave it out\n",
+        ),
+        (
+            {"executor": ADDRESS, "keep": "10m"},
+            "--keep: is for connections of this machine, and --executor connects from others\n"
+            "  expected: one of them\n  fix:      the same command without --keep\n",
+        ),
+        (
+            {"keep": "10x"},
+            "--keep: '10x' is no time to keep connections for\n"
+            "  expected: 10m, 90s, 1h, at most 24h; 0 closes them\n  fix:      --keep 10m\n",
+        ),
+    ],
+)
+def test_an_option_that_does_not_fit_says_what_to_type(
+    options: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(dask_executor, "executor", lambda *_: contextlib.nullcontext())
+    fleet = fake_fleet.fleet(tmp_path, monkeypatch, "gpu1")
+    assert run_command("facts", host="all", inventory=fleet.inventory, **options) == 1
+    assert capsys.readouterr().out == f"error {said}"
+    assert fleet.connected == []
