@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rigwright.cli import fleet_check
+from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import HistoryError
 from rigwright.engine.gpu_choice import MeasuredPairs
 from rigwright.fleet import measured_before
@@ -14,11 +15,11 @@ from rigwright.fleet.measured_before import Figures
 from rigwright.history import History
 
 
-def read(jobs: Sequence[HostJob], text: Any) -> dict[str, Figures]:
-    """By host what earlier stresses measured of its GPUs; {} and a warning where the history cannot be read."""
+def read(jobs: Sequence[HostJob], text: Any, ids: RecordedIds | None = None) -> dict[str, Figures]:
+    """By host what earlier stresses measured of its GPUs; {} and a warning where the history cannot be read. `ids`: of these hosts."""
     try:
         with History.open() as past:
-            machines = fleet_check.machines_of(past, jobs)
+            machines = (ids or RecordedIds(jobs)).of(past)
             return {name: measured_before.recorded(past, machine) for name, machine in machines.items()}
     except HistoryError as error:
         text.warn(f"nothing is known of earlier stresses: {error}")

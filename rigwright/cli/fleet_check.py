@@ -84,15 +84,31 @@ def _look(job: HostJob) -> Iterator[StageResult]:
     yield CheckResult(findings, owed=planned.owed)
 
 
-def compare(jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any) -> None:
+class RecordedIds:
+    """The ids that the machines of hosts have in the history; all machines of the history are read once, when the ids are first asked for."""
+
+    def __init__(self, jobs: Sequence[HostJob]) -> None:
+        self._jobs = jobs
+        self._ids: dict[str, int | None] | None = None
+
+    def of(self, past: History) -> dict[str, int | None]:
+        """By host name the id, as `machines_of`. Raises HistoryError."""
+        if self._ids is None:
+            self._ids = machines_of(past, self._jobs)
+        return self._ids
+
+
+def compare(
+    jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any, ids: RecordedIds | None = None
+) -> None:
     """Adds to every report the findings of what differs from its past (then, or when it was last as expected) and from its peers.
 
-    Without a history a warning is written, and only peers are compared.
+    Without a history a warning is written, and only peers are compared. `ids`: of these hosts, and others of the run.
     """
     before: dict[str, dict[str, Any]] = {}
     known: dict[str, Place] = {}
     try:
-        before, known = _remembered(jobs, since)
+        before, known = _remembered(jobs, since, ids or RecordedIds(jobs))
     except HistoryError as error:
         text.warn(f"nothing is compared with its past: {error}")
     machines = [replace(machine_of(job, before.get(job.host.name, {})), held=held(job.report.planned)) for job in jobs]
@@ -103,14 +119,14 @@ def compare(jobs: Sequence[HostJob], since: datetime.datetime | None, text: Any)
 
 
 def _remembered(
-    jobs: Sequence[HostJob], at: datetime.datetime | None
+    jobs: Sequence[HostJob], at: datetime.datetime | None, ids: RecordedIds
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Place]]:
     """By host its facts when it was last as expected (or at a given time), and by UUID the place of each GPU then.
 
     So a difference is reported until the host is verified or provisioned again, not only by the first run that sees it.
     """
     with History.open() as past:
-        recorded = machines_of(past, jobs)
+        recorded = {job.host.name: ids.of(past)[job.host.name] for job in jobs}
         before = {job.host.name: as_of(past, job, recorded[job.host.name], at) for job in jobs}
         known = seen_last(past, besides={machine for machine in recorded.values() if machine is not None})
     then = {gpu["uuid"]: Place(name, gpu["bus_id"]) for name, facts in before.items() for gpu in _gpus(facts)}

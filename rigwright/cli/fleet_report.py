@@ -12,6 +12,7 @@ from typing import Any
 from rigwright.catalogue import lifecycle
 from rigwright.checks import Finding
 from rigwright.cli import earlier_figures, fleet_check, runner
+from rigwright.cli.fleet_check import RecordedIds
 from rigwright.cli.options import FleetReportOptions
 from rigwright.cli.verify import never_provisioned
 from rigwright.core.errors import HistoryError
@@ -53,9 +54,10 @@ def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> 
 
 def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:
     """Compares hosts that were looked at with their past and each other, completes their reports, and writes the text."""
-    fleet_check.compare([job for job in jobs if job.report.error is None], since, text)
-    _over_time(jobs, text)
-    earlier = earlier_figures.read(jobs, text)
+    ids = RecordedIds(jobs)
+    fleet_check.compare([job for job in jobs if job.report.error is None], since, text, ids)
+    _over_time(jobs, text, ids)
+    earlier = earlier_figures.read(jobs, text, ids)
     for job in jobs:
         if job.report.machine is not None:
             figures = earlier.get(job.host.name, {})
@@ -72,7 +74,7 @@ def _look(job: HostJob) -> Iterator[StageResult]:
     yield from actions.verify_host(job, describe=True)
 
 
-def _over_time(jobs: Sequence[HostJob], text: Any) -> None:
+def _over_time(jobs: Sequence[HostJob], text: Any, ids: RecordedIds) -> None:
     """Merges into every report what changed since the report before, what reaches its end of life, and the temperature over time."""
     today = datetime.date.today()
     comparisons: dict[str, dict[str, Any]] = {}
@@ -82,7 +84,7 @@ def _over_time(jobs: Sequence[HostJob], text: Any) -> None:
         comparisons[job.host.name] = {**json_document.over_time(), **known}
     try:
         with History.open() as past:
-            _add_past(jobs, past, comparisons)
+            _add_past(jobs, past, comparisons, ids.of(past))
     except HistoryError as error:
         text.warn(f"nothing is known of the reports before: {error}")
     for job in jobs:
@@ -91,11 +93,15 @@ def _over_time(jobs: Sequence[HostJob], text: Any) -> None:
         job.merge(HistoryResult(comparison))
 
 
-def _add_past(jobs: Sequence[HostJob], past: History, comparisons: Mapping[str, dict[str, Any]]) -> None:
+def _add_past(
+    jobs: Sequence[HostJob],
+    past: History,
+    comparisons: Mapping[str, dict[str, Any]],
+    recorded: Mapping[str, int | None],
+) -> None:
     """Adds the report before this one, and the changes and readings since then, to the comparison of each host."""
     readings = past.readings(DAYS, SPANS)
     machines = {}
-    recorded = fleet_check.machines_of(past, jobs)
     for job in jobs:
         name, id = job.host.name, recorded[job.host.name]
         comparison, before = comparisons[name], past.previous(FleetReportOptions.command, id)

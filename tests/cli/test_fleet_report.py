@@ -12,6 +12,8 @@ import pytest
 
 from rigwright.checks import Finding
 from rigwright.cli import fleet_check, fleet_report
+from rigwright.cli.fleet_check import RecordedIds
+from rigwright.core.errors import Unreachable
 from rigwright.engine.host_report import HostReport
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.fleet.host_job import HostJob
@@ -78,7 +80,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def over_time(*work: HostJob) -> list[dict[str, Any]]:
     """Returns the part of each report that compares it with earlier ones."""
-    fleet_report._over_time(work, Quiet())
+    fleet_report._over_time(work, Quiet(), RecordedIds(work))
     return [one.report.fleet or {} for one in work]
 
 
@@ -148,10 +150,27 @@ def test_readings_of_the_last_days_end_in_those_of_now() -> None:
 def test_a_history_that_is_damaged_leaves_the_rest(history: Path) -> None:
     history.write_bytes(b"no database " * 100)
     text, work = Quiet(), a_host("a")
-    fleet_report._over_time([work], text)
+    fleet_report._over_time([work], text, RecordedIds([work]))
     assert "is damaged" in text.lines[0]
     found = work.report.fleet or {}
     assert (found["since"], len(found["readings"]), len(found["ends"])) == (None, 1, 1)
+
+
+def test_all_machines_of_the_history_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = a_host("gone", uuid=OTHER)
+    remembered("r1", a_host("a", "5.14"), gone)
+    reads: list[object] = []
+    real = History.machines
+    monkeypatch.setattr(History, "machines", lambda *words: reads.append(words) or real(*words))
+    away = a_host("gone", uuid=OTHER, error=Unreachable("gone", "no answer"))
+    moved = a_host("b", uuid=OTHER)
+    work = [a_host("a"), moved, away]
+    monkeypatch.setattr(fleet_report.fleet_speed, "show", lambda *_: None)  # needs more of a GPU than these have
+    fleet_report.compare_and_show(work, Text(sys.stdout, "", True))
+    assert len(reads) == 1
+    assert [(one.subject, one.seen) for one in work[0].report.findings] == [("kernel", "5.15")]
+    (known,) = moved.report.findings
+    assert (known.check, known.seen) == ("fleet.gpus", "moved here from gone 0000:06:00.0")
 
 
 def test_a_history_in_a_folder_with_an_odd_name_is_a_warning(
@@ -162,7 +181,7 @@ def test_a_history_in_a_folder_with_an_odd_name_is_a_warning(
     path.write_bytes(b"no database " * 100)
     monkeypatch.setenv("RIGWRIGHT_HISTORY", str(path))
     text = Text(sys.stdout, "", True)
-    fleet_report._over_time([a_host("a")], text)
+    fleet_report._over_time([a_host("a")], text, RecordedIds([a_host("a")]))
     fleet_check.compare([a_host("a")], None, text)
     run_command("history.set-aside")
     said = capsys.readouterr().out.splitlines()
