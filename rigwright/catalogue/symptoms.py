@@ -64,7 +64,7 @@ class Symptom:
     `causes` are possible causes that the patterns do not tell apart; `cause` is then what is certain, and `fix` the first
     step, which is right for each of them. `rank`: a `consequence` comes after the other symptoms of a text; a `wrapper`
     only reports that something else failed, and is left out where the text has another symptom. `short`: the title in a few
-    words after the name of a GPU: `SXM2-3: lost`; "" where the title is used.
+    words, `GPU lost`; "" where the title is used. After the name of a GPU it has no `GPU`: `SXM2-3: lost`.
     """
 
     title: str

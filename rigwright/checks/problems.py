@@ -64,6 +64,14 @@ class Problem:
         return f"{listed(self.gpus)}: {self.short}" if self.gpus else self.short
 
     @property
+    def short_alone(self) -> str:
+        """`short` where no name of a GPU stands before it: `GPU lost`."""
+        from rigwright import catalogue
+
+        known = catalogue.all_symptoms().get(self.symptom)
+        return known.short if self.gpus and known and known.short else self.short
+
+    @property
     def drift(self) -> bool:
         """Whether the machine differs from its playbook, its past or its peers, and no check failed."""
         return all(finding.check in DRIFT for finding in self.findings)
@@ -291,7 +299,7 @@ def _short(roots: Sequence[Finding], of_gpus: bool) -> str:
 
     symptom = catalogue.all_symptoms().get(root.symptom)
     if symptom:
-        what = symptom.short or symptom.title[0].lower() + symptom.title[1:]
+        what = symptom.short.removeprefix("GPU ") or symptom.title[0].lower() + symptom.title[1:]
         return what if of_gpus or symptom.short == "" else f"{root.subject}: {what}"
     if differs(root):
         return f"{count(len(roots), 'difference')} from the playbook"
@@ -360,7 +368,7 @@ def _refusal(failed: Sequence[Problem]) -> str:
     for problem in of_gpus:
         parts.setdefault(listed(problem.gpus), []).append(problem.short)
     texts = [f"{gpus}: {' and '.join(dict.fromkeys(words))}" for gpus, words in parts.items()]
-    others = [problem.title for problem in failed if not problem.hardware]
+    others = _titles([problem for problem in failed if not problem.hardware])
     drift = all(problem.drift for problem in failed)
     begins = "Do not use " if of_gpus else "Not as configured: " if drift else "Not fit for work: "
     if of_gpus and others:
@@ -368,6 +376,25 @@ def _refusal(failed: Sequence[Problem]) -> str:
     every = [*texts, *others]
     more = f"; and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return f"{begins}{'; '.join(every[:_SHOWN])}{more}"
+
+
+def _titles(made: Sequence[Problem]) -> list[str]:
+    """The titles of problems. A difference from the past and from the peers that is the same value has one title, with both that were
+    expected: `kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers)`."""
+    alike: dict[tuple[object, ...], list[Problem]] = {}
+    for number, problem in enumerate(made):
+        root = problem.findings[0]
+        compared = root.check in DRIFT and not differs(root)
+        alike.setdefault((problem.gpus, root.subject, root.seen) if compared else (number,), []).append(problem)
+    titles = []
+    for same in alike.values():
+        roots = [problem.findings[0] for problem in same]
+        title = same[0].title
+        if len({root.expected for root in roots}) > 1:
+            several = ", ".join(f"{_cut(root.expected)} ({root.source})" for root in roots)
+            title = f"{title.removesuffix(_cut(roots[0].expected))}{several}"
+        titles.append(title)
+    return titles
 
 
 def as_json(problem: Problem) -> Mapping[str, object]:

@@ -84,6 +84,12 @@ def test_a_cause_stands_once_with_the_number_of_its_hosts_and_their_names() -> N
     assert lines[-1] == "1000 hosts: 949 as expected, 31 drifting, 20 unreachable"
 
 
+def test_of_several_hosts_it_says_what_is_lost() -> None:
+    lost = Finding("SXM2-1 0000:06:00.0", "fail", "GPU is lost", check="gpu.answering", symptom="gpu.off_bus")
+    text = text_of([a_report(number, lost) for number in range(fleet.MANY + 1)], 200)
+    assert f"fail    {fleet.MANY + 1} hosts: GPU lost\n" in text
+
+
 def test_the_worst_and_most_frequent_causes_come_first() -> None:
     marks = [
         line.split()[0:2] for line in text_of(a_thousand(), 200).splitlines() if " host" in line and line[0] != " "

@@ -202,7 +202,7 @@ def _problems(host: HostView) -> Iterator[tuple[Problem, str]]:
             place = ", ".join(problem.gpus)
             yield (
                 Problem(
-                    problem.verdict, named, problem.short, root.seen, root.expected, root.source, root.cause, root.fix,
+                    problem.verdict, named, problem.short_alone, root.seen, root.expected, root.source, root.cause, root.fix,
                     problem.steps if len(problem.steps) > 1 else (),
                 ),
                 place,

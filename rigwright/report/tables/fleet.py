@@ -127,7 +127,8 @@ def _causes_of(report: HostReport) -> Iterator[_Cause]:
             yield _Cause(2, _KINDS[kind][0], f"{title}: {finding.seen}{expected}", f"{cause_of(title, name)} {cause_of(finding.expected)}")  # fmt: skip
     for problem in report.problems:
         if not problem.drift:
-            yield _Cause(2 + BAD.index(problem.verdict), "", problem.short, cause_of(problem.short, name))
+            short = problem.short_alone
+            yield _Cause(2 + BAD.index(problem.verdict), "", short, cause_of(short, name))
 
 
 _STATES = {

@@ -101,9 +101,24 @@ def test_a_lost_gpu_is_one_problem_after_hosts_that_do_not_answer() -> None:
     made.away(document["hosts"]["c"])
     entries = fleet_attention.problems(views(document))
     assert [(one.check, one.title, one.hosts[0].places) for one in entries] == [
-        ("unreachable", "Does not answer", ""), ("hardware", "lost", "SXM2-3"), ("playbook", "Step: a file", ""),
+        ("unreachable", "Does not answer", ""), ("hardware", "GPU lost", "SXM2-3"), ("playbook", "Step: a file", ""),
     ]  # fmt: skip
     assert "Do not use SXM2-3: lost" in parsed(document).text
+
+
+def test_of_several_machines_it_says_what_is_lost() -> None:
+    lost = finding("fail", "SXM2-3 0000:08:00.0", check="gpu.answering", seen="GPU is lost", symptom="gpu.off_bus")
+    document = made.a_document(**{name: made.a_node(3, findings=[lost]) for name in ("a", "b", "c")})
+    assert "3 machines: GPU lost" in parsed(document).text
+
+
+def test_a_value_that_differs_from_the_past_and_the_peers_stands_once() -> None:
+    was = finding("fail", "kernel", check="fleet.past", seen="6.8.0-71", expected="6.8.0-60", source="past")
+    peers = finding("fail", "kernel", check="fleet.peers", seen="6.8.0-71", expected="5.15.0-130", cause="7 of 9 have it", source="peers")  # fmt: skip
+    text = parsed(made.a_document(a=made.a_node(3, findings=[was, peers]))).text
+    assert "Not as configured: kernel: 6.8.0-71, expected 6.8.0-60 (past), 5.15.0-130 (peers) " in text
+    text = parsed(made.a_document(a=made.a_node(3, findings=[was, {**peers, "expected": "6.8.0-60"}]))).text
+    assert "Not as configured: kernel: 6.8.0-71, expected 6.8.0-60 " in text
 
 
 def test_what_follows_from_a_lost_gpu_is_no_problem_of_its_own() -> None:
@@ -118,7 +133,7 @@ def test_what_follows_from_a_lost_gpu_is_no_problem_of_its_own() -> None:
         finding("fail", "0000:99:00.0 GPU-11111111", check="fleet.gpus", seen="missing", cause="it fell off the bus, or was removed"),
     ]  # fmt: skip
     document = made.a_document(a=host, b=made.a_node(6))
-    assert [(one.check, one.title) for one in fleet_attention.problems(views(document))] == [("hardware", "lost"), ("GPUs", "GPU missing")]  # fmt: skip
+    assert [(one.check, one.title) for one in fleet_attention.problems(views(document))] == [("hardware", "GPU lost"), ("GPUs", "GPU missing")]  # fmt: skip
     assert "Fix sudo poweroff reseat it" in parsed(document).text
 
 
