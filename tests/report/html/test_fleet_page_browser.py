@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rigwright.report.html import fleet_page
+from tests.paths import ROOT
 from tests.report import fleet_documents as made
 from tests.report.chromium import CONTRAST, Chromium
 
@@ -137,3 +142,23 @@ def test_paper_is_black_on_white(chromium: Chromium, folder: Path) -> None:
     assert chromium.value("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert chromium.value(CONTRAST) == []
     assert len(chromium.ask("Page.printToPDF")["data"]) > 20_000
+
+
+def test_the_picture_in_the_documentation_is_as_large_as_the_script_makes_it(tmp_path: Path) -> None:
+    """A copy of the checkout's script, so that the picture of the checkout stays."""
+    for name in ("scripts", "docs"):
+        (tmp_path / name).mkdir()
+    shutil.copy(ROOT / "scripts" / "pictures", tmp_path / "scripts")
+    run = [sys.executable, str(tmp_path / "scripts" / "pictures"), "--fleet"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "written: docs/fleet.webp\n", "")
+    made, shipped = ((folder / "docs" / "fleet.webp").read_bytes() for folder in (tmp_path, ROOT))
+    assert made[:4] == b"RIFF"
+    assert _size(made) == _size(shipped)
+
+
+def _size(picture: bytes) -> bytes:
+    """The width and height of a WebP file with an extended header."""
+    assert picture[8:16] == b"WEBPVP8X"
+    return picture[24:30]
