@@ -2,7 +2,7 @@
 
 A run spends most of its time on imports. A run with --keep starts this process at its end with the modules that it has imported itself
 (`start_one`); the next run connects to it (`rigwright.cli.prepared_client`). It runs nothing before the fork, has one thread, and ends after the time of --keep, or
-when a file that it has imported has changed.
+when a file that it has read has changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class _Server:
 
         playbooks, templates = shipped_files.folder("playbooks"), shipped_files.folder("templates")
         for folder in (Path(rigwright.__file__).parent / "catalogue", playbooks, templates):
-            self._files.update({str(file): _state(str(file)) for file in folder.rglob("*.*") if file.suffix != ".pyc"})
+            self._files.update({str(path): _state(str(path)) for path in _sources(folder)})
         limits = {"persistence": True, "power_limit_w": 200}
         variables = {"rig": "servbadge", "driver": {"branch": "535"}, "cuda": {"toolkit": "12.2"}, "limits": limits}
         host = Host("example", ("gpu",), {"ansible_host": "192.0.2.1", "kernel_cmdline": ["iommu=pt"], **variables})
@@ -128,6 +129,10 @@ class _Server:
         for name in ("bench", "provision"):
             with contextlib.suppress(Exception):
                 playbook.bind_all(playbooks / f"{name}.yml", inventory, [host], frozenset(), True, frozenset())
+
+    def has_changed(self) -> bool:
+        """Whether a file that it has read has changed, or one was added that it would have read."""
+        return any(_state(file) != state for file, state in self._files.items())
 
     def serve(self) -> dict[str, Any] | None:
         """Answers requests. Returns None at the end, and in a fork its request."""
@@ -163,7 +168,7 @@ class _Server:
                     wire.send(ANSWER, b'{"hosts": []}')
                 wire.close()
                 return None
-            if any(_state(file) != state for file, state in self._files.items()):
+            if self.has_changed():
                 self._until = 0.0
                 wire.close()
                 return None
@@ -241,6 +246,16 @@ def _run(request: dict[str, Any]) -> None:
     if request["program"] == "rigwright":
         start.rigwright()
     start.invoke()
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """The files below a folder, and its folders without modules, whose time changes when a file is added. What Python and the catalogue compile
+    is left out: any process may write it, and it is of the sources."""
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        if not any(name.endswith(".py") for name in names):  # no __pycache__ will be made here
+            yield Path(here)
+        yield from (Path(here, name) for name in names)
 
 
 def _state(file: str) -> tuple[int, ...]:

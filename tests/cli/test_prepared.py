@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+import rigwright
 from rigwright.cli import prepared, prepared_client
 from rigwright.core import forked
 from rigwright.engine import playbook
@@ -120,10 +122,15 @@ def _serves(place: Path) -> bool:
     wire = keeper_socket.connected(place)
     if wire is None:
         return False
-    with contextlib.suppress(OSError, EOFError, TimeoutError), contextlib.closing(wire):
-        wire.send(REQUEST, b'{"do": "nothing"}')
-        wire.receive(0.5)
-    return wire._socket.fileno() == -1 and not wire.has_unread
+    with contextlib.closing(wire):
+        try:
+            wire.send(REQUEST, b'{"do": "nothing"}')
+            wire.receive(0.5)
+        except EOFError:
+            return True
+        except OSError:  # it does not answer yet, or it is gone
+            return False
+    return False
 
 
 def test_it_does_what_a_process_of_its_own_does(program: Program) -> None:
@@ -322,6 +329,30 @@ def test_a_file_that_has_changed_ends_it(
     module.write_text("one = 10\n")
     assert _asked(server, _frame(b'{"do": "run"}')) == b""
     assert server._until == 0
+
+
+def test_what_was_compiled_of_the_catalogue_does_not_end_it(
+    server: prepared._Server, box: ShellServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a change of a source every process may write it anew, also its own rehearsal."""
+    package = box.folder / "rigwright"
+    shutil.copytree(Path(rigwright.__file__).parent / "catalogue", package / "catalogue")
+    monkeypatch.setattr(rigwright, "__file__", str(package / "__init__.py"))
+    catalogue = package / "catalogue"
+    (catalogue / "__pycache__").mkdir(exist_ok=True)
+    compiled = catalogue / "__pycache__" / "drivers.branches.cpython-311.pickle"
+    compiled.write_bytes(b"older")
+    server._rehearse()
+    compiled.write_bytes(b"newer and longer")
+    (catalogue / "__pycache__" / "gpus.model.another.pickle").write_bytes(b"x")
+    assert not server.has_changed()
+    (catalogue / "rigs" / "another.yml").write_text("{}\n")
+    assert server.has_changed(), "a rig was added"
+    (catalogue / "rigs" / "another.yml").unlink()
+    server._rehearse()
+    assert not server.has_changed()
+    (catalogue / "cuda.yml").touch()
+    assert server.has_changed()
 
 
 def test_a_rehearsal_binds_the_shipped_playbooks(server: prepared._Server, monkeypatch: pytest.MonkeyPatch) -> None:
