@@ -14,6 +14,7 @@ import paramiko
 
 from rigwright.inventory.model import Host
 from rigwright.ssh import connect
+from tests.ssh import servers
 
 
 @dataclass
@@ -68,15 +69,7 @@ class Machine(paramiko.ServerInterface):
 
     def check_channel_direct_tcpip_request(self, chanid: int, origin: Any, destination: tuple[str, int]) -> int:  # noqa: ARG002
         self.requests.append("forward")
-        target = socket.create_connection(destination)
-        threading.Thread(target=self._forward, args=(self.transports[-1], target), daemon=True).start()
-        return paramiko.OPEN_SUCCEEDED
-
-    def _forward(self, transport: paramiko.Transport, target: socket.socket) -> None:
-        channel = transport.accept(20)
-        assert channel
-        threading.Thread(target=_copy, args=(target, channel), daemon=True).start()
-        _copy(channel, target)
+        return servers.forward(self.transports[-1], destination)
 
     def host(self, **variables: Any) -> Host:
         """This machine in an inventory."""
@@ -88,13 +81,6 @@ class Machine(paramiko.ServerInterface):
         return f"{marker} {name or f'[127.0.0.1]:{self.port}'} {key.get_name()} {key.get_base64()}\n".lstrip()
 
 
-def _copy(source: Any, target: Any) -> None:
-    with contextlib.suppress(OSError, EOFError):
-        while block := source.recv(65536):
-            target.sendall(block)
-    target.close()
-
-
 @contextlib.contextmanager
 def machine(
     host_key: paramiko.PKey,
@@ -103,28 +89,14 @@ def machine(
 ) -> Iterator[Machine]:
     """Yields a machine. `configure` changes the server's side of a connection before it begins."""
     found = Machine(accepts)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        found.port = listening.getsockname()[1]
 
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    opened, _ = listening.accept()
-                    found.clients += 1
-                    transport = paramiko.Transport(opened)
-                    transport.local_version = "SSH-2.0-OpenSSH_9.2p1"  # type: ignore[attr-defined]
-                    transport.add_server_key(host_key)
-                    configure(transport)
-                    found.transports.append(transport)
-                    with contextlib.suppress(paramiko.SSHException, EOFError):
-                        transport.start_server(threading.Event(), found)
+    def interface(transport: paramiko.Transport, _opened: socket.socket) -> Machine:
+        found.clients += 1
+        found.transports.append(transport)
+        return found
 
-        threading.Thread(target=serve, daemon=True).start()
-        try:
-            yield found
-        finally:
-            for transport in found.transports:
-                transport.close()
+    with servers.serving(lambda: host_key, interface, configure) as found.port:
+        yield found
 
 
 class Agent:

@@ -14,6 +14,7 @@ from typing import Any
 import paramiko
 
 from rigwright.inventory.model import Host
+from tests.ssh import servers
 
 
 class ShellServer(paramiko.ServerInterface):
@@ -104,26 +105,11 @@ def serving(folder: Path) -> Iterator[ShellServer]:
     """Yields a server whose host key is recorded; its files are in a folder."""
     server = ShellServer(folder)
     server.key.write_private_key_file(str(server.key_file))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server.port = listening.getsockname()[1]
+
+    def interface(_transport: paramiko.Transport, opened: socket.socket) -> ShellServer:
+        server.open.append(opened)
+        return server
+
+    with servers.serving(lambda: server.host_key, interface) as server.port:
         server.record(server.host_key)
-        transports: list[paramiko.Transport] = []
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    opened, _ = listening.accept()
-                    server.open.append(opened)
-                    transport = paramiko.Transport(opened)
-                    transport.local_version = "SSH-2.0-OpenSSH_9.2p1"  # type: ignore[attr-defined]
-                    transport.add_server_key(server.host_key)
-                    transports.append(transport)
-                    with contextlib.suppress(paramiko.SSHException, EOFError):
-                        transport.start_server(threading.Event(), server)
-
-        threading.Thread(target=serve, daemon=True).start()
-        try:
-            yield server
-        finally:
-            for transport in transports:
-                transport.close()
+        yield server
