@@ -84,7 +84,7 @@ def before(commit: str, folder: Path) -> Version:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=files, check=True)
     invoke = folder / ".venv" / "bin" / "invoke"
     invoke.parent.mkdir(parents=True)
-    old = (folder / "rigwright" / "cli" / "lean_invoke.py").exists()
+    old = not (folder / "rigwright" / "cli" / "start.py").exists()
     start = "import sys, rigwright.cli.lean_invoke\nfrom invoke.main import program\nsys.exit(program.run())\n"
     invoke.write_text(f"#!{PYTHON}\n" + (start if old else "from rigwright.cli import start\nstart.invoke()\n"))
     invoke.chmod(0o755)

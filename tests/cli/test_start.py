@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,38 @@ def test_invoke_in_another_folder_has_that_folders_tasks(tmp_path: Path) -> None
     assert process("invoke", "facts", folder=tmp_path).stdout == "own facts\n"
     (tmp_path / "tasks.py").unlink()
     assert "Can't find any collection named 'tasks'!" in process("invoke", "facts", folder=tmp_path).stderr
+
+
+EARLIER = (
+    "import sys\nimport rigwright.cli.lean_invoke\nfrom invoke.main import program\nsys.exit(program.run())\n",
+    "import rigwright.cli.lean_invoke\nfrom invoke.main import program\nfrom rigwright.core import process_end\nprocess_end.run(program.run)\n",
+    "from rigwright.cli import start\nstart.invoke()\n",
+)
+"""What scripts/setup wrote to .venv/bin/invoke in earlier versions."""
+
+
+@pytest.mark.parametrize("program", EARLIER)
+def test_an_invoke_of_an_earlier_setup_works(program: str, tmp_path: Path) -> None:
+    done = run_as_invoke(program, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"servbadge"' in done.stdout
+
+
+def test_an_invoke_whose_module_has_moved_says_what_to_type(tmp_path: Path) -> None:
+    text = (ROOT / "scripts" / "setup").read_text()
+    (program,) = re.findall(r"<<END\n#!\$python\n(.*?)\nEND\n", text, re.DOTALL)
+    assert '"servbadge"' in run_as_invoke(program, tmp_path).stdout
+    done = run_as_invoke(program.replace("import start", "import started"), tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    error, fix = done.stderr.splitlines()
+    assert error.startswith("error .venv/bin/invoke: cannot import name 'started' from 'rigwright.cli'")
+    assert fix == "  fix:      scripts/setup, in the folder that has this .venv"
+
+
+def run_as_invoke(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command of this checkout with a program in place of .venv/bin/invoke."""
+    script = folder / "invoke"
+    script.write_text(program)
+    argv = [sys.executable, str(script), "inventory.list", "--inventory", "inventory", "--json", "-"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
