@@ -22,6 +22,9 @@ Only root can write there. It can be removed at any time: what is needed is buil
 """
 
 HOSTS = STATE / "hosts"
+FROZEN = STATE / "frozen"
+"""What hosts had changed on their disks when copies of them were made: images below the disks of the copies."""
+
 RUN = STATE / "run"
 SSH_KEY = STATE / "ssh" / "id_ed25519"
 KNOWN_HOSTS = STATE / "known_hosts"

@@ -26,7 +26,7 @@ from typing import Any
 import asyncssh
 
 from lab.base.paths import CHECKOUT, INVENTORY, KNOWN_HOSTS, SSH_KEY
-from lab.bench import swarm_recording
+from lab.bench import swarm_recording, swarm_workers
 from lab.bench.measured import row
 
 SHARES = {"away": 0.02, "silent": 0.005, "stuck": 0.005, "wrong key": 0.01, "flood": 0.005}
@@ -43,7 +43,9 @@ NAME, REAL = "swarm", "swarm-real"
 COMMANDS = {"fleet.check": ("fleet.check",), "provision": ("provision", "--yes")}
 TIMES = ("", " again")
 """Each command runs with an empty history, and again with what the first run recorded."""
-WIDTHS = (26, 10, 10, 12, 11, 8)
+WIDTHS = (26, 10, 10, 12, 11, 8, 15, 13)
+HEADINGS = ("hosts", "seconds", "CPU s", "ms a host", "peak MiB", "wrong", "workers' CPU s", "largest MiB")
+"""The last two only with --executor."""
 GOAL_CPU_S, GOAL_MIB = 0.015, 300 / 1.048576
 PROGRAM = """
 import atexit, pathlib, re, sys
@@ -86,6 +88,9 @@ class Run:
     peak_mib: float
     hosts: Mapping[str, Any] = field(repr=False)
     said: str = field(default="", repr=False)
+    workers_cpu_s: float = 0.0
+    workers_peak_mib: float = 0.0
+    """Processor time of all workers, and memory of the largest, with `--executor`."""
     stages: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -159,9 +164,16 @@ def endpoints(swarm: Swarm) -> Iterator[list[str]]:
             missing.extend(json.loads(told.splitlines()[-1])["first"] if told else ["the endpoints ended"])
 
 
-def measured(swarm: Swarm, words: Sequence[str], *, forget: bool = True, stages: bool = False) -> Run:
+def measured(
+    swarm: Swarm,
+    words: Sequence[str],
+    *,
+    forget: bool = True,
+    stages: bool = False,
+    workers: swarm_workers.Workers | None = None,
+) -> Run:
     """Runs a command on all hosts, and measures the controller: processor time and memory of its process. `forget`: with an empty history.
-    `stages`: also the processor time of each stage."""
+    `stages`: also the processor time of each stage. `workers`: they have the hosts, and are measured too."""
     document = swarm.folder / "document.json"
     history = swarm.folder / "history"
     peak = swarm.folder / "peak_memory_kib"
@@ -172,6 +184,10 @@ def measured(swarm: Swarm, words: Sequence[str], *, forget: bool = True, stages:
     of_stages = swarm.folder / "stages.json"
     argv = [sys.executable, "-c", PROGRAM, str(peak), str(of_stages) if stages else "", *words]
     argv += ["--inventory", str(swarm.inventory), "--host", "all", "--json", str(document)]
+    argv += workers.words() if workers else []
+    before_s = workers.cpu_s() if workers else 0.0
+    if workers:
+        workers.forget_peak()
     with (swarm.folder / "said").open("w+") as said:
         began = time.perf_counter()
         child = subprocess.Popen(
@@ -185,14 +201,17 @@ def measured(swarm: Swarm, words: Sequence[str], *, forget: bool = True, stages:
     if not (document.is_file() and peak.is_file()):
         raise RuntimeError(f"{' '.join(words)}: exit {child.returncode}\n{text[-2000:]}")
     hosts = json.loads(document.read_text())["hosts"]
-    cpu_s, peak_mib = used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024
-    return Run(
-        child.returncode, wall_s, cpu_s, peak_mib, hosts, text, json.loads(of_stages.read_text()) if stages else {}
-    )
+    run = Run(child.returncode, wall_s, used.ru_utime + used.ru_stime, int(peak.read_text()) / 1024, hosts, text)
+    if workers:
+        run.workers_cpu_s, run.workers_peak_mib = workers.cpu_s() - before_s, workers.peak_mib()
+    if stages:
+        run.stages = json.loads(of_stages.read_text())
+    return run
 
 
 def wrong(swarm: Swarm, run: Run) -> list[str]:
-    """What is not as the seed says: a host without a verdict, one that is not of the swarm, and a verdict that is not that of its failure."""
+    """What is not as the seed says: a host without a verdict, one that is not of the swarm, a verdict that is not that of its failure, and a
+    host that was changed."""
     lines = [f"{name}: no verdict" for name in swarm.kinds.keys() - run.hosts.keys()]
     lines += [f"{name}: not asked for" for name in run.hosts.keys() - swarm.kinds.keys()]
     answers = {
@@ -209,6 +228,8 @@ def wrong(swarm: Swarm, run: Run) -> list[str]:
         error = json.dumps(host.get("error"))
         if host and (error != "null" if kind == "ok" else SAYS[kind] not in error):
             lines.append(f"{name} ({kind}): {host.get('status')}, {error[:300]}")
+        elif changed := [change["subject"] for change in host.get("changes") or () if change["done"]]:
+            lines.append(f"{name}: it was changed: {', '.join(changed)[:300]}")
     return sorted(lines)
 
 
@@ -247,7 +268,7 @@ def _real(count: int) -> dict[str, dict[str, Any]]:
 
 
 def _record(folder: Path, file: Path) -> None:
-    """Runs the measured commands on the provisioned host, in the order in which they are measured; writes the recording."""
+    """Runs the measured commands on the provisioned host, in the order in which they are measured, also by a worker; writes the recording."""
     made = folder / "recording.json"
     swarm_recording.save(made, swarm_recording.Recording({}, _host_variables(NAME)))
     for name, words in COMMANDS.items():
@@ -259,6 +280,12 @@ def _record(folder: Path, file: Path) -> None:
             argv = [sys.executable, "-m", "lab.bench.swarm_recording", str(made), *words, "--host", NAME]
             argv += ["--inventory", str(INVENTORY), "--json", str(folder / "one-document.json")]
             _run(argv, (0, 2), own)  # 2: it differs from its playbook, as each endpoint then does
+            with swarm_workers.running(1, 0, folder / f"{name}{time_}-worker", made) as worker:
+                _run(
+                    [*argv, *worker.words()],
+                    (0, 2),
+                    {**own, "RIGWRIGHT_HISTORY": str(folder / f"{name}-worker.sqlite")},
+                )
     shutil.copyfile(made, file)
 
 
@@ -273,31 +300,48 @@ def _run(argv: Sequence[str], codes: Collection[int], variables: Mapping[str, st
 
 
 @contextlib.contextmanager
-def _lab_hosts(record: bool, real: int, rig: str) -> Iterator[None]:
-    """Boots and provisions the recorded host (with `record`) and the real ones, so that the measured provision finds nothing to change."""
+def _lab_hosts(folder: Path, recording: Path, real: int, rig: str) -> Iterator[None]:
+    """Provisions a lab host, makes the recording of it if there is none, and boots the real hosts, which are copies of it: the measured
+    `provision` finds nothing to change. Removes them all at the end."""
     from lab.cli import commands
 
+    if recording.exists() and not real:
+        yield
+        return
     try:
-        if record:
-            commands.up(name=NAME, rig=rig, say=print)
+        commands.up(name=NAME, rig=rig, say=print)
+        argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *COMMANDS["provision"]]
+        _run([*argv, "--host", NAME, "--inventory", str(INVENTORY)], (0,), {})
+        if not recording.exists():
+            _record(folder, recording)
         if real:
-            commands.up(name=REAL, rig=rig, count=real, say=print)
-        if record or real:
-            argv = [sys.executable, "-c", "from rigwright.cli.program import main; main()", *COMMANDS["provision"]]
-            _run([*argv, "--host", f"{NAME}*", "--inventory", str(INVENTORY)], (0,), {})
+            began = time.monotonic()
+            commands.up(name=REAL, count=real, copy_of=NAME, say=lambda _: None)
+            print(f"{real} copies of {NAME} are up after {time.monotonic() - began:.0f} s", flush=True)
+        commands.down(name=NAME, say=print)
         yield
     finally:
-        if record:
-            commands.down(name=NAME, say=print)
+        commands.down(name=NAME, say=lambda _: None)
         for number in range(1, real + 1):
-            commands.down(name=f"{REAL}{number}", say=print)
+            commands.down(name=f"{REAL}{number}", say=lambda _: None)
+
+
+@contextlib.contextmanager
+def _workers(given: argparse.Namespace, folder: Path) -> Iterator[swarm_workers.Workers | None]:
+    """Runs the workers of --executor; none without it."""
+    if not given.executor:
+        yield None
+        return
+    with swarm_workers.running(given.executor, given.slice, folder / "workers") as workers:
+        yield workers
 
 
 def _row(name: str, count: int, run: Run, bad: Sequence[str]) -> str:
     cpu_ms = 1000 * run.cpu_s / count
+    of_workers = (f"{run.workers_cpu_s:.1f}", f"{run.workers_peak_mib:.0f}") if run.workers_cpu_s else ()
     return row(
         f"{count:5} {name}", f"{run.wall_s:.1f}", f"{run.cpu_s:.1f}", f"{cpu_ms:.1f}", f"{run.peak_mib:.0f}", str(len(bad)),
-        widths=WIDTHS,
+        *of_workers, widths=WIDTHS,
     )  # fmt: skip
 
 
@@ -314,6 +358,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench --swarm")
     parser.add_argument("counts")
     parser.add_argument("--real", type=int, default=0)
+    parser.add_argument("--executor", type=int, default=0)
+    parser.add_argument("--slice", type=int, default=0)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--rig", default="servbadge")
     parser.add_argument("--recording", type=Path)
@@ -333,10 +379,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rigwright-swarm.") as made:
         folder = Path(made)
         recording = given.recording or folder / "recorded.json"
-        record = not recording.exists()
-        with _lab_hosts(record, given.real, given.rig):
-            if record:
-                _record(folder, recording)
+        with _lab_hosts(folder, recording, given.real, given.rig), _workers(given, folder) as workers:
             variables = swarm_recording.load(recording).variables
             for count in counts:
                 swarm = prepare(folder / str(count), recording, count, given.seed, variables, shares, _real(given.real))
@@ -344,7 +387,7 @@ def main() -> int:
                     for time_ in TIMES:
                         with endpoints(swarm) as missing:
                             run = found[count, f"{name}{time_}"] = measured(
-                                swarm, words, forget=not time_, stages=given.stages
+                                swarm, words, forget=not time_, stages=given.stages, workers=workers
                             )
                         bad = [*wrong(swarm, run), *(f"not recorded: {text[:200]}" for text in missing)]
                         all_bad += bad
@@ -352,7 +395,7 @@ def main() -> int:
                         print(lines[-1], dict(verdicts(swarm, run)), flush=True)
     load = os.getloadavg()[0]
     print(f"\n{time.strftime('%Y-%m-%d')}, seed {given.seed}, {os.cpu_count()} CPUs, load {load:.1f}\n")
-    print(row("hosts", "seconds", "CPU s", "ms a host", "peak MiB", "wrong", widths=WIDTHS))
+    print(row(*(HEADINGS if given.executor else HEADINGS[:-2]), widths=WIDTHS))
     print("\n".join([*lines, *all_bad[:20]]))
     most = max(counts)
     if given.stages:

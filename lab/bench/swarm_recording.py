@@ -11,13 +11,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+VARIABLE = "RIGWRIGHT_SWARM_RECORDING"
+"""The environment variable with the file of a worker's recording."""
 NONCE = re.compile(r'echo "([0-9a-f]{24}) codes')
 _OF_A_RUN = re.compile(rb"export LC_ALL=C LANGUAGE=C PATH=[^\n]*")
 _RUN = re.compile(rb"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}")
@@ -81,31 +85,42 @@ def load(path: Path) -> Recording:
 def record(path: Path, words: Sequence[str]) -> int:
     """Runs a command (`fleet.check --host NAME`), adds what its host answered to the file, and returns the command's exit code."""
     from rigwright.cli import program
+
+    _keep_answers(path)
+    sys.argv = ["rigwright", *words]
+    try:
+        program.main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
+
+
+def dask_setup(_worker: object) -> None:
+    """Lets a worker of Dask with `--preload lab.bench.swarm_recording` add the answers to the file that the environment names."""
+    _keep_answers(Path(os.environ[VARIABLE]))
+
+
+def _keep_answers(path: Path) -> None:
+    """From now on adds every answer that this process gets from a host to the file."""
     from rigwright.ssh import local, transport
 
-    answers: dict[str, bytes] = {}
+    one_at_a_time = threading.Lock()
 
     def recording(kind: type[transport.Transport]) -> None:
         exchange = kind._exchange
 
         def exchanged(self: transport.Transport, script: bytes, nonce: str, limit_s: float) -> bytes:
             answer = exchange(self, script, nonce, limit_s)
-            answers[key(script, nonce)] = answer.replace(nonce.encode(), b"NONCE")
+            with one_at_a_time:
+                before = load(path)
+                known = {**before.answers, key(script, nonce): answer.replace(nonce.encode(), b"NONCE")}
+                save(path, Recording(known, before.variables))
             return answer
 
         kind._exchange = exchanged  # type: ignore[method-assign]
 
     recording(transport.Ssh)
     recording(local.Local)
-    sys.argv = ["rigwright", *words]
-    try:
-        program.main()
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 1
-    finally:
-        before = load(path)
-        save(path, Recording({**before.answers, **answers}, before.variables))
-    return 0
 
 
 if __name__ == "__main__":

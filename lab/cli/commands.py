@@ -19,11 +19,11 @@ from lab.base.paths import CACHE, HOSTS, RIGS, STATE, USER, folder
 from lab.base.programs import need
 from lab.cli import inventory
 from lab.hardware import hw_state
-from lab.host import cgroups, disk, image, inotify, login, network
+from lab.host import cgroups, copies, disk, image, inotify, login, network
 from lab.host.active_faults import standing
 from lab.host.disk import Host
 from lab.power import switch
-from lab.power.rig import install, layers
+from lab.power.rig import install, layers, plug_in
 from lab.simulators.cuda.wheels import make_wheels
 from lab.simulators.kernelfs import serve as kernelfs
 from lab.vm import commands as vm
@@ -70,17 +70,23 @@ def up(
     count: int | None = None,
     distro: str | None = None,
     snapshot: Path | None = None,
+    copy_of: str | None = None,
     say: Say,
 ) -> None:
     """Boots hosts until the user can log in over ssh, and lists them in .lab/inventory.
 
     An existing host keeps its disk. With `count` the hosts are NAME1 to NAMEcount, else there is one, NAME. The disk of
-    a new host is empty, or a copy of `snapshot`, which take_snapshot made of a host of the same distribution.
+    a new host is empty, or a copy of `snapshot`, which take_snapshot made of a host of the same distribution. With
+    `copy_of` new hosts are copies of that host, which is switched off for the moment in which its disk is copied.
     """
+    source = None if copy_of is None else switch.get(copy_of)
+    if source is not None:
+        _check_same(source, rig, distro)
+        name, rig, distro = name or f"{source.name}-copy", source.rig, source.distro if source.rig else None
     _check_rig(rig)
     _check_distro(distro, rig)
     first, names = _names(name, rig, count)
-    flags = {"rig": rig, "count": count, "distro": distro}
+    flags = {"rig": rig, "count": count, "distro": distro, "copy-of": copy_of}
     need_root(" ".join(["lab.up", "--name", first, *(f"--{flag} {value}" for flag, value in flags.items() if value)]))
     need()
     if not all(map(disk.load, names)):
@@ -94,16 +100,25 @@ def up(
         network.bridge_up()
         kernelfs.up(say)
         running = {one for one in names if switch.running(one)}
+        original = None if source is None or all(map(disk.load, names)) else _freeze(source)
+
+        def create(each: str) -> Host:
+            if original is not None:
+                return _copy(each, original, say)
+            return _create(each, rig, distro or DEFAULT, snapshot, say)
+
         hosts: list[Host] = []
         with ThreadPoolExecutor(4) as pool:  # the first hosts boot while the others are created
             begun = []
             for each in names:
-                hosts.append(disk.load(each) or _create(each, rig, distro or DEFAULT, snapshot, say))
+                hosts.append(disk.load(each) or create(each))
                 _serve(hosts[-1], say)
                 begun.append(pool.submit(switch.on, hosts[-1]))
             for on in begun:
                 on.result()
         login.record(_hosts())
+    if original is not None and switch.running(original.host.name):
+        hosts.append(original.host)
     new = [one for one in hosts if one.name not in running]
     if new:
         say(f"{', '.join(one.name for one in new)}: power on")
@@ -265,6 +280,29 @@ def _create(name: str, rig: str | None, distro: str, snapshot: Path | None, say:
     return one
 
 
+def _freeze(source: Host) -> copies.Original:
+    """Freezes a host as it is, with the power cut; it boots again if it was on."""
+    was_on = switch.running(source.name)
+    switch.cut(source.name)
+    original = copies.freeze(source)
+    if was_on:
+        switch.on(source)
+    return original
+
+
+def _copy(name: str, original: copies.Original, say: Say) -> Host:
+    """Creates a copy of a frozen host. Its record is written last."""
+    one = Host(name, original.host.rig, disk.free_number(), original.layers, original.host.distro)
+    disk.delete(name)
+    disk.mount(one)
+    disk.furnish(one)
+    if one.rig is not None:
+        plug_in(one.rig, name, one.hw, _serve(one, say))
+    copies.make_own(one, original)
+    disk.save(one)
+    return one
+
+
 def _serve(one: Host, say: Say) -> str:
     """Serves the package archive for a host with a rig, and returns its URL. Returns "" for a host without one."""
     if one.rig is None:
@@ -292,6 +330,7 @@ def down(*, name: str | None = None, say: Say) -> None:
         for one in gone:
             _remove(one)
             say(f"{one}: removed")
+        copies.forget({layer for other in disk.known() for layer in other.layers})
         if not _traces():
             server.stop()
             kernelfs.stop()

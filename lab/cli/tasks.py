@@ -11,6 +11,7 @@ class UpOptions(CommandOptions, command="lab.up", function="lab.cli.tasks:up"):
 
     sudo .venv/bin/invoke lab.up --rig servbadge
     sudo .venv/bin/invoke lab.up --name node --count 4 --distro debian12
+    sudo .venv/bin/invoke lab.up --name rack --count 63 --copy-of servbadge
     sudo .venv/bin/invoke lab.up --vm --rig servbadge --firmware secureboot      # a virtual machine with a kernel of its own
     """
 
@@ -18,6 +19,7 @@ class UpOptions(CommandOptions, command="lab.up", function="lab.cli.tasks:up"):
     rig: str = option("a file of lab/hardware/rigs/ (default: no GPUs)")
     count: str = option("boot this many hosts, NAME1 to NAMEcount")
     distro: str = option("ubuntu2204 (default), ubuntu2404 or debian12; with --vm debian12 (default) or debian13")
+    copy_of: str = option("start new hosts with a copy of this host's disk, and identifiers of their own")
     vm: bool = option("a virtual machine: a real kernel, GRUB, initramfs and disk, under QEMU", False)
     warm: bool = option("start a new virtual machine from a recorded state: seconds instead of a boot", False)
     firmware: str = option("of a virtual machine: bios (default), uefi or secureboot")
@@ -69,6 +71,8 @@ def up(options: UpOptions) -> None:
     if options.count and not options.count.isdecimal():
         raise UsageError("lab.up", f"--count {options.count}", "a number of hosts", "invoke lab.up --help")
     number = int(options.count) if options.count else None
+    if options.vm and options.copy_of:
+        raise UsageError("lab.up", f"--copy-of {options.copy_of}", "no --vm: only light hosts can be copied")
     if options.vm:
         commands.up_vm(
             name=options.name or None,
@@ -86,7 +90,12 @@ def up(options: UpOptions) -> None:
     if options.disk:
         raise UsageError("lab.up", f"--disk {options.disk}", "--vm before it: light hosts have no disk of their own")
     commands.up(
-        name=options.name or None, rig=options.rig or None, count=number, distro=options.distro or None, say=print
+        name=options.name or None,
+        rig=options.rig or None,
+        count=number,
+        distro=options.distro or None,
+        copy_of=options.copy_of or None,
+        say=print,
     )
 
 

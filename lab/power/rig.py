@@ -1,10 +1,10 @@
 """Prepares a host with a rig: the read-only image of its distribution, its package sources and its hardware.
 
-The lab calls three functions. `layers` builds the image that all hosts of a distribution share, `install` prepares one
-host's disk, and `power_on` does the firmware's work before every boot. `hw` is the folder of the simulated hardware,
+The lab calls four functions. `layers` builds the image that all hosts of a distribution share, `install` prepares one
+host's disk and hardware, `plug_in` the hardware alone, and `power_on` does the firmware's work before every boot. `hw` is the folder of the simulated hardware,
 /run/lab/hw in the host:
 
-    board.conf archive-url name              written by install
+    board.conf archive-url name              written by plug_in
     boot sys proc initrd cmdline dmi meminfo cpufreq
                                              written by power_on, new at every boot; efivars with Secure Boot,
                                              infiniband with an adapter
@@ -69,29 +69,30 @@ def layers(rig: str, cache: Path, base: Path, say: Say, distro: str = DEFAULT) -
 
 
 def install(rig: str, name: str, root: Path, hw: Path, archive_url: str, distro: str = DEFAULT) -> None:
-    """Sets the fresh disk's only package source, its distribution's archive.
+    """Sets the fresh disk's only package source, its distribution's archive, and plugs the hardware in."""
+    plug_in(rig, name, hw, archive_url)
+    etc = root / "etc/apt"
+    for stale in (etc / "sources.list.d").glob("*"):
+        stale.unlink()
+    (etc / "sources.list").write_text(distros()[distro].sources(archive_url.rstrip("/")))
+    containers = root / "etc/containers"
+    containers.mkdir(exist_ok=True)
+    for file, text in CONTAINERS.items():
+        (containers / file).write_text(text)
 
-    Writes the board description and the script of the first boot to `hw`.
-    """
-    url = archive_url.rstrip("/")
+
+def plug_in(rig: str, name: str, hw: Path, archive_url: str) -> None:
+    """Writes the board description of the host with this name to `hw`, and an empty state of its hardware."""
     for folder in ("nvram", "volatile"):
         (hw / folder).mkdir(parents=True, exist_ok=True)
         (hw / folder).chmod(0o711)
     (hw / "nvram/nvram").touch()
-    (hw / "archive-url").write_text(url + "\n")
+    (hw / "archive-url").write_text(archive_url.rstrip("/") + "\n")
     (hw / "name").write_text(name + "\n")
     described = describe(rig, name)
     (hw / "board.conf").write_text(
         board_conf(described, {gpu["model"]: model(gpu["model"]) for gpu in described["gpus"]})
     )
-    etc = root / "etc/apt"
-    for stale in (etc / "sources.list.d").glob("*"):
-        stale.unlink()
-    (etc / "sources.list").write_text(distros()[distro].sources(url))
-    containers = root / "etc/containers"
-    containers.mkdir(exist_ok=True)
-    for name, text in CONTAINERS.items():
-        (containers / name).write_text(text)
 
 
 def power_on(rig: str, root: Path, hw: Path, boot: Entry) -> list[boot_messages.Record]:
