@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rigwright.core.errors import Unreachable, UsageError
+from rigwright.core.shipped_files import folder
 
 T = TypeVar("T")
 CONNECT_S, POLL_S, NO_WORKER_S = 10, 2.0, 30.0
@@ -142,9 +143,20 @@ def _asked(client: Any) -> tuple[Collection[str], Mapping[str, object]]:
 
 
 def sources() -> str:
-    """A hash of the source files: equal on two machines with the same rigwright."""
-    paths = sorted(Path(__file__).parents[1].rglob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+    """A hash of the source files, templates and playbooks: equal on two machines with the same rigwright, one in a checkout and one installed."""
+    package = Path(__file__).parents[1]
+    folders = [(package, ""), *((folder(name), f"{name}/") for name in ("onhost", "playbooks", "templates"))]
+    files = {
+        f"{prefix}{path.relative_to(place).as_posix()}": path
+        for place, prefix in folders
+        for path in place.rglob("*")
+        if path.suffix in (".py", ".yml", ".csv", ".j2") and "__pycache__" not in path.parts
+    }
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        content = files[name].read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def _require_same(address: str, workers: Collection[str], hashes: Mapping[str, object]) -> None:
