@@ -93,6 +93,22 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
 
 
+def _anchors(page: Path) -> set[str]:
+    """Returns the anchors that GitHub makes of the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = (
+        re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", found) for found in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_to_headings_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", path.read_text(encoding="utf-8"))
+    pages = [(path.parent / page if page else path, anchor) for page, anchor in links]
+    assert [f"{page}#{anchor}" for page, anchor in pages if page.suffix == ".md" and anchor not in _anchors(page)] == []
+
+
 def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
