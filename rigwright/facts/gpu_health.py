@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
-from typing import Any
-from xml.etree import ElementTree
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import bus_id
-from rigwright.facts import Fact, Unavailable
+from rigwright.facts import Fact, Unavailable, smi_xml
 from rigwright.facts.gpu import LOST, answered, lost, number
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 
 @dataclass(frozen=True)
@@ -33,44 +36,53 @@ _STATES = {"Yes": True, "Enabled": True, "Active": True, "No": False, "Disabled"
 _THROTTLE_REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 
 
-def _note_texts(element: ElementTree.Element, above: str, texts: dict[str, str]) -> None:
-    """Adds the text of each element below one by its path; the first one of a path counts. A search for each path takes three times as long."""
-    for inner in element:
-        path = above + inner.tag
-        texts.setdefault(path, inner.text or "")
-        if len(inner):
-            _note_texts(inner, f"{path}/", texts)
+@lru_cache(maxsize=4096)
+def _word(text: str) -> tuple[str | None, str]:
+    """The value in the text of a field, None without one; and the error that stands in its place."""
+    word = text.strip()
+    word = _BRACKETS.sub("", word) if "[" in word or "]" in word else word
+    if word in _NONE or word.startswith("Not Supported"):
+        return None, ""
+    problem = word.removesuffix(".")
+    return (None, problem) if problem in _UNREAD else (word, "")
+
+
+@lru_cache(maxsize=4096)
+def _number(word: str) -> float:
+    """A number without its unit. Raises ValueError for other text, also for nan and inf."""
+    return number(word.split()[0].removesuffix("x"))
+
+
+_LONGEST_KEPT = 100
+"""Characters of a text whose meaning is kept; most are the same for all GPUs."""
 
 
 class _Reading:
-    """The fields of one <gpu> element, and the names of those with an error instead of a value."""
+    """The fields of one <gpu> element by path, and the names of those with an error instead of a value."""
 
-    def __init__(self, gpu: ElementTree.Element) -> None:
-        self.gpu = gpu
-        self._texts: dict[str, str] = {}
-        _note_texts(gpu, "", self._texts)
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
         self.unread: list[str] = []
         self.lost = ""
 
     def text(self, *paths: str) -> str | None:
         """The first of these fields with a value."""
         for path in paths:
-            word = self._texts.get(path, "").strip()
-            word = _BRACKETS.sub("", word) if "[" in word or "]" in word else word
-            if word in _NONE or word.startswith("Not Supported"):
-                continue
-            problem = word.removesuffix(".")
-            if problem in _UNREAD:
+            text = self._texts.get(path, "")
+            word, problem = _word(text) if len(text) <= _LONGEST_KEPT else _word.__wrapped__(text)
+            if problem:
                 self.unread.append(f"{path.rpartition('/')[2]}: {problem}")
                 self.lost = self.lost or (problem if problem in _LOST else "")
-                continue
-            return word
+            if word is not None:
+                return word
         return None
 
     def number(self, *paths: str) -> float | None:
         """A number without its unit. Raises ValueError for other text, also for nan and inf."""
         word = self.text(*paths)
-        return None if word is None else number(word.split()[0].removesuffix("x"))
+        if word is None:
+            return None
+        return _number(word) if len(word) <= _LONGEST_KEPT else _number.__wrapped__(word)
 
     def digits(self, path: str) -> str:
         """Eight hexadecimal digits in lower case; "" without a value. Raises ValueError for other text."""
@@ -112,9 +124,10 @@ class _Reading:
 
     def errors(self, path: str) -> Errors:
         """Corrected and uncorrected errors: single and double bit totals before Ampere, sums over SRAM and DRAM since."""
-        if self.gpu.find(f"{path}/single_bit") is not None:
+        if f"{path}/single_bit" in self._texts:
             return Errors(self.whole(f"{path}/single_bit/total"), self.whole(f"{path}/double_bit/total"))
-        names = [element.tag for element in self.gpu.findall(f"{path}/*")]
+        below = (key.removeprefix(f"{path}/") for key in self._texts if key.startswith(f"{path}/"))
+        names = [name for name in below if "/" not in name]
         bad = [self.whole(f"{path}/{name}") for name in names if "uncorrectable" in name and "threshold" not in name]
         good = [self.whole(f"{path}/{name}") for name in names if name.endswith("_correctable")]
         return Errors(_sum(good), _sum(bad))
@@ -234,8 +247,13 @@ class Card:
 
 def card(gpu: ElementTree.Element) -> Card:
     """The card that an XML element <gpu> describes. Raises ValueError for a value that is not understood."""
-    reading = _Reading(gpu)
-    identity = bus_id(gpu.attrib["id"]), reading.text("uuid") or "", reading.text("product_name") or ""
+    return _card(gpu.attrib["id"], smi_xml.texts(gpu))
+
+
+def _card(at: str, texts: Mapping[str, str]) -> Card:
+    """The card whose <gpu> element has this id and these texts by path. Raises ValueError."""
+    reading = _Reading(texts)
+    identity = bus_id(at), reading.text("uuid") or "", reading.text("product_name") or ""
     values = {name: read(reading, *paths) for name, read, paths in _readers()}
     return Card(*identity, **values, lost=reading.lost, unread=tuple(dict.fromkeys(reading.unread)))
 
@@ -247,7 +265,6 @@ def _readers() -> tuple[tuple[str, Callable[..., Any], tuple[str, ...]], ...]:
     return tuple((field.name, field.metadata["read"], field.metadata["paths"]) for field in known)
 
 
-_ROOT = "nvidia_smi_log"
 MOST_GPUS = 256
 """More GPUs in one answer are refused."""
 
@@ -255,8 +272,9 @@ MOST_GPUS = 256
 def _cards(result: Result) -> tuple[Card, ...]:
     text = result.text
     gone = lost(text)
-    ends = (part.partition(f"<{_ROOT}>") for part in text.split(f"</{_ROOT}>")[:-1])
-    parts = [f"<{_ROOT}>{inside}</{_ROOT}>" for _, begin, inside in ends if begin]
+    root = smi_xml.ROOT
+    ends = (part.partition(f"<{root}>") for part in text.split(f"</{root}>")[:-1])
+    parts = [f"<{root}>{inside}</{root}>" for _, begin, inside in ends if begin]
     if "<!ENTITY" in text:
         raise ValueError("an entity in its XML")
     if len(parts) > MOST_GPUS:
@@ -266,12 +284,12 @@ def _cards(result: Result) -> tuple[Card, ...]:
     if not parts and not gone:
         lines = host_text.lines(answered(result).strip())
         raise Unavailable(f"nvidia-smi says: {lines[0] if lines else 'nothing'}")
-    elements = [gpu for part in parts for gpu in host_text.xml(part).findall("gpu")]
+    elements = [gpu for part in parts for gpu in smi_xml.gpus(part)]
     if len(elements) != text.count("<gpu id="):
         raise ValueError("XML that ends in the middle")
     if len(elements) > MOST_GPUS:
         raise ValueError(f"more than {MOST_GPUS} GPUs")
-    cards = [card(gpu) for gpu in elements]
+    cards = [_card(at, texts) for at, texts in elements]
     cards += [Card(at, "", "", lost=problem) for at, problem in gone.items()]
     return tuple(sorted(cards, key=lambda card: card.bus_id))
 

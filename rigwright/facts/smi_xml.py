@@ -1,0 +1,111 @@
+"""The elements <gpu> of `nvidia-smi -q -x`, as texts by path.
+
+nvidia-smi writes each element of a GPU on lines of its own, indented with tabs. Most of them are the same for all GPUs and hosts, so each text
+of an element is parsed once. A document in another form, and one with an element that is not well-formed, is parsed as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rigwright.core import host_text, lazy_re
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
+ROOT = "nvidia_smi_log"
+_BEGIN, _END = f"<{ROOT}>", f"</{ROOT}>"
+_GPU, _GPU_END = '\n\t<gpu id="', "\n\t</gpu>"
+_ID = lazy_re.compile(r"[0-9A-Fa-f:.]{1,20}")
+_LETTER = lazy_re.compile(r"[a-z]")
+_MOST_KEPT, _LONGEST_KEPT = 1024, 4096
+"""The elements that are kept, and the characters of each."""
+
+
+def texts(element: ElementTree.Element) -> dict[str, str]:
+    """The text of each element below one by its path; the first one of a path counts."""
+    found: dict[str, str] = {}
+    _note_texts(element, "", found)
+    return found
+
+
+def _note_texts(element: ElementTree.Element, above: str, found: dict[str, str]) -> None:
+    """Adds the text of each element below one by its path. A search for each path takes three times as long."""
+    for inner in element:
+        path = above + inner.tag
+        found.setdefault(path, inner.text or "")
+        if len(inner):
+            _note_texts(inner, f"{path}/", found)
+
+
+def gpus(document: str) -> list[tuple[str, dict[str, str]]]:
+    """The id and the texts of each <gpu> of a document, which begins and ends with its root. Raises ValueError as `host_text.xml`."""
+    try:
+        found = _by_elements(document)
+    except ValueError:  # an element that is not well-formed alone; the whole may be
+        found = None
+    if found is None:
+        found = [(gpu.attrib["id"], texts(gpu)) for gpu in host_text.xml(document).findall("gpu")]
+    return found
+
+
+def _by_elements(document: str) -> list[tuple[str, dict[str, str]]] | None:
+    """As `gpus`, from elements that are parsed one by one; None for a document that does not have the lines of nvidia-smi.
+
+    Well-formed elements after each other are well-formed content, so the result is that of the whole. Raises ValueError.
+    """
+    if not (document.startswith(_BEGIN) and document.endswith(f"\n{_END}")):
+        return None
+    if document.count("<") > 2 * host_text.VALUES:
+        return None
+    head, *parts = document[len(_BEGIN) : -len(_END) - 1].split(_GPU)
+    if _merged(head, "\n\t<") is None:
+        return None
+    found = []
+    for part in parts:
+        name, quote, rest = part.partition('">')
+        inside, end, after = rest.partition(_GPU_END)
+        values = _merged(inside, "\n\t\t<")
+        if not (quote and end and _ID.fullmatch(name)) or after or values is None:
+            return None
+        found.append((name, values))
+    return found
+
+
+def _merged(content: str, line: str) -> dict[str, str] | None:
+    """The texts by path of elements that each begin with `line`, where their last line may begin with it, too; None for other content."""
+    before, *elements = content.split(line)
+    if before:
+        return None
+    found: dict[str, str] = {}
+    last = ""
+    for element in reversed(elements):  # the first one of a path counts
+        if element.startswith("/"):
+            if last:
+                return None
+            last = line + element
+        elif _LETTER.match(element):  # no declaration, which is one only at the beginning
+            found.update(_texts_of(f"<{element}{last}"))
+            last = ""
+        else:
+            return None
+    return None if last else found
+
+
+def _texts_of(element: str) -> Mapping[str, str]:
+    """The texts of an element, and of those in it, by path. Raises ValueError."""
+    return _kept(element) if len(element) <= _LONGEST_KEPT else _parsed(element)
+
+
+def _parsed(element: str) -> Mapping[str, str]:
+    root = host_text.xml(element)
+    found = {root.tag: root.text or ""}
+    _note_texts(root, f"{root.tag}/", found)
+    return found
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _kept(element: str) -> Mapping[str, str]:
+    return _parsed(element)

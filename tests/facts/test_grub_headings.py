@@ -1,0 +1,35 @@
+"""Headings of grub.cfg: their words are those of a shell, whatever the file has."""
+
+from __future__ import annotations
+
+import random
+import shlex
+
+from rigwright.facts import grub
+
+
+def split(line: str) -> list[str] | None:
+    try:
+        return grub._words_of(line)
+    except ValueError:
+        return None
+
+
+def as_shlex(line: str) -> list[str] | None:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return None
+
+
+def test_words_are_those_of_shlex() -> None:
+    chance = random.Random(3)
+    for _ in range(20_000):
+        line = "".join(chance.choice("ab'\"\\ \t\x0b#$") for _ in range(chance.randint(0, 9)))
+        assert split(line) == as_shlex(line), line
+
+
+def test_titles_and_identifiers() -> None:
+    heading = "menuentry 'Ubuntu, with Linux 6.1' --class gnu $menuentry_id_option 'gnulinux-6.1-advanced' {"
+    assert grub._heading(heading) == ("Ubuntu, with Linux 6.1", "gnulinux-6.1-advanced")
+    assert grub._heading("menuentry \"It's\" --id 'a' {") == ("It's", "a")
