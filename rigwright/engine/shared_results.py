@@ -9,14 +9,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import Fact, Facts, FactStore
+from rigwright.facts import Fact, Facts, FactStore, Missing
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 MOST = 4
-"""The results that are kept of a step or check, the newest first."""
+"""The results that are kept of a step or check, the newest first, and as many sets of facts that it lacked."""
 _NEVER = object()
+"""Stands for a fact that is not known."""
+_Seen = tuple[tuple[Fact[Any], Any], ...]
+"""The facts that a function asked for, with their values."""
 
 
 @dataclass(frozen=True)
@@ -24,34 +27,62 @@ class _Known:
     """A result for a step or check, and the facts that it was made of."""
 
     subject: object
-    seen: tuple[tuple[Fact[Any], Any], ...]
+    seen: _Seen
     result: Any
 
 
 class SharedResults:
-    """The results of the hosts of a run. For use by all threads."""
+    """The results of the hosts of a run, and which facts steps and checks lacked. For use by all threads."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[_Known, ...]] = {}
+        self._lacked: dict[int, tuple[_Known, ...]] = {}
+        self._differ: set[Fact[Any]] = set()
+        """Facts that are not the same for all hosts. They are compared first."""
 
     def of(
         self, subject: object, store: FactStore, make: Callable[[Facts], R], keep: Callable[[R], bool] = lambda _: True
     ) -> R:
         """What `make` makes of the facts of a host for a step or check, or what it made of the same facts before. Raises what it raises.
 
-        `subject`: the step or check, the same object for hosts with equal parameters. `keep`: whether a result may be used again.
+        `subject`: the step or check, the same object for hosts with equal parameters. `keep`: whether a result may be used again. A function
+        that lacks facts, with the same values of those that it has, lacks the same facts again.
         """
-        known = self._known.get(id(subject), ())
-        for one in known:
-            if one.subject is subject and all(store.known.get(fact, _NEVER) is value for fact, value in one.seen):
-                result: R = one.result
-                return result
+        if same := self._same(self._lacked, subject, store):
+            raise Missing(same.result)
+        if same := self._same(self._known, subject, store):
+            result: R = same.result
+            return result
         noted = _NotedFacts(store)
-        made = make(noted)
+        try:
+            made = make(noted)
+        except Missing as error:
+            self._add(self._lacked, subject, noted, error.facts)
+            raise
         if noted.asked and keep(made):
-            seen = tuple((fact, store.known[fact]) for fact in noted.asked)
-            self._known[id(subject)] = (_Known(subject, seen, made), *known)[:MOST]
+            self._add(self._known, subject, noted, made)
         return made
+
+    def _same(self, known: dict[int, tuple[_Known, ...]], subject: object, store: FactStore) -> _Known | None:
+        """The result for the same facts; None without one."""
+        value_of = store.known.get
+        for one in known.get(id(subject), ()):
+            if one.subject is subject:
+                for number, (fact, value) in enumerate(one.seen):
+                    if value_of(fact, _NEVER) is not value:
+                        if number and value is not _NEVER and fact in store.known:
+                            self._differ.add(fact)
+                        break
+                else:
+                    return one
+        return None
+
+    def _add(self, known: dict[int, tuple[_Known, ...]], subject: object, noted: _NotedFacts, result: object) -> None:
+        values = noted.values()
+        differ = self._differ
+        seen = (*(one for one in values if one[0] in differ), *(one for one in values if one[0] not in differ))
+        before = known.get(id(subject), ())
+        known[id(subject)] = (_Known(subject, seen, result), *before)[:MOST]
 
 
 class _NotedFacts:
@@ -60,6 +91,10 @@ class _NotedFacts:
     def __init__(self, store: FactStore) -> None:
         self._store = store
         self.asked: dict[Fact[Any], None] = {}
+
+    def values(self) -> _Seen:
+        """The facts that were asked for, each with its value; _NEVER for one that is not known."""
+        return tuple((fact, self._store.known.get(fact, _NEVER)) for fact in self.asked)
 
     def __call__(self, fact: Fact[T], /) -> T:
         self.asked[fact] = None

@@ -124,3 +124,37 @@ def test_facts_of_a_store_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) 
         values.append(store(fact))
     assert len(parsed) == 2, "an answer is kept when it comes a second time"
     assert values[1] is values[2] is values[3]
+
+
+def test_what_a_step_lacks_is_found_once_for_the_same_facts() -> None:
+    results, step, made = SharedResults(), object(), []
+
+    def make(facts: Facts) -> str:
+        made.append(None)
+        return str(facts.all(NAME)) if facts(SIZE) == BIG else str(facts(SIZE))
+
+    def lacks(store: FactStore) -> tuple[Fact[Any], ...]:
+        with pytest.raises(Missing) as raised:
+            results.of(step, store, make)
+        return raised.value.facts
+
+    assert [lacks(FactStore()) for _ in range(2)] == [(SIZE,), (SIZE,)]
+    assert [lacks(FactStore({SIZE: BIG})) for _ in range(2)] == [(NAME,), (NAME,)]
+    assert len(made) == 2
+    assert results.of(step, FactStore({SIZE: SMALL}), make) == SMALL, "it lacks nothing more"
+    assert results.of(step, of(BIG, "a"), make) == str(("a",))
+    assert lacks(FactStore()) == (SIZE,)
+    assert len(made) == 4
+
+
+def test_facts_that_differ_are_compared_first() -> None:
+    results, step = SharedResults(), object()
+
+    def make(facts: Facts) -> str:
+        return str(facts.all(SIZE, NAME))
+
+    for name in ("a", "b", "c"):
+        assert results.of(step, of(BIG, name), make) == str((BIG, name))
+    assert results.of(step, of(BIG, "c"), make) == str((BIG, "c"))
+    assert results._known[id(step)][0].seen[0][0] == NAME
+    assert results.of(step, of(SMALL, "c"), make) == str((SMALL, "c"))
