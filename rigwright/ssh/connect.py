@@ -18,6 +18,7 @@ from typing import IO, Any
 from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
 from paramiko.ssh_exception import IncompatiblePeer
 
+from rigwright.core import deadlines
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import HostKeyRefused, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
@@ -122,13 +123,11 @@ class _Attempt:
             self.timed_out.set()
             self.abort()
 
-        timer = threading.Timer(self.timeout_s, too_late)
-        timer.daemon = True
-        timer.start()
+        deadline = deadlines.after(self.timeout_s, too_late)
         try:
             yield
         finally:
-            timer.cancel()
+            deadline.cancel()
 
     def open(self, hop: Hop, program: str = "") -> None:
         """Opens a hop whose gateway is open; with its login it requests a program. Raises what `_ERRORS` has."""

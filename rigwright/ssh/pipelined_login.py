@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
@@ -13,11 +13,12 @@ from paramiko.common import (
     DEFAULT_WINDOW_SIZE,
     MSG_CHANNEL_DATA,
     MSG_CHANNEL_EXTENDED_DATA,
+    cMSG_CHANNEL_OPEN,
     cMSG_CHANNEL_REQUEST,
 )
 
-LONGEST_PACKET = 1 << 20
-"""Bytes. RFC 4253 asks for 35000; OpenSSH sends up to 256 KiB."""
+from rigwright.ssh.packets import Packets
+
 MOST_UNREAD = 2 * DEFAULT_WINDOW_SIZE
 """Bytes of a channel that were not read yet; a server may send as many as the window."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
@@ -44,11 +45,10 @@ class Login(paramiko.Transport):
     accept_host_key: Callable[[paramiko.PKey], None] | None = None
     """Raises for a host key that is not accepted; called before anything but the key exchange is sent."""
     _opening: _Opening | None = None
-    _queued_exec: paramiko.Message | None = None
+    packetizer: Packets
 
     def __init__(self, sock: Any, **options: Any) -> None:
-        super().__init__(sock, **options)
-        self.packetizer.read_all = partial(_read_bounded, self.packetizer.read_all)  # type: ignore[method-assign]
+        super().__init__(sock, packetizer_class=Packets, **options)
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         """Like paramiko's method, and then has the host key accepted."""
@@ -64,23 +64,16 @@ class Login(paramiko.Transport):
             raise paramiko.SSHException("No existing session")
         done = threading.Event()
         handler = self.auth_handler = PipelinedAuth(self)
-        handler.auth_publickey(username, key, done)
         opening = None
-        if self.early_exec:
-            self._queued_exec = exec_request(0, self.early_exec)
-            opening = _Opening(self, self.early_exec)
-            self.sent_early_exec = True
+        with self.packetizer.together():
+            handler.auth_publickey(username, key, done)
+            if self.early_exec:
+                self.sent_early_exec = True
+                opening = _Opening(self, self.early_exec)
         self.early_exec = ""  # a further key is less likely to be accepted
         further: list[str] = handler.wait_for_response(done)
         self._opening = None if further else opening
         return further
-
-    def _send_user_message(self, data: paramiko.Message) -> None:
-        """Like paramiko's method, but sends the queued exec request directly after the message."""
-        queued, self._queued_exec = self._queued_exec, None
-        super()._send_user_message(data)  # type: ignore[misc]
-        if queued is not None:
-            super()._send_user_message(queued)  # type: ignore[misc]
 
     def first_channel(self, timeout_s: float) -> tuple[paramiko.Channel, str] | None:
         """The channel that was requested with the login, and the program that runs on it; None when it did not open.
@@ -105,13 +98,6 @@ def exec_request(channel: int, program: str) -> paramiko.Message:
     request.add_boolean(True)
     request.add_string(program)
     return request
-
-
-def _read_bounded(read_all: Callable[..., bytes], size: int, check_rekey: bool = False) -> bytes:
-    """Reads a part of a packet. Raises SSHException for a longer one, which paramiko would collect, up to 4 GiB of it."""
-    if size > LONGEST_PACKET:
-        raise paramiko.SSHException(f"a packet of more than {LONGEST_PACKET >> 10} KiB")
-    return read_all(size, check_rekey)
 
 
 def _within_window(feed: Callable[..., None]) -> Callable[..., None]:
@@ -152,22 +138,33 @@ class PipelinedAuth(AuthHandler):
 
 
 class _Opening:
-    """A channel that a thread is opening, and the program that was requested on it."""
+    """A channel that is requested, and the program that is requested on it directly after it. Sends both requests, and waits for no answer."""
 
-    def __init__(self, transport: paramiko.Transport, program: str) -> None:
+    def __init__(self, transport: Any, program: str) -> None:
         self.program = program
         self._transport = transport
-        self._opened: paramiko.Channel | None = None
-        self._thread = threading.Thread(target=self._open, daemon=True)
-        self._thread.start()
-
-    def _open(self) -> None:
-        try:
-            self._opened = self._transport.open_session(timeout=30)
-        except (paramiko.SSHException, OSError, EOFError):
-            self._opened = None
+        window, packet = transport.default_window_size, transport.default_max_packet_size
+        with transport.lock:
+            number = transport._next_channel()
+            self._channel = paramiko.Channel(number)
+            transport._channels.put(number, self._channel)
+            self._answered = transport.channel_events[number] = threading.Event()
+            transport.channels_seen[number] = True
+            self._channel._set_transport(transport)  # type: ignore[attr-defined]
+            self._channel._set_window(window, packet)  # type: ignore[attr-defined]
+        request = paramiko.Message()
+        request.add_byte(cMSG_CHANNEL_OPEN)
+        request.add_string("session")
+        for value in (number, window, packet):
+            request.add_int(value)
+        transport._send_user_message(request)
+        transport._send_user_message(exec_request(0, program))
 
     def channel(self, timeout_s: float) -> paramiko.Channel | None:
         """Waits for the channel and returns it; None when it was refused or did not open within `timeout_s` seconds."""
-        self._thread.join(timeout_s)
-        return self._opened
+        until = time.monotonic() + timeout_s
+        while not self._answered.wait(max(0.0, min(0.1, until - time.monotonic()))):
+            if not self._transport.active or time.monotonic() >= until:
+                return None
+        opened: paramiko.Channel | None = self._transport._channels.get(self._channel.chanid)
+        return opened

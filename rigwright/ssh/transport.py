@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from rigwright.core import interruption
+from rigwright.core import deadlines, interruption
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError, Interrupted, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
@@ -288,9 +288,7 @@ class Ssh(Transport):
         session = self._session
         assert session is not None
         deadline = time.monotonic() + limit_s
-        stop = threading.Timer(limit_s, session.close)
-        stop.daemon = True
-        stop.start()
+        stop = deadlines.after(limit_s, session.close)
         try:
             return self._attempt(session, script, nonce, deadline)
         except session.errors as error:

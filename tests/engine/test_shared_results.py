@@ -127,7 +127,8 @@ def test_facts_of_a_store_are_not_parsed_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_step_lacks_is_found_once_for_the_same_facts() -> None:
-    results, step, made = SharedResults(), object(), []
+    results, step = SharedResults(), object()
+    made: list[None] = []
 
     def make(facts: Facts) -> str:
         made.append(None)

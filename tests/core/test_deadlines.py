@@ -1,0 +1,65 @@
+"""Functions that are called after a time, in one thread: the order, cancelling, and a fork."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+import weakref
+
+from rigwright.core import deadlines
+
+
+def test_they_are_called_in_the_order_of_their_times() -> None:
+    called: list[str] = []
+    ended = threading.Event()
+    deadlines.after(0.3, ended.set)
+    deadlines.after(0.2, lambda: called.append("second"))
+    deadlines.after(0.05, lambda: called.append("first"))
+    assert ended.wait(20)
+    assert called == ["first", "second"]
+
+
+def test_one_that_is_cancelled_is_not_called_and_keeps_nothing() -> None:
+    class Connection:
+        def close(self) -> None:
+            called.append("closed")
+
+    called: list[str] = []
+    connection = Connection()
+    reference = weakref.ref(connection)
+    deadlines.after(0.1, connection.close).cancel()
+    del connection
+    gc.collect()
+    assert reference() is None
+    time.sleep(0.3)
+    assert called == []
+
+
+def test_one_that_takes_long_does_not_delay_others() -> None:
+    release, called = threading.Event(), threading.Event()
+    deadlines.after(0.01, lambda: release.wait(20))
+    deadlines.after(0.05, called.set)
+    try:
+        assert called.wait(10)
+    finally:
+        release.set()
+
+
+def test_many_need_one_thread() -> None:
+    before = threading.active_count()
+    made = [deadlines.after(100, time.time) for _ in range(100)]
+    assert threading.active_count() <= before + 1
+    for deadline in made:
+        deadline.cancel()
+
+
+def test_a_fork_has_its_own() -> None:
+    deadlines.after(100, time.time)
+    child = os.fork()
+    if child == 0:
+        called = threading.Event()
+        deadlines.after(0.01, called.set)
+        os._exit(0 if called.wait(10) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
