@@ -140,9 +140,11 @@ class GpuLimits:
 
     def over(self, below: GpuLimits) -> GpuLimits:
         """These limits, with each None replaced by the value from `below`."""
-        names = [field.name for field in dataclasses.fields(GpuLimits)]
-        picked = {name: getattr(self if getattr(self, name) is not None else below, name) for name in names}
-        return GpuLimits(**picked)
+        own = ((name, getattr(self, name)) for name in _OF_A_GPU)
+        return GpuLimits(*(getattr(below, name) if value is None else value for name, value in own))
+
+
+_OF_A_GPU = tuple(field.name for field in dataclasses.fields(GpuLimits))
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ class Limits(GpuLimits):
         """The limits of a GPU with these names, the least specific first (model, position, UUID)."""
         limits: GpuLimits = GpuLimits().over(self)
         for name in names:
-            limits = self.gpus.get(name, GpuLimits()).over(limits)
+            if name in self.gpus:
+                limits = self.gpus[name].over(limits)
         return limits
 
 

@@ -9,15 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import Fact, Facts, FactStore, Missing
+from rigwright.facts import UNKNOWN, Fact, Facts, FactStore, Missing, all_available, available
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 MOST = 4
 """The results that are kept of a step or check, the newest first, and as many sets of facts that it lacked."""
-_NEVER = object()
-"""Stands for a fact that is not known."""
 _Seen = tuple[tuple[Fact[Any], Any], ...]
 """The facts that a function asked for, with their values."""
 
@@ -69,8 +67,8 @@ class SharedResults:
         for one in known.get(id(subject), ()):
             if one.subject is subject:
                 for number, (fact, value) in enumerate(one.seen):
-                    if value_of(fact, _NEVER) is not value:
-                        if number and value is not _NEVER and fact in store.known:
+                    if value_of(fact, UNKNOWN) is not value:
+                        if number and value is not UNKNOWN and fact in store.known:
                             self._differ.add(fact)
                         break
                 else:
@@ -78,9 +76,9 @@ class SharedResults:
         return None
 
     def _add(self, known: dict[int, tuple[_Known, ...]], subject: object, noted: _NotedFacts, result: object) -> None:
-        values = noted.values()
-        differ = self._differ
-        seen = (*(one for one in values if one[0] in differ), *(one for one in values if one[0] not in differ))
+        values = dict(noted.asked)
+        differ = [fact for fact in values if fact in self._differ]
+        seen = (*((fact, values.pop(fact)) for fact in differ), *values.items())
         before = known.get(id(subject), ())
         known[id(subject)] = (_Known(subject, seen, result), *before)[:MOST]
 
@@ -89,17 +87,16 @@ class _NotedFacts:
     """The facts of a store; notes which are asked for."""
 
     def __init__(self, store: FactStore) -> None:
-        self._store = store
-        self.asked: dict[Fact[Any], None] = {}
-
-    def values(self) -> _Seen:
-        """The facts that were asked for, each with its value; _NEVER for one that is not known."""
-        return tuple((fact, self._store.known.get(fact, _NEVER)) for fact in self.asked)
+        self._value_of = store.known.get
+        self.asked: list[tuple[Fact[Any], Any]] = []
+        """The facts, each with its value; UNKNOWN for one that is not known."""
 
     def __call__(self, fact: Fact[T], /) -> T:
-        self.asked[fact] = None
-        return self._store(fact)
+        value = self._value_of(fact, UNKNOWN)
+        self.asked.append((fact, value))
+        return available(fact, value)  # type: ignore[no-any-return]
 
     def all(self, *facts: Fact[Any]) -> tuple[Any, ...]:
-        self.asked.update(dict.fromkeys(facts))
-        return self._store.all(*facts)
+        values = [self._value_of(fact, UNKNOWN) for fact in facts]
+        self.asked.extend(zip(facts, values, strict=True))
+        return all_available(facts, values)

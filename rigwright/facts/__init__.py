@@ -6,8 +6,9 @@ collects the missing facts of all steps, reads them in one script and calls agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from rigwright.core import host_text
@@ -82,6 +83,27 @@ class Facts(Protocol):
         ...
 
 
+UNKNOWN: Any = object()
+"""Stands for the value of a fact that is not read yet."""
+
+
+def available(fact: Fact[Any], value: Any) -> Any:
+    """The value of a fact. Raises Missing for UNKNOWN, and the value where it is Unavailable or Unreadable."""
+    if value is UNKNOWN:
+        raise Missing((fact,))
+    if isinstance(value, _Reason):
+        raise value.with_traceback(None)  # with the one of an earlier raise, the frames of each raise would be kept
+    return value
+
+
+def all_available(facts: Sequence[Fact[Any]], values: Sequence[Any]) -> tuple[Any, ...]:
+    """The values of facts. Raises Missing once for all that are UNKNOWN, and else as `available`."""
+    missing = tuple(fact for fact, value in zip(facts, values, strict=True) if value is UNKNOWN)
+    if missing:
+        raise Missing(missing)
+    return tuple(map(available, facts, values))
+
+
 class FactStore:
     """The facts that were read from one host. They are forgotten after a change."""
 
@@ -89,18 +111,10 @@ class FactStore:
         self.known: dict[Fact[Any], Any] = dict(known or {})
 
     def __call__(self, fact: Fact[T], /) -> T:
-        if fact not in self.known:
-            raise Missing((fact,))
-        value = self.known[fact]
-        if isinstance(value, (Unavailable, Unreadable)):
-            raise value.with_traceback(None)  # with the one of an earlier raise, the frames of each raise would be kept
-        return value  # type: ignore[no-any-return]
+        return available(fact, self.known.get(fact, UNKNOWN))  # type: ignore[no-any-return]
 
     def all(self, *facts: Fact[Any]) -> tuple[Any, ...]:
-        missing = tuple(fact for fact in facts if fact not in self.known)
-        if missing:
-            raise Missing(missing)
-        return tuple(self(fact) for fact in facts)
+        return all_available(facts, [self.known.get(fact, UNKNOWN) for fact in facts])
 
     def learn(self, answers: Iterable[tuple[Fact[Any], Result]]) -> None:
         """Parses and stores every answer: a value, Unavailable or Unreadable."""
@@ -115,6 +129,24 @@ class FactStore:
 _answers = RepeatedAnswers()
 
 
+class _Asked:
+    """Stands for a fact and its parser among repeated answers. It is equal to itself only, so that it is compared and hashed quickly."""
+
+
+@lru_cache(maxsize=4096)
+def _of_question(_fact: Fact[Any], _parse: object) -> _Asked:
+    return _Asked()
+
+
+def _asked(fact: Fact[Any]) -> _Asked:
+    """The same object for equal facts with the same parser."""
+    asked: _Asked | None = fact.__dict__.get("_asked")
+    if asked is None:
+        asked = _of_question(fact, getattr(fact.parse, "__code__", fact.parse))
+        object.__setattr__(fact, "_asked", asked)
+    return asked
+
+
 def parsed(fact: Fact[Any], result: Result) -> Any:
     """The fact's value, or Unavailable or Unreadable with the reason."""
     if result.cut:
@@ -124,7 +156,7 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
     if result.stdout.count(b"\n") > host_text.LINES:
         return Unreadable(f"{fact.name}: more than {host_text.LINES} lines of output")
     try:
-        return _answers.parsed((fact, getattr(fact.parse, "__code__", fact.parse)), fact.parse, result)
+        return _answers.parsed(_asked(fact), fact.parse, result)
     except (Unavailable, Unreadable) as reason:
         return reason
     except (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
@@ -55,4 +56,9 @@ def _file(result: Result) -> File | None:
 
 def file(path: str) -> Fact[File | None]:
     """The file or directory at a path; None if there is none."""
+    return _of(path)
+
+
+@lru_cache(maxsize=1024)
+def _of(path: str) -> Fact[File | None]:
     return Fact(f"files.file({path})", script(_SCRIPT, path, reads=True), _file)
