@@ -61,25 +61,25 @@ def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str],
             if name == "c":
                 run = [f'[ -z "$n{number}" ] || {text}' for number, text in zip(own, run, strict=True)]
             file = f"{name}{limit_s:g}"
-            text = "\n".join(["trap : TERM", *run, "until wait; do :; done"])
+            text = "\n".join(["trap : TERM; _rw=$PWD", *run, "until wait; do :; done"])
             lines.append(f'printf %s {quote([text])} >{file} || {{ echo "{NO_ROOM}"; exit; }}')
-            start = f"timeout -k 2 {limit_s:g} sh ./{file} </dev/null 2>/dev/null &"
+            start = f"timeout -k 2 {limit_s:g} sh ./{file} </dev/null >/dev/null 2>&1 &"
             if name == "s":
                 groups.append(start)
             else:
                 waits.append(f"case $miss in {'|'.join(f'*_{number}_*' for number in own)}) {start};; esac")
-    known = 'eval "c=\\${c$i:--1}"; [ $c != -1 ] || rm -f $i.o $i.e'
-    kept = _find_kept(cached, commands) if cached else []
-    lines.append("\n".join(["{", *groups, *kept, *waits, f"wait; }} | {{ {_READ_CODES}"]))
-    return "\n".join([*lines, *_frames(len(commands), _NONCE, known), *([_KEEP] if cached else []), "}", *_END])
+    kept = _find_kept(cached, commands) if cached else ["old="]
+    lines += [*groups, *kept, *waits, "wait; new="]
+    return "\n".join([*lines, *_frames(len(commands), _NONCE, _CODE), *([_KEEP] if cached else []), *_END])
 
 
-_READ_CODES = f"""old= new=
-while read -r i c name; do
-eval c$i=\\$c
-case $c in *@*) old="$old {CACHE}/${{c#*@}}/o {CACHE}/${{c#*@}}/e";; *) case $name in *-?*) new="$new $i $c $name";; esac;; esac
-done"""
-"""Shell text that reads the exit codes. `old`: files of kept answers; `new`: number, code and name of answers to keep."""
+_CODE = """eval "c=\\${c$i-} name=\\${n$i-}"
+if [ -z "$c" ]; then
+c=-1; [ ! -s $i.c ] || read -r c <$i.c
+[ $c != -1 ] || rm -f $i.o $i.e
+case "$c $name" in [01]\\ *-?*) new="$new $i $c $name";; esac
+fi"""
+"""Shell text that sets `c` to the exit code of command `i`, with the name of a kept answer. `new`: number, code and name of answers to keep."""
 
 _KEEP = f"""set -- $new
 if [ $# -gt 0 ] && mkdir -p -m 755 {UNTIL_BOOT} && mkdir -p -m 700 {CACHE} && [ -O {CACHE} ]; then
@@ -99,7 +99,8 @@ KEYS_S = 20
 
 
 def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
-    """Shell text that prints the codes and names of kept answers. `miss` gets the numbers of the others, `nNUMBER` the names for them."""
+    """Shell text that sets `cNUMBER` to the code and name of each kept answer, and `old` to their files. `miss` gets the numbers of the
+    others, `nNUMBER` the names for them, or `-`."""
     keys = {key: f"k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
     printed = " ".join(f"{{ {key}\n}} >{name} 2>/dev/null &" for key, name in keys.items())
     text = f"{printed} wait; sha256sum {' '.join(keys.values())}"
@@ -107,13 +108,14 @@ def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]
         f"timeout -k 2 {KEYS_S} sh -c {quote([text])} </dev/null >keys 2>/dev/null",
         'while read -r sum name; do [ ! -s "$name" ] || eval $name=$sum; done <keys',
         f"[ -O {CACHE} ] && kept=y || kept=",
-        "miss=_",
+        "miss=_ old=",
     ]
     for number in numbers:
         key = keys[commands[number].cache_key]
         lines += [
             f"name=${{{key}:+{_checksum(commands[number])}-${key}}}",
-            f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name/c ] && read -r c <{CACHE}/$name/c; then echo {number} $c@$name',
+            f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name/c ] && read -r c <{CACHE}/$name/c; then',
+            f'c{number}=$c@$name old="$old {CACHE}/$name/o {CACHE}/$name/e"',
             f"else miss=${{miss}}{number}_; export n{number}=${{name:--}}; fi",
         ]
     return lines
@@ -125,20 +127,28 @@ def _checksum(cmd: Command) -> str:
 
 
 def _in_background(number: int, cmd: Command) -> str:
-    """Shell text that runs a command in the background, and prints its number and exit code once its answer is stored.
+    """Shell text that runs a command in the background, and writes its exit code to NUMBER.c once its answer is stored.
 
-    If the answer can be kept, also `$nNUMBER`, the name for it or `-`. The exit code is 124 when SIGTERM ended the command. Nothing is
-    printed when SIGKILL ended it.
+    The code is 124 when SIGTERM ended the command. Nothing is written when SIGKILL ended it. `$_rw` is the folder of the answers.
     """
+    to, most = f">{number}.o 2>{number}.e", f"ulimit -f {CUT_BYTES // 512 + 1}"
+    if cmd.reads and (inside := _in_one_shell(cmd)):
+        traps = f"trap 'echo $? >$_rw/{number}.c' 0; trap 'trap - 0; echo 124 >$_rw/{number}.c; exit' TERM"
+        return f"( {traps}; {most}; {inside} ) {to} </dev/null &"
     if cmd.reads:
-        run = f"ulimit -f {CUT_BYTES // 512 + 1}; {in_shell(cmd)} >{number}.o 2>{number}.e; c=$?"
+        run = f"{most}; {in_shell(cmd)} {to}; c=$?"
     else:
-        piped = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.c; }} | head -c {CUT_BYTES + 1} >{number}.o"
-        run = f"{piped}; read c <{number}.c"
-    done = f"echo {number} $c"
-    if cmd.cache_key:
-        done = f"case $c in 0|1) echo {number} $c $n{number};; *) {done};; esac"
-    return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; {done} ) </dev/null &"
+        piped = f"{{ trap : TERM; {in_shell(cmd)} 2>{number}.e; echo $? >{number}.p; }} | head -c {CUT_BYTES + 1} >{number}.o"
+        run = f"{piped}; read c <{number}.p"
+    return f"( trap l=1 TERM; l= c=-1; {run}; [ -z $l ] || c=124; echo $c >{number}.c ) </dev/null &"
+
+
+def _in_one_shell(cmd: Command) -> str:
+    """Shell text that runs a script in the current shell, which has traps of its own; "" for another command, and for a script that would
+    replace them or the shell."""
+    if cmd.argv[:2] != ("sh", "-c") or cmd.argv[3:4] != ("sh",) or re.search(r"\b(exec|trap)\b", cmd.argv[2]):
+        return ""
+    return f"set -- {quote(cmd.argv[4:])}; eval {quote(cmd.argv[2:3])}"
 
 
 def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, str]) -> str:
@@ -150,7 +160,7 @@ def in_order(commands: Sequence[Command], nonce: str, environment: Mapping[str, 
         lines.append(f"c=$?; echo $c >{number}.c; : >{number}.r; [ $c = 0 ] || break")
     lines.append("break; done")
     known = "c=-1; [ -e $i.r ] || rm -f $i.o $i.e $i.c; [ -s $i.c ] && read c <$i.c"
-    return "\n".join([*lines, *_frames(len(commands), nonce, known), *_END])
+    return "\n".join([*lines, "old=", *_frames(len(commands), nonce, known), *_END])
 
 
 def _opening(environment: Mapping[str, str]) -> str:
