@@ -6,12 +6,14 @@ The lines of hosts are those of `worker_documents.py`. A line that is damaged is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import field
 from typing import Any
 
 from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.typed_json import MAX_CHARACTERS, Codec, dumps, loads
 from rigwright.fleet import worker_documents
+from rigwright.history.machines import RecordedMachines
 
 MOST_CHARACTERS = 2 * MAX_CHARACTERS
 """The limit of an answer. A worker leaves out the longest reports until the others fit."""
@@ -23,7 +25,8 @@ class SliceOrder:
     """What a worker is to do. `call`: a random name for all slices that are given out together; `run`: the run's id.
 
     `reboots`: how many hosts may reboot at a time; `may_fail`: with more failed hosts no further one begins, None for no limit;
-    `lost`: a host that did not come back from a reboot, "" for none. `orders`: the texts for the hosts.
+    `lost`: a host that did not come back from a reboot, "" for none. `orders`: the texts for the hosts. `recorded`: the machines of the
+    history, which all hosts of the run share.
     """
 
     call: str
@@ -32,6 +35,7 @@ class SliceOrder:
     may_fail: int | None
     lost: str
     orders: tuple[str, ...] = ()
+    recorded: RecordedMachines = field(default_factory=RecordedMachines)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def read_order(text: object) -> SliceOrder:
     read: SliceOrder = _CODEC.read(head, SliceOrder)
     if read.reboots < 1:
         raise ValueError("no host may reboot")
-    return SliceOrder(read.call, read.run, read.reboots, read.may_fail, read.lost, tuple(orders))
+    return SliceOrder(read.call, read.run, read.reboots, read.may_fail, read.lost, tuple(orders), read.recorded)
 
 
 def answer_text(answer: SliceAnswer, hosts: Iterable[str]) -> str:

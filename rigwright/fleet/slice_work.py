@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rigwright.core.errors import unexpected
 from rigwright.engine.events import ActivityStarted, Event, HostFinished, StepDone, StepStarted
@@ -91,7 +92,7 @@ class _SliceAtWork:
     def _job(self, text: str) -> HostJob | str:
         """The job of an order; the answer where it cannot be read."""
         try:
-            remote = worker_documents.read_order(text)
+            remote = replace(worker_documents.read_order(text), recorded=self.order.recorded)
             job = remote_work.host_job_of(remote, self._state, self._tell)
         except BaseException as error:
             unexpected("an order", error)

@@ -195,8 +195,9 @@ class _Work:
             if job.host.name in orders:
                 job.tell(ActivityStarted(job.host.name, f"in slice {part.name}"))
         sent = slice_documents.SliceOrder(
-            self.call, self.options.run_id, part.reboots, self.may_fail(), self.state.lost, tuple(orders.values())
-        )
+            self.call, self.options.run_id, part.reboots, self.may_fail(), self.state.lost, tuple(orders.values()),
+            part.jobs[0].run.recorded,
+        )  # fmt: skip
         part.future = self.executor.submit(slice_work.run_slice, slice_documents.order_text(sent))
         part.future.add_done_callback(lambda future: self._settle(part, list(orders), future))
 

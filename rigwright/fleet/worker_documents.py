@@ -41,7 +41,7 @@ from rigwright.inventory.model import Host
 class RemoteJob:
     """An action for one host that a worker is to run, with the host's report so far, which has no events.
 
-    `announced`: the event Connected was shown. `at_s`: seconds since the run began.
+    `announced`: the event Connected was shown. `at_s`: seconds since the run began. `recorded` is not part of the order: a slice has it once.
     """
 
     bound: BoundPlaybook
@@ -178,7 +178,9 @@ _ORDER = Codec(
         HostAction: Form(_write_action, _read_action),
         (RemoteJob, "report"): Form(lambda _report: None, lambda _none: None),
     },
-    left_out=frozenset((Host, name) for name in ("origins", "closed", "opened", "secret")),
+    left_out=frozenset(
+        {(RemoteJob, "recorded"), *((Host, name) for name in ("origins", "closed", "opened", "secret"))}
+    ),
 )
 
 _ERRORS: tuple[type[RigwrightError], ...] = (

@@ -205,10 +205,14 @@ def test_the_controller_remembers_what_workers_saw(tmp_path: Path, executor: Exe
     for expected_mib in (2048, 4096):
         if expected_mib == 2048:
             past = plain(Past(1024, 1, 8, ("A1 1024 MiB",), loaded_c={"GPU-1": 61.0}))
+            recorded = RecordedMachines(
+                tuple(
+                    RecordedMachine(number, one.host.name, one.host.address, MachineIdentity(), False, baseline=past)
+                    for number, one in enumerate(work)
+                )
+            )
             for one in work:
-                host = one.host
-                recorded = RecordedMachine(1, host.name, host.address, MachineIdentity(), False, baseline=past)
-                one.run.recorded = RecordedMachines((recorded,))
+                one.run.recorded = recorded
         else:
             host_job.load_recorded(work)
         fleet_pool.run_hosts(work, compared, executor)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rigwright import inventory
 from rigwright.core.errors import HostError
+from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.typed_json import dumps
 from rigwright.engine import playbook
 from rigwright.engine.events import ActivityStarted, Event, HostFinished
@@ -25,6 +26,7 @@ from rigwright.engine.host_run import Options
 from rigwright.fleet import host_job, pool, slice_documents, slice_work, slices, worker_documents
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.slice_documents import SliceAnswer, SliceOrder
+from rigwright.history.machines import RecordedMachine, RecordedMachines
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -379,3 +381,35 @@ def test_hosts_that_will_reboot_are_those_whose_plan_says_so(tmp_path: Path) -> 
     changes = (SimpleNamespace(reboot=False, leads_to=""), SimpleNamespace(reboot=False, leads_to="reboot"))
     job.report = replace(job.report, planned=(SimpleNamespace(changes=changes),))  # type: ignore[arg-type]
     assert slices.will_reboot(job)
+
+
+def test_a_slice_has_the_machines_of_the_history_once(tmp_path: Path) -> None:
+    """All hosts of a run share them: in the order of each host they would make its size that of the whole fleet."""
+    jobs = prepared(tmp_path, 6, size=3)
+    machines = RecordedMachines(
+        tuple(
+            RecordedMachine(
+                number, job.host.name, job.host.address, MachineIdentity(), False, baseline={"gpus": [f"of {number}"]}
+            )
+            for number, job in enumerate(jobs, 1)
+        )
+    )
+    for job in jobs:
+        job.run.recorded = machines
+    orders: list[str] = []
+
+    class Kept(ThreadPoolExecutor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            orders.append(args[0])
+            return super().submit(fn, *args, **kwargs)
+
+    with Kept(2) as executor:
+        pool.run_hosts(jobs, of_the_history, executor=executor)
+    assert [order.count('"of 1"') for order in orders] == [1, 1]
+    assert [job.report.ran for job in jobs] == [CommandResult(0, f"of {number}") for number in range(1, 7)]
+
+
+def of_the_history(job: HostJob) -> Iterator[StageResult]:
+    """Says what the history has about the host."""
+    machine = job.run.recorded.match(job.host.name, job.host.address, MachineIdentity(), False).machine
+    yield CommandResult(0, machine.baseline["gpus"][0] if machine and machine.baseline else "nothing")
