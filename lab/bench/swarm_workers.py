@@ -22,6 +22,9 @@ from lab.bench import swarm_recording
 THREADS = 2
 """So many slices a worker handles at a time, as in docs/rollouts.md."""
 
+NO_PROFILER = {"DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
+"""Without it Python 3.11 and older can stop for ever (docs/rollouts.md)."""
+
 
 @dataclass(frozen=True)
 class Workers:

@@ -36,6 +36,7 @@ class Site:
 
     def _start(self, *words: str, **variables: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "XDG_STATE_HOME": str(self.folder / "state"), "PYTHONPATH": str(ROOT), **variables}
+        environment["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
         argv = [sys.executable, "-m", *words]
         started = subprocess.Popen(
             argv, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL
