@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench import swarm, swarm_recording
+from lab.bench import swarm, swarm_recording, swarm_workers
 from rigwright.history import History
 from tests.machine_speed import within
 from tests.paths import ROOT
@@ -60,13 +60,33 @@ def test_200_endpoints_end_with_their_verdicts(hosts: swarm.Swarm) -> None:
     assert Counter(host.name for host in recorded.hosts) == dict.fromkeys(hosts.kinds, 1)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(240)
+def test_200_endpoints_of_two_workers_end_with_their_verdicts(hosts: swarm.Swarm, tmp_path: Path) -> None:
+    """Also when the history has all of them: a slice then takes little more, because it has the machines of the history once."""
+    with swarm_workers.running(2, 50, tmp_path / "workers") as workers:
+        runs = []
+        for forget in (True, False):
+            with swarm.endpoints(hosts) as missing:
+                runs.append(swarm.measured(hosts, ("fleet.check",), forget=forget, workers=workers))
+            assert (missing, swarm.wrong(hosts, runs[-1])) == ([], [])
+    first, again = runs
+    assert first.workers_cpu_s > 1
+    assert again.workers_peak_mib < 1.5 * first.workers_peak_mib
+    assert again.cpu_s + again.workers_cpu_s < 2 * (first.cpu_s + first.workers_cpu_s)
+
+
 def test_a_lost_host_and_a_wrong_verdict_are_found(tmp_path: Path) -> None:
-    hosts = swarm.Swarm(tmp_path, {"a": "ok", "b": "away", "c": "flood", "d": "ok", "e": "ok"})
+    hosts = swarm.Swarm(tmp_path, {"a": "ok", "b": "away", "c": "flood", "d": "ok", "e": "ok", "swarm-real1": "ok"})
     error = {"found": "the host key has changed"}
     same = {"status": "ok", "error": None, "kept": {"fact": 1}}
     said = {"a": same, "b": {"status": "unreachable", "error": error}, "d": same, "e": {**same, "kept": {}}}
+    said["swarm-real1"] = {
+        **same,
+        "changes": [{"subject": "/etc/fstab", "done": True}, {"subject": "b", "done": False}],
+    }
     run = swarm.Run(3, 1.0, 1.0, 50.0, said)
-    assert [line.split(":")[0] for line in swarm.wrong(hosts, run)] == ["b (away)", "c", "e"]
+    assert [line.split(":")[0] for line in swarm.wrong(hosts, run)] == ["b (away)", "c", "e", "swarm-real1"]
 
 
 def test_the_seed_draws_the_failures() -> None:
