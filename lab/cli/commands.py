@@ -19,10 +19,10 @@ from lab.base.paths import CACHE, HOSTS, RIGS, STATE, USER, folder
 from lab.base.programs import need
 from lab.cli import inventory
 from lab.hardware import hw_state
-from lab.host import cgroups, copies, disk, image, inotify, login, network
+from lab.host import cgroups, disk, image, inotify, login, network
 from lab.host.active_faults import standing
 from lab.host.disk import Host
-from lab.power import switch
+from lab.power import copies, switch
 from lab.power.rig import install, layers, plug_in
 from lab.simulators.cuda.wheels import make_wheels
 from lab.simulators.kernelfs import serve as kernelfs
