@@ -82,6 +82,9 @@ def up(
     source = None if copy_of is None else switch.get(copy_of)
     if source is not None:
         _check_same(source, rig, distro)
+        if faults := standing(source.name):
+            todo = f"sudo .venv/bin/invoke lab.heal --host {source.name}"
+            raise UsageError(source.name, f"it has the fault {faults[0]}", "a host without faults", todo)
         name, rig, distro = name or f"{source.name}-copy", source.rig, source.distro if source.rig else None
     _check_rig(rig)
     _check_distro(distro, rig)

@@ -8,6 +8,7 @@ import pytest
 
 from lab.base.paths import FROZEN
 from lab.cli import commands
+from lab.faults import inject
 from rigwright.core.errors import UsageError
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import document, invoke
@@ -98,6 +99,9 @@ def test_provision_of_a_copy_of_a_provisioned_host_changes_nothing(ssh: Ssh, lab
         )  # fmt: skip
         assert [change for one in found["hosts"].values() for change in one["changes"]] == []
         assert len(distinct(ssh, [original, *copies], "nvidia-smi --query-gpu=uuid,serial --format=csv,noheader")) == 12
+        inject.fault(original, "gpu-hot", "1", print)
+        with pytest.raises(UsageError, match="it has the fault gpu-hot"):
+            commands.up(name="t-original-copy3", copy_of=original, say=print)
         for name in copies:
             own = ssh(name, "nvidia-smi --query-gpu=uuid --format=csv,noheader").stdout.split()
             record = ssh(name, "sudo cat /var/lib/rigwright/p2p-test.passed").stdout
