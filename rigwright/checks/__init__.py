@@ -83,8 +83,11 @@ class Declaration:
         @wraps(function)
         def named(*facts: Any, **parameters: Any) -> Iterator[Finding]:
             for finding in function(*facts, **parameters):
-                texts: dict[str, Any] = {"cause": "", "fix": ""} if finding.verdict == "pass" else {}
-                yield replace(finding, check=name, **texts)
+                cause, fix = ("", "") if finding.verdict == "pass" else (finding.cause, finding.fix)
+                yield Finding(
+                    finding.subject, finding.verdict, finding.seen, finding.expected, cause, fix, finding.source, finding.symptom,
+                    check=name,
+                )  # fmt: skip
 
         return cast(F, named)
 

@@ -33,6 +33,9 @@ class Command:
     reads: bool = False
     cache_key: str = field(default="", repr=False)
 
+    def __hash__(self) -> int:
+        return hash(self.argv)  # few commands differ in nothing else, and all fields take longer
+
     def __str__(self) -> str:
         return redacted(quote(self.argv))
 

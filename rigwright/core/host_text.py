@@ -82,6 +82,8 @@ def json_value(text: str) -> Any:
         value = json.loads(text, parse_int=whole, parse_float=_real, parse_constant=_real)
     except RecursionError:
         raise ValueError(f"JSON nested deeper than {NESTING} levels") from None
+    if text.count("[") + text.count("{") <= NESTING:
+        return value
     level = [value]
     for _ in range(NESTING):
         inner = [

@@ -84,9 +84,14 @@ def is_name(name: str) -> bool:
     return last in _NAMES or (last == "key" and before[-1:] != [] and before[-1] in _KEYS)
 
 
+_HOLD_NOTHING = frozenset((str, int, float, bool, type(None)))
+
+
 def holds(value: Any) -> bool:
     """Whether a value is a secret or contains one at any depth, also in the fields of a dataclass."""
     spend()
+    if type(value) in _HOLD_NOTHING:
+        return False
     if isinstance(value, Secret):
         return True
     if isinstance(value, Mapping):

@@ -88,6 +88,8 @@ def _too_large(where: str, error: Exception) -> InputError:
 
 def _has_template(value: Any) -> bool:
     work_limits.spend()
+    if type(value) is str:
+        return "{{" in value or "{%" in value
     if isinstance(value, Secret):
         return value.known and _has_template(value.value)
     if isinstance(value, str):

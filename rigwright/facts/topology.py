@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
@@ -91,26 +92,46 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
         if match := _COUNTER.fullmatch(f"{key[1]}: {value}"):
             errors[key] = errors.get(key, 0) + host_text.integer(match[2])
     links = []
+    rates: dict[str, float | None] = {}
     for (uuid, number), value in _rows(status):
-        match = re.fullmatch(r"([\d.]+) GB/s", value)
-        if not match and value.strip("<>").lower() != "inactive":
-            raise ValueError(f"Link {number}: {value}")
-        speed = float(match[1]) if match else None
+        if value not in rates:
+            rates[value] = _rate(number, value)
+        speed = rates[value]
         links.append(NvLink(uuid, number, speed, to.get((uuid, number), ""), errors.get((uuid, number))))
     return tuple(links)
+
+
+def _rate(number: int, text: str) -> float | None:
+    """GB/s; None for a link that is down. Raises ValueError for other text."""
+    match = re.fullmatch(r"([\d.]+) GB/s", text)
+    if not match and text.strip("<>").lower() != "inactive":
+        raise ValueError(f"Link {number}: {text}")
+    return float(match[1]) if match else None
 
 
 def _rows(text: str) -> list[tuple[tuple[str, int], str]]:
     """Parses lines of links below lines of GPUs: the text by (UUID, link). Raises ValueError for other lines."""
     rows, uuid = [], ""
-    for line in (line.strip() for line in host_text.lines(text)):
-        if gpu := _GPU_LINE.match(line):
+    for line in host_text.lines(text):
+        link = _link(line) if len(line) <= _LONGEST_KEPT else _link.__wrapped__(line)
+        if link:
+            rows.append(((uuid, link[0]), link[1]))
+        elif gpu := _GPU_LINE.match(line.strip()):
             uuid = gpu[1]
-        elif link := _LINK_LINE.match(line):
-            rows.append(((uuid, host_text.integer(link[1])), link[2].strip()))
-        elif line and not _QUIET.match(line):
-            raise ValueError(line)
+        elif line.strip() and not _QUIET.match(line.strip()):
+            raise ValueError(line.strip())
     return rows
+
+
+_LONGEST_KEPT = 80
+"""Characters of a line about a link that is parsed once; the links of all GPUs have the same lines."""
+
+
+@lru_cache(maxsize=1024)
+def _link(line: str) -> tuple[int, str] | None:
+    """The number of a link and what its line says; None for another line."""
+    link = _LINK_LINE.match(line.strip())
+    return (host_text.integer(link[1]), link[2].strip()) if link else None
 
 
 _LINKS = """

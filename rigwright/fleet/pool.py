@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,6 +57,8 @@ def run_hosts(
         meanwhile()
         return
     many = len(able) > MOST_OPEN
+    if many:
+        _collect_rarely()
 
     places = Places(WORKERS, MOST_SLOW if reads else 0)
 
@@ -81,6 +84,14 @@ def run_hosts(
             hosts.run(meanwhile)
         finally:
             threads.shutdown(wait=not hosts.over, cancel_futures=True)
+
+
+def _collect_rarely() -> None:
+    """Makes Python's search for cycles leave out what there is, and search what has survived rarely: modules, inventory, playbooks and
+    reports of many hosts stay until the end, and looking through all of them again and again takes more time the more hosts there are."""
+    if not gc.get_freeze_count():  # once: what is frozen is never freed, if it is a cycle
+        gc.freeze()
+    gc.set_threshold(gc.get_threshold()[0], 50, 50)
 
 
 class Places:

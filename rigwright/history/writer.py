@@ -107,12 +107,16 @@ def _outcome(database: sqlite3.Connection, run: str, host: int, name: str, repor
         words = [_text(change[key]) for key in ("step", "action", "subject", "before", "after")]
         rest = (bool(change["disruptive"]), _text(change["leads_to"]), bool(change["done"]))
         _insert(database, "change", run, host, number, *words, *rest)
-    texts = [(finding["verdict"], json.dumps(finding, sort_keys=True)) for finding in report["findings"]]
+    texts = [(finding["verdict"], _sorted(finding)) for finding in report["findings"]]
     sayings = [(_hash(text), verdict, text) for verdict, text in texts]
     database.executemany("INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", sayings)
     database.executemany(
         "INSERT INTO finding VALUES (?, ?, ?, ?)", [(run, host, number, row[0]) for number, row in enumerate(sayings)]
     )
+
+
+_sorted = json.JSONEncoder(sort_keys=True).encode
+"""The JSON text of a value; `json.dumps` would make an encoder for each."""
 
 
 def _hash(text: str) -> int:
@@ -136,7 +140,7 @@ def _facts(
     """Updates `last_seen` of each unchanged value, and inserts a row for each new value. `known`: the last values."""
     same, new = [], []
     for name, value in facts.items():
-        text = json.dumps(value, sort_keys=True)
+        text = _sorted(value)
         if len(text) > LARGEST:
             continue
         id, last = known.get((host, name), (0, None))

@@ -32,7 +32,9 @@ class SafeConsole(Console):
 
 def console_on(stream: IO[str] | None = None, **options: Any) -> SafeConsole:
     """A console that writes to a stream (default: stdout). `options` are those of rich's Console."""
-    return SafeConsole(file=unfiltered(stream or sys.stdout), **options)
+    console = SafeConsole(file=unfiltered(stream or sys.stdout), **options)
+    console._force_terminal = console.is_terminal  # rich asks the system for each line
+    return console
 
 
 def _harmless(segment: Segment) -> Segment:

@@ -29,10 +29,13 @@ def hanging(console: Console, text: str, indent: int | None = None) -> None:
 
 
 def _hanging(console: Console, line: Text, indent: int | None) -> None:
+    if not console.is_terminal:
+        console.print(line, soft_wrap=True)
+        return
     if indent is None:
         indent = len(line.plain) - len(line.plain.lstrip()) + _STEP
     room = console.width - indent
-    if not console.is_terminal or room < _NARROWEST or line.cell_len <= console.width:
+    if room < _NARROWEST or line.cell_len <= console.width:
         console.print(line, soft_wrap=True)
         return
     for number, part in enumerate(line.divide(_breaks(line.plain, indent, room))):

@@ -134,8 +134,7 @@ class _Attempt:
         connection = hop.connection
         client = connection.client
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        for file in hop.files:
-            ssh_known_hosts.learn(client.get_host_keys(), file, hop.known_as, _of_paramiko(connection))
+        ssh_known_hosts.learn(client.get_host_keys(), hop.records, _of_paramiko(connection))
         if not hop.gateway:
             connection.connect_kwargs["sock"] = self.dial(hop)
         connection.connect_kwargs.update(

@@ -12,7 +12,7 @@ import shlex
 import stat
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -126,9 +126,9 @@ def revoked_by(path: str, key: paramiko.PKey) -> str:
     return f"{unread}: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}"
 
 
-def learn(keys: HostKeys, path: Path, name: str, as_name: str) -> None:
-    """Adds the keys in a file for a name to `keys` as those of `as_name`. Does not replace a key of a type that is present."""
-    for record in recorded(path, name):
+def learn(keys: HostKeys, records: Iterable[Record], as_name: str) -> None:
+    """Adds the keys on record to `keys` as those of `as_name`. Does not replace a key of a type that is present."""
+    for record in records:
         if record.key.get_name() not in (keys.lookup(as_name) or ()):
             keys.add(as_name, record.key.get_name(), record.key)
 

@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,9 @@ class Hop:
         """The hops from the nearest gateway to this one."""
         return [*(self.gateway.all if self.gateway else ()), self]
 
-    @property
+    @cached_property
     def records(self) -> list[known_hosts.Record]:
-        """The keys on record for this hop, those that count first."""
+        """The keys on record for this hop, those that count first, as they were when they were first asked for."""
         return [record for file in self.files for record in known_hosts.recorded(file, self.known_as)]
 
     def why_revoked(self, key: paramiko.PKey) -> str:

@@ -73,10 +73,10 @@ def test_a_name_has_the_keys_of_its_own_lines(file: Path, name: str, keys: list[
 
 def test_the_first_key_of_a_kind_counts(file: Path) -> None:
     known = HostKeys()
-    known_hosts.learn(known, file, "plain", "plain")
+    known_hosts.learn(known, known_hosts.recorded(file, "plain"), "plain")
     assert known.check("plain", KEYS[0])
     assert not known.check("plain", KEYS[1])
-    known_hosts.learn(known, file, "hidden", "hidden")
+    known_hosts.learn(known, known_hosts.recorded(file, "hidden"), "hidden")
     assert known.check("hidden", KEYS[1])
 
 
@@ -88,7 +88,7 @@ def test_it_reads_as_paramiko_does(file: Path) -> None:
     theirs.load(str(file))
     for name in ("plain", "10.0.0.1", "hidden", "[plain]:2222", "other"):
         ours = HostKeys()
-        known_hosts.learn(ours, file, name, name)
+        known_hosts.learn(ours, known_hosts.recorded(file, name), name)
         assert dict(ours.lookup(name) or {}) == dict(theirs.lookup(name) or {}), name
 
 
