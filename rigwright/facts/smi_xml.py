@@ -99,7 +99,13 @@ def _texts_of(element: str) -> Mapping[str, str]:
     return _kept(element) if len(element) <= _LONGEST_KEPT else _parsed(element)
 
 
+_SIMPLE = lazy_re.compile(r"<([a-z][a-z0-9_]*)>([^<&\]]*)</\1>")
+"""An element with nothing in it but text in which no character stands for another one."""
+
+
 def _parsed(element: str) -> Mapping[str, str]:
+    if (simple := _SIMPLE.fullmatch(element)) and simple[2].isascii() and simple[2].isprintable():
+        return {simple[1]: simple[2]}
     root = host_text.xml(element)
     found = {root.tag: root.text or ""}
     _note_texts(root, f"{root.tag}/", found)

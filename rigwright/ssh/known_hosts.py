@@ -128,9 +128,12 @@ def revoked_by(path: str, key: paramiko.PKey) -> str:
 
 def learn(keys: HostKeys, records: Iterable[Record], as_name: str) -> None:
     """Adds the keys on record to `keys` as those of `as_name`. Does not replace a key of a type that is present."""
+    present = set(keys.lookup(as_name) or ()) if keys else set()
     for record in records:
-        if record.key.get_name() not in (keys.lookup(as_name) or ()):
-            keys.add(as_name, record.key.get_name(), record.key)
+        kind = record.key.get_name()
+        if kind not in present:
+            present.add(kind)
+            keys.add(as_name, kind, record.key)
 
 
 def _of(path: Path, name: str) -> list[_Line]:

@@ -21,6 +21,8 @@ from rigwright.ssh.packets import Packets
 
 MOST_UNREAD = 2 * DEFAULT_WINDOW_SIZE
 """Bytes of a channel that were not read yet; a server may send as many as the window."""
+_LOOK_S = 1.0
+"""So often, in seconds, a thread that waits for the server looks whether the connection is still there; its end ends the wait, too."""
 _IN_ORDER = "SSH-2.0-OpenSSH_"
 """The version prefix of servers that process pipelined requests in order, and give the first channel number 0."""
 
@@ -52,17 +54,29 @@ class Login(paramiko.Transport):
 
     def start_client(self, event: threading.Event | None = None, timeout: float | None = None) -> None:
         """Like paramiko's method, and then has the host key accepted."""
-        super().start_client(event, timeout)
+        ready = event or threading.Event()
+        super().start_client(ready, timeout)
+        until = time.monotonic() + timeout if timeout is not None else float("inf")
+        while not ready.wait(min(_LOOK_S, max(0.0, until - time.monotonic()))):
+            if not self.is_active() or time.monotonic() >= until:
+                break
+        if not self.is_active():
+            raise self.get_exception() or paramiko.SSHException("Negotiation failed.")
         if self.accept_host_key:
             self.accept_host_key(self.get_remote_server_key())
 
     def auth_publickey(self, username: str, key: paramiko.PKey, event: threading.Event | None = None) -> list[str]:
         """Like paramiko's method, but does not wait for the answers one by one."""
-        if event is not None or not self.remote_version.startswith(_IN_ORDER):
+        if event is not None:
             return super().auth_publickey(username, key, event)
+        if not self.remote_version.startswith(_IN_ORDER):
+            super().auth_publickey(username, key, done := _Patient())
+            assert self.auth_handler is not None
+            answered: list[str] = self.auth_handler.wait_for_response(done)
+            return answered
         if not self.is_active() or not self.initial_kex_done:
             raise paramiko.SSHException("No existing session")
-        done = threading.Event()
+        done = _Patient()
         handler = self.auth_handler = PipelinedAuth(self)
         opening = None
         with self.packetizer.together():
@@ -123,6 +137,14 @@ Login._channel_handler_table = {
 }
 
 
+class _Patient(threading.Event):
+    """An event that is set at the end of the connection, too, so that nobody has to look for that end ten times a second, as paramiko does."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As of any event, but for _LOOK_S at least."""
+        return super().wait(None if timeout is None else max(timeout, _LOOK_S))
+
+
 class PipelinedAuth(AuthHandler):
     """Sends the authentication request directly after the service request, without waiting for the answer."""
 
@@ -163,7 +185,7 @@ class _Opening:
     def channel(self, timeout_s: float) -> paramiko.Channel | None:
         """Waits for the channel and returns it; None when it was refused or did not open within `timeout_s` seconds."""
         until = time.monotonic() + timeout_s
-        while not self._answered.wait(max(0.0, min(0.1, until - time.monotonic()))):
+        while not self._answered.wait(max(0.0, min(_LOOK_S, until - time.monotonic()))):
             if not self._transport.active or time.monotonic() >= until:
                 return None
         opened: paramiko.Channel | None = self._transport._channels.get(self._channel.chanid)

@@ -284,7 +284,14 @@ def _files(options: dict[str, Any], extra: str) -> tuple[Path, ...]:
     user = str(options.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
     system = str(options.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")).split()
     named = [name for name in (*user, *system) if name.lower() != "none"]
-    return tuple(Path(name).expanduser() for name in [*named, str(known_hosts.OWN), *([extra] if extra else [])])
+    home = os.environ.get("HOME", "")
+    return tuple(_expanded(name, home) for name in [*named, str(known_hosts.OWN), *([extra] if extra else [])])
+
+
+@lru_cache(maxsize=64)
+def _expanded(name: str, _home: str) -> Path:
+    """The path of a file whose name may begin with ~."""
+    return Path(name).expanduser()
 
 
 def _identities(options: dict[str, Any], user: str, key: str) -> Identities:
