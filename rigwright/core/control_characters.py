@@ -58,6 +58,8 @@ def left_out(number: int) -> str:
 
 def escaped(json_text: str) -> str:
     """Replaces each control character in JSON text with its \\u escape."""
+    if json_text.isascii() and json_text.isprintable():
+        return json_text
     import json
 
     return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], json_text)

@@ -35,15 +35,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, Secret):
         return str(value)
     if names := _fields(type(value)):
-        return {name: plain(getattr(value, name)) for name in names}
+        own = ((name, getattr(value, name)) for name in names)
+        return {name: item if type(item) in _PLAIN else plain(item) for name, item in own}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {}
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): item if type(item) in _PLAIN else plain(item) for key, item in value.items()}
     if isinstance(value, array):
         return [None if math.isnan(number) else number for number in value]
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [item if type(item) in _PLAIN else plain(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted(plain(item) for item in value)
     if isinstance(value, bytes):

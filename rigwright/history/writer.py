@@ -57,6 +57,7 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
     )  # fmt: skip
     ids = _machines(database, document["hosts"], ended)
     known = _last_values(database, ids.values())
+    said: set[int] = set()
     for name, report in document["hosts"].items():
         host = ids[name]
         if document["command"] == BY_THE_CLOCK:
@@ -64,7 +65,7 @@ def run(database: sqlite3.Connection, document: Mapping[str, Any], started: floa
                 **report,
                 "findings": [finding for finding in report["findings"] if finding["verdict"] not in NO_PROBLEM],
             }
-        _outcome(database, id, host, name, report)
+        _outcome(database, id, host, name, report, said)
         tried = {ATTEMPT: report["try"]} if report.get("try") else {}
         _facts(database, id, host, {**report["kept"], **tried}, ended, known)
         samples.record_hours(database, host, report.get("readings") or (), ended)
@@ -94,7 +95,10 @@ def _address(name: str, report: Mapping[str, Any]) -> str:
     return _text(report.get("address") or name)
 
 
-def _outcome(database: sqlite3.Connection, run: str, host: int, name: str, report: Mapping[str, Any]) -> None:
+def _outcome(
+    database: sqlite3.Connection, run: str, host: int, name: str, report: Mapping[str, Any], said: set[int]
+) -> None:
+    """Inserts the result of a host. `said`: the ids of findings' texts that this run has inserted; gets those of this host."""
     steps = report["steps"]
     _insert(
         database, "outcome", run, host, _text(name), _address(name, report), report["status"], _json(report["error"]), _text(report["simulated"]), bool(report["rebooted"]),
@@ -109,7 +113,10 @@ def _outcome(database: sqlite3.Connection, run: str, host: int, name: str, repor
         _insert(database, "change", run, host, number, *words, *rest)
     texts = [(finding["verdict"], _sorted(finding)) for finding in report["findings"]]
     sayings = [(_hash(text), verdict, text) for verdict, text in texts]
-    database.executemany("INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", sayings)
+    database.executemany(
+        "INSERT OR IGNORE INTO saying VALUES (?, ?, ?)", [row for row in sayings if row[0] not in said]
+    )
+    said.update(row[0] for row in sayings)
     database.executemany(
         "INSERT INTO finding VALUES (?, ?, ?, ?)", [(run, host, number, row[0]) for number, row in enumerate(sayings)]
     )
