@@ -81,8 +81,8 @@ def _patch(places: _Places) -> None:
         records.extend(found)
         return found
 
-    def told_owing(*args: Any) -> Command:
-        records.append(owing(*args))
+    def told_owing(*args: Any, **options: Any) -> Command:
+        records.append(owing(*args, **options))
         return records[-1]
 
     def told_back(self: _Application, before: str, limit_s: int) -> bool:
