@@ -97,6 +97,8 @@ class HostRun:
         """The commands that read the host before anything may have changed it, without those that use a scratch directory."""
         self.recorded = RecordedMachines()
         """The machines of the history."""
+        self._matched: tuple[RecordedMachines, object, object, Match] | None = None
+        """The match of this host, and what it was made of; each check asks for it."""
         self._sink = sink
         self._prefetch: dict[Fact[Any], None] = {}
         self._critical = threading.Lock()
@@ -187,10 +189,15 @@ class HostRun:
     def match(self) -> Match:
         """The machine of the history that this host is; by its name and address as long as its identity is not known."""
         identity, simulated = (self.store.known.get(fact) for fact in (system.identity, system.simulated))
-        known = identity if isinstance(identity, MachineIdentity) else MachineIdentity()
-        return self.recorded.match(
-            self.host.name, self.host.address, known, isinstance(simulated, str) and simulated != ""
-        )
+        if self._matched is None or any(
+            now is not then for now, then in zip((self.recorded, identity, simulated), self._matched, strict=False)
+        ):
+            known = identity if isinstance(identity, MachineIdentity) else MachineIdentity()
+            match = self.recorded.match(
+                self.host.name, self.host.address, known, isinstance(simulated, str) and simulated != ""
+            )
+            self._matched = (self.recorded, identity, simulated, match)
+        return self._matched[3]
 
     @property
     def earlier(self) -> Past | None:
