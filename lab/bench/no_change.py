@@ -223,7 +223,7 @@ def main() -> int:
 
 def _profile(rows: Sequence[Measured], runs: int) -> None:
     """Prints where the processor time of each command that connects goes."""
-    for one in (each for each in rows[1:] if each.round_trips is not None):
+    for one in (each for each in rows[1:] if each.round_trips is not None and not each.beside):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "profile"
             for _ in range(runs):

@@ -10,7 +10,7 @@ from rigwright.core.control_characters import one_line
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.facts import Fact, Unreadable, whole
-from rigwright.facts.installed import DEVICES, INSTALLED
+from rigwright.facts.installed import INSTALLED
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,13 @@ class Board:
         return " ".join(dict.fromkeys(word for word in (self.vendor, self.product, self.board) if word))
 
 
-_BOARD = 'for name in sys_vendor product_name board_name; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
+_FIRST_LINES = """
+for name; do
+  line=
+  { IFS= read -r line <"/sys/class/dmi/id/$name"; } 2>/dev/null
+  printf '%s\n' "$line"
+done
+"""
 _BLANKS = ("to be filled by o.e.m.", "system product name", "system manufacturer", "default string", "not specified")
 
 
@@ -153,7 +159,9 @@ def _board(result: Result) -> Board:
     return Board(*("" if line.lower() in _BLANKS else line for line in lines))
 
 
-board = Fact("system.board", script(_BOARD, reads=True, cache_key=DEVICES), _board, kept=whole)
+board = Fact(
+    "system.board", script(_FIRST_LINES, "sys_vendor", "product_name", "board_name", reads=True), _board, kept=whole
+)
 """The machine's names from DMI; placeholders of the manufacturer count as empty."""
 
 
@@ -166,16 +174,16 @@ class Firmware:
     date: str
 
 
-_FIRMWARE = (
-    'for name in bios_vendor bios_version bios_date; do cat "/sys/class/dmi/id/$name" 2>/dev/null || echo; done; :'
-)
-
-
 def _firmware(result: Result) -> Firmware:
     return Firmware(*_three(result.text))
 
 
-firmware = Fact("system.firmware", script(_FIRMWARE, reads=True, cache_key=DEVICES), _firmware, kept=whole)
+firmware = Fact(
+    "system.firmware",
+    script(_FIRST_LINES, "bios_vendor", "bios_version", "bios_date", reads=True),
+    _firmware,
+    kept=whole,
+)
 
 _IDENTITY = """
 for file in /sys/class/dmi/id/product_uuid /sys/class/dmi/id/board_serial /etc/machine-id; do
