@@ -2,7 +2,8 @@
 
     python -m lab.bench.host_cost HOST PLAYBOOK     prints the table as a JSON text
 
-The commands are those that the last run of `provision` read the host with; what is asked for once for several facts is one command.
+The commands are those that the last run of `provision` read the host with; what is asked for once for several facts is one command. Those
+whose answers the host keeps (`Command.cache_key`) are marked: a run without changes does not start them.
 """
 
 from __future__ import annotations
@@ -48,17 +49,19 @@ def table(host: str, commands: Sequence[Command]) -> str:
     done = subprocess.run(argv, input=given, capture_output=True, text=True, check=True)
     rows = sorted(zip(json.loads(done.stdout), asked, strict=True), key=lambda row: -row[0][0])
     lines = [
-        f"{1000 * cpu_s:8.1f} ms  {1000 * wall_s:8.1f} ms  {one_line(_shown(each))[:100]}"
+        f"{1000 * cpu_s:8.1f} ms  {1000 * wall_s:8.1f} ms  {'kept' if each.cache_key else '    '}  {one_line(_shown(each))[:100]}"
         for (cpu_s, wall_s), each in rows[:_MOST]
     ]
     rest = sum(cpu_s for (cpu_s, _), _ in rows[_MOST:])
-    lines.append(f"{1000 * rest:8.1f} ms               {len(rows[_MOST:])} others")
-    total = sum(cpu_s for (cpu_s, _), _ in rows)
+    kept = [cpu_s for (cpu_s, _), each in rows if each.cache_key]
+    asked_s = [cpu_s for (cpu_s, _), each in rows if not each.cache_key]
     return "\n".join(
         [
-            "processor    alone        command",
+            "processor    alone              command",
             *lines,
-            f"{1000 * total:8.1f} ms               {len(rows)} commands for {len(commands)} facts",
+            f"{1000 * rest:8.1f} ms                     {len(rows[_MOST:])} others",
+            f"{1000 * sum(asked_s):8.1f} ms                     {len(asked_s)} commands that each run asks",
+            f"{1000 * sum(kept):8.1f} ms               kept  {len(kept)} commands; together for {len(commands)} facts",
         ]
     )
 

@@ -209,7 +209,7 @@ def _repair(result: Result) -> Repair:
     return Repair(tuple(names.split()), moves(plan), error, tuple(held.split()))
 
 
-repair = Fact("dpkg.repair", script(_REPAIR, timeout_s=300, cache_key=INSTALLED), _repair)
+repair = Fact("dpkg.repair", script(_REPAIR, cache_key=INSTALLED), _repair)
 """Packages with unmet dependencies, and apt's repair of them. The repair may change held NVIDIA packages."""
 
 
