@@ -68,6 +68,8 @@ def test_goals_say_what_was_met_and_what_was_not_measured() -> None:
         "-",
         "met",
         "MISSED",
+        "-",
+        "-",
         "met",
         "MISSED",
         "met",
