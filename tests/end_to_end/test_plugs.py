@@ -66,11 +66,13 @@ def table(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp("plugs")
     host = Nspawn(f"t-plugs{WORKER}", RIG)
     host.create()
-    own = inventory(folder / "inventory", **{host.name: {"p2p_wheels": "none"}})
-    words = ("--host", host.name, "--inventory", own)
-    reference = record(host, words, folder / "disks", folder / "uninterrupted.log")
-    yield Table(host, reference, words)
-    host.remove()
+    try:
+        own = inventory(folder / "inventory", **{host.name: {"p2p_wheels": "none"}})
+        words = ("--host", host.name, "--inventory", own)
+        reference = record(host, words, folder / "disks", folder / "uninterrupted.log")
+        yield Table(host, reference, words)
+    finally:
+        host.remove()
 
 
 def test_a_sample(table: Table, tmp_path: Path) -> None:
