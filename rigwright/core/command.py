@@ -101,8 +101,8 @@ def in_shell(cmd: Command) -> str:
 
 
 def state_of(*paths: str) -> str:
-    """A cache key: inode, size and times of what these paths lead to. A path may have wildcards, and is not quoted."""
-    return f"stat -L -c '%n %i %s %y %z' {' '.join(paths)}"
+    """A cache key: device, inode, size and times of what these paths lead to. A path may have wildcards, and is not quoted."""
+    return f"stat -L -c '%n %d %i %s %y %z' {' '.join(paths)}"
 
 
 def quote(argv: Sequence[str]) -> str:

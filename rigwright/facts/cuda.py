@@ -32,7 +32,7 @@ def runtime(toolkit: str) -> Fact[bool]:
 
 
 _LOGIN = """env -i HOME=/ LC_ALL=C sh -l -c 'nvcc --version' 2>/dev/null"""
-login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN, cache_key=INSTALLED), _release)
+login_nvcc = Fact("cuda.login_nvcc", script(_LOGIN), _release)
 """The release of the nvcc on the PATH of a login shell; "" without one."""
 
 

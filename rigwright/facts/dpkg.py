@@ -182,10 +182,13 @@ NAMES_OF_BROKEN = "sed -n 's/^ \\([a-z0-9][a-z0-9.+-]*\\)\\(:[a-z0-9]*\\)\\{0,1\
 BROKEN = f"{CHECK} 2>&1 | {NAMES_OF_BROKEN}"
 """Shell text that prints the packages whose dependencies are not met, one a line."""
 
+NO_NAMES = 3
+"""The exit code when apt-get check fails and names no package: what is wrong then is no dependency. Such an answer is not kept."""
+
 _REPAIR = f"""
 checked=$({CHECK} 2>&1); code=$?
 broken=$(printf '%s\\n' "$checked" | {NAMES_OF_BROKEN})
-[ -n "$broken" ] || {{ [ $code -lt 124 ] && exit 0; echo "apt-get check ended with $code" >&2; exit $code; }}
+[ -n "$broken" ] || {{ [ $code = 0 ] && exit; [ $code -lt 124 ] && exit {NO_NAMES}; echo "apt-get check ended with $code" >&2; exit $code; }}
 echo "$broken"; echo "--fix"
 status=$(mktemp -p /run) && trap 'rm -f "$status" "$status.plan" "$status.free"' EXIT
 awk 'BEGIN{{RS="";ORS="\\n\\n"}} /^Package: [^\\n]*nvidia/{{sub(/\\nStatus: hold /, "\\nStatus: install ")}} 1' /var/lib/dpkg/status >"$status"
@@ -201,7 +204,7 @@ fi
 
 
 def _repair(result: Result) -> Repair:
-    if result.code != 0:
+    if result.code not in (0, NO_NAMES):
         raise Unreadable(result.error_text)
     names, _, plan = result.text.partition("--fix\n")
     plan, _, held = plan.partition("\nheld=")

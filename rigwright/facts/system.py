@@ -112,7 +112,7 @@ def program(name: str) -> Fact[bool]:
     text = 'PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; command -v -- "$1" >/dev/null && echo yes; :'
     return Fact(
         f"system.program({name})",
-        script(text, name, reads=True, cache_key=INSTALLED),
+        script(text, name, reads=True),
         lambda result: result.text.strip() == "yes",
     )
 

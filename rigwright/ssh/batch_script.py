@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from rigwright import __version__
 from rigwright.core import host_text
 from rigwright.core.command import Command, Result, in_shell, quote, with_stdin
 from rigwright.core.errors import HostError
@@ -59,7 +60,7 @@ def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str],
             own = [number for number in numbers if commands[number].timeout_s == limit_s]
             run = [_in_background(number, commands[number]) for number in own]
             if name == "c":
-                run = [f'[ -z "$n{number}" ] || {text}' for number, text in zip(own, run, strict=True)]
+                run = [f'[ -z "$_n{number}" ] || {text}' for number, text in zip(own, run, strict=True)]
             file = f"{name}{limit_s:g}"
             text = "\n".join(["trap : TERM; _rw=$PWD", *run, "until wait; do :; done"])
             lines.append(f'printf %s {quote([text])} >{file} || {{ echo "{NO_ROOM}"; exit; }}')
@@ -73,7 +74,7 @@ def _together(commands: tuple[Command, ...], environment: tuple[tuple[str, str],
     return "\n".join([*lines, *_frames(len(commands), _NONCE, _CODE), *([_KEEP] if cached else []), *_END])
 
 
-_CODE = """eval "c=\\${c$i-} name=\\${n$i-}"
+_CODE = """eval "c=\\${_c$i-} name=\\${_n$i-}"
 if [ -z "$c" ]; then
 c=-1; [ ! -s $i.c ] || read -r c <$i.c
 [ $c != -1 ] || rm -f $i.o $i.e
@@ -82,16 +83,20 @@ fi"""
 """Shell text that sets `c` to the exit code of command `i`, with the name of a kept answer. `new`: number, code and name of answers to keep."""
 
 _KEEP = f"""set -- $new
-if [ $# -gt 0 ] && mkdir -p -m 755 {UNTIL_BOOT} && mkdir -p -m 700 {CACHE} && [ -O {CACHE} ]; then
-find {CACHE} -mindepth 1 -maxdepth 1 -mmin +10080 -exec rm -rf -- {{}} +
+if [ $# -gt 0 ] && timeout -k 2 20 sh ./keys.sh >keys.after && cmp -s keys keys.after &&
+mkdir -p -m 755 {UNTIL_BOOT} && mkdir -p -m 700 {CACHE} && [ -O {CACHE} ]; then
+find {CACHE} -mindepth 1 -mmin +10080 -delete
 while [ $# -gt 0 ]; do
-if [ -z "$(find $1.o $1.e -size +{MOST_KEPT_KIB}k)" ] && t=$(mktemp -d -p {CACHE} new.XXXXXX); then
-cp $1.o $t/o && cp $1.e $t/e && echo $2 >$t/c && mv -T $t {CACHE}/$3 || rm -rf $t
-fi
+case $2$(eval "echo \\${{_z$1-}}") in
+0*|11) [ -n "$(find $1.o $1.e -size +{MOST_KEPT_KIB}k)" ] || {{
+t=$(mktemp -d -p {CACHE} new.XXXXXX) && cp $1.o $t/o && cp $1.e $t/e && echo $2 >$t/c &&
+mv -f $t/o {CACHE}/$3.o && mv -f $t/e {CACHE}/$3.e && mv -f $t/c {CACHE}/$3.c; rm -rf $t; }};;
+esac
 shift 3
 done
 fi </dev/null >/dev/null 2>&1"""
-"""Shell text that keeps answers after all were printed: a folder for each, which appears when it is complete. Those of more than a week go."""
+"""Shell text that keeps answers after all were printed, if what they depend on is still the same: three files for each, the last of which is the
+exit code. Those of more than a week go. `_zNUMBER` is 1 where exit code 1 is an answer, too."""
 
 
 KEYS_S = 20
@@ -99,31 +104,46 @@ KEYS_S = 20
 
 
 def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
-    """Shell text that sets `cNUMBER` to the code and name of each kept answer, and `old` to their files. `miss` gets the numbers of the
-    others, `nNUMBER` the names for them, or `-`."""
-    keys = {key: f"k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
-    printed = " ".join(f"{{ {key}\n}} >{name} 2>/dev/null &" for key, name in keys.items())
+    """Shell text that sets `_cNUMBER` to the code and name of each kept answer, and `old` to its files, linked to this folder.
+
+    A link stays when the answer is deleted meanwhile. Where one cannot be made, no kept answer is used. `miss` gets the numbers of the other
+    commands, `_nNUMBER` the names for their answers, or `-`.
+    """
+    keys = {key: f"_k{at}" for at, key in enumerate(dict.fromkeys(commands[number].cache_key for number in numbers))}
+    whole = 'read -r boot </proc/sys/kernel/random/boot_id; echo "$boot end."'
+    printed = " ".join(
+        f"{{ {{ {key}\n}} >{name} 2>/dev/null; [ ! -s {name} ] || {{ {whole}; }} >>{name} || : >{name}; }} &"
+        for key, name in keys.items()
+    )
     text = f"{printed} wait; sha256sum {' '.join(keys.values())}"
     lines = [
-        f"timeout -k 2 {KEYS_S} sh -c {quote([text])} </dev/null >keys 2>/dev/null",
+        f'printf %s {quote([text])} >keys.sh || {{ echo "{NO_ROOM}"; exit; }}',
+        f"timeout -k 2 {KEYS_S} sh ./keys.sh </dev/null >keys 2>/dev/null",
+        f"{' '.join(f'{name}=' for name in keys.values())}",
         'while read -r sum name; do [ ! -s "$name" ] || eval $name=$sum; done <keys',
         f"[ -O {CACHE} ] && kept=y || kept=",
-        "miss=_ old=",
+        "found() { old= from= miss=_",
     ]
     for number in numbers:
         key = keys[commands[number].cache_key]
         lines += [
-            f"name=${{{key}:+{_checksum(commands[number])}-${key}}}",
-            f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name/c ] && read -r c <{CACHE}/$name/c; then',
-            f'c{number}=$c@$name old="$old {CACHE}/$name/o {CACHE}/$name/e"',
-            f"else miss=${{miss}}{number}_; export n{number}=${{name:--}}; fi",
+            f"name=${{{key}:+{_checksum(commands[number])}-${key}}}; _c{number}=",
+            f'if [ "$kept" ] && [ "$name" ] && [ -e {CACHE}/$name.c ] && read -r c <{CACHE}/$name.c; then',
+            f'_c{number}=$c@$name old="$old $name.o $name.e" from="$from {CACHE}/$name.o {CACHE}/$name.e"',
+            f"else miss=${{miss}}{number}_; export _n{number}=${{name:--}}; fi",
         ]
-    return lines
+        if commands[number].argv[0] == "dpkg-query":  # it says so of a package that is not known
+            lines.append(f"_z{number}=1")
+    return [
+        *lines,
+        "}",
+        'found; [ -z "$from" ] || ln -t . $from 2>/dev/null || cp -t . $from 2>/dev/null || { kept=; found; }',
+    ]
 
 
 def _checksum(cmd: Command) -> str:
-    """Tells a command from all others; 16 hexadecimal digits. The environment is not part of it: that has only the run's id."""
-    return hashlib.sha256(repr((cmd.argv, cmd.stdin, cmd.cache_key)).encode()).hexdigest()[:16]
+    """Tells a command of this release from all others; 16 hexadecimal digits. The environment is not part of it: that has only the run's id."""
+    return hashlib.sha256(repr((__version__, _PATH, cmd)).encode()).hexdigest()[:16]
 
 
 def _in_background(number: int, cmd: Command) -> str:
@@ -218,10 +238,8 @@ def finished(answer: bytes, nonce: str) -> bool:
 
 
 _NAME = rb"[0-9a-f]{16}-[0-9a-f]{64}"
-_HEADER = (
-    rb" codes((?: (?:-?[0-9]{1,3}(?:@NAME)?)?)*)\n((?:(?:[0-9]{1,5}\.[oe]|CACHE/NAME/[oe]) [0-9]{1,9}\n)*)".replace(
-        b"NAME", _NAME
-    ).replace(b"CACHE", CACHE.encode())
+_HEADER = rb" codes((?: (?:-?[0-9]{1,3}(?:@NAME)?)?)*)\n((?:(?:[0-9]{1,5}|NAME)\.[oe] [0-9]{1,9}\n)*)".replace(
+    b"NAME", _NAME
 )
 """The exit codes, with the name of an answer that was kept, and the name and size of each answer."""
 _HEADER_BYTES = 400
@@ -256,7 +274,13 @@ def results(answer: bytes, nonce: str, count: int) -> list[Result]:
         name, size = line.split()
         parts[name] = answer[position : position + int(size)]
         position += int(size)
-    places = [f"{CACHE}/{kept}/" if kept else f"{number}." for number, (_, _, kept) in enumerate(codes)]
+    places = [f"{kept or number}." for number, (_, _, kept) in enumerate(codes)]
+    answered = [place for place, (code, _, _) in zip(places, codes, strict=True) if int(code) >= 0]
+    if answer[position:] != f"\n{nonce} end\n".encode() or not all(
+        f"{place}{end}" in parts for place in answered for end in "oe"
+    ):
+        fix = "run the same command again"
+        raise HostError("", "an answer changed while the host printed it", "the whole answer of each command", fix)
     return [
         Result(
             int(code),

@@ -17,6 +17,7 @@ from rigwright.core.command import Command, Result, command, script, state_of
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.ssh import batch_script
+from rigwright.ssh.batch_script import _checksum
 
 NONCE = "rw0123456789abcdef"
 SAY = 'printf %s "$1" | base64 -d; printf %s "$2" | base64 -d >&2; exit "$3"'
@@ -375,37 +376,59 @@ def test_an_answer_is_kept_while_what_it_depends_on_is_the_same(kept: Kept) -> N
 
 
 def test_each_command_has_its_own_kept_answer(kept: Kept) -> None:
-    commands = [kept.command("echo a"), kept.command("echo b >&2; exit 1"), kept.command("echo a", key="echo constant")]
-    expected = [Result(0, b"onea\n"), Result(1, b"one", b"b\n"), Result(0, b"onea\n")]
+    commands = [kept.command("echo a"), kept.command("echo b >&2"), kept.command("echo a", key="echo constant")]
+    expected = [Result(0, b"onea\n"), Result(0, b"one", b"b\n"), Result(0, b"onea\n")]
     assert kept.ask(*commands) == expected
     assert kept.ask(*reversed(commands)) == expected[::-1]
     assert kept.times == 3
-    assert len(list(kept.answers.iterdir())) == 3
+    assert len(list(kept.answers.glob("*.c"))) == 3
+
+
+def test_dpkg_query_answers_also_with_exit_code_1(kept: Kept) -> None:
+    asked = command(
+        "dpkg-query", "-W", "-f", "${Package}\n", "--", "bash", "no-such-package", cache_key="echo constant"
+    )
+    first, second = (kept.ask(asked)[0] for _ in range(2))
+    assert first == second
+    assert (first.code, first.stdout) == (1, b"bash\n")
+    assert len(list(kept.answers.glob("*.c"))) == 1
 
 
 @pytest.mark.parametrize(
     ("then", "key"),
     [
+        ("exit 1", None),
         ("exit 2", None),
         ("sleep 20", None),
+        ('echo more >>"$2"', None),
         ("head -c 300000 /dev/zero", None),
         ("", ":"),
         ("", "missing-program"),
         ("", 'echo "$$ $(date +%N)"'),
     ],
-    ids=["failed", "too late", "too long", "empty key", "no key", "changing key"],
+    ids=[
+        "failed",
+        "failed otherwise",
+        "too late",
+        "changed meanwhile",
+        "too long",
+        "empty key",
+        "no key",
+        "changing key",
+    ],
 )
 def test_what_is_not_kept(kept: Kept, then: str, key: str | None) -> None:
     first, second = (kept.ask(kept.command(then, key))[0] for _ in range(2))
-    assert (first.code, first.stdout) == (second.code, second.stdout)
+    assert first.code == second.code
     assert kept.times == 2
+    assert not list(kept.answers.glob("*.c"))
 
 
 def test_answers_of_another_owner_are_not_taken(kept: Kept) -> None:
     kept.ask(kept.command())
     os.chown(kept.answers, 65534, 65534)
     kept.file.touch()
-    for content in kept.answers.glob("*/o"):
+    for content in kept.answers.glob("*.o"):
         content.write_text("forged")
     assert kept.ask(kept.command()) == [Result(0, b"one")]
     assert kept.times == 2
@@ -419,20 +442,40 @@ def test_a_folder_of_answers_that_cannot_be_made(kept: Kept) -> None:
 
 def test_answers_of_last_week_go_when_another_is_kept(kept: Kept) -> None:
     kept.ask(kept.command())
-    (old,) = kept.answers.iterdir()
-    os.utime(old, (0, 0))
+    old = sorted(kept.answers.iterdir())
+    for path in old:
+        os.utime(path, (0, 0))
     kept.file.write_text("two")
     kept.ask(kept.command())
-    (new,) = kept.answers.iterdir()
-    assert old != new
+    new = sorted(kept.answers.iterdir())
+    assert len(new) == 3
+    assert not set(old) & set(new)
 
 
-def test_what_was_left_of_an_interrupted_run_is_no_answer(kept: Kept) -> None:
-    kept.ask(kept.command())
-    (whole,) = kept.answers.iterdir()
-    (whole / "c").unlink()
-    assert kept.ask(kept.command()) == [Result(0, b"one")]
+@pytest.mark.parametrize("gone", ["c", "o", "e"])
+def test_what_is_left_of_an_answer_is_none(kept: Kept, gone: str) -> None:
+    other = kept.command("echo other")
+    kept.ask(kept.command(), other)
+    (part,) = kept.answers.glob(f"{_checksum(kept.command())}-*.{gone}")
+    part.unlink()
+    for _ in range(2):
+        assert kept.ask(kept.command(), other) == [Result(0, b"one"), Result(0, b"oneother\n")]
+    assert kept.times == (3 if gone == "c" else 4)
+
+
+def test_an_answer_that_is_deleted_meanwhile_is_still_whole(kept: Kept) -> None:
+    other = kept.command("echo other")
+    kept.ask(kept.command(), other)
+    deletes = script('sleep 0.5; rm -rf "$1"', str(kept.answers), timeout_s=10)
+    assert kept.ask(kept.command(), deletes, other) == [Result(0, b"one"), Result(0, b""), Result(0, b"oneother\n")]
     assert kept.times == 2
+
+
+@pytest.mark.parametrize("sizes", ["0.o 2\n0.e 0", "0.o 4\n0.e 0", "0.o 3"])
+def test_lengths_that_are_not_those_of_the_answers_are_refused(sizes: str) -> None:
+    answer = f"{NONCE} codes 0\n{sizes}\n{NONCE} data\none\n{NONCE} end\n".encode()
+    with pytest.raises(HostError, match="changed while the host printed it"):
+        batch_script.results(answer, NONCE, 1)
 
 
 def test_a_name_of_a_kept_answer_that_is_none_is_refused() -> None:
