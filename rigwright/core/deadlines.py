@@ -9,6 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 
+LONGEST_WAIT_S = 5.0
+"""The thread looks at the clock at least so often while something waits, also if its last look was wrong."""
+
 
 class Deadline:
     """A function that is called once, at a moment of the monotonic clock, unless it is cancelled before."""
@@ -56,7 +59,7 @@ class _Deadlines:
             with self._changed:
                 wait_s = self._waiting[0][0] - time.monotonic() if self._waiting else None
                 if wait_s is None or wait_s > 0:
-                    self._changed.wait(wait_s)
+                    self._changed.wait(None if wait_s is None else min(wait_s, LONGEST_WAIT_S))
                     continue
                 due = heapq.heappop(self._waiting)[2]
             due._call()

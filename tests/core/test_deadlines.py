@@ -8,6 +8,8 @@ import threading
 import time
 import weakref
 
+import pytest
+
 from rigwright.core import deadlines
 
 
@@ -63,3 +65,18 @@ def test_a_fork_has_its_own() -> None:
         deadlines.after(0.01, called.set)
         os._exit(0 if called.wait(10) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_clock_that_was_wrong_once_delays_nothing_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests give this process another clock for a moment; a look at it must not count for hours."""
+    monkeypatch.setattr(deadlines, "LONGEST_WAIT_S", 0.2)
+    own = deadlines._Deadlines()
+    with monkeypatch.context() as other_clock:
+        other_clock.setattr(deadlines.time, "monotonic", lambda: 0.0)
+        first = own.add(0.05, lambda: None)
+        other_clock.setattr(deadlines.time, "monotonic", lambda: -1e6)  # the thread looks: not for a million seconds
+        time.sleep(0.3)
+    called = threading.Event()
+    own.add(0.05, called.set)
+    assert called.wait(10)
+    first.cancel()
