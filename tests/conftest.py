@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Iterator
 
 import hypothesis
@@ -11,6 +12,7 @@ import pytest
 
 from rigwright.catalogue import compiled
 from rigwright.core import compiled_templates, secrets
+from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.inventory import secret_sources
 from tests.report.chromium import Chromium
 
@@ -134,6 +136,15 @@ MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "gpu")
 def pytest_configure() -> None:
     """Chooses the seed of the sample of cuts, unless the environment has one; workers get it from here."""
     os.environ.setdefault("RIGWRIGHT_PLUGS_SEED", str(random.randrange(10**6)))
+
+
+_kept_before = os.path.exists(UNTIL_BOOT)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes what scripts for hosts that ran here as root have kept, once all tests have ended."""
+    if not _kept_before and not hasattr(config, "workerinput"):
+        shutil.rmtree(UNTIL_BOOT, ignore_errors=True)
 
 
 def pytest_report_header() -> str:
