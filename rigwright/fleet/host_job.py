@@ -205,6 +205,8 @@ def _stopped(job: HostJob, report: HostReport) -> HostReport:
     elif broken:
         found = f"stopped in the middle of '{broken}'"
     elif report.applied is not None and report.applied.done:
+        if report.applied.error is None and not any(planned.status in ("pending", "unknown") for planned in steps):
+            return report  # it was done; what is left out is what comes after the last step
         found = "stopped after some steps; the step that was running is complete"
     else:
         return not_attempted(report)
