@@ -21,8 +21,8 @@ class Command:
     file, not even a cache, so its output can be limited by the file size limit, which needs two processes less on the
     host than a pipe.
 
-    `cache_key`: shell text for a command that changes nothing. The host keeps root's answer until the next boot, and gives it again, without
-    the command, while this text prints the same as just before the command ran. So it prints all that the answer depends on, and takes
+    `cache_key`: shell text for a command that changes nothing. The host keeps root's answer, if the command succeeded, until the next boot,
+    and gives it again, without the command, while this text prints the same as just before and after the command ran. So it prints all that the answer depends on, and takes
     less time than the command. "": the answer is not kept.
     """
 

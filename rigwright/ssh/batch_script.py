@@ -6,7 +6,8 @@ Commands that run together do not wait for a process that ignores SIGKILL, such 
 starts few processes of its own, because starting processes is its main cost on the host.
 
 The answer to a command with a cache key is kept in CACHE, which only root can write. Its name is a checksum of the command and one of what
-the key printed before the command ran, so an answer to something else, or to another state of the host, is not found.
+the key printed before the command ran, so an answer to something else, or to another state of the host, is not found. It is kept only if the
+command succeeded and the key prints the same afterwards.
 """
 
 from __future__ import annotations
@@ -82,8 +83,11 @@ case "$c $name" in [01]\\ *-?*) new="$new $i $c $name";; esac
 fi"""
 """Shell text that sets `c` to the exit code of command `i`, with the name of a kept answer. `new`: number, code and name of answers to keep."""
 
+KEYS_S = 20
+"""Seconds for all cache keys; without them no kept answer is used."""
+
 _KEEP = f"""set -- $new
-if [ $# -gt 0 ] && timeout -k 2 20 sh ./keys.sh >keys.after && cmp -s keys keys.after &&
+if [ $# -gt 0 ] && timeout -k 2 {KEYS_S} sh ./keys.sh >keys.after && cmp -s keys keys.after &&
 mkdir -p -m 755 {UNTIL_BOOT} && mkdir -p -m 700 {CACHE} && [ -O {CACHE} ]; then
 find {CACHE} -mindepth 1 -mmin +10080 -delete
 while [ $# -gt 0 ]; do
@@ -97,10 +101,6 @@ done
 fi </dev/null >/dev/null 2>&1"""
 """Shell text that keeps answers after all were printed, if what they depend on is still the same: three files for each, the last of which is the
 exit code. Those of more than a week go. `_zNUMBER` is 1 where exit code 1 is an answer, too."""
-
-
-KEYS_S = 20
-"""Seconds for all cache keys; without them no kept answer is used."""
 
 
 def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]:
@@ -143,7 +143,9 @@ def _find_kept(numbers: Sequence[int], commands: Sequence[Command]) -> list[str]
 
 def _checksum(cmd: Command) -> str:
     """Tells a command of this release from all others; 16 hexadecimal digits. The environment is not part of it: that has only the run's id."""
-    return hashlib.sha256(repr((__version__, _PATH, cmd)).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        repr((__version__, _PATH, cmd.argv, cmd.stdin, cmd.timeout_s, cmd.reads, cmd.cache_key)).encode()
+    ).hexdigest()[:16]
 
 
 def _in_background(number: int, cmd: Command) -> str:
