@@ -1,0 +1,36 @@
+"""What is told of a host whose action Ctrl-C ended: done where no step was left, stopped where one was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rigwright.core.errors import HostError
+from rigwright.engine.host_report import ApplyResult, HostReport
+from rigwright.engine.plan import PlannedStep
+from rigwright.fleet.host_job import _stopped
+from rigwright.inventory.model import Host
+from tests.fleet.test_merge import APPLIED, STEP
+
+HOST = Host("gpu1", (), {})
+JOB: Any = SimpleNamespace(left_in="", run=SimpleNamespace(rebooting=False), host=HOST)
+OTHER = PlannedStep(replace(STEP, name="Other"), "pending")
+
+
+@pytest.mark.parametrize(
+    ("applied", "found"),
+    [
+        (APPLIED, ""),
+        (replace(APPLIED, steps=(*APPLIED.steps, OTHER)), "stopped after some steps"),
+        (replace(APPLIED, error=HostError("gpu1", "refused")), "stopped after some steps"),
+        (ApplyResult((PlannedStep(STEP, "failed"),)), "stopped in the middle of"),
+    ],
+    ids=["all complete", "one left", "an error", "a failed step"],
+)
+def test_how_far_it_came(applied: ApplyResult, found: str) -> None:
+    report = _stopped(JOB, HostReport(HOST, applied=applied))
+    assert str(report.error or "").find(found) >= 0
+    assert (report.error is None) == (not found)
