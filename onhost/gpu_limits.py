@@ -274,6 +274,48 @@ def supported_clocks(handle):
     return {str(mhz): list(pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, mhz)) for mhz in memory}
 
 
+# The fields of nvmlDeviceGetFieldValues that `nvidia-smi nvlink` asks for; all but the first have a link's number as scope.
+LINK_COUNT, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS, LINK_SPEED, LINK_STATE = 91, 161, 162, 163, 164, 165
+
+
+def fields(handle, numbers, link=0):
+    """The values of fields of a GPU or of one of its links; None for one that it does not have. Raises NVMLError."""
+    values = []
+    for answer in pynvml.nvmlDeviceGetFieldValues(handle, [(number, link) for number in numbers]):
+        if answer.nvmlReturn not in (0, 3):  # done, not supported
+            raise pynvml.NVMLError(answer.nvmlReturn)
+        value = {1: answer.value.uiVal, 2: answer.value.ulVal, 3: answer.value.ullVal}.get(answer.valueType)
+        values.append(None if answer.nvmlReturn else value)
+    return values
+
+
+def nvlinks(handle):
+    """The GPU's ends of its NVLinks, [] for a GPU without: {"link": 0, "mb_s": 25781, "peer": "00000000:07:00.0", "errors": 0}.
+
+    mb_s is the speed of one direction, None for a link that is down; peer the bus id of the GPU or switch at its other end,
+    None if it is not known; errors the sum of its replays, recoveries and CRC errors, None without a counter. With MIG on a
+    GPU has none, as for nvidia-smi. Raises NVMLError, also for a link whose state or speed the driver does not tell.
+    """
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0]:
+            return []
+    except pynvml.NVMLError:
+        pass
+    return [nvlink(handle, link) for link in range(fields(handle, [LINK_COUNT])[0] or 0)]
+
+
+def nvlink(handle, link):
+    up, mb_s, *errors = fields(handle, [LINK_STATE, LINK_SPEED, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS], link)
+    if up is None or (up and not mb_s):
+        raise pynvml.NVMLError(3)
+    known = [count for count in errors if count is not None] if up else []
+    peer = None
+    if up:
+        with contextlib.suppress(pynvml.NVMLError):
+            peer = text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
+    return {"link": link, "mb_s": mb_s if up else None, "peer": peer, "errors": sum(known) if known else None}
+
+
 IDENTITY = {
     "uuid": lambda handle: text(pynvml.nvmlDeviceGetUUID(handle)),
     "pci_bus_id": lambda handle: text(pynvml.nvmlDeviceGetPciInfo(handle).busId),
@@ -289,6 +331,7 @@ STATE = {
     "default_application_clocks": lambda handle: clocks(pynvml.nvmlDeviceGetDefaultApplicationsClock, handle),
     "supported_application_clocks": supported_clocks,
     "clocks": lambda handle: clocks(pynvml.nvmlDeviceGetClockInfo, handle),
+    "nvlinks": nvlinks,
 }
 LOCKS = ("locked_graphics_mhz", "locked_memory_mhz")
 

@@ -172,6 +172,32 @@ def of_those_left(result: Result) -> list[str]:
     return left if 0 < len(left) < len(rows) else host_text.lines(answered(result))
 
 
+_XML = """
+cards() { { nvidia-smi -q -x "$@" 2>&1; echo "code $?"; } | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; }
+out=$(cards); code=${out##*code }
+case $out in *"@LOST@"*) ;; *) printf '%s\\n' "${out%code *}"; exit $code;; esac
+for device in /sys/bus/pci/drivers/nvidia/????:*; do
+  one=$(cards -i "${device##*/}"); status=${one##*code }; one=${one%code *}
+  case $status in 0|14) ;; *) one="@LOST@ for GPU ${device##*/}: ${one##*: }";; esac
+  [ -z "$one" ] || printf '%s\\n' "$one"
+done
+exit $code
+""".replace("@LOST@", LOST)
+XML = script(_XML, timeout_s=60, reads=True)
+"""Prints `nvidia-smi -q -x`, for each GPU alone if one is lost, without the lists of supported clocks, which are 90 % of it."""
+
+_LINKS = """
+status=$(ask nvlink -s); code=$?
+printf '%s\\n' "$status"
+case $status in *'Link '[0-9]*) ;; *) exit $code;; esac  # no link: no peers either
+echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
+echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]' -e 'Link [0-9]*: [0-9]* .* errors'
+exit $code
+"""
+LINKS = script(ASK + _LINKS, timeout_s=60, reads=True)
+"""Prints the state of all NVLinks, and after `--- peers` and `--- errors` where each ends and what it counted."""
+
+
 gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)
 """All GPUs of the driver, also lost ones."""
 

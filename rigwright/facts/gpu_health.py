@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rigwright.core import host_text, lazy_re
-from rigwright.core.command import Result, script
+from rigwright.core.command import Result
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.once import once
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable, smi_xml
-from rigwright.facts.gpu import LOST, answered, lost, number
+from rigwright.facts.gpu import XML, answered, lost, number
 
 if TYPE_CHECKING:
     from xml.etree import ElementTree
@@ -294,17 +294,6 @@ def _cards(result: Result) -> tuple[Card, ...]:
     return tuple(sorted(cards, key=lambda card: card.bus_id))
 
 
-_QUERY = """
-cards() { { nvidia-smi -q -x "$@" 2>&1; echo "code $?"; } | grep -v -e '<supported_graphics_clock>' -e '^[[:space:]]*$'; }
-out=$(cards); code=${out##*code }
-case $out in *"@LOST@"*) ;; *) printf '%s\\n' "${out%code *}"; exit $code;; esac
-for device in /sys/bus/pci/drivers/nvidia/????:*; do
-  one=$(cards -i "${device##*/}"); status=${one##*code }; one=${one%code *}
-  case $status in 0|14) ;; *) one="@LOST@ for GPU ${device##*/}: ${one##*: }";; esac
-  [ -z "$one" ] || printf '%s\\n' "$one"
-done
-exit $code
-""".replace("@LOST@", LOST)
 LASTING = ("bus_id", "uuid", "name", "serial", "vbios", "part_number", "subsystem_id", "memory_mib", "ecc")
 """The fields of a card that the history records."""
 
@@ -314,5 +303,5 @@ def _lasting(cards: tuple[Card, ...]) -> list[dict[str, object]]:
     return [{key: getattr(card, key) for key in LASTING} for card in cards if not card.lost]
 
 
-cards = Fact("gpu_health.cards", script(_QUERY, timeout_s=60, reads=True), _cards, kept=_lasting)
-"""All cards of the driver, also lost ones. The command drops the lists of supported clocks, 90 % of the output."""
+cards = Fact("gpu_health.cards", XML, _cards, kept=_lasting)
+"""All cards of the driver, also lost ones."""

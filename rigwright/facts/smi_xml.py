@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rigwright.core import host_text, lazy_re
 
@@ -38,6 +38,50 @@ def _note_texts(element: ElementTree.Element, above: str, found: dict[str, str])
         found.setdefault(path, inner.text or "")
         if len(inner):
             _note_texts(inner, f"{path}/", found)
+
+
+_MODE = lazy_re.compile(r"(Enabled|Disabled)")
+_WATTS = lazy_re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,12}) W")
+_MHZ = lazy_re.compile(r"([0-9]{1,12}) MHz")
+_CLOCKS = "applications_clocks"
+_POWER = ("gpu_power_readings", "power_readings")
+_FIELDS: Mapping[str, tuple[Any, ...]] = {
+    "uuid": (lazy_re.compile(r"(GPU-[0-9A-Fa-f-]{1,60})"), "uuid"),
+    "pci.bus_id": (lazy_re.compile(r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"), "pci/pci_bus_id"),
+    "name": (
+        lazy_re.compile(r"(?!GPU |Unknown Error|Insufficient)([A-Za-z0-9][A-Za-z0-9 ._:/()+-]{1,100})"),
+        "product_name",
+    ),
+    "persistence_mode": (_MODE, "persistence_mode"),
+    "pstate": (lazy_re.compile(r"(P[0-9]{1,2})"), "performance_state"),
+    "power.limit": (_WATTS, "gpu_power_readings/requested_power_limit", "power_readings/power_limit"),
+    "power.min_limit": (_WATTS, *(f"{group}/min_power_limit" for group in _POWER)),
+    "power.max_limit": (_WATTS, *(f"{group}/max_power_limit" for group in _POWER)),
+    "power.default_limit": (_WATTS, *(f"{group}/default_power_limit" for group in _POWER)),
+    "clocks.applications.memory": (_MHZ, f"{_CLOCKS}/mem_clock"),
+    "clocks.applications.graphics": (_MHZ, f"{_CLOCKS}/graphics_clock"),
+    "clocks.default_applications.memory": (_MHZ, f"default_{_CLOCKS}/mem_clock"),
+    "clocks.default_applications.graphics": (_MHZ, f"default_{_CLOCKS}/graphics_clock"),
+    "ecc.mode.current": (_MODE, "ecc_mode/current_ecc"),
+    "ecc.mode.pending": (_MODE, "ecc_mode/pending_ecc"),
+    "mig.mode.current": (_MODE, "mig_mode/current_mig"),
+    "mig.mode.pending": (_MODE, "mig_mode/pending_mig"),
+}
+"""For a field of --query-gpu the form of its value in the XML, and the paths of its elements: the first one that is there counts. Drivers
+before 530 have the power in power_readings. `current_power_limit` is another value: the limit in force, which the machine may lower
+below the one that was set."""
+_NO_VALUE = ("N/A", "Requested functionality has been deprecated")
+
+
+def field(values: Mapping[str, str], name: str) -> str | None:
+    """What `--query-gpu=NAME --format=csv,noheader,nounits` prints for the GPU whose element has these texts; None where that is not
+    certain: for another field, and for an element that is not there or has an error in place of its value."""
+    form, *paths = _FIELDS.get(name, (_MODE,))
+    word = next((values[path].strip() for path in paths if path in values), "")
+    if word in _NO_VALUE:
+        return f"[{word}]"
+    match = form.fullmatch(word)
+    return match[1] if match else None
 
 
 def gpus(document: str) -> list[tuple[str, dict[str, str]]]:

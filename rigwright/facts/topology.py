@@ -10,7 +10,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import bus_id
 from rigwright.facts import Fact, Unavailable
-from rigwright.facts.gpu import ASK, LOST, answered
+from rigwright.facts.gpu import LINKS, LOST, answered
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ _QUIET = lazy_re.compile(
     re.IGNORECASE,
 )
 """Lines in place of links. From 595 on nvidia-smi writes Nvlink for NVLink."""
-_COUNTER = lazy_re.compile(r"(\d{1,9}): (?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})")
+_COUNTER = lazy_re.compile(
+    r"(?:Replay|Recovery|CRC|CRC Flit) Errors?: (\d{1,18})|(\d{1,18}) (?:replay|recovery|flit CRC) errors"
+)
+"""nvidia-smi of 470 writes the number first. Its fourth counter (data CRC) is left out, because nvidia-smi of 535 and later has three."""
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
@@ -89,8 +92,8 @@ def _nvlinks(result: Result) -> tuple[NvLink, ...]:
     to = {key: bus_id(value) for key, value in _rows(peers) if re.search(r":[0-9A-Fa-f]{2}:", value)}
     errors: dict[tuple[str, int], int] = {}
     for key, value in _rows(counters):
-        if match := _COUNTER.fullmatch(f"{key[1]}: {value}"):
-            errors[key] = errors.get(key, 0) + host_text.integer(match[2])
+        if match := _COUNTER.fullmatch(value):
+            errors[key] = errors.get(key, 0) + host_text.integer(match[1] or match[2])
     links = []
     rates: dict[str, float | None] = {}
     for (uuid, number), value in _rows(status):
@@ -134,13 +137,5 @@ def _link(line: str) -> tuple[int, str] | None:
     return (host_text.integer(link[1]), link[2].strip()) if link else None
 
 
-_LINKS = """
-status=$(ask nvlink -s); code=$?
-printf '%s\\n' "$status"
-case $status in *'Link '[0-9]*) ;; *) exit $code;; esac  # no link: no peers either
-echo '--- peers'; ask nvlink -p | grep -e '^GPU' -e 'Link [0-9]*: [0-9A-Fa-f]*:'
-echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0-9]'
-exit $code
-"""
-nvlinks = Fact("topology.nvlinks", script(ASK + _LINKS, timeout_s=60, reads=True), _nvlinks)
+nvlinks = Fact("topology.nvlinks", LINKS, _nvlinks)
 """Every end of every NVLink, also of links that are down; () without NVLinks. If a GPU is lost, each GPU is queried alone."""

@@ -116,10 +116,11 @@ class Transport:
         left: list[int] = []
         for one, answer in zip(merged, answers[len(alone) :], strict=True):
             split = one.split(answer, tuple(commands[number] for number in one.numbers))
-            if split is None:
-                left += one.numbers
-            else:
-                results.update(zip(one.numbers, split, strict=True))
+            for number, result in zip(one.numbers, split, strict=True):
+                if result is None:
+                    left.append(number)
+                else:
+                    results[number] = result
         if left:
             self.round_trips += 1
             results.update(zip(left, self._run_script([commands[number] for number in left], True), strict=True))

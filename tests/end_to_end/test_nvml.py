@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +20,11 @@ from lab.simulators.nvml.bare import CACHE, Bare, bare
 from lab.simulators.nvml.real_smi import SUITES, nvidia_smi
 from lab.simulators.nvml.smi_forms import wrapper
 from rigwright.checks import Finding, card, health
-from rigwright.core.command import Result
-from rigwright.facts import Fact, FactStore, gpu, gpu_health, parsed, pcie, topology
+from rigwright.core.command import Command, Result
+from rigwright.facts import Fact, FactStore, Unavailable, gpu, gpu_health, mig, parsed, pcie, topology
+from rigwright.operations.limits import pynvml
+from rigwright.ssh import merged_queries
+from tests.paths import ROOT
 
 Value = TypeVar("Value")
 pytestmark = pytest.mark.lab
@@ -51,16 +56,23 @@ class Smi:
 
     def asked(self, fact: Fact[Value], folder: Path) -> Value:
         """Reads a fact of a host with these GPUs; the folder has the host's buses and programs."""
+        value: Value = parsed(fact, self.answer(fact.command, folder))
+        return value
+
+    def answer(self, command: Command, folder: Path) -> Result:
+        """The result of a command on such a host, which also has the GPU limits program."""
         for one in describe(self.rig)["gpus"]:
             (folder / "nvidia" / one["bus_id"]).mkdir(parents=True, exist_ok=True)
         (folder / "bin").mkdir(exist_ok=True)
         (folder / "bin" / "nvidia-smi").unlink(missing_ok=True)
         (folder / "bin" / "nvidia-smi").symlink_to(self._binary)
-        env = {**self.driver.env(), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
-        argv = [word.replace("/sys/bus/pci/drivers", str(folder)) for word in fact.command.argv]
+        shutil.copy(ROOT / "onhost" / "gpu_limits.py", folder / "bin")
+        (folder / "bin" / "pynvml.py").write_bytes(pynvml())
+        env = {**self.driver.env(), "PATH": f"{folder}/bin:{os.environ['PATH']}", "RIGWRIGHT_ROOT": str(folder)}
+        places = {"/sys/bus/pci/drivers": str(folder), gpu.LIMITS_PROGRAM: f"{folder}/bin/gpu_limits.py"}
+        argv = [reduce(lambda text, place: text.replace(*place), places.items(), word) for word in command.argv]
         done = subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False)
-        value: Value = parsed(fact, Result(done.returncode, done.stdout, done.stderr))
-        return value
+        return Result(done.returncode, done.stdout, done.stderr)
 
     def judged(self, check: Callable[[FactStore], Iterator[Finding]], folder: Path) -> list[tuple[str, str, str]]:
         """Returns subject, verdict and text of each finding of a check that asks these GPUs."""
@@ -342,3 +354,71 @@ def test_degrees_to_the_limit_in_place_of_a_slowdown_temperature(newer_h100: Smi
     newer_h100.driver.pass_time(1200)
     (finding,) = newer_h100.judged(health.not_throttled, tmp_path)
     assert finding[1:] == ("fail", "hot enough to be slowed down at 89 C (T.Limit -2 C, slowdown at -2)")
+
+
+ONCE: tuple[Fact[Any], ...] = (
+    gpu.gpus,
+    gpu_health.cards,
+    gpu.ecc_modes,
+    mig.modes,
+    pcie.states,
+    gpu.nvml,
+    topology.nvlinks,
+)
+"""What a run asks nvidia-smi and NVML for."""
+STATES: dict[str, tuple[dict[str, object], set[str]]] = {
+    "fresh": ({}, set()),
+    "limits": ({"gpu0__persistence": 1, "gpu0__power_limit_mw": 111000, "gpu0__ecc__pending": 0}, set()),
+    "links": (
+        {"gpu0__link0__state": 0, "gpu0__link1__crc": 4, "gpu0__link2__replay": 3, "gpu0__link2__recovery": 2},
+        set(),
+    ),
+    "mig": ({"gpu0__mig__mode": 1}, set()),
+    "cannot be opened": (
+        {"gpu1__fault__open": 15},
+        {"gpu.gpus", "gpu.ecc_modes", "mig.modes", "pcie.states"},
+    ),
+    "lost": ({"gpu1__fault": 15}, {"gpu.gpus", "gpu.ecc_modes", "mig.modes", "pcie.states", "topology.nvlinks"}),
+    "one field": ({"gpu1__fault__call__nvmlDeviceGetEccMode": 999}, {"gpu.ecc_modes"}),
+}
+"""By name: values of the hardware, and the facts that are then asked for alone."""
+
+
+@pytest.mark.parametrize("version", ["470.256.02", *SERIES, "595.80"])
+@pytest.mark.parametrize("rig", ["servbadge", "rig-3090", "second-hand", "h100-sxm"])
+def test_one_process_answers_what_each_fact_alone_is_told(
+    rig: str,
+    version: str,
+    tmp_path: Path,
+    lab_root: None,  # noqa: ARG001
+) -> None:
+    """One nvidia-smi and one start of NVML answer all facts; a fact that they cannot answer with certainty is asked for alone."""
+    smi = Smi(version, rig, tmp_path)
+    commands = tuple(fact.command for fact in ONCE)
+    every = merged_queries.merged(commands)
+    assert [each.command for each in every] == [gpu.XML, gpu.nvml.command]
+    untold = {"topology.nvlinks"} if version.startswith("470") and rig != "second-hand" else set()
+    for state, (values, alone) in STATES.items():
+        smi.driver.put(**values)
+        left = set()
+        for each in every:
+            answers = each.split(smi.answer(each.command, tmp_path), tuple(commands[number] for number in each.numbers))
+            for number, answer in zip(each.numbers, answers, strict=True):
+                fact = ONCE[number]
+                if answer is None:
+                    left.add(fact.name)
+                elif fact.command != each.command:
+                    expected = smi.asked(fact, tmp_path)
+                    if not isinstance(expected, Unavailable):
+                        assert repr(parsed(fact, answer)) == repr(expected), f"{state}: {fact.name}"
+                    else:  # nvidia-smi has no word for a GPU without links beside one that cannot be opened; NVML has
+                        assert (rig, state, parsed(fact, answer)) == ("second-hand", "cannot be opened", ())
+        assert left == alone | untold, state
+        smi.driver.put(**dict.fromkeys(values, ""))
+
+
+def test_the_counters_of_a_link_under_470(tmp_path: Path, lab_root: None) -> None:  # noqa: ARG001
+    smi = Smi("470.256.02", "servbadge", tmp_path)
+    smi.driver.put(gpu0__link1__crc=4, gpu0__link1__replay=3, gpu0__link1__recovery=2)
+    assert "Link 1: 4 flit CRC errors" in smi("nvlink", "-e", "-i", "0")
+    assert [link.errors for link in smi.asked(topology.nvlinks, tmp_path)][:3] == [0, 9, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 import zipfile
 from collections.abc import Iterator
@@ -71,6 +72,31 @@ def test_second_run_changes_nothing(badge: str) -> None:
     assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
     warned = {finding["check"] for finding in host["findings"] if finding["verdict"] not in ("pass", "info")}
     assert warned == {"driver.patched"}, "535 gets no fixes any more"
+
+
+COUNTED = """
+for program in nvidia-smi python3; do
+  printf '#!/bin/sh\\necho "%s $*" >>/run/asked; exec /usr/bin/%s "$@"\\n' "$program" "$program" >"/usr/local/bin/$program"
+  chmod +x "/usr/local/bin/$program"
+done
+"""
+"""Programs before those of the packages in PATH, which note the words that they are called with."""
+
+
+def test_nvidia_smi_and_nvml_are_asked_once_a_run(badge: str, ssh: Ssh) -> None:
+    runs = [("provision", "--yes"), ("verify", "--quick"), ("fleet.check",)]
+    for command, *words in runs:
+        document(command, "--host", badge, *words)  # remembers what the next one asks for first
+    try:
+        assert ssh(badge, f"sudo sh -c {shlex.quote(COUNTED)}").returncode == 0
+        for command, *words in runs:
+            document(command, "--host", badge, *words)
+            asked = ssh(badge, "cat /run/asked; sudo rm /run/asked").stdout
+            lines = [line for line in asked.splitlines() if line.startswith("nvidia-smi ")]
+            assert lines == ["nvidia-smi -q -x"], command
+            assert asked.count("gpu_limits.py") == (command != "fleet.check"), command
+    finally:
+        ssh(badge, "sudo rm -f /usr/local/bin/nvidia-smi /usr/local/bin/python3 /run/asked")
 
 
 # Peer-to-peer

@@ -694,8 +694,10 @@ def test_show_tells_everything_of_a_v100(host: Host) -> None:
     document = host.show()
     assert (document["driver_version"], document["nvml_version"]) == (VERSION, "12." + VERSION)
     gpu = document["gpus"][2]
-    clocks = gpu.pop("supported_application_clocks")
+    clocks, links = gpu.pop("supported_application_clocks"), gpu.pop("nvlinks")
     assert clocks["877"][:2] == [1530, 1522]
+    assert len(links) == 6
+    assert links[0] == {"link": 0, "mb_s": 25781, "peer": "00000000:06:00.0", "errors": 0}
     assert gpu == {
         "index": 2,
         "uuid": UUIDS[2],
@@ -722,6 +724,21 @@ def test_show_says_why_a_3090_has_no_application_clocks(cards: Host) -> None:
     assert [gpu["power_limit_max_w"] for gpu in gpus] == [350, 375, 480]
     assert gpus[0]["application_clocks"] is None
     assert gpus[0]["errors"] == {"application_clocks": "Not Supported", "default_application_clocks": "Not Supported"}
+
+
+def test_show_tells_which_links_are_down_and_what_they_counted(host: Host) -> None:
+    host.driver.put(gpu0__link0__state=0, gpu0__link1__crc=4, gpu0__link1__replay=3, gpu0__link1__recovery=2)
+    links = host.show()["gpus"][0]["nvlinks"]
+    assert links[0] == {"link": 0, "mb_s": None, "peer": None, "errors": None}
+    assert links[1] == {"link": 1, "mb_s": 25781, "peer": "00000000:07:00.0", "errors": 9}
+
+
+@pytest.mark.parametrize(("code", "reason"), [(3, "Not Supported"), (2, "Invalid Argument"), (999, "Unknown Error")])
+def test_show_says_why_it_does_not_tell_the_links(host: Host, code: int, reason: str) -> None:
+    host.driver.put(gpu0__fault__call__nvmlDeviceGetFieldValues=code)
+    first, second = host.show()["gpus"][:2]
+    assert (first["nvlinks"], first["errors"]) == (None, {"nvlinks": reason})
+    assert len(second["nvlinks"]) == 6
 
 
 def test_reset_gives_the_defaults_back_and_leaves_persistence(host: Host) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import Command, Result, command, script
-from rigwright.facts import Fact, dpkg, files, gpu, parsed, systemd
+from rigwright.facts import Fact, dpkg, files, gpu, parsed, systemd, topology
 from rigwright.inventory.model import Host
 from rigwright.ssh import merged_queries
 from rigwright.ssh.transport import Transport
@@ -145,7 +146,7 @@ def test_units() -> None:
         Result(0, b""),
         Result(124, b""),
     ):
-        assert one.split(bad, commands) is None
+        assert one.split(bad, commands) == [None] * 3
 
 
 GPUS = [
@@ -197,10 +198,179 @@ def test_fields_of_gpus(tmp_path: Path, mode: str) -> None:
     assert one.command.argv[-1] == "--query-gpu=index,uuid,pci.bus_id,name,pstate,persistence_mode"
     answers = one.split(alone(one.command, environment), tuple(commands))
     if mode in ("old", "none", "lost"):  # the fields of one are no reason to doubt another: each is asked for alone
-        assert answers is None
+        assert answers == [None] * 3
     else:
         assert answers == expected
         assert len(calls.read_text().splitlines()) == 1
+
+
+XML = """<?xml version="1.0" ?>
+<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
+<nvidia_smi_log>
+\t<driver_version>DRIVER</driver_version>
+\t<attached_gpus>COUNT</attached_gpus>
+GPUS</nvidia_smi_log>
+"""
+CARD = """\t<gpu id="00000000:0INDEX:00.0">
+\t\t<product_name>NAME</product_name>
+\t\t<persistence_mode>Enabled</persistence_mode>
+\t\t<mig_mode>
+\t\t\t<current_mig>N/A</current_mig>
+\t\t\t<pending_mig>N/A</pending_mig>
+\t\t</mig_mode>
+\t\t<uuid>GPU-INDEX</uuid>
+\t\t<pci>
+\t\t\t<pci_bus_id>00000000:0INDEX:00.0</pci_bus_id>
+\t\t</pci>
+\t\t<performance_state>P8</performance_state>
+\t\t<gpu_power_readings>
+\t\t\t<current_power_limit>180.00 W</current_power_limit>
+\t\t\t<requested_power_limit>200.00 W</requested_power_limit>
+\t\t\t<default_power_limit>300.00 W</default_power_limit>
+\t\t\t<min_power_limit>150.00 W</min_power_limit>
+\t\t\t<max_power_limit>300.00 W</max_power_limit>
+\t\t</gpu_power_readings>
+\t\t<applications_clocks>
+\t\t\t<graphics_clock>1005 MHz</graphics_clock>
+\t\t\t<mem_clock>Requested functionality has been deprecated</mem_clock>
+\t\t</applications_clocks>
+\t</gpu>
+"""
+
+
+def xml(*names: str, **replaced: str) -> bytes:
+    """The XML of GPUs with these names."""
+    cards = [CARD.replace("INDEX", str(index)).replace("NAME", name) for index, name in enumerate(names)]
+    text = XML.replace("GPUS", "".join(cards)).replace("COUNT", str(len(names)))
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    return text.encode()
+
+
+FIELDS = gpu.query("--query-gpu=index,uuid,pci.bus_id,name,persistence_mode,power.limit")
+REST = gpu.query(
+    "--query-gpu=pstate,mig.mode.current,power.min_limit,clocks.applications.memory,clocks.applications.graphics"
+)
+
+
+def split(result: Result, *commands: Command) -> Sequence[Result | None]:
+    [one] = merged_queries.merged(commands)
+    assert one.command in commands
+    return one.split(result, commands)
+
+
+def test_the_xml_of_gpus_has_their_fields() -> None:
+    result = Result(0, xml("Tesla V100-SXM2-16GB", "NVIDIA RTX 6000 Ada Generation"))
+    fields, itself, rest = split(result, FIELDS, gpu.XML, REST)
+    assert itself == result
+    assert fields
+    assert rest
+    assert fields.text == (
+        "0, GPU-0, 00000000:00:00.0, Tesla V100-SXM2-16GB, Enabled, 200.00\n"
+        "1, GPU-1, 00000000:01:00.0, NVIDIA RTX 6000 Ada Generation, Enabled, 200.00\n"
+    )
+    assert rest.text == 2 * "P8, [N/A], 150.00, [Requested functionality has been deprecated], 1005\n"
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (Result(0, xml("V100", requested_power_limit="other_limit")), "rest"),
+        (Result(0, xml("V100", **{"200.00 W": "GPU is lost"})), "rest"),
+        (Result(0, xml("V100", **{"P8": "Unknown Error"})), "fields"),
+        (Result(0, xml("V100", **{"P8": "P8, 1"})), "fields"),
+        (Result(0, xml("Unknown Error")), "rest"),
+        (Result(0, xml("GPU is lost", "V100")), "rest"),
+        (Result(0, xml('V100", "1')), "rest"),
+        (Result(0, xml("V100", **{"<attached_gpus>1": "<attached_gpus>2"})), ""),
+        (Result(0, xml("V100") + xml("V100")), ""),
+        (Result(14, xml("V100") + b"WARNING: infoROM is corrupted at gpu 0000:06:00.0\n"), "fields rest"),
+        (Result(14, b"WARNING: infoROM is corrupted at gpu 0000:06:00.0\n" + xml("V100")), "fields rest"),
+        (Result(0, b"Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost\n" + xml("V100")), ""),
+        (Result(15, xml("V100")), ""),
+        (Result(0, xml("V100")[:-40]), ""),
+        (Result(0, xml("V100"), cut=True), ""),
+        (Result(6, b"No devices were found\n"), ""),
+        (Result(9, b"NVIDIA-SMI has failed\n"), "fields rest"),
+        (Result(124, b""), "fields rest"),
+        (Result(0, xml("V100", **{"P8": "&xxe;"})), ""),
+    ],
+)
+def test_what_the_xml_does_not_say_for_certain_is_asked_for_alone(result: Result, told: str) -> None:
+    itself, *others = split(result, gpu.XML, FIELDS, REST)
+    assert itself == result
+    assert " ".join(name for name, answer in zip(("fields", "rest"), others, strict=True) if answer) == told
+
+
+UP = {"link": 0, "mb_s": 25781, "peer": "00000000:07:00.0", "errors": 3}
+DOWN = {"link": 1, "mb_s": None, "peer": None, "errors": None}
+ONE = {"index": 0, "name": "Tesla V100-SXM2-16GB", "uuid": "GPU-aa", "errors": {}, "nvlinks": [UP, DOWN]}
+
+
+def test_the_document_of_nvml_has_the_links() -> None:
+    alone = {**ONE, "index": 1, "uuid": "GPU-bb", "nvlinks": []}
+    down = {**ONE, "index": 2, "uuid": "GPU-cc", "nvlinks": [DOWN]}
+    hung = {"index": 3, "name": None, "uuid": None, "nvlinks": None, "errors": {"gpu": "no answer within 20 s"}}
+    document = Result(0, json.dumps({"gpus": [ONE, alone, down, hung]}).encode())
+    links, itself = split(document, topology.nvlinks.command, gpu.nvml.command)
+    assert itself == document
+    assert links
+    assert parsed(topology.nvlinks, links) == (
+        topology.NvLink("GPU-aa", 0, 25.781, "0000:07:00.0", 3),
+        topology.NvLink("GPU-aa", 1, None, ""),
+    )
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {key: value for key, value in ONE.items() if key != "nvlinks"},
+        {**ONE, "nvlinks": None, "errors": {"nvlinks": "Invalid Argument"}},
+        {**ONE, "nvlinks": [{**UP, "mb_s": "25781"}]},
+        {**ONE, "nvlinks": [{**UP, "link": "0: 1 GB/s"}]},
+        {**ONE, "nvlinks": 7},
+        {**ONE, "index": None},
+        {**ONE, "name": None},
+        [],
+    ],
+)
+def test_links_that_the_document_does_not_tell_are_asked_for_alone(one: object) -> None:
+    document = Result(0, json.dumps({"gpus": [one]}).encode())
+    assert split(document, gpu.nvml.command, topology.nvlinks.command) == [document, None]
+
+
+def test_links_without_a_document() -> None:
+    bare = Result(1, b"", b"there is no /usr/local/lib/rigwright/gpu_limits.py\n")
+    assert split(bare, gpu.nvml.command, topology.nvlinks.command) == [bare, None]
+    late = Result(124, b"")
+    assert split(late, gpu.nvml.command, topology.nvlinks.command) == [late, late]
+    hangs = Result(
+        1, b'{"gpus": [], "errors": {"driver": "no answer within 20 s"}}\n', b"driver: no answer within 20 s\n"
+    )
+    itself, links = split(hangs, gpu.nvml.command, topology.nvlinks.command)
+    assert itself == hangs
+    assert links
+    assert "driver: no answer within 20 s" in str(parsed(topology.nvlinks, links))
+
+
+def test_only_what_is_not_told_is_asked_for_again(tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    told = tmp_path / "told"
+    told.write_bytes(xml("V100", **{"P8": "Unknown Error"}))
+    smi.write_text(f'#!/bin/sh\necho "$*" >>"$0.calls"\ncase $1 in -q) cat "{told}";; *) echo alone;; esac\n')
+    smi.chmod(0o755)
+
+    class WithSmi(Shell):
+        def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+            places = f"PATH={tmp_path}:".encode()
+            return super()._exchange(script.replace(b"PATH=", places), nonce, limit_s)
+
+    shell = WithSmi()
+    itself, fields, rest = shell.run([gpu.XML, FIELDS, REST], together=True)
+    assert (shell.round_trips, itself.code, rest.text) == (2, 0, "alone\n")
+    assert fields.text.startswith("0, GPU-0, ")
+    calls = Path(f"{smi}.calls").read_text().splitlines()
+    assert [call.partition("=")[0] for call in calls] == ["-q -x", "--query-gpu"]
 
 
 def test_units_and_their_files(tmp_path: Path) -> None:
@@ -217,7 +387,6 @@ def test_units_and_their_files(tmp_path: Path) -> None:
     (one,) = merged_queries.merged(commands)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     split = one.split(alone(one.command, environment), commands)
-    assert split is not None
     together = [parsed(fact, answer) for fact, answer in zip(facts, split, strict=True)]
     single = [parsed(fact, alone(fact.command, environment)) for fact in facts]
     assert together[3] == single[3] == systemd.Unit("loaded", "inactive", "dead", "enabled", False)
@@ -226,7 +395,7 @@ def test_units_and_their_files(tmp_path: Path) -> None:
         assert dataclasses.replace(found, started_s=0.0) == dataclasses.replace(expected, started_s=0.0)
     assert [found.active for found in together[:3]] == [True, False, True]
     assert [found.newest_file_s > 0 for found in together[:3]] == [True, True, False]
-    assert one.split(Result(0, b"ActiveState=active\n\nnow=1\nup=1\n"), commands) is None
+    assert one.split(Result(0, b"ActiveState=active\n\nnow=1\nup=1\n"), commands) == [None] * 4
 
 
 SYSTEMCTL_RUNNING = """#!/bin/sh
