@@ -6,7 +6,7 @@ of an element is parsed once. A document in another form, and one with an elemen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,8 @@ def field(values: Mapping[str, str], name: str) -> str | None:
     return match[1] if match else None
 
 
-def gpus(document: str) -> list[tuple[str, dict[str, str]]]:
+@lru_cache(maxsize=16)  # the fields and the cards are read from one document
+def gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     """The id and the texts of each <gpu> of a document, which begins and ends with its root. Raises ValueError as `host_text.xml`."""
     try:
         found = _by_elements(document)
