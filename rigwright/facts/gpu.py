@@ -342,9 +342,10 @@ try:
     import gpu_limits
 except ImportError:
     sys.exit("there is no " + sys.argv[1])
+gpu_limits.STATE.pop("supported_application_clocks", None)
 sys.exit(gpu_limits.show(None, gpu_limits.SHOW_S))
 """
-"""As a module the program is compiled once, not in each run."""
+"""As a module the program is compiled once, not in each run. No fact needs the supported clocks, most of its document."""
 
 nvml = Fact("gpu.nvml", command("python3", "-IS", "-c", _SHOW, LIMITS_PROGRAM, timeout_s=60), _nvml)
 """The JSON document of the GPU limits program, which reads NVML."""

@@ -76,11 +76,22 @@ _NO_VALUE = ("N/A", "Requested functionality has been deprecated")
 def field(values: Mapping[str, str], name: str) -> str | None:
     """What `--query-gpu=NAME --format=csv,noheader,nounits` prints for the GPU whose element has these texts; None where that is not
     certain: for another field, and for an element that is not there or has an error in place of its value."""
-    form, *paths = _FIELDS.get(name, (_MODE,))
-    word = next((values[path].strip() for path in paths if path in values), "")
+    for path in _FIELDS.get(name, ("",))[1:]:
+        text = values.get(path)
+        if text is not None:
+            return _value(name, text) if len(text) <= _LONGEST_VALUE else None
+    return None
+
+
+_LONGEST_VALUE = 110
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _value(name: str, text: str) -> str | None:
+    word = text.strip()
     if word in _NO_VALUE:
         return f"[{word}]"
-    match = form.fullmatch(word)
+    match = _FIELDS[name][0].fullmatch(word)
     return match[1] if match else None
 
 

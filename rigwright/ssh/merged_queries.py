@@ -188,7 +188,9 @@ def _each_of_xml(result: Result, commands: tuple[Command, ...]) -> Sequence[Resu
 
     answers: list[Result | None] = [result if command == gpu.XML else None for command in commands]
     begin, end = f"<{smi_xml.ROOT}>", f"</{smi_xml.ROOT}>"
-    text = "".join(line for line in result.text.splitlines(True) if not line.startswith("WARNING:"))
+    text = result.text
+    if "WARNING:" in text:
+        text = "".join(line for line in text.splitlines(True) if not line.startswith("WARNING:"))
     before, found, rest = text.partition(begin)
     inside, closed, after = rest.partition(end)
     whole = found and closed and before.startswith("<?xml") and not after.strip()
