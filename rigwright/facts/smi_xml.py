@@ -95,9 +95,17 @@ def _value(name: str, text: str) -> str | None:
     return match[1] if match else None
 
 
-@lru_cache(maxsize=16)  # the fields and the cards are read from one document
 def gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     """The id and the texts of each <gpu> of a document, which begins and ends with its root. Raises ValueError as `host_text.xml`."""
+    return _gpus(document) if len(document) <= _LONGEST_DOCUMENT else _gpus.__wrapped__(document)
+
+
+_LONGEST_DOCUMENT = 262_144
+"""Characters of a document that is kept: 27 GPUs. The fields and the cards are read from one."""
+
+
+@lru_cache(maxsize=16)
+def _gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     try:
         found = _by_elements(document)
     except ValueError:  # an element that is not well-formed alone; the whole may be

@@ -32,6 +32,13 @@ class Merged:
     numbers: tuple[int, ...]
     split: Split
 
+    def answers(self, result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+        """The answer of each of the commands at `numbers`; None for each that is then asked alone, also for all of a text of another form."""
+        try:
+            return self.split(result, commands)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error):
+            return _untold(commands)
+
 
 @lru_cache(maxsize=8)
 def merged(commands: tuple[Command, ...]) -> tuple[Merged, ...]:
@@ -198,7 +205,7 @@ def _each_of_xml(result: Result, commands: tuple[Command, ...]) -> Sequence[Resu
         return answers
     try:
         gpus = smi_xml.gpus(found + inside + closed)
-    except ValueError:
+    except (ValueError, KeyError):
         return answers
     if not gpus or f"<attached_gpus>{len(gpus)}</attached_gpus>" not in inside:
         return answers
@@ -257,7 +264,7 @@ def _links(document: str) -> Result | None:
                     peers.append(f"\t Link {number:d}: {peer}")
                 if errors is not None:
                     counters.append(f"\t Link {number:d}: Replay Errors: {errors:d}")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     texts = ["".join(f"{line}\n" for line in part) for part in parts]
     return Result(0, "{}--- peers\n{}--- errors\n{}".format(*texts).encode("utf-8", "surrogateescape"))

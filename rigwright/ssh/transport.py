@@ -115,7 +115,7 @@ class Transport:
         results: dict[int, Result] = dict(zip(alone, answers, strict=False))
         left: list[int] = []
         for one, answer in zip(merged, answers[len(alone) :], strict=True):
-            split = one.split(answer, tuple(commands[number] for number in one.numbers))
+            split = one.answers(answer, tuple(commands[number] for number in one.numbers))
             for number, result in zip(one.numbers, split, strict=True):
                 if result is None:
                     left.append(number)

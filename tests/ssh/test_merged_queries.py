@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rigwright.core.command import Command, Result, command, script
 from rigwright.facts import Fact, dpkg, files, gpu, parsed, systemd, topology
@@ -351,6 +353,48 @@ def test_links_without_a_document() -> None:
     assert itself == hangs
     assert links
     assert "driver: no answer within 20 s" in str(parsed(topology.nvlinks, links))
+
+
+ODD = [
+    xml("V100").replace(b' id="00000000:00:00.0"', b""),
+    xml("V100").replace(b"V100", b"V100" * 50_000),
+    b"0, " + b"x" * 200_000 + b"\n",
+    json.dumps({"gpus": [{**ONE, "nvlinks": [{**UP, "mb_s": 10**400}]}]}).encode(),
+    json.dumps({"gpus": [{**ONE, "nvlinks": [{**UP, "peer": "\ud800"}]}]}).encode(),
+    json.dumps({"gpus": "text"}).encode(),
+    b"[" * 100_000,
+    b"here\nhere\nregular|6|\xff\n",
+    b"LoadState=\xff\n\n",
+]
+KINDS: list[tuple[Command, ...]] = [
+    (gpu.XML, FIELDS, REST),
+    (FIELDS, REST),
+    (gpu.nvml.command, topology.nvlinks.command),
+    tuple(files.file(name).command for name in ("/a", "/b")),
+    tuple(systemd.unit(name).command for name in ("a.service", "b.service")),
+    tuple(dpkg.packages(name).command for name in ("a", "b")),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    st.one_of(st.binary(max_size=200), st.sampled_from([*ODD, xml("V100"), json.dumps({"gpus": [ONE]}).encode()])),
+    st.sampled_from([0, 1, 9, 14, 127]),
+    st.integers(0, 3000),
+    st.binary(max_size=4),
+)
+def test_no_answer_of_a_host_raises(commands: tuple[Command, ...], text: bytes, code: int, at: int, put: bytes) -> None:
+    [one] = merged_queries.merged(commands)
+    for stdout in (text, text[:at] + put + text[at:], text[:at]):
+        assert len(one.answers(Result(code, stdout), commands)) == len(commands)
+
+
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("commands", KINDS, ids=["xml", "fields", "links", "files", "units", "packages"])
+def test_no_odd_answer_raises(commands: tuple[Command, ...], text: bytes) -> None:
+    [one] = merged_queries.merged(commands)
+    assert len(one.answers(Result(0, text), commands)) == len(commands)
 
 
 def test_only_what_is_not_told_is_asked_for_again(tmp_path: Path) -> None:
