@@ -278,7 +278,7 @@ def supported_clocks(handle):
 LINK_COUNT, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS, LINK_SPEED, LINK_STATE = 91, 161, 162, 163, 164, 165
 
 
-def fields(handle, numbers, link=0):
+def field_values(handle, numbers, link=0):
     """The values of fields of a GPU or of one of its links; None for one that it does not have. Raises NVMLError."""
     values = []
     for answer in pynvml.nvmlDeviceGetFieldValues(handle, [(number, link) for number in numbers]):
@@ -294,18 +294,20 @@ def nvlinks(handle):
 
     mb_s is the speed of one direction, None for a link that is down; peer the bus id of the GPU or switch at its other end,
     None if it is not known; errors the sum of its replays, recoveries and CRC errors, None without a counter. With MIG on a
-    GPU has none, as for nvidia-smi. Raises NVMLError, also for a link whose state or speed the driver does not tell.
+    GPU has none, as for nvidia-smi of 590. Raises NVMLError, also for a link whose state or speed the driver does not tell.
     """
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0]:
             return []
     except pynvml.NVMLError:
         pass
-    return [nvlink(handle, link) for link in range(fields(handle, [LINK_COUNT])[0] or 0)]
+    count = field_values(handle, [LINK_COUNT])[0]
+    return [nvlink(handle, link) for link in range(count or 0)]  # None: it has no NVLinks
 
 
 def nvlink(handle, link):
-    up, mb_s, *errors = fields(handle, [LINK_STATE, LINK_SPEED, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS], link)
+    """One end, as nvlinks() returns it. Raises NVMLError, also if the driver does not tell its state or its speed."""
+    up, mb_s, *errors = field_values(handle, [LINK_STATE, LINK_SPEED, LINK_REPLAYS, LINK_RECOVERIES, LINK_CRCS], link)
     if up is None or (up and not mb_s):
         raise pynvml.NVMLError(3)
     known = [count for count in errors if count is not None] if up else []
@@ -867,7 +869,7 @@ def show(config, timeout_s):
         answers, names = {}, {}
     for index, (name, one) in enumerate(answers.items()):
         unknown = dict(dict.fromkeys(dict(IDENTITY, **STATE)), index=index)
-        gpu = one["value"] if "value" in one else dict(unknown, errors={"gpu": one["error"]})
+        gpu = one["value"] if "value" in one else dict(unknown, errors={"gpu": one["error"]}, **why(one))
         known = gpu["uuid"] and gpu["pci_bus_id"]
         gpu["place"] = place(gpu["pci_bus_id"], config or {}) if known else names[name]
         locks = record.get(gpu["uuid"], {}) if gpu["persistence"] is not False else {}
@@ -879,6 +881,11 @@ def show(config, timeout_s):
         document["expected_gpus"] = config.get("expected_gpus")
     print(json.dumps(document))
     return 1 if "errors" in document else 0
+
+
+def why(answer):
+    """Why a GPU gave no values: NVML's code of the error, None without one; and whether it did not answer in time."""
+    return {"code": answer["code"], "hangs": "hangs" in answer}
 
 
 def reset(config, timeout_s):

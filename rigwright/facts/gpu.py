@@ -184,7 +184,8 @@ done
 exit $code
 """.replace("@LOST@", LOST)
 XML = script(_XML, timeout_s=60, reads=True)
-"""Prints `nvidia-smi -q -x`, for each GPU alone if one is lost, without the lists of supported clocks, which are 90 % of it."""
+"""Prints `nvidia-smi -q -x`, for each GPU alone if one is lost, without the lists of supported clocks, which are 90 % of it. In a
+batch with queries of fields it answers in their place (ssh/merged_queries.py)."""
 
 _LINKS = """
 status=$(ask nvlink -s); code=$?
@@ -195,7 +196,8 @@ echo '--- errors'; ask nvlink -e | grep -e '^GPU' -e 'Link [0-9]*: .*Errors*: [0
 exit $code
 """
 LINKS = script(ASK + _LINKS, timeout_s=60, reads=True)
-"""Prints the state of all NVLinks, and after `--- peers` and `--- errors` where each ends and what it counted."""
+"""Prints the state of all NVLinks, and after `--- peers` and `--- errors` where each ends and what it counted. In a batch with gpu.nvml that document
+answers in its place (ssh/merged_queries.py)."""
 
 
 gpus = Fact("gpu.gpus", query(f"--query-gpu={QUERY}"), _gpus, kept=whole)

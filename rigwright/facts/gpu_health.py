@@ -265,10 +265,6 @@ def _readers() -> tuple[tuple[str, Callable[..., Any], tuple[str, ...]], ...]:
     return tuple((field.name, field.metadata["read"], field.metadata["paths"]) for field in known)
 
 
-MOST_GPUS = 256
-"""More GPUs in one answer are refused."""
-
-
 def _cards(result: Result) -> tuple[Card, ...]:
     text = result.text
     gone = lost(text)
@@ -277,8 +273,8 @@ def _cards(result: Result) -> tuple[Card, ...]:
     parts = [f"<{root}>{inside}</{root}>" for _, begin, inside in ends if begin]
     if "<!ENTITY" in text:
         raise ValueError("an entity in its XML")
-    if len(parts) > MOST_GPUS:
-        raise ValueError(f"more than {MOST_GPUS} XML documents")
+    if len(parts) > smi_xml.MOST_GPUS:
+        raise ValueError(f"more than {smi_xml.MOST_GPUS} XML documents")
     if not parts and "<nvidia_smi_log>" in text:
         raise ValueError("XML that ends in the middle")
     if not parts and not gone:
@@ -287,8 +283,8 @@ def _cards(result: Result) -> tuple[Card, ...]:
     elements = [gpu for part in parts for gpu in smi_xml.gpus(part)]
     if len(elements) != text.count("<gpu id="):
         raise ValueError("XML that ends in the middle")
-    if len(elements) > MOST_GPUS:
-        raise ValueError(f"more than {MOST_GPUS} GPUs")
+    if len(elements) > smi_xml.MOST_GPUS:
+        raise ValueError(f"more than {smi_xml.MOST_GPUS} GPUs")
     cards = [_card(at, texts) for at, texts in elements]
     cards += [Card(at, "", "", lost=problem) for at, problem in gone.items()]
     return tuple(sorted(cards, key=lambda card: card.bus_id))

@@ -1,4 +1,4 @@
-"""The elements <gpu> of `nvidia-smi -q -x`, as texts by path.
+"""The elements <gpu> of `nvidia-smi -q -x`, as texts by path; and what `--query-gpu` prints for a GPU, told from the same elements (`field`).
 
 nvidia-smi writes each element of a GPU on lines of its own, indented with tabs. Most of them are the same for all GPUs and hosts, so each text
 of an element is parsed once. A document in another form, and one with an element that is not well-formed, is parsed as a whole.
@@ -20,8 +20,11 @@ _BEGIN, _END = f"<{ROOT}>", f"</{ROOT}>"
 _GPU, _GPU_END = '\n\t<gpu id="', "\n\t</gpu>"
 _ID = lazy_re.compile(r"[0-9A-Fa-f:.]{1,20}")
 _LETTER = lazy_re.compile(r"[a-z]")
-_MOST_KEPT, _LONGEST_KEPT = 1024, 4096
-"""The elements that are kept, and the characters of each."""
+_MOST_KEPT, _LONGEST_KEPT, _MOST_TAGS = 1024, 4096, 400
+"""The elements that are kept, and the characters and tags of each; the largest of a V100 has 3000 and 250."""
+_LONGEST_PATH = 200
+MOST_GPUS = 256
+"""A document with a longer path, and one with more GPUs, is refused."""
 
 
 def texts(element: ElementTree.Element) -> dict[str, str]:
@@ -35,6 +38,8 @@ def _note_texts(element: ElementTree.Element, above: str, found: dict[str, str])
     """Adds the text of each element below one by its path. A search for each path takes three times as long."""
     for inner in element:
         path = above + inner.tag
+        if len(path) > _LONGEST_PATH:
+            raise ValueError(f"XML with a path of more than {_LONGEST_PATH} characters")
         found.setdefault(path, inner.text or "")
         if len(inner):
             _note_texts(inner, f"{path}/", found)
@@ -42,6 +47,11 @@ def _note_texts(element: ElementTree.Element, above: str, found: dict[str, str])
 
 _MODE = lazy_re.compile(r"(Enabled|Disabled)")
 _WATTS = lazy_re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,12}) W")
+_ERROR_ENDS = (
+    "Argument|Error|Found|Initialized|Issue|Loaded|Memory|Permissions|Power|Size|Supported|Timeout|Uninitialized|client|infoROM|lost|mismatch"
+    "|performed|required|reset|restart"
+)
+"""The last words of NVML's error texts, which nvidia-smi writes in place of a name; no product's name ends so."""
 _MHZ = lazy_re.compile(r"([0-9]{1,12}) MHz")
 _CLOCKS = "applications_clocks"
 _POWER = ("gpu_power_readings", "power_readings")
@@ -49,7 +59,7 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = {
     "uuid": (lazy_re.compile(r"(GPU-[0-9A-Fa-f-]{1,60})"), "uuid"),
     "pci.bus_id": (lazy_re.compile(r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"), "pci/pci_bus_id"),
     "name": (
-        lazy_re.compile(r"(?!GPU |Unknown Error|Insufficient)([A-Za-z0-9][A-Za-z0-9 ._:/()+-]{1,100})"),
+        lazy_re.compile(rf"(?!(?:.* )?(?:{_ERROR_ENDS})$)([A-Za-z0-9][A-Za-z0-9 ._:/()+-]{{1,100}})"),
         "product_name",
     ),
     "persistence_mode": (_MODE, "persistence_mode"),
@@ -84,6 +94,7 @@ def field(values: Mapping[str, str], name: str) -> str | None:
 
 
 _LONGEST_VALUE = 110
+"""Characters of a value that is read; the names of products have 60 at most."""
 
 
 @lru_cache(maxsize=_MOST_KEPT)
@@ -95,17 +106,36 @@ def _value(name: str, text: str) -> str | None:
     return match[1] if match else None
 
 
+def power_is_certain(values: Mapping[str, str]) -> bool:
+    """Whether the power limits of a GPU are in order, or it has none of them. From 535 on nvidia-smi reads them for the XML by a call whose failure it
+    does not notice: then it writes what was in its memory."""
+    texts = [field(values, f"power.{name}") for name in ("min_limit", "limit", "default_limit", "max_limit")]
+    if set(texts) == {"[N/A]"}:
+        return True
+    try:
+        least, now, default, most = (float(text or "") for text in texts)
+    except ValueError:
+        return False
+    return 0 < least <= min(now, default) and max(now, default) <= most < _MOST_WATTS
+
+
+_MOST_WATTS = 10_000
+
+
 def gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     """The id and the texts of each <gpu> of a document, which begins and ends with its root. Raises ValueError as `host_text.xml`."""
-    return _gpus(document) if len(document) <= _LONGEST_DOCUMENT else _gpus.__wrapped__(document)
+    if document.count("<gpu ") > MOST_GPUS:
+        raise ValueError(f"more than {MOST_GPUS} GPUs")
+    keep = len(document) <= _LONGEST_DOCUMENT and document.count("<") <= _MOST_DOCUMENT_TAGS
+    return _kept_document(document) if keep else _kept_document.__wrapped__(document)
 
 
-_LONGEST_DOCUMENT = 262_144
-"""Characters of a document that is kept: 27 GPUs. The fields and the cards are read from one."""
+_LONGEST_DOCUMENT, _MOST_DOCUMENT_TAGS = 200_000, 16_000
+"""The characters and tags of a document that is kept, because the fields and the cards are read from one; four V100 have 38000 and 2500."""
 
 
 @lru_cache(maxsize=16)
-def _gpus(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
+def _kept_document(document: str) -> Sequence[tuple[str, Mapping[str, str]]]:
     try:
         found = _by_elements(document)
     except ValueError:  # an element that is not well-formed alone; the whole may be
@@ -125,20 +155,20 @@ def _by_elements(document: str) -> list[tuple[str, dict[str, str]]] | None:
     if document.count("<") > 2 * host_text.VALUES:
         return None
     head, *parts = document[len(_BEGIN) : -len(_END) - 1].split(_GPU)
-    if _merged(head, "\n\t<") is None:
+    if _texts_of_lines(head, "\n\t<") is None:
         return None
     found = []
     for part in parts:
         name, quote, rest = part.partition('">')
         inside, end, after = rest.partition(_GPU_END)
-        values = _merged(inside, "\n\t\t<")
+        values = _texts_of_lines(inside, "\n\t\t<")
         if not (quote and end and _ID.fullmatch(name)) or after or values is None:
             return None
         found.append((name, values))
     return found
 
 
-def _merged(content: str, line: str) -> dict[str, str] | None:
+def _texts_of_lines(content: str, line: str) -> dict[str, str] | None:
     """The texts by path of elements that each begin with `line`, where their last line may begin with it, too; None for other content."""
     before, *elements = content.split(line)
     if before:
@@ -160,7 +190,8 @@ def _merged(content: str, line: str) -> dict[str, str] | None:
 
 def _texts_of(element: str) -> Mapping[str, str]:
     """The texts of an element, and of those in it, by path. Raises ValueError."""
-    return _kept(element) if len(element) <= _LONGEST_KEPT else _parsed(element)
+    keep = len(element) <= _LONGEST_KEPT and element.count("<") <= _MOST_TAGS
+    return _kept(element) if keep else _parsed(element)
 
 
 _SIMPLE = lazy_re.compile(r"<([a-z][a-z0-9_]*)>([^<&\]]*)</\1>")
@@ -171,6 +202,8 @@ def _parsed(element: str) -> Mapping[str, str]:
     if (simple := _SIMPLE.fullmatch(element)) and simple[2].isascii() and simple[2].isprintable():
         return {simple[1]: simple[2]}
     root = host_text.xml(element)
+    if len(root.tag) > _LONGEST_PATH:
+        raise ValueError(f"XML with a path of more than {_LONGEST_PATH} characters")
     found = {root.tag: root.text or ""}
     _note_texts(root, f"{root.tag}/", found)
     return found

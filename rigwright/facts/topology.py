@@ -85,6 +85,8 @@ _COUNTER = lazy_re.compile(
 
 
 def _nvlinks(result: Result) -> tuple[NvLink, ...]:
+    if result.code and result.error_text.startswith("NVML: "):  # its answer is that of gpu.nvml (ssh/merged_queries.py)
+        raise Unavailable(result.error_text)
     status, _, rest = result.text.partition("--- peers\n")
     peers, _, counters = rest.partition("--- errors\n")
     if not any(map(_GPU_LINE.match, host_text.lines(status))) and (result.code != 0 or status.startswith("No devices")):

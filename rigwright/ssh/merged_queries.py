@@ -12,6 +12,7 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import Any
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Command, Result, script
@@ -22,6 +23,8 @@ Split = Callable[[Result, tuple[Command, ...]], Sequence[Result | None]]
 """The answer of each command, from the answer to all of them together; None for each whose answer cannot be told."""
 MOST = 60
 """Commands in one; a program's answer has a limit."""
+_LONGEST_KEPT = 500_000
+"""Bytes of an answer whose parts are kept for other hosts."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,12 @@ class Merged:
 
     def answers(self, result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
         """The answer of each of the commands at `numbers`; None for each that is then asked alone, also for all of a text of another form."""
+        if result.stdout.count(b"\n") > host_text.LINES:
+            return _untold(commands)
+        keep = len(result.stdout) <= _LONGEST_KEPT
+        split = self.split if keep else getattr(self.split, "__wrapped__", self.split)
         try:
-            return self.split(result, commands)
+            return split(result, commands)
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error):
             return _untold(commands)
 
@@ -91,7 +98,7 @@ def _packages(commands: Sequence[Command]) -> Command:
 
 
 @lru_cache(maxsize=16)  # hosts have equal packages, units and files
-def _each_packages(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+def _split_packages(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
     """The rows whose package matches a pattern of the command, in the order of the answer; exit code 1 where a pattern has none."""
     if result.code not in (0, 1) or result.cut:
         return _untold(commands)
@@ -126,7 +133,7 @@ def _units(commands: Sequence[Command]) -> Command:
 
 
 @lru_cache(maxsize=16)
-def _each_units(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+def _split_units(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
     """The properties of each unit, the clock, and the times of its own files."""
     *parts, rest = result.stdout.split(b"\n\n")
     if result.code or result.cut or len(parts) != len(commands) or not all(parts):
@@ -153,7 +160,7 @@ def _each_units(result: Result, commands: tuple[Command, ...]) -> Sequence[Resul
 
 _GPU_FIELDS = "--query-gpu="
 _TOO_LATE = (124, 137, -1)
-"""Exit codes of a command that had no answer in time. Another query of the same driver would wait as long."""
+"""Exit codes of a command that had no answer in time; a driver that hangs does so for every short query."""
 
 
 def _gpus(commands: Sequence[Command]) -> Command:
@@ -166,19 +173,23 @@ def _fields(commands: Sequence[Command]) -> list[str]:
     )
 
 
-def _each_gpus(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+def _split_gpus(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
     """The fields of each command; a line that is no row, such as the one of a lost GPU, is in the answer of each."""
-    if result.code in (9, 127, *_TOO_LATE):  # no driver, no program, no answer in time: so for every query
+    if result.code in (9, 127) or result.text.startswith(
+        "No devices"
+    ):  # no driver, no program, no GPU: so for every query
         return [result] * len(commands)
     if gpu.XML in commands:
-        return _each_of_xml(result, commands)
+        return _split_xml(result, commands)
+    if result.code in _TOO_LATE:
+        return [result] * len(commands)
     if result.code not in (0, 14) or result.cut:
         return _untold(commands)
     fields = _fields(commands)
     texts: list[list[str]] = [[] for _ in commands]
-    for line in result.text.splitlines():
-        cells = next(csv.reader([line], skipinitialspace=True), [])
-        no_row = line.startswith((gpu.LOST, "WARNING:", "No devices")) or not line.strip()
+    for line in result.lines:
+        no_row = line.startswith((gpu.LOST, "WARNING:")) or not line.strip()
+        cells = [] if no_row else next(csv.reader([line], skipinitialspace=True), [])
         if not no_row and len(cells) != len(fields):
             return _untold(commands)
         cell_of = dict(zip(fields, cells, strict=False))
@@ -189,7 +200,7 @@ def _each_gpus(result: Result, commands: tuple[Command, ...]) -> Sequence[Result
     ]
 
 
-def _each_of_xml(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+def _split_xml(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
     """The XML itself, and the fields of each other command where one XML document has all GPUs and a value for each field."""
     from rigwright.facts import smi_xml
 
@@ -198,13 +209,13 @@ def _each_of_xml(result: Result, commands: tuple[Command, ...]) -> Sequence[Resu
     text = result.text
     if "WARNING:" in text:
         text = "".join(line for line in text.splitlines(True) if not line.startswith("WARNING:"))
-    before, found, rest = text.partition(begin)
+    before, _, rest = text.partition(begin)
     inside, closed, after = rest.partition(end)
-    whole = found and closed and before.startswith("<?xml") and not after.strip()
+    whole = closed and before.startswith("<?xml") and not after.strip()
     if result.code not in (0, 14) or result.cut or not whole:  # 14: a corrupted infoROM, of which a line warns
         return answers
     try:
-        gpus = smi_xml.gpus(found + inside + closed)
+        gpus = smi_xml.gpus(begin + inside + end)
     except (ValueError, KeyError):
         return answers
     if not gpus or f"<attached_gpus>{len(gpus)}</attached_gpus>" not in inside:
@@ -222,6 +233,8 @@ def _cells(index: int, texts: Mapping[str, str], fields: Sequence[str]) -> list[
     """The fields of the GPU with this index; None unless each has a value. nvidia-smi writes the GPUs in the order of their indices."""
     from rigwright.facts import smi_xml
 
+    if any(name.startswith("power.") for name in fields) and not smi_xml.power_is_certain(texts):
+        return None
     cells = [str(index) if name == "index" else smi_xml.field(texts, name) for name in fields]
     return [cell for cell in cells if cell is not None] if None not in cells else None
 
@@ -233,46 +246,82 @@ def _nvlinks(commands: Sequence[Command]) -> Command:
     return gpu.nvml.command if gpu.nvml.command in commands else gpu.LINKS
 
 
-def _each_nvlinks(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
-    """The document of the GPU limits program, and what `nvidia-smi nvlink` prints for the links in it, where it has those of all GPUs."""
+def _split_nvlinks(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+    """The document of the GPU limits program, and what `nvidia-smi nvlink` prints for the links in it, where it has those of all GPUs.
+
+    A driver that does not answer NVML is not asked by nvidia-smi after it.
+    """
     if gpu.nvml.command not in commands or result.code in _TOO_LATE:
         return [result] * len(commands)
-    hangs = result.code == 1 and "driver: no answer within" in result.error_text
-    links = Result(1, b"", result.stderr) if hangs else None if result.code or result.cut else _links(result.text)
+    error = result.error_text.rpartition("\n")[2]
+    if result.code == 1 and error.startswith("driver: "):
+        links: Result | None = Result(1, b"", f"NVML: {error}".encode())
+    else:
+        links = None if result.code or result.cut else _as_links_text(result.text)
     return [result if command == gpu.nvml.command else links for command in commands]
 
 
-def _links(document: str) -> Result | None:
-    """The links of the GPUs that answer; None where the document does not have the links of one: the driver did not tell them, or the program
-    is that of an earlier rigwright."""
-    parts: tuple[list[str], ...] = ([], [], [])
+def _as_links_text(document: str) -> Result | None:
+    """The links of a document in the form that gpu.LINKS prints, so that topology.nvlinks has one parser. A GPU that NVML cannot open is left
+    out, as by nvidia-smi; for one that does not answer in time, the result is that error.
+
+    None where the document does not have the links of a GPU: NVML did not tell them, or the program is that of an earlier rigwright.
+    """
+    states: list[str] = []
+    peers: list[str] = []
+    errors: list[str] = []
     try:
-        answering = [one for one in host_text.json_value(document)["gpus"] if "gpu" not in one["errors"]]
-        for one in answering:
-            title = f"GPU {one['index']:d}: {_NO_NAME.sub('', one['name'])} (UUID: {one['uuid']})"
-            for part in parts:
-                part.append(title)
-            links = one["nvlinks"]
-            if links and all(link["mb_s"] is None for link in links):
-                parts[0].append(_ALL_DOWN)
-                links = []
-            for link in links:
-                number, mb_s, peer, errors = (link[key] for key in ("link", "mb_s", "peer", "errors"))
-                states, peers, counters = parts
-                states.append(f"\t Link {number:d}: " + ("<inactive>" if mb_s is None else f"{mb_s / 1000:g} GB/s"))
-                if peer is not None:
-                    peers.append(f"\t Link {number:d}: {peer}")
-                if errors is not None:
-                    counters.append(f"\t Link {number:d}: Replay Errors: {errors:d}")
-    except (ValueError, KeyError, TypeError, OverflowError):
+        every = host_text.json_value(document)["gpus"]
+        late = next((one["errors"]["gpu"] for one in every if one.get("hangs")), None)
+        if late is not None:
+            return Result(1, b"", f"NVML: {late}".encode())
+        for one in every:
+            if one.get("code") is None and not _add_links(one, states, peers, errors):
+                return None
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    texts = ["".join(f"{line}\n" for line in part) for part in parts]
-    return Result(0, "{}--- peers\n{}--- errors\n{}".format(*texts).encode("utf-8", "surrogateescape"))
+    if not states:
+        return None
+    texts = ["".join(f"{line}\n" for line in part) for part in (states, peers, errors)]
+    return Result(0, "{}--- peers\n{}--- errors\n{}".format(*texts).encode())
 
 
+def _add_links(one: Mapping[str, Any], states: list[str], peers: list[str], errors: list[str]) -> bool:
+    """Appends the lines of a GPU; False if a value has another form. Raises KeyError, TypeError, AttributeError."""
+    if type(one["index"]) is not int or not _UUID.fullmatch(one["uuid"]):
+        return False
+    title = f"GPU {one['index']}: {_NOT_IN_NAMES.sub('', one['name'])} (UUID: {one['uuid']})"
+    for part in (states, peers, errors):
+        part.append(title)
+    if one["nvlinks"] and all(link["mb_s"] is None for link in one["nvlinks"]):
+        states.append(_ALL_DOWN)
+        return True
+    for link in one["nvlinks"]:
+        number, mb_s, peer, count = (link[key] for key in ("link", "mb_s", "peer", "errors"))
+        sizes = [value for value in (number, mb_s, count) if value is not None]
+        if (
+            any(type(value) is not int or not 0 <= value < _MOST_COUNT for value in sizes)
+            or number is None
+            or mb_s == 0
+        ):
+            return False
+        states.append(f"\t Link {number}: " + ("<inactive>" if mb_s is None else f"{mb_s / 1000:.10g} GB/s"))
+        if peer is not None:
+            if not _BUS_ID.fullmatch(peer):
+                return False
+            peers.append(f"\t Link {number}: {peer}")
+        if count is not None:
+            errors.append(f"\t Link {number}: Replay Errors: {count}")
+    return True
+
+
+_MOST_COUNT = 10**12
+"""A larger number of a link is refused."""
+_UUID = lazy_re.compile(r"GPU-[0-9A-Fa-f-]{1,60}")
+_BUS_ID = lazy_re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 _ALL_DOWN = "\t NVML: Unable to retrieve NVLink information as all links are inActive"
 """nvidia-smi's line in place of the links of a GPU."""
-_NO_NAME = lazy_re.compile(r"[^A-Za-z0-9 ._:/()+-]")
+_NOT_IN_NAMES = lazy_re.compile(r"[^A-Za-z0-9 ._:/()+-]")
 
 
 # --- files
@@ -300,7 +349,7 @@ def _files(commands: Sequence[Command]) -> Command:
 
 
 @lru_cache(maxsize=16)  # hosts have equal packages, units and files
-def _each_files(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
+def _split_files(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
     """What the script of one file prints: its properties and its content, or the checksum of a large one. None if a file changed
     meanwhile, so that the contents have not the sizes that they had."""
     head, marker, data = result.stdout.partition(b"\ndata\n")
@@ -332,9 +381,9 @@ def _each_files(result: Result, commands: tuple[Command, ...]) -> Sequence[Resul
 
 
 _MERGERS: dict[str, tuple[Callable[[Sequence[Command]], Command], Split]] = {
-    "packages": (_packages, _each_packages),
-    "units": (_units, _each_units),
-    "gpus": (_gpus, _each_gpus),
-    "nvlinks": (_nvlinks, _each_nvlinks),
-    "files": (_files, _each_files),
+    "packages": (_packages, _split_packages),
+    "units": (_units, _split_units),
+    "gpus": (_gpus, _split_gpus),
+    "nvlinks": (_nvlinks, _split_nvlinks),
+    "files": (_files, _split_files),
 }

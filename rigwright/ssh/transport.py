@@ -11,7 +11,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -101,30 +101,44 @@ class Transport:
         return [known[command] for command in commands]
 
     def _run(self, commands: Sequence[Command], together: bool) -> list[Result]:
-        return self._run_together(commands) if together else self._run_script(commands, together)
+        if not together:
+            return self._run_script(commands, together)
+        told, unsplit = self._told(commands)
+        while untold := [command for command in dict.fromkeys(commands) if command not in told]:
+            self.round_trips += 1
+            more, unsplit_too = self._told(untold, unsplit)
+            told.update(more)
+            unsplit |= unsplit_too
+        return [told[command] for command in commands]
 
-    def _run_together(self, commands: Sequence[Command]) -> list[Result]:
-        """Runs commands at the same time; a program that several of them ask is asked once."""
+    def _told(
+        self, commands: Sequence[Command], alone: Collection[Command] = ()
+    ) -> tuple[dict[Command, Result], set[Command]]:
+        """Runs commands at the same time, in one round trip; a program that several of them ask is asked once, but for those in `alone`.
+
+        Returns the answers, without those that the answer of such a program did not tell, and the commands of which it told none: to
+        merge the same again would end alike.
+        """
         from rigwright.ssh import merged_queries
 
-        merged = merged_queries.merged(tuple(commands))
-        inside = {number for one in merged for number in one.numbers}
-        alone = [number for number in range(len(commands)) if number not in inside]
-        asked = [*(commands[number] for number in alone), *(one.command for one in merged)]
-        answers = self._run_script(asked, True)
-        results: dict[int, Result] = dict(zip(alone, answers, strict=False))
-        left: list[int] = []
-        for one, answer in zip(merged, answers[len(alone) :], strict=True):
-            split = one.answers(answer, tuple(commands[number] for number in one.numbers))
-            for number, result in zip(one.numbers, split, strict=True):
-                if result is None:
-                    left.append(number)
-                else:
-                    results[number] = result
-        if left:
-            self.round_trips += 1
-            results.update(zip(left, self._run_script([commands[number] for number in left], True), strict=True))
-        return [results[number] for number in range(len(commands))]
+        commands = list(dict.fromkeys(commands))  # several facts may read one answer
+        may_merge = tuple(command for command in commands if command not in alone)
+        merged = merged_queries.merged(may_merge)
+        inside = {may_merge[number] for one in merged for number in one.numbers}
+        single = [command for command in commands if command not in inside]
+        answers = self._run_script([*single, *(one.command for one in merged)], True)
+        told = dict(zip(single, answers, strict=False))
+        unsplit: set[Command] = set()
+        for one, answer in zip(merged, answers[len(single) :], strict=True):
+            own = tuple(may_merge[number] for number in one.numbers)
+            found = {
+                command: result
+                for command, result in zip(own, one.answers(answer, own), strict=True)
+                if result is not None
+            }
+            told.update(found)
+            unsplit.update(() if found else own)
+        return told, unsplit
 
     def _run_script(self, commands: Sequence[Command], together: bool) -> list[Result]:
         nonce = secrets.token_hex(12)
@@ -197,7 +211,7 @@ class Ssh(Transport):
         else:
             connecting.set_result(None)
             with contextlib.suppress(Exception):  # `run` meets it too, and then says it
-                answers = dict(zip(commands, self._run(commands, True), strict=True))
+                answers, _ = self._told(commands)
         reading.set_result(_Ahead(answers, time.monotonic()))
 
     def connect(self, timeout_s: float = CONNECT_S) -> None:
@@ -256,19 +270,19 @@ class Ssh(Transport):
             self._session.close()
         self._session = None
 
-    def _run(self, commands: Sequence[Command], together: bool) -> list[Result]:
+    def _run_script(self, commands: Sequence[Command], together: bool) -> list[Result]:
         """As of any transport. Over a kept connection commands are only read with, so that they can be sent again over a new one."""
         if not together:
             self._leave_kept()
         began = time.monotonic()
         try:
-            return super()._run(commands, together)
+            return super()._run_script(commands, together)
         except (Unreachable, HostError):
             waited_s = time.monotonic() - began
             if not self._on_kept or self._abandoned or self._sudo_wants_password or waited_s > AGAIN_S:
                 raise
         self._connect(CONNECT_S)
-        return super()._run(commands, together)
+        return super()._run_script(commands, together)
 
     def _leave_kept(self) -> None:
         """Makes a connection of its own before the first command that may change the host, and has the kept one closed.

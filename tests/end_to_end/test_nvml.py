@@ -379,13 +379,17 @@ STATES: dict[str, tuple[dict[str, object], set[str]]] = {
         {"gpu.gpus", "gpu.ecc_modes", "mig.modes", "pcie.states"},
     ),
     "lost": ({"gpu1__fault": 15}, {"gpu.gpus", "gpu.ecc_modes", "mig.modes", "pcie.states", "topology.nvlinks"}),
+    "fields": (  # then nvidia-smi writes what was in its memory as power limits
+        {"gpu0__fault__call__nvmlDeviceGetFieldValues": 999},
+        {"gpu.gpus", "topology.nvlinks"},
+    ),
     "one field": ({"gpu1__fault__call__nvmlDeviceGetEccMode": 999}, {"gpu.ecc_modes"}),
 }
 """By name: values of the hardware, and the facts that are then asked for alone."""
 
 
 @pytest.mark.parametrize("version", ["470.256.02", *SERIES, "595.80"])
-@pytest.mark.parametrize("rig", ["servbadge", "rig-3090", "second-hand", "h100-sxm"])
+@pytest.mark.parametrize("rig", ["servbadge", "rig-3090", "second-hand", "h100-sxm", "a100"])
 def test_one_process_answers_what_each_fact_alone_is_told(
     rig: str,
     version: str,
@@ -413,6 +417,8 @@ def test_one_process_answers_what_each_fact_alone_is_told(
                         assert repr(parsed(fact, answer)) == repr(expected), f"{state}: {fact.name}"
                     else:  # nvidia-smi has no word for a GPU without links beside one that cannot be opened; NVML has
                         assert (rig, state, parsed(fact, answer)) == ("second-hand", "cannot be opened", ())
+        if state == "fields" and version.startswith("470"):  # it reads power by other calls
+            alone = alone - {"gpu.gpus"}
         assert left == alone | untold, state
         smi.driver.put(**dict.fromkeys(values, ""))
 

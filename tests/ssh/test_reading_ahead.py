@@ -9,6 +9,7 @@ import pytest
 
 from rigwright.core.command import Command, Result, command
 from rigwright.core.errors import Interrupted, Unreachable
+from rigwright.facts import gpu
 from rigwright.inventory.model import Host
 from rigwright.ssh import transport
 from rigwright.ssh.transport import Ssh
@@ -30,7 +31,7 @@ class Box(Ssh):
         if self.error:
             raise self.error
 
-    def _run(self, commands: Sequence[Command], together: bool) -> list[Result]:  # noqa: ARG002
+    def _run_script(self, commands: Sequence[Command], together: bool) -> list[Result]:  # noqa: ARG002
         assert self.may_answer.wait(20)
         self.batches.append(tuple(commands))
         return [Result(0, f"{cmd.argv[0]} {len(self.batches)}".encode()) for cmd in commands]
@@ -98,3 +99,12 @@ def test_the_connection_is_there_before_the_answers() -> None:
     assert box.batches == []
     box.may_answer.set()
     assert texts(box, ONE) == ["one 1"]
+
+
+def test_what_a_merged_answer_did_not_tell_is_not_read_ahead() -> None:
+    box = Box()
+    fields = gpu.query("--query-gpu=index")
+    box.begin((ONE, gpu.XML, fields))
+    box.connect()
+    assert texts(box, gpu.XML, ONE, fields) == ["sh 1", "one 1", "sh 2"]
+    assert (box.batches, box.round_trips) == ([(ONE, gpu.XML), (fields,)], 2)
