@@ -25,7 +25,7 @@ from tests.paths import ROOT
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 NAME, RIG = "t-stress", "servbadge"
 LEFT = (
-    "systemctl list-units --all --plain --no-legend 'rigwright*'; ls -d /run/rigwright* /var/lib/rigwright/recordings/* 2>/dev/null;"
+    "systemctl list-units --all --plain --no-legend 'rigwright*'; ls -d /run/rigwright[-.]* /var/lib/rigwright/recordings/* 2>/dev/null;"
     " nvidia-smi --query-compute-apps=pid --format=csv,noheader; pgrep -fa '[s]tress.py|[r]ecorder.py'; :"
 )
 

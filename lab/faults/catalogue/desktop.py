@@ -24,6 +24,7 @@ WantedBy=graphical.target
 """
 LOGINCTL = """#!/bin/sh
 # Stands in for loginctl: the hosts have no PAM session of a desktop. The session ends with the boot.
+# systemd-logind has a file for each session in /run/systemd/sessions.
 [ -e /run/desktop-session ] || exit 0
 case "$1" in
     list-sessions) echo ' 2 1001 alice seat0 tty2' ;;
@@ -35,13 +36,15 @@ printf '%s' "$1" >/etc/systemd/system/gdm.service
 printf '%s' "$2" >/usr/local/sbin/loginctl
 chmod 755 /usr/local/sbin/loginctl
 : >/run/desktop-session
+mkdir -p /run/systemd/sessions
+: >/run/systemd/sessions/2
 systemctl daemon-reload
 systemctl -q enable --now gdm.service
 systemctl -q set-default graphical.target
 """
 TAKE = """
 systemctl -q disable --now gdm.service
-rm -f /etc/systemd/system/gdm.service /usr/local/sbin/loginctl /run/desktop-session
+rm -f /etc/systemd/system/gdm.service /usr/local/sbin/loginctl /run/desktop-session /run/systemd/sessions/2
 systemctl daemon-reload
 systemctl -q set-default multi-user.target
 """
