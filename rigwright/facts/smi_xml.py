@@ -190,7 +190,8 @@ def _texts_of_lines(content: str, line: str) -> dict[str, str] | None:
 
 def _texts_of(element: str) -> Mapping[str, str]:
     """The texts of an element, and of those in it, by path. Raises ValueError."""
-    keep = len(element) <= _LONGEST_KEPT and element.count("<") <= _MOST_TAGS
+    long = len(element) > 4 * _MOST_TAGS  # a shorter one has no more tags: the shortest is <a/>
+    keep = not long or (len(element) <= _LONGEST_KEPT and element.count("<") <= _MOST_TAGS)
     return _kept(element) if keep else _parsed(element)
 
 
