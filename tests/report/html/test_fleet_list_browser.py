@@ -42,12 +42,19 @@ def key(browser: Chromium, name: str, text: str = "") -> None:
 
 
 def until(browser: Chromium, condition: str) -> Any:
-    """Waits until a condition in the page is true."""
+    """Waits until a condition in the page is true. A page that is being loaded may end the evaluation."""
     deadline = time.monotonic() + 20
-    while not (value := browser.value(condition)):
+    while True:
+        try:
+            if value := browser.value(condition):
+                return value
+        except RuntimeError as error:
+            if not any(
+                words in str(error) for words in ("navigated or closed", "context was destroyed", "find context")
+            ):
+                raise
         assert time.monotonic() < deadline, condition
         time.sleep(0.02)
-    return value
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
@@ -87,8 +94,8 @@ def test_filters_together_with_the_search(page: Chromium) -> None:
     page.ask("Runtime.evaluate", expression="document.getElementById('find').focus()")
     page.ask("Input.insertText", text="node-005")
     assert page.value(SHOWN) == 1
-    page.value("location.reload()")  # as --reload does
-    until(page, f"document.readyState === 'complete' && {COUNT} === '1 of 120 machines'")
+    page.value("window.before = true; void setTimeout(() => location.reload())")  # as --reload does
+    until(page, f"!window.before && document.readyState === 'complete' && {COUNT} === '1 of 120 machines'")
 
 
 def test_the_machines_of_a_cause(page: Chromium) -> None:
