@@ -41,9 +41,7 @@ nodes, own = int(words["--nnodes"]), int(words["--nproc_per_node"])
 folder, number = sys.argv[sys.argv.index("--write") + 1], 0
 if nodes > 1:
     assert os.environ["NCCL_SOCKET_IFNAME"] == "=eth0" and words["--rdzv_backend"] == "c10d"
-    number = sorted(["10", "11", "12", "13", "14", "15", "16", "17", "18", "19"]).index(words["--local_addr"].rpartition(".")[2])
-    first = int(words["--rdzv_endpoint"].partition(":")[0].rpartition(".")[2]) - 10
-    number -= first
+    number = json.load(open(os.path.join(os.path.dirname(__file__), "addresses.json"))).index(words["--local_addr"])
 for rank in range(number * own, (number + 1) * own):
     found = dict(rank=rank, world=nodes * own, stage="done", device="Tesla V100-SXM2-16GB", capability="7.0", precision="fp16", backend="nccl")
     found.update(torch="2.7.1", steps=100, batch=1024, seconds=5.0, samples_s=900.0 * nodes * own * (0.9 if nodes > 1 else 1))
@@ -78,6 +76,7 @@ def trained(nodes: tuple[str, ...], snapshots: Path) -> str:
     """Returns the interpreter of an environment with a stand-in for torch and the simulated NCCL, on three nodes with the driver loaded."""
     server = Server("t181", ssh)
     snapshot = server.with_driver(snapshots)
+    distributed: list[Path] = []
     for name in nodes:
         commands.down(name=name, say=print)
         commands.up(name=name, rig="t181", distro=server.distro, snapshot=snapshot, say=print)
@@ -93,11 +92,15 @@ def trained(nodes: tuple[str, ...], snapshots: Path) -> str:
         init = packages / "torch/__init__.py"
         init.write_text(init.read_text().replace('os.environ.get("TORCH_STAND_IN", "{}")', repr(said)))
         (packages / "torch/distributed/run.py").write_text(TORCHRUN)
+        distributed.append(packages / "torch/distributed")
         build("nccl", "2.21.5+cuda12.4", packages / "nvidia/nccl/lib", CACHE)
         build("cudart", "12.4.127", packages / "nvidia/cuda_runtime/lib", CACHE)
         (environment / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
         (environment / "bin").mkdir()
         (environment / "bin/python").symlink_to("/usr/bin/python3")
+    addresses = json.dumps([str(switch.get(name).address) for name in nodes])
+    for folder in distributed:
+        (folder / "addresses.json").write_text(addresses)
     return "/opt/train/bin/python"
 
 
