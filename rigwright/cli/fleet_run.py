@@ -61,5 +61,5 @@ def _run(job: HostJob, cmd: str, limit_s: float) -> Iterator[CommandResult]:
     bounded = script(_BOUNDED, cmd, str(KEPT_BYTES + 1), f"{limit_s:g}", timeout_s=math.ceil(limit_s) + 5)
     (answer,) = job.run.transport.run([bounded], together=True)
     output = answer.stdout[:KEPT_BYTES].decode("utf-8", "replace")
-    code = answer.code if answer.code not in (-1, 124, 137) else None
+    code = None if answer.too_late else answer.code
     yield CommandResult(code, visible(output), cut=len(answer.stdout) > KEPT_BYTES)

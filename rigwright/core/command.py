@@ -50,6 +50,11 @@ class Result:
     cut: bool = False
 
     @property
+    def too_late(self) -> bool:
+        """Whether it exceeded its time limit, or its script did before it had a code (-1)."""
+        return self.code in (-1, 124, 137)
+
+    @property
     def text(self) -> str:
         """stdout as text; bytes that are not UTF-8 become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")

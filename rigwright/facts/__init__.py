@@ -151,7 +151,7 @@ def parsed(fact: Fact[Any], result: Result) -> Any:
     """The fact's value, or Unavailable or Unreadable with the reason."""
     if result.cut:
         return Unreadable(f"{fact.name}: more than 4 MiB of output")
-    if result.code in (124, 137, -1):
+    if result.too_late:
         return Unreadable(f"{fact.name}: no answer within {fact.command.timeout_s:g} s")
     if result.stdout.count(b"\n") > host_text.LINES:
         return Unreadable(f"{fact.name}: more than {host_text.LINES} lines of output")

@@ -159,8 +159,6 @@ def _split_units(result: Result, commands: tuple[Command, ...]) -> Sequence[Resu
 # --- fields of nvidia-smi
 
 _GPU_FIELDS = "--query-gpu="
-_TOO_LATE = (124, 137, -1)
-"""Exit codes of a command that had no answer in time; a driver that hangs does so for every short query."""
 
 
 def _gpus(commands: Sequence[Command]) -> Command:
@@ -175,13 +173,12 @@ def _fields(commands: Sequence[Command]) -> list[str]:
 
 def _split_gpus(result: Result, commands: tuple[Command, ...]) -> Sequence[Result | None]:
     """The fields of each command; a line that is no row, such as the one of a lost GPU, is in the answer of each."""
-    if result.code in (9, 127) or result.text.startswith(
-        "No devices"
-    ):  # no driver, no program, no GPU: so for every query
+    # Without a driver, the program or a GPU every query has this answer.
+    if result.code in (9, 127) or result.text.startswith("No devices"):
         return [result] * len(commands)
     if gpu.XML in commands:
         return _split_xml(result, commands)
-    if result.code in _TOO_LATE:
+    if result.too_late:  # a driver that hangs does so for every short query
         return [result] * len(commands)
     if result.code not in (0, 14) or result.cut:
         return _untold(commands)
@@ -251,7 +248,7 @@ def _split_nvlinks(result: Result, commands: tuple[Command, ...]) -> Sequence[Re
 
     A driver that does not answer NVML is not asked by nvidia-smi after it.
     """
-    if gpu.nvml.command not in commands or result.code in _TOO_LATE:
+    if gpu.nvml.command not in commands or result.too_late:
         return [result] * len(commands)
     error = result.error_text.rpartition("\n")[2]
     if result.code == 1 and error.startswith("driver: "):
@@ -288,7 +285,9 @@ def _as_links_text(document: str) -> Result | None:
 
 def _add_links(one: Mapping[str, Any], states: list[str], peers: list[str], errors: list[str]) -> bool:
     """Appends the lines of a GPU; False if a value has another form. Raises KeyError, TypeError, AttributeError."""
-    if type(one["index"]) is not int or not _UUID.fullmatch(one["uuid"]):
+    from rigwright.facts import smi_xml
+
+    if type(one["index"]) is not int or not smi_xml.UUID.fullmatch(one["uuid"]):
         return False
     title = f"GPU {one['index']}: {_NOT_IN_NAMES.sub('', one['name'])} (UUID: {one['uuid']})"
     for part in (states, peers, errors):
@@ -307,7 +306,7 @@ def _add_links(one: Mapping[str, Any], states: list[str], peers: list[str], erro
             return False
         states.append(f"\t Link {number}: " + ("<inactive>" if mb_s is None else f"{mb_s / 1000:.10g} GB/s"))
         if peer is not None:
-            if not _BUS_ID.fullmatch(peer):
+            if not smi_xml.BUS_ID.fullmatch(peer):
                 return False
             peers.append(f"\t Link {number}: {peer}")
         if count is not None:
@@ -317,8 +316,6 @@ def _add_links(one: Mapping[str, Any], states: list[str], peers: list[str], erro
 
 _MOST_COUNT = 10**12
 """A larger number of a link is refused."""
-_UUID = lazy_re.compile(r"GPU-[0-9A-Fa-f-]{1,60}")
-_BUS_ID = lazy_re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
 _ALL_DOWN = "\t NVML: Unable to retrieve NVLink information as all links are inActive"
 """nvidia-smi's line in place of the links of a GPU."""
 _NOT_IN_NAMES = lazy_re.compile(r"[^A-Za-z0-9 ._:/()+-]")
