@@ -28,6 +28,8 @@ SPEED_OF_GENERATION = {
     5: "32.0 GT/s PCIe",
 }
 GIB, MIB = 1 << 30, 1 << 20
+_HOPPER = 0x23
+"""The first byte of the device ids of GH100."""
 SERVED = "/run/lab/hw/kernel/config"
 """The folder in a host with the configuration spaces that lab/simulators/kernelfs serves."""
 
@@ -154,12 +156,15 @@ class _Board:
         return 0x380000000000 + bisect.bisect_left(self.buses, bus) * 256 * GIB
 
     def gpu(self, gpu: PciGpu, irq: int) -> Node:
-        """Returns the node of a GPU: 16 MiB of registers, BAR1 of the rig's size, 32 MiB of BAR3."""
+        """Returns the node of a GPU: 16 MiB of registers, BAR1 of the rig's size, 32 MiB of BAR3. Hopper's registers are 64 bits wide."""
         bus = _bus(gpu.address)
+        is_wide = gpu.device_id >> 8 == _HOPPER
         bars = (
-            Bar(0, self._near(bus), 16 * MIB, 0x40200),
-            Bar(1, self._far(bus), gpu.bar1_bytes, 0x14220C),
-            Bar(3, self._far(bus) + 192 * GIB, 32 * MIB, 0x14220C),
+            Bar(0, self._far(bus) + 224 * GIB, 16 * MIB, 0x14220C)
+            if is_wide
+            else Bar(0, self._near(bus), 16 * MIB, 0x40200),
+            Bar(1 + is_wide, self._far(bus), gpu.bar1_bytes, 0x14220C),
+            Bar(3 + is_wide, self._far(bus) + 192 * GIB, 32 * MIB, 0x14220C),
             *((Bar(5, 0x3000 + bus * 0x40, 128, 0x40101),) if gpu.is_display else ()),
         )
         kind, clazz = ("legacy", 0x030000) if gpu.is_display else ("endpoint", 0x030200)

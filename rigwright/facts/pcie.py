@@ -63,13 +63,17 @@ count() {
   done
   errors="$errors|${total:--}"
 }
+bar1() {
+  bar=; [ -r "$1" ] || return 0
+  { read -r _ _ flags; read -r bar; case $flags in 0x??????????[13579bdf]?????) read -r bar;; esac; } <"$1"
+}
 row() {
   here=$1; above=${here%/*}; [ -e "$above/vendor" ] || above=-
   line="${here##*/}|${above##*/}"
   for name in class vendor device current_link_speed current_link_width max_link_speed max_link_width; do
     said "$here/$name"; line="$line|$word"
   done
-  bar=; [ ! -r "$here/resource" ] || { read -r bar; read -r bar; } <"$here/resource"
+  bar1 "$here/resource"
   errors=; count "$here/aer_dev_correctable"; count "$here/aer_dev_nonfatal" "$here/aer_dev_fatal"
   case $line in *"|0x06"*) ports="$ports $here/config";; esac
   configs="$configs $here/config"
@@ -90,7 +94,9 @@ done
 echo --; head -qc 2 -- $configs | od -An -v -tx1 -w2
 echo --; [ ! "$ports" ] || tail -vc +257 -- $ports | gzip -c1 | base64 -w0
 """
-"""Prints three parts: a row for each function; its first two bytes of configuration; for each port the bytes after the first 256."""
+"""Prints three parts: a row for each function; its first two bytes of configuration; for each port the bytes after the first 256.
+
+BAR1 is the row of `resource` after that of the registers, which are 64 bits wide on Hopper and then take two rows (IORESOURCE_MEM_64)."""
 
 
 def _functions(result: Result) -> dict[str, Function]:
