@@ -32,7 +32,7 @@ class Change:
     `units`: the units of systemd that it enables, disables, starts or stops.
     `reboot`: the change is the reboot itself; its commands run before it. `reboot_timeout_s`: the host must answer again within that
     time. `in_vain`: commands that run after the boot if the step still wants something. `same_boot`: the reboot starts what runs now, so
-    it is not a boot to be tried.
+    it is not a boot to be tried. `gpus_after`: how many GPUs answer to the driver after the reboot; None: as many as before it.
     """
 
     action: Action
@@ -47,3 +47,4 @@ class Change:
     reboot_timeout_s: int = 900
     in_vain: tuple[Command, ...] = ()
     same_boot: bool = False
+    gpus_after: int | None = None

@@ -339,7 +339,7 @@ class _Application:
             with self.run.critical_section(step.name):
                 if self.trials and trial:
                     self._run_batch(step.name, [*first, *self.trials.keep(self._replaced_modules())])
-                    self._run_batch(step.name, list(self.trials.arm()))
+                    self._run_batch(step.name, list(self.trials.arm(change.gpus_after)))
                     first, limit_s = (), self.trials.limit_s(limit_s)
                     up_s = self.trials.judged_within_s if self._tries else up_s
                 trial = trial and self._tries

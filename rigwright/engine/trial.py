@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, script
 from rigwright.core.control_characters import one_line
@@ -23,12 +22,12 @@ from rigwright.core.desired import Reboot
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import UNTIL_BOOT
 from rigwright.core.host_templates import SHIPPED, Templates
-from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.driver.start_failure import silent_gpus
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.trial_entries import block
+from rigwright.engine.trial_reasons import Reason, reason, worse
 from rigwright.facts import Fact, Unavailable, Unreadable, gpu, grub, kernel_log, pci, pstore
 from rigwright.facts import trial as facts
 from rigwright.operations._grub_cfg import update_grub
@@ -57,10 +56,16 @@ grub-editenv /boot/grub/grubenv unset next_entry
 cp -- "$1" {facts.KEPT}.new && sync {facts.KEPT}.new || {{ rm -f {facts.KEPT}.new; exit 1; }}
 mv -fT {facts.KEPT}.new {facts.KEPT}; sync /boot
 """
+_NOTE = f"""
+set -e; cd {facts.FOLDER}
+sh {facts.WATCH} now >before.new; sync before.new; mv -f before.new before; sync .
+"""
+"""Writes down how the host is now; the trial is compared with it."""
 _ARM = f"""
 set -e; cd {facts.FOLDER}
 rm -f started words
 {pstore.LIST}
+head -c {facts.ROOM} /dev/zero | tr '\\0' '\\n' >words; cp words started; sync words started
 cp /proc/sys/kernel/random/boot_id armed.new; sync armed.new; mv -f armed.new armed; sync .
 grub-editenv /boot/grub/grubenv set next_entry={grub.TRIAL}
 sync
@@ -120,8 +125,8 @@ def announced(run: HostRun, reboot: Reboot | None, steps: tuple[PlannedStep, ...
         else:
             release = run.store(facts.boot).kernel.rpartition("vmlinuz-")[2]
             note = Note(
-                "the new boot is tried once. It becomes permanent when systemd is up, this step has nothing left to do and no GPU"
-                f" is missing; otherwise the host goes back by itself to what runs now ({release}), within"
+                "the new boot is tried once. It becomes permanent when systemd is up, this step has nothing left to do, and GPUs,"
+                f" services, addresses and routes are there as this run leaves them; otherwise the host goes back by itself to what runs now ({release}), within"
                 f" {max(1, reboot.confirm_within_s // 60)} min of its start"
             )
         notes.append(note)
@@ -193,14 +198,6 @@ def _past(run: HostRun, leads: bool) -> list[Note]:
     return notes
 
 
-@dataclass(frozen=True)
-class _Reason:
-    """Why a trial ended, and the last lines of its journal."""
-
-    text: str
-    said: tuple[str, ...] = ()
-
-
 class Trials:
     """The trials of one run on a host. `work` runs commands on the host while the run holds its lease."""
 
@@ -251,20 +248,26 @@ class Trials:
             _put(f"{facts.FOLDER}/record.json", json.dumps(record), "600", "700"),
             _put(facts.WATCH, watch, "644", "755"),
             _put(facts.UNIT, unit, "644", "755"),
+            *(() if again else (script(_NOTE),)),
             script(BLOCK, stdin=text.encode()),
         )
 
-    def arm(self) -> tuple[Command, ...]:
-        """The commands that make grub.cfg's default entry the next boot, for once; () without a trial."""
+    def arm(self, gpus_after: int | None = None) -> tuple[Command, ...]:
+        """The commands that make grub.cfg's default entry the next boot, for once; () without a trial.
+
+        `gpus_after`: how many GPUs the new boot shall have that answer to the driver; None: as many as answered before.
+        """
         if not self.kept:
             return ()
         self.run.store.forget()
         boot: facts.Boot = self.run.value(facts.boot)
         trial = self.run.value(facts.trial)
-        modules = _modules(trial.record) if isinstance(trial, facts.Trial) else ()
+        record = trial.record if isinstance(trial, facts.Trial) else {}
+        modules = _modules(record)
         text = block(boot, self.templates, self.run.options.run_id, modules, with_trial=True)
         self.run.store.forget()
-        return (script(BLOCK, stdin=text.encode()), script(_ARM))
+        shall = _put(f"{facts.FOLDER}/record.json", json.dumps(_expecting(record, gpus_after)), "600", "700")
+        return (shall, script(BLOCK, stdin=text.encode()), script(_ARM))
 
     def limit_s(self, reboot_s: int) -> int:
         """The seconds within which the host answers again after a reboot: with a trial it may boot twice."""
@@ -273,7 +276,7 @@ class Trials:
     @property
     def judged_within_s(self) -> float:
         """The seconds for the judgement of a boot: less than the time after which the host goes back by itself."""
-        return min(240.0, self.reboot.confirm_within_s / 2)
+        return self.reboot.confirm_within_s / 2
 
     def state(self) -> facts.Trial | None:
         """The trial that is on the host now."""
@@ -283,10 +286,11 @@ class Trials:
 
     def reasons(self, trial: facts.Trial, step: Step) -> tuple[str, ...]:
         """Why this boot, which is a trial, is not healthy; () if it is. `step`: the reboot, which must have nothing left to do."""
-        found = []
-        answer = self.run.transport.run([script("timeout 20 systemctl is-system-running || :")])[0].text.strip()
-        if answer not in ("running", "degraded", "starting"):
-            found.append(f"systemd is {one_line(answer)[:40] or 'not answering'}")
+        now = facts.words_of_boot(self.run.transport.run([script(f"sh {facts.WATCH} now", timeout_s=120)])[0].text)
+        found = [*worse(trial.before, now)] if trial.before else []
+        state = " ".join(now.get("state", ()))
+        if not found and state not in ("running", "degraded", *trial.before.get("state", ())):
+            found.append(f"systemd is {state[:40] or 'not answering'}")
         self.run.store.forget()
         planned = self.run.planned([step])[0]
         if planned.status != "ok":
@@ -301,7 +305,7 @@ class Trials:
             silent = silent_gpus(self.run.store, _known(self.run, gpu.gpus), _known(self.run, pci.gpus))
             said = f" ({silent[0]})" if silent and silent[0].failure else ""
             found.append(f"{answering or 0} of {answered} GPUs answer{said}")
-        elif on_bus and answering == 0:
+        elif on_bus and answering == 0 and answered is None:
             found.append("no GPU answers")
         return tuple(found)
 
@@ -335,31 +339,32 @@ class Trials:
         found = self.run.store.known.get(pstore.records)
         return found if isinstance(found, pstore.Records) else None
 
-    def close(self, trial: facts.Trial, why: Sequence[str], work: Work) -> _Reason:
+    def close(self, trial: facts.Trial, why: Sequence[str], work: Work, seen: Sequence[str] = ()) -> Reason:
         """After a trial that ended: the command line of before is in grub.cfg again, the outcome is written down. Returns the reason.
 
+        `why`: why rigwright did not confirm it. `seen`: what the controller saw while it waited for the host.
         What ran before stays the default as long as grub.cfg's own default is something else.
         """
-        reason = _reason(trial, why, self.panic(trial))
+        ended = reason(trial, why, self.panic(trial), seen)
         boot: facts.Boot = self.run.value(facts.boot)
         tried = _tried(boot)
         undone = self.run.transport.run([script(_UNDO)])[0]
         if undone.code != 0:
             error = one_line(undone.error_text)[:200] or f"exit {undone.code}"
-            found = f"the host went back: {reason.text}; its kernel parameters of before cannot be put back ({error})"
+            found = f"the host went back: {ended.text}; its kernel parameters of before cannot be put back ({error})"
             raise HostError(
                 "reboot", found, f"{DROP_IN} as before", "correct the cause; then run the same command again"
             )
         if undone.text.strip() == "undone":
             work((update_grub(),))
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        outcome = facts.Outcome(trial.run, now, tried, reason.text)
+        outcome = facts.Outcome(trial.run, now, tried, ended.text)
         work((script(_OUTCOME, stdin=json.dumps(asdict(outcome)).encode()),))
         self.run.store.forget()
         if self.is_as_before(trial):
             work(taken_away())
         self.kept = False
-        return reason
+        return ended
 
     def is_needed(self, trial: facts.Trial) -> bool:
         """Whether the host runs what was kept, and grub.cfg's own default would start something else, which was not healthy."""
@@ -378,6 +383,14 @@ class Trials:
         if not same or trial.record.get("modules"):
             return False
         return not image or self.run.transport.run([script(_SAME_IMAGE, image)])[0].code == 0
+
+
+def _expecting(record: Mapping[str, Any], gpus_after: int | None) -> dict[str, Any]:
+    """The record of a trial whose boot has at most that many GPUs that answer to the driver; a GPU that is silent now may stay so."""
+    if gpus_after is None:
+        return dict(record)
+    known = [record[name] for name in ("gpus", "answering") if isinstance(record.get(name), int)]
+    return {**record, "answering": min((gpus_after, *known))}
 
 
 def _modules(record: Mapping[str, Any]) -> tuple[str, ...]:
@@ -413,53 +426,3 @@ def _tried(boot: facts.Boot) -> str:
     except ValueError:
         return "a boot"
     return f"{entry.release} with {entry.command_line}"[:300]
-
-
-def _reason(trial: facts.Trial, why: Sequence[str], panic: pstore.Records | None = None) -> _Reason:
-    """Why a trial ended: what rigwright saw in it, what its kernel said last, or what the host wrote down before it went back."""
-    told, said = trial.words, trial.said
-    if panic and panic.line:
-        said = (*said, *panic.lines)
-    failed = ", ".join(line.split()[0] for line in told.get("failed", ()) if line.split())
-    more = f"; failed: {failed}" if failed else ""
-    state = " ".join(told.get("state", ()))
-    if why:
-        text = f"it was not healthy: {'; '.join(why)}"
-    elif trial.stage == "not tried":
-        text = "GRUB could not write grubenv, and started what ran before in its place"
-    elif panic and panic.line and not told:
-        text = f"{'systemd was started, and then the' if trial.systemd else 'the'} kernel stopped: {_TIME.sub('', panic.line)}"
-    elif not trial.systemd:
-        text = f"it never reached systemd: the kernel panicked or hung, or found no root file system{_no_words(panic)}"
-    elif not told:
-        text = (
-            "systemd was started, and the host was reset before it wrote down more: a hang, a panic or a power cut"
-            f"{_no_words(panic)}"
-        )
-    elif told.get("shell") or state == "maintenance":
-        text = f"it ended in an emergency shell{more}"
-    elif not "".join(told.get("addresses", ())).strip():
-        text = f"it had no network: no interface had an address{more}"
-    elif not told.get("ssh"):
-        text = f"no ssh server ran{more}"
-    elif not "".join(told.get("route", ())).strip():
-        text = f"it had no default route{more}"
-    else:
-        text = "it ran, with network and an ssh server, and nobody confirmed it in time"
-    return _Reason(text, said)
-
-
-_TIME = lazy_re.compile(r"^(?:\[[^\]]{1,30}\] ?){1,2}")
-"""The time since the start of the kernel, and its processor or thread, before a line of its log."""
-
-
-def _no_words(panic: pstore.Records | None) -> str:
-    """Why there are no last words of the kernel, to follow a reason."""
-    if panic is None or not panic.is_listed:
-        return ""
-    if panic.backend:
-        late = ", and keeps none of the time before it was loaded" if panic.is_module else ""
-        return f"; pstore ({panic.backend}) has no record of a panic{late}"
-    if panic.uefi:
-        return "; a panic's message would be lost: the kernel has no pstore backend (efi_pstore is not loaded)"
-    return "; a panic's message would be lost: the host has no place for it (pstore has no backend: no UEFI, ERST or ramoops)"

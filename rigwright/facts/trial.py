@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Any, Literal
 
 from rigwright.core import host_text, lazy_re
@@ -22,6 +23,8 @@ KEPT = "initrd-rigwright-fallback"
 """The name, in the folder of the kernels, of the kept copy of the initramfs with which the host runs."""
 UNIT = "/etc/systemd/system/rigwright-trial.service"
 WATCH = "/etc/rigwright/trial-watch.sh"
+ROOM = 30_000
+"""The bytes that a boot which is tried can write down. They are on the disk before it, so a full disk does not keep them away."""
 BEGIN, END = "### BEGIN rigwright trial ###", "### END rigwright trial ###"
 PROGRAMS = ("grub-editenv", "grub-probe", "grub-script-check", "systemd-run", "update-grub")
 _MOST_CUSTOM = 60_000
@@ -312,6 +315,8 @@ def custom_of_owner(text: str) -> str:
     return before + rest.partition(END)[2] if begin and END in rest else text
 
 
+Words = Mapping[str, tuple[str, ...]]
+"""What templates/trial/watch.sh.j2 prints: the texts of the lines that begin with a key (`state`, `address`, `failed`, ...)."""
 Stage = Literal["prepared", "armed", "running", "permanent", "returned", "not tried", "left"]
 
 
@@ -323,7 +328,8 @@ class Trial:
     `running`: this boot is the trial; `permanent`: it was made permanent, and files of it are left; `returned`: the trial was booted and the host came back to what was; `not tried`: GRUB
     started what was in place of the trial, because it could not write grubenv; `left`: a block without a record.
     `run`: the run that prepared it. `record`: what it wrote. `systemd`: the trial got as far as systemd. `words`: what the host
-    wrote down before it left the trial, by key; `said`: the last lines of its journal.
+    wrote down before it left the trial, by key; `said`: the last lines of its journal. `before`: what it wrote down before the run
+    changed anything.
     """
 
     stage: Stage
@@ -331,8 +337,9 @@ class Trial:
     record: dict[str, Any]
     boot_id: str
     systemd: bool
-    words: dict[str, tuple[str, ...]]
+    words: Words
     said: tuple[str, ...]
+    before: Words = field(default_factory=dict)
 
 
 _READ_TRIAL = f"""
@@ -346,9 +353,11 @@ echo "record $(head -c 60000 record.json 2>/dev/null | head -n 1)"
 [ ! -s armed ] || echo "armed $(head -c 64 armed)"
 [ ! -s started ] || echo "started $(head -c 64 started)"
 echo "next $(grub-editenv /boot/grub/grubenv list 2>/dev/null | sed -n 's/^next_entry=//p' | head -c 100)"
-[ ! -s words ] || {{ echo "--words"; head -c 30000 words; }}
+[ ! -s before ] || {{ echo "--before"; head -c {ROOM} before; }}
+[ ! -s words ] || {{ echo "--words"; grep . words | head -c {ROOM}; }}
 """
 _MOST_SAID = 16
+_MOST_LINES = 400
 _FILE_NAME = lazy_re.compile(r"[\w.+~-]{0,200}")
 
 
@@ -356,6 +365,7 @@ def _trial(result: Result) -> Trial | None:
     if result.text.startswith("none"):
         return None
     head, _, words = result.text.partition("--words\n")
+    head, _, before = head.partition("--before\n")
     said = dict(line.partition(" ")[::2] for line in host_text.lines(head))
     record = _record(said.get("record", ""))
     run = str(record.get("run", ""))
@@ -376,20 +386,22 @@ def _trial(result: Result) -> Trial | None:
     else:
         stage = "not tried" if said.get("next") == grub.TRIAL else "returned"
     started = said.get("started", "")
-    written = [line.partition(" ")[::2] for line in host_text.lines(words)[: 4 * _MOST_SAID]]
     of_trial = bool(started) and started not in (armed, "")
-    told: dict[str, tuple[str, ...]] = {}
-    for key, value in written if of_trial and ("boot", started) in written else ():
-        told[key] = (*told.get(key, ()), one_line(value)[:300])
-    return Trial(
-        stage,
-        run,
-        record,
-        boot_id,
-        of_trial,
-        {k: v for k, v in told.items() if k != "said"},
-        told.get("said", ())[-_MOST_SAID:],
-    )
+    written = words_of_boot(words)
+    if not of_trial or written.get("boot") != (started,):
+        written = {}
+    said_last = written.get("said", ())[-_MOST_SAID:]
+    without = {key: texts for key, texts in written.items() if key != "said"}
+    return Trial(stage, run, record, boot_id, of_trial, without, said_last, words_of_boot(before))
+
+
+def words_of_boot(text: str) -> Words:
+    """What a boot wrote down, by key; at most 400 lines of 300 characters."""
+    words: dict[str, tuple[str, ...]] = {}
+    for line in host_text.lines(text)[:_MOST_LINES]:
+        key, _, value = line.partition(" ")
+        words[key] = (*words.get(key, ()), one_line(value)[:300])
+    return words
 
 
 def _record(text: str) -> dict[str, Any]:

@@ -43,13 +43,13 @@ def ends(sessions: Sequence[str]) -> Iterator[Note]:
         yield Note(f"the reboot ends a graphical session: {', '.join(sessions)}; unsaved work is lost", warn=True)
 
 
-def ordered(why: str, after: str, timeout_s: int, *, same_boot: bool = False) -> Change:
+def ordered(why: str, after: str, timeout_s: int, *, same_boot: bool = False, gpus_after: int | None = None) -> Change:
     """The change that reboots the host; if it does not help, that is recorded on the host.
 
-    `same_boot`: the reboot starts the kernel, initramfs and modules that run now.
+    `same_boot`: the reboot starts the kernel, initramfs and modules that run now. `gpus_after`: as of Change.
     """
     return Change(
         "run", "reboot", why, after, (reboot_record.forget(),),
         disruptive=True, reboot=True, reboot_timeout_s=timeout_s, in_vain=(reboot_record.write(why),),
-        same_boot=same_boot,
+        same_boot=same_boot, gpus_after=gpus_after,
     )  # fmt: skip

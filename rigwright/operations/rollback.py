@@ -206,8 +206,10 @@ def rebooted(facts: Facts, *, to: str = "", timeout_s: int = 900) -> Iterator[Ch
         raise Unavailable(
             found, "look at what the host says; then sudo reboot, on the host, and the same command again"
         )
-    yield from ends(facts(display.graphical).sessions)
-    yield from toward(run, [ordered(why, "a boot as before", timeout_s)])
+    graphical, limits = facts.all(display.graphical, run_record.limits(run.run))
+    yield from ends(graphical.sessions)
+    answered = sum(not each.lost for each in limits.gpus)
+    yield from toward(run, [ordered(why, "a boot as before", timeout_s, gpus_after=answered)])
 
 
 def _reasons(facts: Facts, run: Run) -> list[str]:

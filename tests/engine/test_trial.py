@@ -26,6 +26,7 @@ from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.trial_entries import block
+from rigwright.engine.trial_reasons import obstacles_to_login, reason, worse
 from rigwright.facts import gpu, grub, kernel_log, parsed, pci, pstore
 from rigwright.facts import trial as facts
 from rigwright.facts.trial import BEGIN, END, Boot, Trial, custom_of_owner, equal_words, obstacles
@@ -488,7 +489,7 @@ def ended(stage: Any = "returned", systemd: bool = True, **words: tuple[str, ...
 
 UP = {
     "state": ("running",),
-    "addresses": ("eth0 10.0.0.2/24 ",),
+    "address": ("eth0 10.0.0.2/24",),
     "route": ("default via 10.0.0.1",),
     "ssh": ("ssh.service",),
 }
@@ -502,15 +503,14 @@ UP = {
         (ended(), "the host was reset before it wrote down more"),
         (ended(**{**UP, "state": ("maintenance",)}), "an emergency shell"),
         (ended(**{**UP, "shell": ("emergency.service",), "failed": ("data.mount loaded failed",)}), "an emergency shell; failed: data.mount"),
-        (ended(**{**UP, "addresses": ("",)}), "it had no network"),
+        (ended(**{**UP, "address": ()}), "it had no network"),
         (ended(**{**UP, "ssh": ()}), "no ssh server ran"),
-        (ended(**{**UP, "route": ("",)}), "it had no default route"),
-        (ended(**UP), "nobody confirmed it in time"),
+        (ended(**UP), "no controller confirmed it in time"),
     ],
 )  # fmt: skip
 def test_what_a_trial_that_ended_says(trial: Trial, says: str) -> None:
-    assert says in engine._reason(trial, ()).text
-    assert engine._reason(trial, ("0 of 4 GPUs answer",)).text == "it was not healthy: 0 of 4 GPUs answer"
+    assert says in reason(trial, ()).text
+    assert reason(trial, ("0 of 4 GPUs answer",)).text == "it was not healthy: 0 of 4 GPUs answer"
 
 
 BACK = f"BOOT_IMAGE=/boot/vmlinuz-{OLD} root=UUID=7d1a ro quiet rigwright.fallback=RUN"
@@ -582,13 +582,106 @@ def test_a_trial_in_which_gpus_do_not_start_has_the_driver_s_own_sentence() -> N
         gpu.gpus.command: "No devices were found\n",
         kernel_log.kernel.command: "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x31:0xffff:967)\n",
     }
-    transport: Any = FakeTransport(lambda cmd: Result(0, texts.get(cmd, "running").encode()))
+    transport: Any = FakeTransport(lambda cmd: Result(0, texts.get(cmd, "state running").encode()))
     run = HostRun(Host("h", (), {}), transport, Options("RUN"), lambda _: None, RunState(threading.Semaphore()))
     trial = replace(ended(), record={"run": "RUN", "gpus": 1, "answering": 1})
     step = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
     assert engine.Trials(run, None).reasons(trial, step) == (
         "0 of 1 GPUs answer (0000:01:00.0 does not answer the driver, which could not start it: RmInitAdapter failed! (0x31:0xffff:967))",
     )
+
+
+@pytest.mark.parametrize(
+    ("answering", "gpus_after", "on_host", "why"),
+    [
+        (4, None, 4, ()),
+        (4, None, 3, ("3 of 4 GPUs answer",)),
+        (4, 0, None, ()),  # back to a machine without a driver
+        (4, 3, 3, ()),
+        (4, 4, 3, ("3 of 4 GPUs answer",)),
+        (3, 4, 3, ()),  # one was silent before, too
+        (None, 4, 0, ("0 of 4 GPUs answer",)),
+        (None, 4, None, ("0 of 4 GPUs answer",)),  # a rollback that is undone
+    ],
+)
+def test_gpus_are_those_of_the_state_that_the_change_leads_to(
+    answering: int | None, gpus_after: int | None, on_host: int | None, why: tuple[str, ...]
+) -> None:
+    """`answering`: before the change; `gpus_after`: in the state that it leads to; `on_host`: in the trial; None: without a driver."""
+    plugins.known("operations")
+    row = "0, GPU-{0}, 0000:0{0}:00.0, V, Enabled, 300, 100, 300, 300, 877, 1530, 877, 1530"
+    smi = (
+        "nvidia-smi: not found\n" if on_host is None else "\n".join(row.format(n) for n in range(1, on_host + 1)) + "\n"
+    )
+    texts = {
+        pci.gpus.command: "".join(f"0000:0{n}:00.0 0x030200 1db1 nvidia\n" for n in range(1, 5)),
+        gpu.gpus.command: smi if smi.strip() else "No devices were found\n",
+    }
+    transport: Any = FakeTransport(
+        lambda cmd: Result(127 if "not found" in texts.get(cmd, "") else 0, texts.get(cmd, "state running").encode())
+    )
+    run = HostRun(Host("h", (), {}), transport, Options("RUN"), lambda _: None, RunState(threading.Semaphore()))
+    record = engine._expecting({"run": "RUN", "gpus": 4, "answering": answering}, gpus_after)
+    step = Step("Reboot", "reboot.if_needed", lambda _facts: iter(()), {}, "play.yml:1")
+    assert engine.Trials(run, None).reasons(replace(ended(), record=record), step) == why
+
+
+WAS = {
+    **UP,
+    "active": ("docker.service", "ssh.service"),
+    "filter": ("ufw.service",),
+    "route6": ("default via fe80::1",),
+}
+
+
+@pytest.mark.parametrize(
+    ("then", "says"),
+    [
+        ({}, ()),
+        ({"state": ("degraded",), "failed": ("mdcheck.service",)}, ()),
+        ({"state": ("degraded",), "failed": ("docker.service",)}, ("docker.service failed, and ran before",)),
+        ({"state": ("starting",), "job": ("postgresql.service",)}, ("systemd did not finish its start: it waits for postgresql.service",)),
+        ({"address": ("eth0 10.0.0.2/24", "docker0 172.17.0.1/16")}, ()),
+        ({"address": ("eth0 10.0.7.9/24",)}, ()),
+        ({"address": ("enp1s0 10.0.0.2/24",)}, ()),
+        ({"address": ("eth1 10.0.9.9/24",)}, ("the address eth0 10.0.0.2/24 was missing",)),
+        ({"route": ()}, ("it had no default route (before: default via 10.0.0.1)",)),
+        ({"full": ("/var",)}, ("/var was full",)),
+        ({"ssh": (), "sshd": ("/etc/ssh/sshd_config line 3: Bad configuration option",)},
+         ("no ssh server ran (/etc/ssh/sshd_config line 3: Bad configuration option)",)),
+        ({"ssh": (), "full": ("/var",), "failed": ("ssh.service", "docker.service")},
+         ("no ssh server ran", "/var was full", "docker.service failed, and ran before")),
+        ({"shell": ("emergency.service",), "ssh": (), "address": ()}, ("it ended in an emergency shell",)),
+    ],
+)  # fmt: skip
+def test_a_boot_is_compared_with_before_the_run(then: dict[str, Any], says: tuple[str, ...]) -> None:
+    assert worse(WAS, {**WAS, **then}) == says
+
+
+@pytest.mark.parametrize("key", ["address", "route", "route6", "ssh", "full", "failed", "state"])
+def test_what_was_so_before_is_no_reason(key: str) -> None:
+    was = {**WAS, **{"full": ("/var",), "failed": ("docker.service",), "state": ("starting",)}, "active": ()}
+    if key in ("address", "route", "route6", "ssh"):
+        was[key] = ()
+    assert worse(was, was) == ()
+
+
+@pytest.mark.parametrize(
+    ("then", "says"),
+    [
+        ({}, ()),
+        ({"address": ("eth0 10.0.7.9/24",)}, ("it had other addresses: eth0 10.0.7.9/24 (before: eth0 10.0.0.2/24)",)),
+        ({"login": ("User u from 10.0.0.1 not allowed because not listed in AllowUsers",)},
+         ("sshd said: User u from 10.0.0.1 not allowed because not listed in AllowUsers",)),
+        ({"nologin": ("System is booting up.",)}, ("/run/nologin was there, which keeps users out",)),
+        ({"filter": ()}, ()),
+        ({"filter": ("nftables.service", "ufw.service")}, ("a packet filter was started that did not run before: nftables.service",)),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_controller_out_of_a_healthy_boot(then: dict[str, Any], says: tuple[str, ...]) -> None:
+    assert obstacles_to_login(WAS, {**WAS, **then}) == says
+    trial = replace(ended(**{**WAS, **then}), before=WAS)
+    assert reason(trial, (), None, ("port 22 was closed",)).text == "; ".join(("port 22 was closed", *says))
 
 
 VFS = "Kernel panic - not syncing: VFS: Unable to mount root fs on unknown-block(0,0)"
@@ -606,17 +699,17 @@ def kept(*lines: str, backend: str = "erst", is_module: bool = False, uefi: bool
         (ended(systemd=False), kept("[ 1.9] VFS: Cannot open", PANIC), f"the kernel stopped: {VFS}"),
         (ended(), kept(PANIC), f"systemd was started, and then the kernel stopped: {VFS}"),
         (ended(**{**UP, "ssh": ()}), kept(PANIC), "no ssh server ran"),
-        (ended(systemd=False), kept(), "no root file system; pstore (erst) has no record of a panic"),
+        (ended(systemd=False), kept(), "or the power failed; pstore (erst) has no record of a panic"),
         (ended(systemd=False), kept(backend="efi", is_module=True), "pstore (efi) has no record of a panic, and keeps none of the time before it was loaded"),
         (ended(systemd=False), kept(backend="", uefi=True), "(efi_pstore is not loaded)"),
         (ended(), kept(backend=""), "the host has no place for it (pstore has no backend: no UEFI, ERST or ramoops)"),
-        (ended(systemd=False), None, "or found no root file system"),
+        (ended(systemd=False), None, "or the power failed"),
     ],
 )  # fmt: skip
 def test_the_last_words_of_a_kernel(trial: Trial, panic: pstore.Records | None, says: str) -> None:
-    reason = engine._reason(trial, (), panic)
-    assert reason.text.endswith(says)
-    assert reason.said == (panic.lines if panic else ())
+    why = reason(trial, (), panic)
+    assert why.text.endswith(says)
+    assert why.said == (panic.lines if panic else ())
 
 
 def test_only_records_of_the_trial_count(tmp_path: Path) -> None:
@@ -652,7 +745,12 @@ def test_the_records_are_listed_before_the_trial_is_chosen(tmp_path: Path) -> No
     (tmp_path / "state/trial").mkdir(parents=True)
     done = shell(tmp_path, engine._ARM)
     assert (done.returncode, done.stderr) == (1, ""), "this grub-editenv does not show what it was given"
-    assert sorted(path.name for path in (tmp_path / "state/trial").iterdir()) == ["armed", "panic-records"]
+    assert sorted(path.name for path in (tmp_path / "state/trial").iterdir()) == [
+        "armed",
+        "panic-records",
+        "started",
+        "words",
+    ]
 
 
 def watch(folder: Path, programs: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
