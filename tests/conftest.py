@@ -129,7 +129,7 @@ test_driver.py needs the images of every distribution. On a machine without them
 """
 
 
-MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "gpu")
+MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "ways", "gpu")
 """The marks of tests that run only when `-m` names them."""
 
 

@@ -95,7 +95,7 @@ def test_a_package_whose_script_needs_one_that_was_not_unpacked(table: Table) ->
     assert "error exit status 2" in said, said
     done = invoke("provision", *table.words, "--yes")
     assert done.returncode == 0, done.stdout
-    assert not state.differences(state.read(table.machine), table.reference.state)
+    assert not state.differences(state.read(table.machine.root), table.reference.state)
 
 
 @pytest.mark.plugs

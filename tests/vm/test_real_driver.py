@@ -5,6 +5,7 @@ One machine goes through these tests in their order. Only with -m vm: an hour un
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from lab.host import login
 from lab.vm import machine
 from lab.vm.commands import boots
 from tests.end_to_end import rw
+from tests.end_to_end.plugs import state
+from tests.end_to_end.way_back import STAYS
 from tests.vm.recorded import DRIVER
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1200), pytest.mark.usefixtures("as_root")]
@@ -33,6 +36,12 @@ def asked(command: str, deadline: float = 120) -> str:
     return done.stdout + done.stderr
 
 
+def _root(script: str) -> str:
+    """Returns what a script prints that runs as root in the machine."""
+    word = base64.b64encode(script.encode()).decode()
+    return asked(f"echo {word} | base64 -d | sudo sh", 1800)
+
+
 @pytest.fixture(scope="module")
 def host() -> Iterator[str]:
     """Yields the name of a fresh machine with the rig's GPUs and no driver."""
@@ -43,7 +52,14 @@ def host() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def provisioned(host: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def bare(host: str) -> state.State:  # noqa: ARG001
+    """Returns what the machine is before the first command."""
+    _root("update-grub 2>/dev/null; apt-get -qq update; sync")
+    return state.read(_root)
+
+
+@pytest.fixture(scope="module")
+def provisioned(host: str, bare: state.State, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
     """Returns the document of a provision of the fresh machine, which reboots once."""
     made = machine.load(host)
     assert made is not None
@@ -95,3 +111,21 @@ def test_a_second_provision_changes_nothing(host: str, provisioned: dict[str, An
 def test_the_machine_is_recorded_for_the_tests_that_start_from_it(host: str, provisioned: dict[str, Any]) -> None:  # noqa: ARG001
     commands.record_vm(host, DRIVER.state, print)
     assert DRIVER.is_there()
+
+
+def test_a_rollback_makes_the_bare_machine_of_it(
+    host: str,
+    bare: state.State,
+    provisioned: dict[str, Any],  # noqa: ARG001
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.json"
+    done = rw.invoke("rollback", "--host", host, "--yes", "--json", str(path), deadline=PROVISION_S)
+    print(done.stdout)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert done.returncode == 0, rw.not_as_wanted(found)
+    assert (
+        asked("cat /proc/driver/nvidia/version 2>&1; dpkg -l 'nvidia-kernel-*' | grep ^ii").count("No such file") == 1
+    )
+    wrong = [each for each in state.differences(state.read(_root), bare) if not STAYS.search(each.line)]
+    assert not wrong, "\n".join(map(str, wrong[:40]))

@@ -77,7 +77,7 @@ def carry_out(machine: Machine, cut: Cut, reference: Reference, words: Sequence[
     if first != 0:
         second, seconds, changes, error = _again(words, folder)
     ended = second if second is not None else first
-    differs = state.differences(state.read(machine), reference.state) if ended == 0 else []
+    differs = state.differences(state.read(machine.root), reference.state) if ended == 0 else []
     return Outcome(
         machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, reached, first, said, second, round(seconds, 1), changes, error,
         tuple(str(difference) for difference in differs),
@@ -108,7 +108,7 @@ def carry_out_all(
         code, _, _, error = _again(words, folder)
     if code != 0:
         return made, f"stops: {error}"
-    return made, "; ".join(map(str, state.differences(state.read(machine), reference.state)))
+    return made, "; ".join(map(str, state.differences(state.read(machine.root), reference.state)))
 
 
 def _cut(machine: Machine, cuts: Sequence[Cut], words: Sequence[str], log: Path) -> tuple[int, list[Cut], str]:

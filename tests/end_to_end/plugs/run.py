@@ -220,7 +220,7 @@ def record(machine: Machine, words: Sequence[str], folder: Path, log: Path) -> R
             watch = _Watch(machine, (stop.step, stop.trip))
     code = run.end(120)
     assert code == 0, run.output
-    found.state = state.read(machine)
+    found.state = state.read(machine.root)
     return found
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from tests.end_to_end.plugs.machine import Machine
 
 _READ = r"""
 export LC_ALL=C
@@ -77,11 +76,11 @@ class Difference:
         return f"{self.section}: {'+' if self.only == 'here' else '-'} {self.line}"
 
 
-def read(machine: Machine) -> State:
-    """The state of a host, by section; each is a set of lines."""
+def read(root: Callable[[str], str]) -> State:
+    """The state of a host, by section; each is a set of lines. `root`: runs a script as root on the host and returns its output."""
     sections: dict[str, set[str]] = {}
     name = ""
-    for line in machine.root(_READ).splitlines():
+    for line in root(_READ).splitlines():
         if line.startswith("=== "):
             name = line[4:]
             sections[name] = set()
