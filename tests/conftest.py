@@ -68,6 +68,7 @@ NOT_QUICK = {
     "tests/checks/test_p2p.py": "tests GPU transfers over the lab's simulators",
     "tests/engine/test_nccl_programs.py": "runs nccl-tests over the lab's simulators",
     "tests/ssh/test_batch_script.py::test_answers_that_fill_a_tmpfs": "needs root: a mount",
+    "tests/engine/test_trial.py::test_a_full_disk": "needs root: a mount",
     "tests/driver/test_apt_pin.py": "runs the real apt",
     "tests/driver/test_debian_archive.py": "runs the real apt",
     "tests/security/test_attack_01_second_key.py": "makes keys and runs the real apt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,67 @@ def test_grub_that_cannot_write(host: Path, ssh: Ssh) -> None:
 def test_other_failures(host: Path, ssh: Ssh, name: str) -> None:
     """The faults "new-no-root", "new-panic", "new-no-network" and "new-no-ssh"; each takes one to two minutes."""
     fails(host, ssh, trials.KINDS[name])
+
+
+def acts(script: str, more: str = "", only: str = "ConditionKernelCommandLine=rigwright.trial") -> str:
+    """Returns a unit that runs a script in boots that are tried only."""
+    return f"[Unit]\n{more}{only}\n[Service]\nType=oneshot\nExecStart=/bin/sh -c '{script}'\n[Install]\nWantedBy=multi-user.target\n"
+
+
+CONF = "/etc/ssh/sshd_config.d/lab-breaks.conf"
+BEFORE_SSH = "Before=ssh.service ssh.socket sshd.service\nDefaultDependencies=no\nAfter=local-fs.target\n"
+BROKEN = {
+    "systemd that never finishes its start": (
+        acts("exec sleep infinity").replace("Type=oneshot", "Type=oneshot\nTimeoutStartSec=infinity"),
+        "systemd did not finish its start: it waits for lab-breaks.service",
+    ),
+    "a service that fails": (
+        acts("! grep -q rigwright.trial /proc/cmdline || exit 1; exec sleep infinity", only="").replace(
+            "oneshot", "exec"
+        ),
+        "lab-breaks.service failed, and ran before",
+    ),
+    "a user that sshd refuses": (
+        acts(f"echo AllowUsers nobody >{CONF}", BEFORE_SSH),
+        "not allowed because not listed in AllowUsers",
+    ),
+    "no way back to the controller": (
+        acts(
+            "sleep 1; ip route flush table main; ip route add blackhole default",
+            "After=network.target\nBefore=ssh.service\n",
+        ),
+        "no answer",
+    ),
+    "/run/nologin that stays": (
+        acts("sleep 2; echo closed >/run/nologin", "After=systemd-user-sessions.service\nBefore=ssh.service\n"),
+        "/run/nologin was there, which keeps users out",
+    ),
+}
+"""Units that break boots that are tried, and words of the reason that is reported."""
+
+
+@pytest.mark.trials
+@pytest.mark.parametrize("name", BROKEN)
+def test_boots_that_units_break(host: Path, ssh: Ssh, name: str) -> None:
+    """The unit acts in the trial only, so what ran before comes back; the reason names what differs from before."""
+    unit, says = BROKEN[name]
+    path = "/etc/systemd/system/lab-breaks.service"
+    ssh(
+        NAME,
+        f"printf %s {shlex.quote(unit)} | sudo tee {path} && sudo systemctl daemon-reload && sudo systemctl enable --now lab-breaks",
+    )
+    try:
+        done = provision(host, kernel_cmdline=["pcie_aspm=off", trials.WORD])
+        print(done["error"], [event["text"] for event in done["events"] if event["event"] == "note"])
+        assert says in done["error"]["found"], done["error"]
+        assert "the host went back to what ran before" in done["error"]["found"]
+        assert trials.WORD not in trials.command_line(NAME)
+    finally:
+        ssh(
+            NAME,
+            f"sudo rm -f {CONF}; sudo systemctl disable lab-breaks; sudo rm -f {path}; sudo systemctl daemon-reload",
+        )
+    nothing_left(ssh)
 
 
 @pytest.mark.trials

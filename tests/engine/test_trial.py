@@ -815,3 +815,26 @@ def test_the_start_of_systemd_is_written_down_as_soon_as_the_root_file_system_is
     done = watch(tmp_path, {"sleep": sleep}, "watch", "5")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "disk/trial/started").exists()
+
+
+def test_a_full_disk_does_not_keep_the_words_of_a_trial_away(as_root: None, tmp_path: Path) -> None:  # noqa: ARG001
+    """What is armed has its room on the disk; without that, nothing can be written any more."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", disk], check=True)
+    try:
+        (disk / "trial").mkdir()
+        room = re.search(r"^head -c .*$", engine._ARM, re.MULTILINE)
+        assert room
+        subprocess.run(["sh", "-ec", room[0]], cwd=disk / "trial", check=True)
+        fills = "dd if=/dev/zero of=fill bs=4k 2>/dev/null; ! echo words >other"
+        subprocess.run(["sh", "-c", fills], cwd=disk, check=True, stderr=subprocess.DEVNULL)
+        done = watch(tmp_path, {"systemctl": "echo degraded", "df": "echo; echo x 1 1 0 100% /var"}, "words")
+        assert (done.returncode, done.stderr) == (0, "")
+        text = (disk / "trial/words").read_text()
+        assert facts.words_of_boot(text.rstrip("\n"))["full"] == ("/var",)
+        assert (disk / "trial/started").read_text().strip() == Path(
+            "/proc/sys/kernel/random/boot_id"
+        ).read_text().strip()
+    finally:
+        subprocess.run(["umount", disk], check=True)
