@@ -51,7 +51,7 @@ class OwnFile:
 @dataclass(frozen=True)
 class Footprint:
     """What rigwright put on a host. `held`: packages that it held and that are held now. `kept`: names in /var/lib/rigwright of
-    things that only later runs need (packages, libraries, records)."""
+    things that only later runs need (package files, libraries, records; the list of rigwright's packages when it names none)."""
 
     files: tuple[OwnFile, ...]
     held: tuple[str, ...]
@@ -88,7 +88,8 @@ while read -r path; do
   printf 'file %s %s %s\\n' "$there" "$before" "$path"
 done
 [ ! -f holds ] || apt-mark showhold | grep -xF -f holds | sed 's/^/held /'
-[ ! -d {STATE} ] || ls -A {STATE} | grep -vE '^(runs|lease.*|originals|files)$' | sed 's/^/kept /'; :
+[ ! -d {STATE} ] || ls -A {STATE} | grep -vE '^(runs|lease.*|originals|files|packages(-before)?)$' | sed 's/^/kept /'
+[ ! -f {STATE}/packages ] || grep -qv '^since' {STATE}/packages || echo 'kept packages'; :
 """
 
 

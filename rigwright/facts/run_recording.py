@@ -11,7 +11,7 @@ MOST_FILES, MOST_FILE_KIB, MOST_KIB = 400, 1024, 16 * 1024
 """Files that a record has from the beginning, the size of one whose content it has, and of all of them; others have only their digest there."""
 KEPT_RUNS = 20
 """The number of runs that changed the host, and of other runs, whose records and scripts stay in /var/lib/rigwright/runs, the last ones."""
-LISTS = (f"{STATE}/files", f"{STATE}/holds")
+LISTS = (f"{STATE}/files", f"{STATE}/holds", f"{STATE}/packages")
 """What rigwright itself remembers of what it put on the host."""
 
 TEXTS = "about packages automatic units gpus locks"

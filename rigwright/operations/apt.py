@@ -13,18 +13,19 @@ from rigwright.driver.apt_pin import pin_path, pin_text
 from rigwright.driver.holds import held_back
 from rigwright.facts import Facts, apt_archive, dpkg, files
 from rigwright.facts.footprint import NOTE
-from rigwright.facts.run_recording import LISTED
+from rigwright.facts.own_packages import OWN_PACKAGES
 from rigwright.operations import file, operation
 
 FLAT = Word("/")
 """The suite of an archive without suites."""
 
 _APT = (
-    LISTED
+    OWN_PACKAGES
     + """
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=l NEEDRESTART_SUSPEND=1
 quiet="-o DPkg::Lock::Timeout=600 -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 holders() { @HOLDERS@ }
+coming() { printf '%s\\n' "$1" | sed -n 's/^Inst \\([^ ]*\\) (.*/\\1/p'; }  # the packages of a simulation that are not installed now
 turn() {
   n=0
   while who=$(holders) && [ -n "$who" ] && [ $n -lt 120 ]; do
@@ -56,22 +57,23 @@ fetched() {
   rm -f "$errors"; return $code
 }
 named=" "; for word in "$@"; do case $word in *-) named="$named${word%-} ";; esac; done
-also=$(apt -s install "$@" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
+planned=$(apt -s install "$@")
+also=$(printf '%s\\n' "$planned" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | while read name; do
   case $named in *" $name "*) ;; *) printf ' %s' "$name";; esac; done)
 if [ -n "$also" ]; then echo "E: apt would also remove$also"; exit 1; fi
 fetched "$@" || exit
 for deb in /var/cache/apt/archives/*nvidia*.deb; do  # before they are installed: a run that repairs an interrupted one fetches nothing
   [ -e "$deb" ] && mkdir -p /var/lib/rigwright/debs && { ln -f "$deb" /var/lib/rigwright/debs/ 2>/dev/null || cp -u "$deb" /var/lib/rigwright/debs/; }
 done
-turn && begun && apt install "$@"; code=$?
-ended "$own"; [ $code = 0 ] || exit $code
+turn && begun && own_begun $(coming "$planned") && apt install "$@"; code=$?
+ended "$own"; own_ended; [ $code = 0 ] || exit $code
 cd /var/lib/rigwright/debs 2>/dev/null && ls -t | awk -F_ '!($2 in seen){seen[$2]=++n} seen[$2]>12' | while read -r old; do rm -f -- "$old"; done; :
 """
 )
 _HEAL = (
     _APT
     + """
-turn; begun; dpkg --configure -a --force-confdef --force-confold || :
+turn; begun; own_begun || exit; dpkg --configure -a --force-confdef --force-confold || :
 fresh=$(dpkg-query -W -f '${db:Status-Status} [${Config-Version}] ${Package}\\n' | sed -nE 's/^(unpacked|half-configured) \\[\\] //p')
 undone=$(echo "$fresh" | grep -E 'nvidia|^cuda-')
 if [ -n "$undone" ]; then
@@ -82,10 +84,11 @@ if [ -n "$undone" ]; then
   fi
 fi
 @BROKEN@ | grep nvidia | xargs -r apt-mark unhold
-also=$(apt-get -s -f install | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep -vE 'nvidia|^cuda-drivers')
+planned=$(apt-get -s -f install)
+also=$(printf '%s\\n' "$planned" | sed -n 's/^Remv \\([^ :]*\\).*/\\1/p' | grep -vE 'nvidia|^cuda-drivers')
 if [ -n "$also" ]; then echo "E: apt --fix-broken install would also remove $also"; exit 1; fi
-apt-get -y -q $quiet -f install; code=$?
-ended "$own"; exit $code
+own_begun $(coming "$planned") && apt-get -y -q $quiet -f install; code=$?
+ended "$own"; own_ended; exit $code
 """
 ).replace("@BROKEN@", dpkg.BROKEN)
 
@@ -94,10 +97,10 @@ _REMOVE = (
     _APT
     + """
 verb=$1; shift
-also=$(apt-get -s $verb "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ :]*\\).*/\\2/p' | grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
+also=$(apt-get -s $verb "$@" | sed -n 's/^\\(Remv\\|Purg\\) \\([^ ]*\\).*/\\2/p' | grep -vxF -e "$(printf '%s\\n' "$@")" | sort -u | paste -sd' ')
 if [ -n "$also" ]; then echo "E: apt would also remove $also"; exit 1; fi
-turn; begun; apt-get -y -q $quiet --allow-change-held-packages $verb "$@"; code=$?
-ended "$own"; exit $code
+turn; begun; own_begun; apt-get -y -q $quiet --allow-change-held-packages $verb "$@"; code=$?
+ended "$own"; own_ended; exit $code
 """
 )
 _PURGE_LEFT = (
@@ -105,8 +108,9 @@ _PURGE_LEFT = (
     + """
 left=$(for name; do [ "$(dpkg-query -W -f '${db:Status-Status}' -- "$name" 2>/dev/null)" != config-files ] || echo "$name"; done)
 [ -n "$left" ] || exit 0
-turn; begun; dpkg --purge $left; code=$?
-ended "$own"; exit $code
+rm -f /var/lib/docker/nuke-graph-directory.sh  # with it docker.io's own script would delete all images, containers and volumes
+turn; begun; own_begun; dpkg --purge $left; code=$?
+ended "$own"; own_ended; exit $code
 """
 )
 

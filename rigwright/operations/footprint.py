@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Command, command, script
 from rigwright.core.host_folders import RUNS, STATE
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.facts import Facts, dpkg, footprint, grub
+from rigwright.facts import Facts, footprint, grub
 from rigwright.facts import systemd as units
 from rigwright.facts.footprint import ORIGINALS, OwnFile
 from rigwright.facts.run_recording import KEEP
@@ -18,9 +17,6 @@ from rigwright.operations._grub_cfg import update_grub
 from rigwright.operations._own_folder import ENTER
 
 _UNITS = "/etc/systemd/system/"
-_OF_DRIVER = lazy_re.compile(
-    r"(lib|firmware-|xserver-xorg-video-|linux-(modules|objects|signatures)-)?nvidia.*|(lib)?cuda.*"
-)
 
 _TAKE_AWAY = f"""{ENTER}{KEEP}
 path=$1 folder=${{1%/*}} name=${{1##*/}} original="{ORIGINALS}$1"
@@ -95,19 +91,6 @@ def holds_removed(facts: Facts) -> Iterator[Change]:
     if own.held:
         free = command("apt-mark", "unhold", *own.held)
         yield Change("change", "apt-mark unhold", f"{len(own.held)} held", ", ".join(own.held), (free,))
-
-
-@operation()
-def driver_removed(facts: Facts) -> Iterator[Change]:
-    """The packages of NVIDIA's driver and of CUDA are removed with their configuration; a reboot unloads the module.
-
-    Only packages that rigwright held are removed. apt removes them only if no other package needs them.
-    """
-    installed, recorded = facts.all(dpkg.matching("*nvidia*", "*cuda*"), footprint.recorded_holds)
-    names = [name for name in installed if name in recorded and _OF_DRIVER.fullmatch(name)]
-    for number, name in enumerate(names):
-        job = (apt.purge(names),) if number == len(names) - 1 else ()
-        yield Change("remove", name, installed[name].version, "", job, disruptive=True, leads_to="reboot")
 
 
 @operation()

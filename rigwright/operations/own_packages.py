@@ -1,0 +1,172 @@
+"""The packages that rigwright installed are removed, and the marks that it changed are as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rigwright.core import lazy_re
+from rigwright.core.change import Change, Note
+from rigwright.core.command import command
+from rigwright.core.errors import HostError
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.numbers import count
+from rigwright.facts import Facts, Unavailable, dpkg, footprint, own_packages, system
+from rigwright.facts.own_packages import Installed, OwnPackage
+from rigwright.operations import apt, operation
+
+_OF_DRIVER = lazy_re.compile(
+    r"(lib|firmware-|xserver-xorg-video-|linux-(modules|objects|signatures)-)?nvidia.*|(lib)?cuda.*"
+)
+_OF_NVIDIA = lazy_re.compile(r".*(@nvidia[.]com|pkg-nvidia-devel@).*")
+_MOST_NAMED = 12
+_OLDER = "an earlier version of rigwright installed packages and did not record them"
+
+
+@dataclass(frozen=True)
+class _Removal:
+    """The packages that go, with their versions; those that left only configuration; why others stay (TEXT: names); notes besides."""
+
+    go: dict[str, str]
+    left: tuple[str, ...]
+    stay: dict[str, list[str]]
+    notes: tuple[str, ...] = ()
+
+
+@operation()
+def removable(facts: Facts) -> Iterator[Note]:
+    """apt removes the packages that rigwright installed, and no other: its own simulation has shown it before anything is changed.
+
+    Tells which of them stay and why: another package needs them, somebody marked them as manually installed or holds them, or the
+    kernel that runs is among them. Raises HostError when apt would do anything else; Unavailable while dpkg is in the middle of something.
+    """
+    removal = _removal(facts)
+    for reason, names in removal.stay.items():
+        yield Note(f"{', '.join(sorted(names))}: {'stay' if len(names) > 1 else 'stays'}, {reason}")
+    yield from map(Note, removal.notes)
+    if removal.go:
+        _require_agreement(facts, removal.go)
+
+
+@operation()
+def removed(facts: Facts) -> Iterator[Change]:
+    """The packages that rigwright installed are removed with their configuration: driver, CUDA, engines, and what came with them.
+
+    Packages that were there before rigwright stay, in the version that they have now. So do those that others need, that somebody marked
+    or holds since, and the kernel that runs (`own_packages.removable`). A host on which an earlier version installed packages without
+    recording them loses those of the driver that rigwright held, and packages of NVIDIA's that are automatic and that no other needs.
+    Images and volumes of Docker stay in /var/lib/docker. A reboot unloads the driver's module.
+    """
+    removal = _removal(facts)
+    changes = [
+        Change("remove", name, version, "", disruptive=True, leads_to="reboot" if _OF_DRIVER.fullmatch(name) else "")
+        for name, version in removal.go.items()
+    ]
+    changes += [Change("remove", name, "its configuration", "") for name in removal.left]
+    if not changes:
+        return
+    *first, last = changes
+    commands = (
+        *((apt.remove(list(removal.go)),) if removal.go else ()),
+        apt.purge_left([*removal.go, *removal.left]),
+    )
+    yield from first
+    yield Change(
+        last.action, last.subject, last.before, "", commands, disruptive=bool(removal.go), leads_to=last.leads_to
+    )
+
+
+@operation()
+def marks_restored(facts: Facts) -> Iterator[Change]:
+    """apt counts those packages as automatically or manually installed that it did before rigwright's work changed the mark."""
+    record = facts(own_packages.record)
+    for mark in ("auto", "manual"):
+        names = [each.name for each in record.packages if each.kind == f"was-{mark}"]
+        if names:
+            commands = (command("apt-mark", mark, *names), own_packages.RECORD_WORK)
+            yield Change("change", f"apt-mark {mark}", f"{len(names)} not", ", ".join(names), commands)
+
+
+def _removal(facts: Facts) -> _Removal:
+    record, holds = facts.all(own_packages.record, footprint.recorded_holds)
+    own = [each for each in record.packages if not each.kind.startswith("was-")]
+    if not own and (record.whole or not holds):
+        return _Removal({}, (), {})
+    if facts(dpkg.dpkg_audit):
+        raise Unavailable("known when dpkg is whole")
+    installed, kernel = facts.all(own_packages.installed, system.running_kernel)
+    stay: dict[str, list[str]] = {}
+    go: set[str] = set()
+    for each in own:
+        if each.there:
+            reason = _why_it_stays(each, holds, kernel)
+            stay.setdefault(reason, []).append(each.name) if reason else go.add(each.name)
+    unrecorded = set() if record.whole else set(_unrecorded(installed, holds, kernel)) - {each.name for each in own}
+    go |= unrecorded
+    for root, names in own_packages.needed(installed, go).items():
+        stay.setdefault(f"{root} needs {'them' if len(names) > 1 else 'it'}", []).extend(names)
+        go -= set(names)
+    notes = _there_before(installed, holds, {each.name for each in own}) if record.whole else []
+    if unrecorded & go:
+        notes.append(f"{_OLDER}; these are taken for its: {', '.join(sorted(unrecorded & go))}")
+    left = tuple(sorted(each.name for each in own if not each.there))
+    return _Removal({name: installed[name].version for name in sorted(go)}, left, stay, tuple(notes))
+
+
+def _why_it_stays(package: OwnPackage, holds: frozenset[str], kernel: str) -> str:
+    """Why a package of rigwright's is not to be removed; "" if it is."""
+    if package.kind == "left":
+        return "somebody installed it after rigwright had removed it"
+    if package.kind == "auto" and not package.automatic:
+        return "somebody marked it as manually installed (apt-mark manual)"
+    if package.held and package.name not in holds:
+        return "somebody holds it (apt-mark hold)"
+    if _is_kernel(package.name, kernel):
+        return f"the kernel {kernel} runs"
+    return ""
+
+
+def _is_kernel(name: str, kernel: str) -> bool:
+    return name in (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
+
+
+def _there_before(installed: Mapping[str, Installed], holds: Iterable[str], own: set[str]) -> list[str]:
+    """The note on packages of the driver that rigwright held and did not install."""
+    names = sorted(name for name in holds if name in installed and name not in own and _OF_DRIVER.fullmatch(name))
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    were, it = (
+        ("was there before rigwright and stays", "it")
+        if len(names) == 1
+        else ("were there before rigwright and stay", "them")
+    )
+    named = f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return [
+        f"{count(len(names), 'package')} of the driver and of CUDA {were}: {named}; sudo apt-get purge, on the host, removes {it}"
+    ]
+
+
+def _unrecorded(installed: Mapping[str, Installed], holds: frozenset[str], kernel: str) -> Iterator[str]:
+    """What an earlier version may have installed: packages of NVIDIA's that it held, and automatic ones that nobody holds."""
+    for name, package in installed.items():
+        of_nvidia = _OF_DRIVER.fullmatch(name) or _OF_NVIDIA.fullmatch(package.maintainer)
+        came_along = package.automatic and not package.held
+        if of_nvidia and (name in holds or came_along) and not _is_kernel(name, kernel):
+            yield name
+
+
+def _require_agreement(facts: Facts, go: Mapping[str, str]) -> None:
+    """Raises HostError unless apt would remove exactly these packages."""
+    answer = facts(own_packages.purge(tuple(go)))
+    others = sorted(answer.removes - go.keys())
+    stay = sorted(go.keys() - answer.removes)
+    found = answer.error
+    if not found and others:
+        found = f"apt would also remove {', '.join(others[:_MOST_NAMED])}"
+    elif not found and answer.installs:
+        found = f"apt would install {', '.join(answer.installs[:_MOST_NAMED])} instead"
+    elif not found and stay:
+        found = f"apt would not remove {', '.join(stay[:_MOST_NAMED])}"
+    if found:
+        fix = "sudo apt-get check, on the host, names packages that are broken already; invoke remove without --driver leaves the packages"
+        raise HostError("remove", found, "a plan for the packages that rigwright installed, and no others", fix)
