@@ -407,7 +407,8 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
 
     A file that stood in the place of one before is put back. `invoke facts` lists
     what is there. The driver and CUDA stay as they are, free to move with the next
-    upgrade; with --driver their packages are removed too.
+    upgrade. With --driver the packages that rigwright installed are removed too, with
+    what came with them; the plan names those that stay and why (docs/remove.md).
 
         invoke remove --host servbadge
         invoke remove --host servbadge --driver
@@ -416,7 +417,9 @@ class RemoveOptions(StepsOptions, command="remove", changes_hosts=True):
     """
 
     host: str | None = option("a host, a group or a pattern of the inventory; it must be named", None)
-    driver: bool = option("remove the packages of the driver and of CUDA too", False)
+    driver: bool = option(
+        "remove the packages that rigwright installed too: driver, CUDA and what came with them", False
+    )
     yes: bool = option("make the changes without asking", False)
     disrupt: bool = option("with --driver: also while processes use the GPUs", False)
 

@@ -197,7 +197,7 @@ def _purge(result: Result) -> Purge:
 
 def purge(names: tuple[str, ...]) -> Fact[Purge]:
     """apt's own simulation of the removal of packages with their configuration. Holds do not count: they are taken away before."""
-    words = ("apt-get", "-s", "-q", "-o", "Debug::NoLocking=1", "--allow-change-held-packages", "purge", *names)
+    words = ("apt-get", "-s", "-q", "-o", "Debug::NoLocking=1", "--allow-change-held-packages", "purge", "--", *names)
     return Fact(f"own_packages.purge({','.join(names)})", command(*words, timeout_s=120), _purge)
 
 

@@ -40,6 +40,8 @@ def removable(facts: Facts) -> Iterator[Note]:
     kernel that runs is among them. Raises HostError when apt would do anything else; Unavailable while dpkg is in the middle of something.
     """
     removal = _removal(facts)
+    if removal.go and facts(dpkg.dpkg_audit):
+        raise Unavailable("known when dpkg is whole")
     for reason, names in removal.stay.items():
         yield Note(f"{', '.join(sorted(names))}: {'stay' if len(names) > 1 else 'stays'}, {reason}")
     yield from map(Note, removal.notes)
@@ -61,7 +63,7 @@ def removed(facts: Facts) -> Iterator[Change]:
         Change("remove", name, version, "", disruptive=True, leads_to="reboot" if _OF_DRIVER.fullmatch(name) else "")
         for name, version in removal.go.items()
     ]
-    changes += [Change("remove", name, "its configuration", "") for name in removal.left]
+    changes += [Change("remove", name, "its configuration", "", disruptive=True) for name in removal.left]
     if not changes:
         return
     *first, last = changes
@@ -70,9 +72,7 @@ def removed(facts: Facts) -> Iterator[Change]:
         apt.purge_left([*removal.go, *removal.left]),
     )
     yield from first
-    yield Change(
-        last.action, last.subject, last.before, "", commands, disruptive=bool(removal.go), leads_to=last.leads_to
-    )
+    yield Change(last.action, last.subject, last.before, "", commands, disruptive=True, leads_to=last.leads_to)
 
 
 @operation()
@@ -91,8 +91,6 @@ def _removal(facts: Facts) -> _Removal:
     own = [each for each in record.packages if not each.kind.startswith("was-")]
     if not own and (record.whole or not holds):
         return _Removal({}, (), {})
-    if facts(dpkg.dpkg_audit):
-        raise Unavailable("known when dpkg is whole")
     installed, kernel = facts.all(own_packages.installed, system.running_kernel)
     stay: dict[str, list[str]] = {}
     go: set[str] = set()

@@ -28,6 +28,14 @@ cat /proc/driver/nvidia/version; sed "s/ panic=60 rigwright.*//" /proc/cmdline; 
 """Packages with holds and marks, files with modes, grub.cfg, units, the loaded driver, the command line and the limits."""
 
 
+PACKAGES = r"""sudo sh -c 'dpkg-query -W -f "\${Package} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort'"""
+
+
+def _without_version(line: str) -> str:
+    name, *_, state = line.split()
+    return f"{name} {state}"
+
+
 @pytest.fixture
 def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """Yields --host and --inventory of a host with an older release of its driver, without CUDA."""
@@ -39,10 +47,13 @@ def given(snapshots: Path, ssh: Ssh, tmp_path: Path) -> Iterator[tuple[str, ...]
 
 
 @pytest.mark.nightly
-def test_everything_goes_and_the_driver_when_asked_and_all_comes_back(given: tuple[str, ...], ssh: Ssh) -> None:
+def test_everything_goes_with_what_was_installed_when_asked_and_all_comes_back(
+    given: tuple[str, ...], ssh: Ssh
+) -> None:
     ssh(NAME, "sudo LC_ALL=C update-grub")  # the image's grub.cfg was made without a locale
     before = ssh(NAME, STATE).stdout.splitlines()
     assert len(before) > 500
+    names = [_without_version(line) for line in ssh(NAME, PACKAGES).stdout.splitlines()]
     whole = document("provision", *given, "--yes", "--wheels", ".lab/cache/wheels")
     assert whole["exit_code"] == 0, not_as_wanted(whole)
     assert "/etc/apt/preferences.d/rigwright" in ssh(NAME, OURS).stdout
@@ -56,7 +67,9 @@ def test_everything_goes_and_the_driver_when_asked_and_all_comes_back(given: tup
     assert (refused.returncode, "/etc/apt/preferences.d/rigwright" in refused.stdout) == (2, True), refused.stderr
     gone = invoke("remove", *given, "--driver", "--yes")
     assert gone.returncode == 0, gone.stdout + gone.stderr
-    assert ssh(NAME, "dpkg -l '*nvidia*' | grep ^ii; apt-mark showhold").stdout == ""
+    assert "of the driver and of CUDA were there before rigwright and stay" in " ".join(gone.stdout.split())
+    assert ssh(NAME, "apt-mark showhold").stdout == ""
+    assert [_without_version(line) for line in ssh(NAME, PACKAGES).stdout.splitlines()] == names
     assert "iommu=pt" not in ssh(NAME, "cat /boot/grub/grub.cfg").stdout
     assert ssh(NAME, OURS).stdout == ""
     assert "nothing to remove" in invoke("remove", *given, "--yes").stdout

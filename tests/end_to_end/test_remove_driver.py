@@ -53,7 +53,7 @@ def _cut_while_packages_go(*words: str) -> str:
 
 
 def _names(text: str) -> set[str]:
-    return {line.split(":")[0] for line in text.splitlines() if line.endswith(" ii ")}
+    return {line.split(":")[0] for line in text.splitlines() if line.endswith((" ii ", " hi "))}
 
 
 @pytest.mark.nightly
