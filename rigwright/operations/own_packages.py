@@ -40,13 +40,13 @@ def removable(facts: Facts) -> Iterator[Note]:
     kernel that runs is among them. Raises HostError when apt would do anything else; Unavailable while dpkg is in the middle of something.
     """
     removal = _removal(facts)
-    if removal.go and facts(dpkg.dpkg_audit):
-        raise Unavailable("known when dpkg is whole")
+    if removal.go:
+        if facts(dpkg.dpkg_audit):
+            raise Unavailable("known when dpkg is whole")
+        _require_agreement(facts, removal.go)
     for reason, names in removal.stay.items():
         yield Note(f"{', '.join(sorted(names))}: {'stay' if len(names) > 1 else 'stays'}, {reason}")
     yield from map(Note, removal.notes)
-    if removal.go:
-        _require_agreement(facts, removal.go)
 
 
 @operation()
@@ -60,7 +60,7 @@ def removed(facts: Facts) -> Iterator[Change]:
     """
     removal = _removal(facts)
     changes = [
-        Change("remove", name, version, "", disruptive=True, leads_to="reboot" if _OF_DRIVER.fullmatch(name) else "")
+        Change("remove", name, version, "", disruptive=True, leads_to="reboot" if "nvidia" in name else "")
         for name, version in removal.go.items()
     ]
     changes += [Change("remove", name, "its configuration", "", disruptive=True) for name in removal.left]
@@ -95,7 +95,7 @@ def _removal(facts: Facts) -> _Removal:
     stay: dict[str, list[str]] = {}
     go: set[str] = set()
     for each in own:
-        if each.there:
+        if each.there and each.name in installed:
             reason = _why_it_stays(each, holds, kernel)
             stay.setdefault(reason, []).append(each.name) if reason else go.add(each.name)
     unrecorded = set() if record.whole else set(_unrecorded(installed, holds, kernel)) - {each.name for each in own}

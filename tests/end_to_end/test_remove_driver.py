@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from difflib import unified_diff
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from lab.cli import commands
 from lab.host import login
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import argv, document, invoke, not_as_wanted
+from tests.end_to_end.rw import argv, document, inventory, invoke, not_as_wanted
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.lab
@@ -30,10 +31,10 @@ STAYS = {"my-app", "libcublas-12-2", "cuda-toolkit-12-2-config-common", "make", 
 
 
 @pytest.fixture
-def bare(lab_root: None) -> Iterator[None]:  # noqa: ARG001
-    """A servbadge without a driver; its inventory wants CUDA 12.2."""
+def bare(lab_root: None, request: pytest.FixtureRequest) -> Iterator[None]:  # noqa: ARG001
+    """A servbadge without a driver, of the distribution that is asked for."""
     commands.down(name=NAME, say=print)
-    commands.up(name=NAME, rig="servbadge", say=print)
+    commands.up(name=NAME, rig="servbadge", distro=request.param, say=print)
     yield
     commands.down(name=NAME, say=print)
 
@@ -57,6 +58,7 @@ def _names(text: str) -> set[str]:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("bare", ["ubuntu2204"], indirect=True)
 def test_all_that_came_goes_but_what_a_person_needs_and_a_power_cut_changes_nothing(bare: None, ssh: Ssh) -> None:  # noqa: ARG001
     given = ("--host", NAME, "--inventory", str(ROOT / ".lab/inventory"))
     before = ssh(NAME, PACKAGES).stdout
@@ -87,3 +89,29 @@ def test_all_that_came_goes_but_what_a_person_needs_and_a_power_cut_changes_noth
     assert gone.returncode == 0, gone.stdout + gone.stderr
     assert list(unified_diff(before.splitlines(), ssh(NAME, PACKAGES).stdout.splitlines(), n=0)) == []
     assert ssh(NAME, "ls -A /var/lib/rigwright").stdout.split() == ["lease.lock", "lease.token", "runs"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bare", ["debian12"], indirect=True)
+def test_an_engine_goes_too_and_an_older_host_loses_only_what_is_nvidias(bare: None, ssh: Ssh, tmp_path: Path) -> None:  # noqa: ARG001
+    wanted = {"cuda": None, "p2p_wheels": "none", "containers": {"engine": "podman"}}
+    given = ("--host", NAME, "--inventory", inventory(tmp_path, **{NAME: wanted}))
+    before = ssh(NAME, PACKAGES).stdout
+    whole = document("provision", "--playbook", "train", *given, "--yes")
+    assert _names(ssh(NAME, PACKAGES).stdout) > {"podman", "nvidia-container-toolkit", "dkms"}, not_as_wanted(whole)
+
+    record = "/var/lib/rigwright/packages"
+    assert ssh(NAME, f"sudo mv {record} /root/").returncode == 0
+    older = " ".join(invoke("remove", *given, "--driver").stdout.split())
+    assert "an earlier version of rigwright installed packages and did not record them" in older
+    assert [f"! {name} " in older for name in ("nvidia-kernel-dkms", "libcuda1", "podman", "dkms")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert ssh(NAME, f"sudo mv /root/packages {record}").returncode == 0
+
+    gone = invoke("remove", *given, "--driver", "--yes")
+    assert gone.returncode == 0, gone.stdout + gone.stderr
+    assert list(unified_diff(before.splitlines(), ssh(NAME, PACKAGES).stdout.splitlines(), n=0)) == []
