@@ -45,7 +45,7 @@ own_record() {  # KIND NAME VERSION WANT STATUS MARK: the record as it is after 
       if (!(name in mark)) continue
       kind = own[name]
       if (left[name]) kind = "left"
-      else if (kind == "new" || (kind == "auto" && mark_before[name] == "auto")) kind = mark[name]
+      else if (kind == "new" || kind == "manual" || (kind == "auto" && mark_before[name] == "auto")) kind = mark[name]
       print kind "\t" name "\t" rest[name] | "sort"
     }
     for (name in mark) {

@@ -72,8 +72,8 @@ def test_a_package_that_somebody_installs_again_is_no_longer_ours(host: Path) ->
     _says(host, "own_ended")
     _packages(host, BEFORE, left=("cuda",))
     assert _says(host, "own_ended") == ["since\twhole", "left\tcuda"]
-    _packages(host, BEFORE | {"cuda": "manual"})
-    assert _says(host, "own_ended") == ["since\twhole", "left\tcuda"]
+    _packages(host, BEFORE | {"cuda": "auto"})
+    assert _says(host, "own_begun && own_ended") == ["since\twhole", "left\tcuda"]
     _packages(host, BEFORE)
     assert _says(host, "own_ended") == ["since\twhole"]
 
