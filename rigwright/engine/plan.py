@@ -80,7 +80,7 @@ def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Rea
         found = f"the host could not be reached after a boot: {'; '.join(f'{one.subject}: {one.found}' for one in faults[:4])}"
         fix = "; ".join(dict.fromkeys(one.fix for one in faults[:4]))
         error = HostError(step.step.name, found, faults[0].expected, f"{fix}; then run the same command again")
-        step = replace(step, status="failed", changes=(), reason=found, error=error)
+        step = replace(step, status="failed", changes=(), reason=found, error=error, fix=fix)
     elif unknown:
         note = Note(f"not known whether the host can be reached after a boot: {'; '.join(unknown)}", warn=True)
         step = replace(step, notes=(*step.notes, note))

@@ -39,7 +39,7 @@ _Found = tuple[State, str]
 class _Row:
     """A condition. `ask`: shell text that prints what `judge` reads; it prints nothing on a host that the condition is not about.
 
-    `judge` returns what is wrong or not known. `fix`: for a person, with the same command again after it.
+    `judge` returns what is wrong or not known. `fix`: what a person does about a fault. `package`: what brings the program that is asked.
     """
 
     subject: str
@@ -47,12 +47,14 @@ class _Row:
     judge: Callable[[Sequence[str]], Iterator[_Found]]
     expected: str
     fix: str
+    package: str
 
 
 _MOST_LINES, _MOST_CHARACTERS = 400, 200
 _HEAD = f"""
 [ "$(id -u)" = 0 ] || {{ echo 'not root'; exit 0; }}
 user=${{SUDO_USER:-root}} login=${LOGIN}
+case $PWD in /run/*|/dev/shm/*) scratch=$PWD;; *) scratch=/run;; esac
 run() {{ [ -x "$1" ] || {{ echo "missing $1"; return; }}; timeout 10 "$@" 2>&1 </dev/null; printf '\\nexit %s\\n' $?; }}
 units() {{ systemctl --root=/ list-unit-files --no-legend --no-pager --plain -- "$@" 2>/dev/null </dev/null | sed 's/^/unit /'; }}
 row() {{ head -c 32768 | head -n {_MOST_LINES} | sed 's/^/ /'; }}
@@ -66,7 +68,8 @@ def _outcome(lines: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _by_program(lines: Sequence[str], name: str, harmless: str = r"(?!)") -> Iterator[_Found]:
-    """What a program that checks its files found, without lines that match `harmless`."""
+    """The first line of what a program that checks its files found wrong, without those that match `harmless`; a later one may quote a
+    file, in which a network has keys."""
     ended, said = _outcome(lines)
     if ended.startswith("missing"):
         yield "unknown", f"{ended.partition(' ')[2]} is not there"
@@ -75,7 +78,7 @@ def _by_program(lines: Sequence[str], name: str, harmless: str = r"(?!)") -> Ite
     elif ended not in ("", "exit 0"):
         wrong = [line for line in said if not re.search(harmless, line)]
         if wrong or not said:
-            yield "fault", f"{name}: {'; '.join(wrong[:2]) or ended}"
+            yield "fault", f"{name}: {wrong[0] if wrong else ended}"
 
 
 def _states(lines: Sequence[str]) -> dict[str, str]:
@@ -93,23 +96,28 @@ def _listed(states: dict[str, str]) -> str:
 
 
 _SSH_SERVER = """
-units ssh.service ssh.socket; [ -z "$login" ] || echo login
-[ -x /usr/sbin/sshd ] || [ "$login" ] || exit 0
+[ "$login" ] || systemctl --root=/ is-enabled ssh.service ssh.socket 2>/dev/null </dev/null | grep -q '^enabled' || exit 0
 run /usr/sbin/sshd -t
 """
 
 
 def _ssh_server(lines: Sequence[str]) -> Iterator[_Found]:
-    states, needed = _states(lines), "login" in lines
-    starts = any(state in _STARTS for state in states.values())
-    if not needed and not starts:
-        return
-    rest = [line for line in lines if line != "login" and not line.startswith("unit ")]
-    yield from _by_program(rest, "sshd -t", r"Missing privilege separation directory|terminating, \d+ bad|Deprecated")
-    if needed and states and not starts:
-        yield "fault", _listed(states)
-    elif needed and not states and "missing" not in _outcome(rest)[0]:
+    harmless = r"Missing privilege separation directory|terminating, \d+ bad|Deprecated option"  # ssh.service makes the directory
+    yield from _by_program(lines, "sshd -t", harmless)
+
+
+_SSH_AT_BOOT = """
+[ "$login" ] || exit 0
+echo login; units ssh.service ssh.socket
+"""
+
+
+def _ssh_at_boot(lines: Sequence[str]) -> Iterator[_Found]:
+    states = _states(lines)
+    if not states:
         yield "unknown", "neither ssh.service nor ssh.socket is there"
+    elif not any(state in _STARTS for state in states.values()):
+        yield "fault", _listed(states)
 
 
 _LOGIN = """
@@ -263,21 +271,21 @@ def _sudo(lines: Sequence[str]) -> Iterator[_Found]:
 
 
 _NETWORK = r"""
-units networking.service systemd-networkd.service NetworkManager.service
+units networking.service systemd-networkd.service NetworkManager.service dhcpcd.service connman.service
 cd /etc || exit 0
 set -- netplan/*.yaml
 if [ -e "$1" ]; then
   for program in /usr/libexec/netplan/generate /lib/netplan/generate; do [ -x "$program" ] && break; done
-  d=$(mktemp -d -p /run rigwright.XXXXXX) || exit 0
+  d=$(mktemp -d -p "$scratch" rigwright.XXXXXX) || { echo 'netplan missing /run/rigwright'; exit 0; }
   mkdir -p "$d/etc" "$d/lib" "$d/run" && cp -R netplan "$d/etc" && { [ ! -d /lib/netplan ] || cp -R /lib/netplan "$d/lib"; } &&
     run "$program" --root-dir "$d" | sed "s|$d||g; s/^/netplan /"
   rm -rf "$d"
 fi
-if cat network/interfaces network/interfaces.d/* 2>/dev/null | grep -qE '^[[:space:]]*iface[[:space:]]+[^l[:space:]]'; then
+if [ -x /sbin/ifquery ] && cat network/interfaces network/interfaces.d/* 2>/dev/null | grep -qE '^[[:space:]]*iface[[:space:]]+[^l[:space:]]'; then
   run /sbin/ifquery --list --all | sed 's/^/ifquery /'
   grep -hsE '^[[:space:]]*(mapping|allow-hotplug)[[:space:]]' network/interfaces network/interfaces.d/* | sed 's/^[[:space:]]*/stanza /'
   grep -qsE '^[[:space:]]*mapping[[:space:]]' network/interfaces network/interfaces.d/* ||
-    run /sbin/ifup --no-act --force --all | grep -v -e '^run-parts' -e '^[[:space:]]*ip ' | sed 's/^/ifup /'
+    run /sbin/ifup --no-act --force --all | grep -e '^ifup: ' -e '^exit ' | sed 's/^/ifup /'
 fi
 for file in systemd/network/*.network systemd/network/*.netdev systemd/network/*.link systemd/network/*.d/*.conf; do
   [ -f "$file" ] || continue
@@ -287,7 +295,7 @@ for file in systemd/network/*.network systemd/network/*.netdev systemd/network/*
     /^[[:space:]]*([#;].*)?$/ { next }
     /^\[[A-Za-z0-9 -]+\][[:space:]]*$/ { section = 1; next }
     section && /^[[:space:]]*[A-Za-z0-9.-]+[[:space:]]*=/ { more = /\\$/; next }
-    { print "networkd " name ":" NR ": " substr($0, 1, 100); exit }' "$file"
+    { print "networkd " name ":" NR ": no [SECTION], and no NAME=VALUE in a section"; exit }' "$file"
 done
 """
 
@@ -306,12 +314,13 @@ def _network(lines: Sequence[str]) -> Iterator[_Found]:
         used.append("ifupdown")
         wrong = list(_by_program(of["ifquery"], "ifquery", r"couldn't read interfaces|^\w+$"))
         yield from wrong or _by_program(
-            of["ifup"], "ifup --no-act", r"missing required configuration|failed to bring up|^ *$"
+            of["ifup"], "ifup --no-act", r"missing required configuration|failed to bring up"
         )
     if of["networkd"] and starts.get("systemd-networkd.service"):
         used.append("systemd-networkd")
         yield from (("fault", f"systemd-networkd: {line}") for line in of["networkd"] if line != "files")
-    if not used and any(of.values()) and not starts.get("NetworkManager.service"):
+    others = [unit for unit in starts if unit.startswith(("NetworkManager", "dhcpcd", "connman")) and starts[unit]]
+    if not used and any(of.values()) and not others:
         off = {unit: state for unit, state in states.items() if not starts[unit]}
         yield "fault", f"nothing that configures the network starts at boot: {_listed(off)}"
 
@@ -320,7 +329,7 @@ _MANAGERS = ("netplan", "ifquery", "ifup", "networkd")
 
 _FSTAB = r"""
 [ -e /etc/fstab ] || exit 0
-d=$(mktemp -d -p /run rigwright.XXXXXX) || exit 0
+d=$(mktemp -d -p "$scratch" rigwright.XXXXXX) || { echo 'missing /run/rigwright'; exit 0; }
 awk '{ line = $0; sub(/^[[:space:]]+/, "", line) }
   line == "" || line ~ /^#/ { print "#"; next }
   $3 == "swap" || $4 ~ /(^|,)(nofail|noauto|_netdev|x-systemd\.automount)(,|$)/ { print "#"; next }
@@ -363,16 +372,20 @@ def _crypttab(lines: Sequence[str]) -> Iterator[_Found]:
 
 
 ROWS = (
-    _Row("ssh server", _SSH_SERVER, _ssh_server, "an sshd that accepts its configuration and starts at boot",
-         "sudo /usr/sbin/sshd -t, until it says nothing; sudo systemctl enable ssh.service"),
+    _Row("ssh server", _SSH_SERVER, _ssh_server, "an sshd that accepts its configuration",
+         "sudo /usr/sbin/sshd -t, until it says nothing", "openssh-server"),
+    _Row("ssh at boot", _SSH_AT_BOOT, _ssh_at_boot, "a unit that starts sshd",
+         "sudo systemctl unmask ssh.service; sudo systemctl enable ssh.service", "openssh-server"),
     _Row("ssh login", _LOGIN, _login, "an ssh user that the next sshd lets in with the same key",
-         "correct it in a second login that stays open; sudo /usr/sbin/sshd -T -C user=NAME shows what sshd will do"),
-    _Row("sudo", _SUDO, _sudo, "rules that sudo reads, on a disk", "sudo visudo -c, until it finds no error"),
+         "correct it in a second login that stays open; sudo /usr/sbin/sshd -T -C user=NAME shows what sshd will do", "openssh-server"),
+    _Row("sudo", _SUDO, _sudo, "rules that sudo reads, on a disk", "sudo visudo -c, until it finds no error", "sudo"),
     _Row("network", _NETWORK, _network, "a network configuration that can be read, and starts at boot",
-         "correct the file; sudo netplan generate, or sudo ifup --no-act -a, says whether it can be read"),
+         "correct the file, or sudo systemctl enable the unit; sudo netplan generate or sudo ifup --no-act -a says whether it can be read",
+         "netplan.io"),
     _Row("/etc/fstab", _FSTAB, _fstab, "file systems that are there, or nofail",
-         "correct /etc/fstab, or add nofail there; findmnt --verify says whether it is right"),
-    _Row("/etc/crypttab", _CRYPTTAB, _crypttab, "devices that are there, or nofail", "correct /etc/crypttab, or add nofail there"),
+         "correct /etc/fstab, or add nofail there; findmnt --verify says whether it is right", "util-linux"),
+    _Row("/etc/crypttab", _CRYPTTAB, _crypttab, "devices that are there, or nofail", "correct /etc/crypttab, or add nofail there",
+         "util-linux"),
 )  # fmt: skip
 """The conditions. Another one is another row."""
 
@@ -382,7 +395,8 @@ _ELSEWHERE = r"""
   /etc/ssh/sshd_config.d/* /etc/sudoers /etc/sudoers.d/* /etc/network/interfaces /etc/network/interfaces.d/* |
   grep -vE '^[[:space:]]*[#@]?[A-Za-z-]+[[:space:]]+(/etc/ssh/sshd_config.d/|/etc/sudoers.d$|/?(etc/network/)?interfaces.d/|#)' | grep -qv '^#Authorized'
 """
-"""Fails where the answer depends on more than its cache key: on a date, on a directory of users, or on files elsewhere. Then it is not kept."""
+"""Fails where the answer depends on more than its cache key: on a date, on a directory of users, or on files elsewhere. Then it is not kept,
+and neither is one that came too late."""
 
 _KEY = (
     state_of(
@@ -419,12 +433,23 @@ def _judged(row: _Row, lines: Sequence[str]) -> Iterator[Condition]:
         return
     judged = list(row.judge(lines))
     for state, found in judged:
-        yield Condition(row.subject, state, found[:300], expected=row.expected, fix=row.fix)
+        fix = (
+            row.fix
+            if state == "fault"
+            else f"sudo apt-get install --reinstall {row.package}, if that is what is missing"
+        )
+        yield Condition(row.subject, state, found[:300], expected=row.expected, fix=fix)
     if not judged:
         yield Condition(row.subject, "fine")
 
 
-_SCRIPT = "\n".join([_HEAD, *(f"echo '== {row.subject}'\n( {row.ask} ) 2>/dev/null | row" for row in ROWS), _ELSEWHERE])
+_ASKED = "\n".join(f"echo '== {row.subject}'\n( {row.ask} ) 2>/dev/null | row" for row in ROWS)
+_SCRIPT = f"""{_HEAD}
+all=$({_ASKED}
+)
+printf '%s\\n' "$all"
+case $all in *'exit 124'*|*'exit 137'*) exit 1;; esac
+{_ELSEWHERE}"""
 
 conditions = Fact("next_boot.conditions", script(_SCRIPT, timeout_s=60, cache_key=_KEY), _conditions)
 """What the next boot needs, in the order of ROWS; without those that the host has nothing of. A row may have several faults."""
