@@ -281,7 +281,7 @@ if [ -e "$1" ]; then
     run "$program" --root-dir "$d" | sed "s|$d||g; s/^/netplan /"
   rm -rf "$d"
 fi
-if [ -x /sbin/ifquery ] && cat network/interfaces network/interfaces.d/* 2>/dev/null | grep -qE '^[[:space:]]*iface[[:space:]]+[^l[:space:]]'; then
+if [ -x /sbin/ifquery ] && cat network/interfaces network/interfaces.d/* 2>/dev/null | awk '$1 == "iface" && $2 != "lo" { n++ } END { exit !n }'; then
   run /sbin/ifquery --list --all | sed 's/^/ifquery /'
   grep -hsE '^[[:space:]]*(mapping|allow-hotplug)[[:space:]]' network/interfaces network/interfaces.d/* | sed 's/^[[:space:]]*/stanza /'
   grep -qsE '^[[:space:]]*mapping[[:space:]]' network/interfaces network/interfaces.d/* ||
