@@ -63,12 +63,12 @@ def host_comes_back(facts: Facts) -> Iterator[Finding]:
     key of this login are let in, sudo's rules are read, the network's configuration can be read and starts, and the devices of fstab and
     crypttab are there."""
     conditions = facts(next_boot.conditions)
-    for one in conditions:
-        if one.state != "fine":
-            verdict: Verdict = "fail" if one.state == "fault" else "unknown"
-            yield Finding(one.subject, verdict, one.found, one.expected, "", one.fix, "host")
-    if all(one.state == "fine" for one in conditions):
-        fine = ", ".join(one.subject for one in conditions)
+    for condition in conditions:
+        if condition.state != "fine":
+            verdict: Verdict = "fail" if condition.state == "fault" else "unknown"
+            yield Finding(condition.subject, verdict, condition.found, condition.expected, "", condition.fix, "host")
+    if all(condition.state == "fine" for condition in conditions):
+        fine = ", ".join(condition.subject for condition in conditions)
         yield Finding("login after a boot", "pass", fine, source="host")
 
 

@@ -71,19 +71,18 @@ def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Rea
     if next_boot.conditions not in store.known:
         read((next_boot.conditions,))
     step, conditions = planned[at], store.known[next_boot.conditions]
-    if isinstance(conditions, tuple):
-        faults = [one for one in conditions if one.state == "fault"]
-        unknown = [f"{one.subject} ({one.found})" for one in conditions if one.state == "unknown"]
-    else:
-        faults, unknown = [], [str(conditions)]
+    known = conditions if isinstance(conditions, tuple) else ()
+    faults = [condition for condition in known if condition.state == "fault"][:4]
+    unknown = [f"{condition.subject} ({condition.found})" for condition in known if condition.state == "unknown"]
     if faults:
-        found = f"the host could not be reached after a boot: {'; '.join(f'{one.subject}: {one.found}' for one in faults[:4])}"
-        fix = "; ".join(dict.fromkeys(one.fix for one in faults[:4]))
+        words = "; ".join(f"{fault.subject}: {fault.found}" for fault in faults)
+        found = f"the host could not be reached after a boot: {words}"
+        fix = "; ".join(dict.fromkeys(fault.fix for fault in faults))
         error = HostError(step.step.name, found, faults[0].expected, f"{fix}; then run the same command again")
         step = replace(step, status="failed", changes=(), reason=found, error=error, fix=fix)
-    elif unknown:
-        note = Note(f"not known whether the host can be reached after a boot: {'; '.join(unknown)}", warn=True)
-        step = replace(step, notes=(*step.notes, note))
+    elif unknown or conditions is not known:
+        text = f"not known whether the host can be reached after a boot: {'; '.join(unknown) or conditions}"
+        step = replace(step, notes=(*step.notes, Note(text, warn=True)))
     return (*planned[:at], step, *planned[at + 1 :])
 
 

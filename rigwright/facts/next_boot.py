@@ -75,6 +75,8 @@ def _by_program(lines: Sequence[str], name: str, harmless: str = r"(?!)") -> Ite
         yield "unknown", f"{ended.partition(' ')[2]} is not there"
     elif ended in ("exit 124", "exit 137"):
         yield "unknown", f"{name} did not end within 10 s"
+    elif not ended and said:
+        yield "unknown", f"{name} says more than is read"
     elif ended not in ("", "exit 0"):
         wrong = [line for line in said if not re.search(harmless, line)]
         if wrong or not said:

@@ -114,6 +114,13 @@ def test_a_host_that_would_be_lost_is_not_rebooted(given: list[str], spare_host:
     assert ssh(spare_host, files).stdout == as_it_was
     assert boots.read_text() == before
     done = document("provision", *given, "--yes")
-    assert done["exit_code"] == 0, not_as_wanted(done)
+    assert done["hosts"][spare_host]["error"] is None, not_as_wanted(done)
     assert len(boots.read_text().splitlines()) == len(before.splitlines()) + 1
     assert "pcie_aspm=off" in ssh(spare_host, "cat /proc/cmdline").stdout
+    back = [*given[:4], "--yes"]
+    ssh(spare_host, f"echo 'Foo yes' | sudo tee {SSHD}")
+    refused = of(document("rollback", *back))["error"]
+    assert "Bad configuration option: Foo" in refused["found"]
+    ssh(spare_host, f"sudo rm {SSHD}")
+    assert document("rollback", *back)["exit_code"] == 0
+    assert "pcie_aspm=off" not in ssh(spare_host, "cat /proc/cmdline").stdout

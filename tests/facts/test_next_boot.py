@@ -113,7 +113,7 @@ FAULTS = {
 UNKNOWN = {
     "ssh server": {"missing /usr/sbin/sshd": "/usr/sbin/sshd is not there", "exit 124": "within 10 s"},
     "ssh at boot": {"login": "neither ssh.service nor ssh.socket"},
-    "sudo": {"missing /usr/sbin/visudo": "visudo is not there"},
+    "sudo": {"missing /usr/sbin/visudo": "visudo is not there", "/etc/sudoers: parsed OK": "more than is read"},
     "network": {UNITS.format("enabled") + "netplan missing /lib/netplan/generate": "generate is not there"},
     "/etc/fstab": {"findmnt: can't read /run/x/fstab: No such file\nexit 1": "can't read", "missing /usr/bin/findmnt": "findmnt"},
 }  # fmt: skip
