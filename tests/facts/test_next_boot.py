@@ -104,7 +104,7 @@ FAULTS = {
     "/etc/fstab": {
         "/data\n   [E] unreachable on boot required source: UUID=1\nexit 1": "/data: unreachable on boot required source: UUID=1",
         "/data\n   [W] unreachable source: /dev/sdz1: No such file or directory\nexit 0": "/dev/sdz1",
-        "/data\n   [E] ext4 does not match with on-disk xfs\nexit 1": "on-disk xfs",
+        "/data\n   [E] cannot detect on-disk filesystem type (No such file)\nexit 1": "/data: cannot detect",
         "findmnt: /run/x/fstab: parse error at line 15 -- ignored\nexit 1": "line 15",
     },
     "/etc/crypttab": {"read\ngone data UUID=1": "data: its device UUID=1"},
