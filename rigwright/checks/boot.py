@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rigwright.checks import Finding, Verdict, check
 from rigwright.core.schema import KernelWord
-from rigwright.facts import Facts, driver, grub
+from rigwright.facts import Facts, driver, grub, next_boot
 from rigwright.facts import kernel as kernels
 from rigwright.facts import systemd as units
 from rigwright.facts.systemd import LIMITS_TIMER, LIMITS_UNIT
@@ -55,6 +55,21 @@ def next_is_safe(facts: Facts, *, kernel_cmdline: tuple[KernelWord, ...] = ()) -
     else:
         module = f", nvidia {built}" if built else ""
         yield Finding("next boot", "pass", f"{release}{module}", wanted, source="host")
+
+
+@check()
+def host_comes_back(facts: Facts) -> Iterator[Finding]:
+    """The host can be reached after its next boot, as far as its files tell: sshd accepts its configuration and starts, the user and the
+    key of this login are let in, sudo's rules are read, the network's configuration can be read and starts, and the devices of fstab and
+    crypttab are there."""
+    conditions = facts(next_boot.conditions)
+    for condition in conditions:
+        if condition.state != "fine":
+            verdict: Verdict = "fail" if condition.state == "fault" else "unknown"
+            yield Finding(condition.subject, verdict, condition.found, condition.expected, "", condition.fix, "host")
+    if all(condition.state == "fine" for condition in conditions):
+        fine = ", ".join(condition.subject for condition in conditions)
+        yield Finding("login after a boot", "pass", fine, source="host")
 
 
 @check(follows=("gpu.", "module.", "run."))

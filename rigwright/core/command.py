@@ -11,6 +11,9 @@ from rigwright.core import host_text
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import redacted
 
+LOGIN = "RIGWRIGHT_LOGIN"
+"""The environment variable of the commands on a host that was logged in to: `ssh`, and the public key that it accepted, in base64, if one did."""
+
 
 @dataclass(frozen=True)
 class Command:

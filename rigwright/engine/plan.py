@@ -12,7 +12,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.playbook import Step
 from rigwright.engine.shared_results import SharedResults
-from rigwright.facts import Fact, Facts, FactStore, Missing, Unavailable, Unreadable
+from rigwright.facts import Fact, Facts, FactStore, Missing, Unavailable, Unreadable, next_boot
 
 Status = Literal["ok", "pending", "changed", "unknown", "failed", "skipped"]
 Read = Callable[[Sequence[Fact[Any]]], None]
@@ -40,7 +40,8 @@ def plan_steps(
 ) -> tuple[PlannedStep, ...]:
     """The plan of all steps. `read` adds the facts that the store lacks; it changes none that is known, so a step is planned once.
 
-    A step whose facts are unavailable is `unknown` when an earlier step will change something, and `failed` otherwise.
+    A step whose facts are unavailable is `unknown` when an earlier step will change something, and `failed` otherwise. The first step that
+    reboots the host is `failed`, also for a reboot that other changes lead to, if the host could not be reached after it.
     Raises RuntimeError when an operation asks for new facts in every round, which is a bug of the operation.
     """
     asked: list[str] = []
@@ -56,10 +57,45 @@ def plan_steps(
             except Missing as error:
                 missing.update(dict.fromkeys(error.facts))
         if not missing:
-            return _unknown_or_failed([planned[number] for number in range(len(steps))])
+            return _judged_reboot(_unknown_or_failed([planned[number] for number in range(len(steps))]), store, read)
         asked.append(", ".join(fact.name for fact in missing))
         read(tuple(missing))
     raise RuntimeError("facts that never settle: " + " | ".join(asked))
+
+
+def _judged_reboot(planned: tuple[PlannedStep, ...], store: FactStore, read: Read) -> tuple[PlannedStep, ...]:
+    """The steps, with a reboot that would lose the host failed; what is not known of that is a warning."""
+    at = _reboot_in(planned)
+    if at is None:
+        return planned
+    if next_boot.conditions not in store.known:
+        read((next_boot.conditions,))
+    step, conditions = planned[at], store.known[next_boot.conditions]
+    known = conditions if isinstance(conditions, tuple) else ()
+    faults = [condition for condition in known if condition.state == "fault"][:4]
+    unknown = [f"{condition.subject} ({condition.found})" for condition in known if condition.state == "unknown"]
+    if faults:
+        words = "; ".join(f"{fault.subject}: {fault.found}" for fault in faults)
+        found = f"the host could not be reached after a boot: {words}"
+        fix = "; ".join(dict.fromkeys(fault.fix for fault in faults))
+        error = HostError(step.step.name, found, faults[0].expected, f"{fix}; then run the same command again")
+        step = replace(step, status="failed", changes=(), reason=found, error=error, fix=fix)
+    elif unknown or conditions is not known:
+        text = f"not known whether the host can be reached after a boot: {'; '.join(unknown) or conditions}"
+        step = replace(step, notes=(*step.notes, Note(text, warn=True)))
+    return (*planned[:at], step, *planned[at + 1 :])
+
+
+def _reboot_in(planned: Sequence[PlannedStep]) -> int | None:
+    """The number of the first step that reboots the host, also if only the changes of earlier steps lead to that; None without one."""
+    leads = False
+    for number, step in enumerate(planned):
+        if any(change.reboot for change in step.changes) or (
+            leads and step.step.declared.reboots and not step.step.skipped
+        ):
+            return number
+        leads = leads or any(change.leads_to == "reboot" for change in step.changes)
+    return None
 
 
 def _plan_step(step: Step, store: Facts) -> PlannedStep:

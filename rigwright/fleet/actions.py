@@ -19,7 +19,7 @@ from rigwright.engine.host_report import (
     PlanResult,
     StageResult,
 )
-from rigwright.facts import system
+from rigwright.facts import next_boot, system
 from rigwright.fleet import host_job
 from rigwright.fleet.host_job import HostJob
 
@@ -49,7 +49,7 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
     if owed_test.concerns(job.bound):
         job.run.prefetch(owed_test.FACTS)
     if any(step.declared.reboots for step in job.bound.steps):
-        job.run.prefetch(trial.FACTS)
+        job.run.prefetch((*trial.FACTS, next_boot.conditions))
     steps = trial.announced(
         job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps, evaluation.evaluate if evaluation else None)
     )

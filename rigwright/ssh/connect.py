@@ -291,6 +291,7 @@ def _logged_in(
                 attempt.open(hop, early_exec(hop.connection.user) if at_once else "")
             session = Session(host, last.connection, attempt.abort)
             session.hops, session.decision = tuple(last.all), decided
+            session.accepted_key = last.identities.accepted
             session.open_first(time.monotonic() + timeout_s)
     except BaseException as error:
         login = last.connection.client.get_transport()

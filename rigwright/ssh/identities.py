@@ -64,6 +64,8 @@ class Identities:
     agent: str
     unusable: list[KeyFileError] = field(default_factory=list)
     """The key files that could not be used in the login."""
+    accepted: str = ""
+    """The public key with which the server let the user in, in base64; "" before that, and for a certificate."""
 
     def authenticate(self, transport: paramiko.Transport) -> None:
         """Logs in with the first key that the server accepts; paramiko calls this once the host key is verified.
@@ -80,6 +82,7 @@ class Identities:
                     break
                 continue
             if not further:
+                self.accepted = "" if key.public_blob or "-cert-" in key.get_name() else key.get_base64()
                 return
             raise paramiko.AuthenticationException(f"besides the key it wants {', '.join(further)}")
         if self.unusable and (refused is None or self.only):

@@ -36,6 +36,8 @@ class Session:
         """The old algorithms that it uses, which the inventory allows."""
         self.hops: tuple[Hop, ...] = ()
         """The gateways and the host, as they were logged in to."""
+        self.accepted_key = ""
+        """The public key with which the host let the user in (`Identities.accepted`)."""
         self.decision = ""
         """How they were logged in to (`route.decision`)."""
         self._abort = abort

@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rigwright.core import deadlines, interruption
-from rigwright.core.command import Command, Result
+from rigwright.core.command import LOGIN, Command, Result
 from rigwright.core.errors import HostError, Interrupted, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
@@ -183,7 +183,7 @@ class Ssh(Transport):
         root: bool = True,
         keep_s: float | None = None,
     ) -> None:
-        super().__init__(host, environment, root)
+        super().__init__(host, {**(environment or {}), LOGIN: "ssh"}, root)
         self.keep_s = keep_s
         self._session: Session | KeptSession | None = None
         self._on_kept = False
@@ -231,6 +231,7 @@ class Ssh(Transport):
 
             session = connect.verified(self.host, timeout_s, self._opening, self._program)
             self._session, self.decision = session, session.decision
+            self.environment[LOGIN] = f"ssh {session.accepted_key}".strip()
         if old := ", ".join(session.legacy):
             self.warning = f"warning: the connection uses {old}, which ssh_legacy_algorithms allows"
 
