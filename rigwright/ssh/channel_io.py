@@ -48,7 +48,8 @@ MOST_BYTES = host_text.SCRIPT_BYTES
 
 def lost(host: Host, reason: object) -> Unreachable:
     """The error for a connection that was lost."""
-    return Unreachable(host.name, f"the connection was lost ({reason})", "", "run the same command again")
+    found, brief = f"the connection was lost ({reason})", "the connection was lost"
+    return Unreachable(host.name, found, "", "run the same command again", brief)
 
 
 def _require_size(host: Host, size: int, most: int | None = None) -> None:
@@ -60,9 +61,7 @@ def _require_size(host: Host, size: int, most: int | None = None) -> None:
         raise HostError(host.name, found, f"an answer of at most {shown}", fix)
 
 
-def until(
-    channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, host: Host
-) -> tuple[bytes, bytes]:
+def until(channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, host: Host) -> tuple[bytes, bytes]:
     """Reads stdout and stderr until `in_out` is in stdout or `in_errors` in stderr, the channel closes, or the deadline.
 
     Returns both. `deadline` is in seconds of the monotonic clock. Raises HostError for an output over the size limit.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rigwright.core.errors import HostError, NoRoot, Unreachable
+from rigwright.core.errors import NoRoot, Unreachable
 from rigwright.core.host_text import LINE_CHARACTERS
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
@@ -26,7 +26,8 @@ def wants_password(errors: bytes, host: Host) -> bool:
     if b"sudo" not in errors:
         message = f" ({line})" if (line := last_line(errors)) else ""
         found = f"the connection ended before an answer came{message}: the host rebooted, was switched off, or lost its network"
-        raise Unreachable(host.name, found, "an answer", "when the host is up again: the same command continues")
+        todo = "when the host is up again: the same command continues"
+        raise Unreachable(host.name, found, "an answer", todo, "the connection ended")
     return re.search(_ASKS, errors) is not None
 
 
