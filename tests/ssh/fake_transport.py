@@ -18,6 +18,7 @@ class FakeTransport:
         self.warning = ""
         self.acted = False
         self.as_user = False
+        self.ask_password: Callable[[str], str] | None = None
         self.ran: list[Command] = []
 
     def begin(self, commands: Sequence[Command]) -> None:
