@@ -152,7 +152,7 @@ class Sightings:
         lasting = [text for text, seen_s in self.seconds.items() if seen_s >= BRIEF_S]
         lasting.sort(key=lambda text: -self.seconds[text])
         refused = [text for text in lasting if text in self.refusals]
-        return tuple(filter(None, (self.lost, *map(_past, refused or lasting[:1]))))
+        return tuple(dict.fromkeys(_past(text) for text in (self.lost, *(refused or lasting[:1])) if text))
 
 
 def _past(text: str) -> str:

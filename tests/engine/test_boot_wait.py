@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rigwright.core.command import Command, Result
+from rigwright.core.command import Command, Result, command
 from rigwright.core.errors import HostError, HostKeyRefused, LoginRefused, NoRoot, RigwrightError, Unreachable
 from rigwright.engine import boot_wait, lease
+from rigwright.engine.apply import _Application
 from rigwright.engine.boot_wait import BootWait, Tried
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_run import HostRun, Options, RunState
@@ -80,8 +83,8 @@ class World(FakeTransport):
 
     def hears(self, event: Event) -> None:
         """Keeps the text of a note."""
-        assert isinstance(event, Note)
-        self.events.append(event.text)
+        if isinstance(event, Note):
+            self.events.append(event.text)
 
     def sleep(self, seconds: float) -> None:
         """Lets the clock go on."""
@@ -232,3 +235,46 @@ def test_a_lease_that_another_run_has_ends_the_wait(waits: Any) -> None:
 def test_a_host_that_tells_no_boot_is_not_back(text: bytes) -> None:
     boot = boot_wait._boot([Result(0, text), Result(0, b"not a number\n")])
     assert boot is None or (boot.boot_id, boot.tried_by) == ("boot-trial", "") or text == b"\xff\xfe"
+
+
+class Trials:
+    """The trials of a run, on a host whose boot a world tells."""
+
+    judged_within_s = 30.0
+
+    def __init__(self, run: HostRun) -> None:
+        self.run = run
+
+    def state(self) -> Any:
+        self.run.store.forget()
+        running = self.run.value(system.boot_id) == TRIAL
+        return SimpleNamespace(stage="running" if running else "returned", run="RUN")
+
+    def reasons(self, _trial: Any, _step: Any) -> tuple[str, ...]:
+        time.sleep(15)
+        self.run.transport.run([command("systemctl", "is-system-running")])
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("stages", "stage", "seen"),
+    [
+        ((Stage(40, shut=SILENT), Stage(999, TRIAL)), "running", ()),
+        ((Stage(40, TRIAL, refusal=SUDO), Stage(999, TRIAL)), "running", ()),
+        ((Stage(90, shut=SILENT), Stage(999, BACK)), "returned", ("the connection was lost", "no answer")),
+    ],
+    ids=["a moment", "sudo", "for good"],
+)
+def test_a_connection_that_is_lost_while_the_boot_is_judged_is_made_again(
+    waits: Any, stages: tuple[Stage, ...], stage: str, seen: tuple[str, ...]
+) -> None:
+    world = World(*DOWN, Stage(25, TRIAL), *stages)
+    wait = waits(world)
+    assert wait.until_up(30) == ()
+    trials: Any = Trials(wait.run)
+    application = _Application(wait.run, (), (), trials)
+    application._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
+    step: Any = None
+    trial, why, kept_out = application._judged(step, wait, ())
+    assert trial is not None
+    assert (trial.stage, why, kept_out) == (stage, (), seen)
