@@ -148,11 +148,12 @@ class Sightings:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What kept the controller out, in the past tense: what the host refused, or else what was seen longest."""
+        """One sentence about what kept the controller out: what the host refused, or else what was seen longest; () for nothing."""
         lasting = [text for text, seen_s in self.seconds.items() if seen_s >= BRIEF_S]
         lasting.sort(key=lambda text: -self.seconds[text])
         refused = [text for text in lasting if text in self.refusals]
-        return tuple(dict.fromkeys(_past(text) for text in (self.lost, *(refused or lasting[:1])) if text))
+        texts = dict.fromkeys(_past(text) for text in (self.lost, *(refused or lasting[:1])) if text)
+        return (f"the controller could not log in: {', '.join(texts)}",) if texts else ()
 
 
 def _past(text: str) -> str:

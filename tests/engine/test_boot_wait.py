@@ -30,6 +30,7 @@ SUDO = NoRoot("box", "sudo asks for a password, and none was given", "", "visudo
 OLD, TRIAL, BACK = "boot-old", "boot-trial", "boot-back"
 WORDS = {TRIAL: " panic=60 rigwright.trial=RUN systemd.wants=rigwright-trial.service", BACK: " rigwright.fallback=RUN"}
 TRIED = Tried("RUN", 60, 900)
+GONE = "the controller could not log in: the connection was lost, no answer"
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def test_also_in_a_boot_that_is_not_tried(waits: Any, limit_s: int) -> None:
 )
 def test_it_ends_when_the_host_has_gone_back(waits: Any, kept_out: Stage, says: str) -> None:
     world = World(*DOWN, kept_out, Stage(90, shut=SILENT), Stage(999, BACK))
-    assert waits(world).until_up(30) == (says,)
+    assert waits(world).until_up(30) == (f"the controller could not log in: {says}",)
     assert 90 <= world.at_s < 115, "not at a sum of limits"
 
 
@@ -214,7 +215,7 @@ def test_a_connection_that_is_lost_before_the_boot_is_complete_is_made_again(wai
     assert wait.until_up(30) == ()
     world.now += 15
     lost = Unreachable("box", "the connection was lost (timed out)", brief="the connection was lost")
-    assert wait.again(lost, 30) == ("the connection was lost", "no answer")
+    assert wait.again(lost, 30) == (GONE,)
     assert any(note.startswith("the connection was lost; unless the new boot is confirmed") for note in world.events)
     assert 90 <= world.at_s < 115
 
@@ -261,7 +262,7 @@ class Trials:
     [
         ((Stage(40, shut=SILENT), Stage(999, TRIAL)), "running", ()),
         ((Stage(40, TRIAL, refusal=SUDO), Stage(999, TRIAL)), "running", ()),
-        ((Stage(90, shut=SILENT), Stage(999, BACK)), "returned", ("the connection was lost", "no answer")),
+        ((Stage(90, shut=SILENT), Stage(999, BACK)), "returned", (GONE,)),
     ],
     ids=["a moment", "sudo", "for good"],
 )
