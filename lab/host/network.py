@@ -115,13 +115,18 @@ def attach(name: str, number: int) -> None:
         run(["ip", "netns", "add", here.name])
         _batch(f"link add {cable} type veth peer name eth0 address {_mac(number)} netns {here.name}")
     _batch(f"link set {cable} alias {name} master {bridge()} up")
-    lines = ("link set lo up", "link set eth0 up", f"address replace {address(number)}/24 dev eth0")
+    lines = ("link set lo up", "link set eth0 up", "address flush dev eth0", f"address replace {address(number)}/24 dev eth0")
     _batch(*lines, inside=here.name)
 
 
 def unplug(name: str) -> None:
     """Takes the cable and the address from the host's eth0, until `attach`."""
     _batch("address flush dev eth0", "link set eth0 down", inside=namespace(name).name)
+
+
+def move(name: str) -> None:
+    """Gives the host's eth0 an address of another network, until `attach`."""
+    _batch("address flush dev eth0", "address replace 198.51.100.7/24 dev eth0", inside=namespace(name).name)
 
 
 def limit(name: str, mbit: int) -> None:

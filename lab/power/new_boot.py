@@ -13,7 +13,9 @@ from lab.hardware import hw_state
 from lab.host.disk import Host
 
 FAILS, WORDS, MODULES = "new.fails", "new.words", "new.modules"
-KINDS = ("panic", "no-root", "emergency", "no-network", "no-ssh", "no-gpus", "hang")
+KINDS = (
+    "panic", "no-root", "emergency", "no-network", "no-ssh", "no-gpus", "hang", "late-sudo", "no-sudo", "no-key", "other-address",
+)  # fmt: skip
 _IGNORED = re.compile(r"(BOOT_IMAGE|panic|systemd\.wants|module_blacklist)=.*|rigwright\.\w+=.*|quiet|splash|\d")
 """Words that change nothing in how the simulated machine works."""
 
@@ -46,6 +48,12 @@ def parameters(kind: str) -> list[str]:
         "emergency": ["systemd.unit=emergency.target"],
         "no-ssh": ["systemd.mask=ssh.service", "systemd.mask=ssh.socket"],
     }.get(kind, [])
+
+
+def hidden(kind: str) -> dict[str, int]:
+    """Returns the files that are empty in a boot that fails in this way, and for how many seconds; 0 for the whole boot."""
+    rule, keys = "/etc/sudoers.d/90-cloud-init-users", "/home/ubuntu/.ssh/authorized_keys"
+    return {"late-sudo": {rule: 25}, "no-sudo": {rule: 0}, "no-key": {keys: 0}}.get(kind, {})
 
 
 def _words(command_line: str) -> set[str]:

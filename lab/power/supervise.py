@@ -101,7 +101,7 @@ def _boot(host: Host, entry: BootEntry) -> None:
 
 def _prepare_failure(host: Host, fails: str) -> None:
     """Prepares how this boot fails, one of new_boot.KINDS, or that it does not."""
-    for name in ("dies", "lost-root", "parameters"):
+    for name in ("dies", "lost-root", "parameters", "hidden"):
         (host.hw / name).unlink(missing_ok=True)
     if fails == "panic":
         (host.hw / "dies").write_text("Fatal exception in interrupt\n")
@@ -109,11 +109,15 @@ def _prepare_failure(host: Host, fails: str) -> None:
         (host.hw / "lost-root").touch()
     elif fails == "no-network":
         network.unplug(host.name)
+    elif fails == "other-address":
+        network.move(host.name)
     elif fails == "no-gpus":
         gpus = range(int(hw_state.read(host.hw, hw_state.BOARD).get("gpus", 0)))
         hw_state.edit(host.hw, nvram={f"{hw_state.ONCE}gpu{number}.absent": 1 for number in gpus})
     if words := new_boot.parameters(fails):
         (host.hw / "parameters").write_text(" ".join(words) + "\n")
+    if hidden := new_boot.hidden(fails):
+        (host.hw / "hidden").write_text("".join(f"{seconds} {path}\n" for path, seconds in hidden.items()))
 
 
 _ENVIRONMENT = {

@@ -5,6 +5,7 @@
       InputError              a file that the user wrote is wrong (exit 1)
       HistoryError            the history of runs cannot be used; runs continue without it (exit 1)
       HostError               the host was reached, but its state or answer stops the run (exit 1)
+        NoRoot                the host gave no root shell: sudo wants a password, or refuses the user (exit 1)
       ConsentError            a change needs a consent that was not given (exit 2)
       Interrupted             Ctrl-C, SIGTERM, SIGHUP (exit 130)
         Rebooting             the machine that rigwright runs on reboots, and goes on after it (exit 130)
@@ -27,15 +28,17 @@ class RigwrightError(Exception):
 
     exit_code = 1
 
-    def __init__(self, where: str, found: str, expected: str = "", fix: str = "") -> None:
+    def __init__(self, where: str, found: str, expected: str = "", fix: str = "", brief: str = "") -> None:
         super().__init__(found)
         self.where = where
         self.found = found
         self.expected = expected
         self.fix = fix
+        self.brief = brief or found
+        """What was found, in a few words, such as `port 22 is closed`: for a line that says what a wait sees."""
 
-    def __reduce__(self) -> tuple[type[RigwrightError], tuple[str, str, str, str]]:
-        return type(self), (self.where, self.found, self.expected, self.fix)
+    def __reduce__(self) -> tuple[type[RigwrightError], tuple[str, str, str, str, str]]:
+        return type(self), (self.where, self.found, self.expected, self.fix, self.brief)
 
     def __str__(self) -> str:
         """The message, up to three lines: the place and the problem, the expected value, the fix."""
@@ -63,6 +66,10 @@ class HostError(RigwrightError):
     """The host was reached, but its state or answer stops the run."""
 
 
+class NoRoot(HostError):
+    """The host was reached, and gave no root shell. A rule of sudo may be late after a boot, so that waiting may help."""
+
+
 class ConsentError(RigwrightError):
     """A change needs a consent that was not given."""
 
@@ -86,7 +93,11 @@ class Unreachable(RigwrightError):
 
 
 class HostKeyRefused(Unreachable):
-    """The key that a host sends is not one that is known for it, so that waiting for the host does not help."""
+    """The key that a host sends is not one that is known for it. It may be back after the next boot."""
+
+
+class LoginRefused(Unreachable):
+    """The host takes none of the ssh keys for the user. It may take them later, or after the next boot."""
 
 
 def unexpected(where: str, error: BaseException) -> HostError:

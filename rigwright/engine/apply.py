@@ -7,12 +7,13 @@ import time
 from collections.abc import Sequence
 
 from rigwright.core.change import Change
-from rigwright.core.command import Command, Result, command, script
+from rigwright.core.command import Command, Result, command
 from rigwright.core.command_failures import failure_in
 from rigwright.core.control_characters import one_line
-from rigwright.core.errors import ConsentError, HostError, Rebooting, RigwrightError, Unreachable, unexpected
+from rigwright.core.errors import ConsentError, HostError, NoRoot, Rebooting, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_templates import SHIPPED
 from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_record
+from rigwright.engine.boot_wait import BootWait, Tried
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -236,7 +237,7 @@ class _Application:
             return
         if trial.stage == "running":
             self._note(f"this boot is the trial of run {trial.run}, which ended before it was judged")
-            self._judge_trial(self.reboot, 900)
+            self._judge_trial(self.reboot, 900, self._wait("", 900, trial.run))
         elif trial.stage == "permanent":
             self._note(f"the boot that run {trial.run} tried is permanent; what it left is removed")
             self.trials.finish(self._work)
@@ -246,7 +247,7 @@ class _Application:
             self._note(f"run {trial.run} ended before its reboot; the trial is prepared again")
             self._work((command("grub-editenv", "/boot/grub/grubenv", "unset", "next_entry"),))
         elif continuation.continues():
-            self._judge_trial(self.reboot, 900)
+            self._judge_trial(self.reboot, 900, self._wait("", 900, trial.run))
         else:
             reason = self.trials.close(trial, (), self._work)
             self._note(f"the host has come back from the trial of run {trial.run}: {reason.text}")
@@ -270,14 +271,14 @@ class _Application:
         else:
             self._work(taken_away())
 
-    def _judge_trial(self, step: Step, reboot_s: int) -> None:
-        """Confirms this boot if it is a trial and healthy. Raises HostError when it was not, with the host as it was before."""
+    def _judge_trial(self, step: Step, reboot_s: int, wait: BootWait, seen: tuple[str, ...] = ()) -> None:
+        """Confirms this boot if it is a trial and healthy. Raises HostError when it was not, with the host as it was before.
+
+        `seen`: what kept the controller out of the trial. `wait`: makes the connection again that is lost while the boot is judged.
+        """
         assert self.trials
-        trial = self.trials.state()
-        why: tuple[str, ...] = ()
+        trial, why, seen = self._judged(step, wait, seen)
         if trial is not None and trial.stage == "running":
-            self._becomes_ok(step, min(120.0, self.trials.judged_within_s / 2))
-            why = self.trials.reasons(trial, step)
             if not why:
                 with self.run.critical_section(step.name):
                     warning = self.trials.confirm(trial, self._work)
@@ -290,12 +291,13 @@ class _Application:
             before = str(self.run.value(system.boot_id))
             with self.run.critical_section(step.name):
                 self._order_reboot(step, [self.trials.give_up()], before, reboot_s, "; ".join(why))
-            self._await_boot(before, reboot_s)
+            self._wait(before, reboot_s).until_up(_UP_S)
+            reboot_order.forget(self.run.host)
             trial = self.trials.state()
         if trial is None:
             found = "the record of the trial is gone, so nothing says whether this boot is the new one"
             raise HostError(step.name, found, f"the record in {trial_facts.FOLDER}", "invoke verify")
-        reason = self.trials.close(trial, why, self._work)
+        reason = self.trials.close(trial, why, self._work, seen)
         self._note_said(reason.said)
         left = self.trials.state()
         found = f"the new boot was tried, and the host went back to what ran before: {reason.text}"
@@ -304,6 +306,28 @@ class _Application:
         else:
             fix = f"invoke rollback --host {self.run.host.name} takes the packages back; until then it boots what ran before"
         raise HostError(step.name, found, "a healthy boot", fix)
+
+    def _judged(
+        self, step: Step, wait: BootWait, seen: tuple[str, ...]
+    ) -> tuple[trial_facts.Trial | None, tuple[str, ...], tuple[str, ...]]:
+        """The trial; why this boot, which is a trial, is not healthy; what kept the controller out of a trial that has ended."""
+        assert self.trials
+        while True:
+            try:
+                trial = self.trials.state()
+                if trial is None or trial.stage != "running":
+                    return trial, (), seen
+                self._becomes_ok(step, min(120.0, self.trials.judged_within_s / 2))
+                return trial, self.trials.reasons(trial, step), ()
+            except (Unreachable, NoRoot) as error:
+                seen = wait.again(error, self.trials.judged_within_s)
+
+    def _wait(self, before: str, reboot_s: int, trial: str = "") -> BootWait:
+        """A wait for another boot than `before`, which may take `reboot_s` seconds. `trial`: the run that tries it once, "" for none."""
+        if not self.trials or not trial:
+            return BootWait(self.run, self.lease, before, reboot_s)
+        tried = Tried(trial, self.trials.reboot.confirm_within_s, reboot_s)
+        return BootWait(self.run, self.lease, before, tried.limit_s, tried)
 
     def _note_said(self, lines: Sequence[str]) -> None:
         """Notes the last lines of a trial's journal or kernel, each once."""
@@ -333,25 +357,25 @@ class _Application:
                 fix = f"look at {state.lost}; then run the same command again"
                 raise HostError(host, found, "a fleet that comes back", fix)
             before = str(self.run.value(system.boot_id))
-            limit_s, up_s = change.reboot_timeout_s, 240.0
+            up_s = _UP_S
             # What was kept for a trial that has not been yet is still to be tried; a trial of this run has ended with its reboot.
             trial = self.trials is not None and not (change.same_boot and (self.rebooted or not self._tries))
             with self.run.critical_section(step.name):
                 if self.trials and trial:
                     self._run_batch(step.name, [*first, *self.trials.keep(self._replaced_modules())])
                     self._run_batch(step.name, list(self.trials.arm(change.gpus_after)))
-                    first, limit_s = (), self.trials.limit_s(limit_s)
+                    first = ()
                     up_s = self.trials.judged_within_s if self._tries else up_s
                 trial = trial and self._tries
                 self._note(f"rebooting{', to try the new boot' if trial else ''}: {change.before}")
-                self._order_reboot(step, [*first, *change.commands], before, limit_s, change.before)
+                wait = self._wait(before, change.reboot_timeout_s, self.run.options.run_id if trial else "")
+                self._order_reboot(step, [*first, *change.commands], before, wait.limit_s, change.before)
             self.run.rebooting = self.rebooted = True
-            self._await_boot(before, limit_s)
+            seen = wait.until_up(up_s)
+            reboot_order.forget(self.run.host)
             self.run.rebooting = False
-            up = script(f"timeout {up_s:g} systemctl is-system-running --wait || :", timeout_s=up_s + 10)
-            self.run.transport.run([up])
             if trial:
-                self._judge_trial(step, change.reboot_timeout_s)
+                self._judge_trial(step, change.reboot_timeout_s, wait, seen)
             back = self._becomes_ok(step)
             if not back:
                 self._run_batch(step.name, list(change.in_vain))
@@ -408,36 +432,9 @@ class _Application:
             time.sleep(5)
             self.lease.renew()
 
-    def _is_back(self, before: str, limit_s: int) -> bool:
-        """Whether the host answers with another boot id than `before`; renews the lease. Raises HostError when the lease is lost."""
-        try:
-            self.run.transport.connect(10)
-            renewed = self.run.transport.run([self.lease.renewal(limit_s)])[0]
-            self.run.store.forget()
-            back = bool(self.run.value(system.boot_id) != before)
-        except (Unreachable, HostError):
-            return False  # it is going down, or not up yet
-        if back:
-            self.lease.require(renewed)
-        return back
 
-    def _await_boot(self, before: str, limit_s: int) -> None:
-        """Waits until the host answers with another boot id than `before`. Raises Unreachable after `limit_s` seconds."""
-        started = noted = time.monotonic()
-        while time.monotonic() - started < limit_s:
-            time.sleep(1)
-            if self._is_back(before, limit_s):
-                self._note(f"back after {time.monotonic() - started:.0f} s")
-                reboot_order.forget(self.run.host)
-                return
-            if time.monotonic() - noted > 30:
-                noted = time.monotonic()
-                self._note(f"waiting for it to come back, {noted - started:.0f} s so far")
-        found = f"it did not come back within {limit_s} s of its reboot"
-        fix = "look at its console; then run the same command again"
-        if self._tries:
-            fix = f"look at its console; off and on again it boots what ran before; {fix.partition('; ')[2]}"
-        raise Unreachable(self.run.host.name, found, "a boot", fix)
+_UP_S = 240.0
+"""So long the start of systemd is awaited after a boot that stays."""
 
 
 def _require_success(step: str, cmd: Command, result: Result) -> None:

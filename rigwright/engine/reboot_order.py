@@ -14,16 +14,16 @@ from urllib.parse import quote
 
 from rigwright.core import state_dir
 from rigwright.core.command import Command, script
-from rigwright.core.errors import HostError, HostKeyRefused, Unreachable, UsageError
+from rigwright.core.errors import HostError, RigwrightError, Unreachable, UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
+from rigwright.engine.boot_wait import SETTLES_S, Sightings
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import EventSink, HostRun
+from rigwright.facts.kernel import command_line
 from rigwright.inventory.model import Host
 
 DELAY_S = 1
-MOST_REFUSED = 3
-"""So many answers that are no answer are an error of the host, and not its shutdown."""
 LONGEST_S = 3600
 """A record that says that the host may be away for longer is not believed: this machine's clock was changed."""
 _UNIT = "rigwright-reboot"
@@ -31,6 +31,7 @@ _BOOTED = script("timeout 240 systemctl is-system-running --wait || :", timeout_
 ORDER_S = 10.0
 """The commands of a killed run go on on the host: so long after its record they may still give the order. Assumed; on lab hosts it
 takes less than a second."""
+_ROOT = script(":", reads=True)
 _GOES_DOWN = script(
     f"""cat /proc/sys/kernel/random/boot_id
 [ "$(systemctl is-system-running)" = stopping ] || [ -n "$(systemctl list-units --plain --no-legend '{_UNIT}-*')" ]""",
@@ -79,40 +80,60 @@ def forget(host: Host) -> None:
 
 
 def connect(run: HostRun, tell: EventSink) -> None:
-    """Connects to the host; waits for one that a run has rebooted. Raises Unreachable, Interrupted."""
+    """Connects to the host; waits for one that a run has rebooted, and says what it sees. Raises Unreachable, HostError, Interrupted."""
     recorded = _recorded(run.host)
     if recorded is None:
         run.transport.connect()
         return
-    told, late, refused = False, False, 0
-    while True:
-        try:
-            run.transport.connect()
-            if late:
-                break
-            answer = run.transport.run([_GOES_DOWN])[0]
-            if answer.code != 0 and not (answer.text.strip() == recorded.boot and recorded.may_follow):
-                break
-        except HostKeyRefused:
-            raise
-        except Unreachable:
-            if late:
-                raise
-        except HostError:  # a shutdown ends the session before it answers, which looks like a sudo that refuses
-            refused += 1
-            if late or refused == MOST_REFUSED:
-                raise
+    name, sightings = run.host.name, Sightings(lambda text: tell(Note(run.host.name, text)))
+    told, refused_at, late = False, 0.0, False
+    while (away := _why_away(run, recorded)) is not None:
+        refused_at = (refused_at or time.time()) if away.is_settled else 0.0
+        if away.error and (late or (refused_at and time.time() - refused_at >= SETTLES_S)):
+            raise away.error
+        if late:
+            break
         if not told:
             told = True
             minutes = count(max(1, round((recorded.until - time.time()) / 60)), "minute")
-            tell(Note(run.host.name, f"run {recorded.run} reboots it; waiting up to {minutes} until it is back"))
+            tell(Note(name, f"run {recorded.run} reboots it; waiting up to {minutes} until it is back"))
+        sightings.add(away.text, lambda: f"; waiting up to {max(0.0, recorded.until - time.time()):.0f} s more")
         run.transport.close()
         run.raise_if_stopped()
-        time.sleep(1)
+        time.sleep(1 if away.error is None or isinstance(away.error, Unreachable) else 5)
         late = time.time() >= recorded.until
     if told:
-        run.transport.run([_BOOTED])
+        with run.transport.looking(as_user=True):
+            run.transport.run([_BOOTED])
     forget(run.host)
+
+
+@dataclass(frozen=True)
+class _Away:
+    """Why a host is not back yet; `error`: what a look ended with. `is_settled`: the host is up, and it is no boot that goes back by itself."""
+
+    text: str
+    error: RigwrightError | None = None
+    is_settled: bool = False
+
+
+def _why_away(run: HostRun, recorded: _Record) -> _Away | None:
+    """Why the host is not back, None if it is: a boot that does not end runs, and gives root where nobody can be asked for a password."""
+    transport, in_trial = run.transport, False
+    try:
+        with transport.looking(as_user=True):
+            transport.connect()
+            answer, line = transport.run([_GOES_DOWN, command_line.command], together=True)
+        if answer.code == 0 or (answer.text.strip() == recorded.boot and recorded.may_follow):
+            return _Away("it has not gone down yet")
+        in_trial = f" rigwright.trial={recorded.run} " in line.text
+        if run.options.root and transport.ask_password is None:
+            transport.run([_ROOT], together=True)
+    except Unreachable as error:
+        return _Away(error.brief, error)
+    except HostError as error:
+        return _Away(error.brief, error, is_settled=not in_trial)
+    return None
 
 
 def _recorded(host: Host) -> _Record | None:

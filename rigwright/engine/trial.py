@@ -269,10 +269,6 @@ class Trials:
         shall = _put(f"{facts.FOLDER}/record.json", json.dumps(_expecting(record, gpus_after)), "600", "700")
         return (shall, script(BLOCK, stdin=text.encode()), script(_ARM))
 
-    def limit_s(self, reboot_s: int) -> int:
-        """The seconds within which the host answers again after a reboot: with a trial it may boot twice."""
-        return 2 * reboot_s + self.reboot.confirm_within_s + 150 if self.kept else reboot_s
-
     @property
     def judged_within_s(self) -> float:
         """The seconds for the judgement of a boot: less than the time after which the host goes back by itself."""

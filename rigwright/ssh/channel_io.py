@@ -48,7 +48,8 @@ MOST_BYTES = host_text.SCRIPT_BYTES
 
 def lost(host: Host, reason: object) -> Unreachable:
     """The error for a connection that was lost."""
-    return Unreachable(host.name, f"the connection was lost ({reason})", "", "run the same command again")
+    found, brief = f"the connection was lost ({reason})", "the connection was lost"
+    return Unreachable(host.name, found, "", "run the same command again", brief)
 
 
 def _require_size(host: Host, size: int, most: int | None = None) -> None:
@@ -60,16 +61,13 @@ def _require_size(host: Host, size: int, most: int | None = None) -> None:
         raise HostError(host.name, found, f"an answer of at most {shown}", fix)
 
 
-def until(
-    channel: Channel, mark: bytes, deadline: float, host: Host, *, errors: bool, give_up: bytes = b"\0\0"
-) -> tuple[bytes, bytes]:
-    """Reads stdout and stderr until `mark` or `give_up` appears, the channel closes, or the deadline; returns both.
+def until(channel: Channel, in_out: bytes, in_errors: bytes, deadline: float, host: Host) -> tuple[bytes, bytes]:
+    """Reads stdout and stderr until `in_out` is in stdout or `in_errors` in stderr, the channel closes, or the deadline.
 
-    `mark` is searched in stdout, with `errors` in stderr; `give_up` is searched in stderr. `deadline` is in seconds of
-    the monotonic clock. Raises HostError for an output over the size limit.
+    Returns both. `deadline` is in seconds of the monotonic clock. Raises HostError for an output over the size limit.
     """
     out, err = b"", b""
-    while mark not in (err if errors else out) and give_up not in err and time.monotonic() < deadline:
+    while in_out not in out and in_errors not in err and time.monotonic() < deadline:
         size = len(out) + len(err)
         _require_size(host, size, host_text.LOGIN_BYTES)
         if channel.recv_ready():

@@ -20,7 +20,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core import deadlines
 from rigwright.core.control_characters import one_line
-from rigwright.core.errors import HostKeyRefused, Unreachable
+from rigwright.core.errors import HostKeyRefused, LoginRefused, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.inventory.model import Host
 from rigwright.ssh import algorithms, route
@@ -180,7 +180,8 @@ class _Attempt:
         which = "the host key" if hop.is_last else f"the host key of the gateway {hop.known_as}"
         if error.revoked:
             found = f"{which} is revoked ({error.revoked}): {ssh_known_hosts.fingerprint(error.key)}"
-            return HostKeyRefused(where, found, "a key that is not revoked", "make a new host key on that machine")
+            todo = "make a new host key on that machine"
+            return HostKeyRefused(where, found, "a key that is not revoked", todo, f"{which} is revoked")
         if error.recorded is None:
             authority = next(filter(None, (ssh_known_hosts.authority(file, hop.known_as) for file in hop.files)), "")
             expected = "a key that you have checked"
@@ -191,7 +192,8 @@ class _Attempt:
         expected = f"the recorded {ssh_known_hosts.fingerprint(old.key)}"
         expected += f" ({', '.join(text for text in (old.where, old.since) if text)})"
         todo = f"{old.removal}, then {todo}" if hop.precedes_own(old) else f"{todo}; that key then counts"
-        return HostKeyRefused(where, found, expected, f"if the machine was re-installed or replaced: {todo}")
+        fix = f"if the machine was re-installed or replaced: {todo}"
+        return HostKeyRefused(where, found, expected, fix, f"{which} is another one")
 
     def _where(self, hop: Hop) -> str:
         return f"{self.host.name}{'' if hop.is_last else ': its gateway'} ({hop.connection.host}:{hop.connection.port})"
@@ -216,7 +218,8 @@ class _Attempt:
             fix = f"is {connection.user} the right user? If not, set {right}; if so: {_ssh('ssh-copy-id', connection)}"
             if unusable := hop.identities.unusable:
                 fix = f"{unusable[0].where} was not used, because {unusable[0].found}: {unusable[0].fix}; {fix}"
-            return Unreachable(where, found, "a user of the host, and an ssh key that it accepts", fix)
+            brief = self._brief(hop, f"ssh refused the key of {connection.user}")
+            return LoginRefused(where, found, "a user of the host, and an ssh key that it accepts", fix, brief)
         if isinstance(error, IncompatiblePeer):
             found = f"the host's ssh server and rigwright have no algorithm in common ({text})"
             fix = f"update its ssh server; {algorithms.VARIABLE} in the inventory allows an old algorithm by name"
@@ -224,21 +227,27 @@ class _Attempt:
         if isinstance(error, ConnectionRefusedError) or "Unable to connect to port" in text:
             right = _set_by(host, "ansible_port", "USER@HOST:PORT") if hop.is_last else jump
             todo = f"is the machine up, and is the port right: {right}?"
-            return Unreachable(where, "the connection was refused", "a running sshd on that port", todo)
+            brief = self._brief(hop, f"port {connection.port} is closed")
+            return Unreachable(where, "the connection was refused", "a running sshd on that port", todo, brief)
         if isinstance(error, (socket.gaierror, UnicodeError)):
             todo = f"is the name right: {address}? If it is, write the IP address in its place"
             found = f"the name {connection.host} cannot be resolved"
             return Unreachable(where, found, "an address, or a name that has one", todo)
         if self.timed_out.is_set() or isinstance(error, TimeoutError):
             todo = f"is the machine on, and is the address right: {address}?"
-            return Unreachable(where, f"no login within {self.timeout_s:g} s", "a host that answers", todo)
+            found, brief = f"no login within {self.timeout_s:g} s", self._brief(hop, "no answer")
+            return Unreachable(where, found, "a host that answers", todo, brief)
         if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
             reach = f"Does this machine reach it: ping {connection.host}"
             todo = f"is the machine on, and is the address right: {address}? {reach}"
-            return Unreachable(where, f"no connection ({text})", "a machine that is on and in a network in reach", todo)
+            found, brief = f"no connection ({text})", self._brief(hop, "no answer")
+            return Unreachable(where, found, "a machine that is on and in a network in reach", todo, brief)
         through = f" through {hop.command[0]}, the ProxyCommand" if hop.command else ""
         found = f"no connection{through} ({self._last_words() or text or 'the other side hung up'})"
         return Unreachable(where, found, "an ssh login", _ssh("ssh", connection))
+
+    def _brief(self, hop: Hop, seen: str) -> str:
+        return seen if hop.is_last else f"{seen} (the gateway {hop.known_as})"
 
     def _last_words(self) -> str:
         """The last line that a ProxyCommand wrote to its stderr; "" without any."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rigwright.core import host_text
-from rigwright.core.errors import HostError, InputError, Interrupted
+from rigwright.core.errors import HostError, InputError, Interrupted, NoRoot
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import Secret
 from rigwright.facts import system
@@ -39,7 +39,7 @@ class Local(Transport):
         self._abandoned = threading.Event()
         self.ask_password = ask_password
         self._password: Secret | None = host.variables.get("ansible_become_password")
-        self._sudo_wants_password = False
+        self._sudo_took_password = False
 
     def abandon(self) -> None:
         self._abandoned.set()
@@ -56,12 +56,15 @@ class Local(Transport):
         require_machine(self.host, MachineIdentity.of(recorded), system.identity.parse(answer))
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
+        return self._attempt(script, nonce, limit_s, self._sudo_took_password)
+
+    def _attempt(self, script: bytes, nonce: str, limit_s: float, with_password: bool) -> bytes:
         becomes_root = self.root and os.geteuid() != 0
-        with_password = becomes_root and self._sudo_wants_password
+        with_password = becomes_root and with_password
         argv = ["sudo", "-n", "sh"] if becomes_root else ["sh"]
         marker = f"rigwright-{nonce}-password"
         if with_password:
-            plain = self._plain_password()
+            password = self._given_password()
             argv = ["sudo", "-k", "-S", "-p", marker, "sh", "-c", f"echo {nonce} ready; exec sh"]
         if self._abandoned.is_set():
             raise Interrupted(self.host.name, "interrupted")
@@ -71,32 +74,34 @@ class Local(Transport):
             child = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, **_OWN_GROUP)
         except FileNotFoundError:
             found, fix = f"{argv[0]} is not installed here", "apt-get install sudo, as root; or run it as root"
-            raise HostError(self.host.name, found, "root, or sudo", fix) from None
+            raise NoRoot(self.host.name, found, "root, or sudo", fix) from None
         if with_password:
+            plain = password.reveal().encode() + b"\n"
             self._log_in(child, plain, marker.encode(), f"{nonce} ready\n".encode(), deadline)
+            self._password, self._sudo_took_password = password, True
         answer, errors = self._answer(child, script, deadline, limit_s)
         if answer:
             return answer
         if becomes_root and not with_password and sudo.wants_password(errors, self.host):
-            self._sudo_wants_password = True
-            return self._exchange(script, nonce, limit_s)
+            return self._attempt(script, nonce, limit_s, True)
         found, fix = f"no root: {sudo.last_line(errors)}", "run it as root; or as root: usermod -a -G sudo USER"
-        raise HostError(self.host.name, found, "root, or a user who may use sudo", fix)
+        raise NoRoot(self.host.name, found, "root, or a user who may use sudo", fix)
 
-    def _plain_password(self) -> bytes:
-        """The sudo password and a line end, asked for where the inventory has none. Raises HostError without a terminal."""
+    def _given_password(self) -> Secret:
+        """The sudo password, asked for where none is known. Raises NoRoot without a terminal."""
         if self._password is None:
             if self.ask_password is None:
                 fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/inventory.md#secrets)"
                 found = "sudo asks for a password, and none was given"
-                raise HostError(self.host.name, found, "root, or a terminal to type the password at", fix)
-            self._password = Secret(self.ask_password(self.host.name))
-        return self._password.reveal().encode() + b"\n"
+                brief = f"sudo wants a password{sudo.for_user(self.host)}"
+                raise NoRoot(self.host.name, found, "root, or a terminal to type the password at", fix, brief)
+            return Secret(self.ask_password(self.host.name))
+        return self._password
 
     def _log_in(
         self, child: subprocess.Popen[bytes], plain: bytes, marker: bytes, ready: bytes, deadline: float
     ) -> None:
-        """Sends the password after sudo's prompt; returns when the root shell answers. Raises HostError when sudo refuses it."""
+        """Sends the password after sudo's prompt; returns when the root shell answers. Raises NoRoot when sudo refuses it."""
         assert child.stdin
         assert child.stdout
         assert child.stderr
@@ -123,14 +128,14 @@ class Local(Transport):
                     if written
                     else "run the same command again"
                 )
-                raise HostError(self.host.name, found, "the password of this user, who may use sudo", fix)
+                raise NoRoot(self.host.name, found, "the password of this user, who may use sudo", fix)
 
     def _require_time(self, child: subprocess.Popen[bytes], deadline: float, most: int, size: int) -> None:
         if self._abandoned.is_set():
             raise Interrupted(self.host.name, "interrupted")
         if time.monotonic() > deadline or size > most:
             self._end(child)
-            raise HostError(self.host.name, "sudo does not let this user in", "a root shell", "sudo -v says why")
+            raise NoRoot(self.host.name, "sudo does not let this user in", "a root shell", "sudo -v says why")
 
     def _answer(
         self, child: subprocess.Popen[bytes], script: bytes, deadline: float, limit_s: float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rigwright.core.errors import HostError, Unreachable
+from rigwright.core.errors import NoRoot, Unreachable
 from rigwright.core.host_text import LINE_CHARACTERS
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
@@ -22,11 +22,12 @@ def wants_password(errors: bytes, host: Host) -> bool:
     """
     if b"not found" in errors:
         expected = "sudo on the host, or a login as root"
-        raise HostError(host.name, last_line(errors), expected, "apt-get install sudo, as root")
+        raise NoRoot(host.name, last_line(errors), expected, "apt-get install sudo, as root")
     if b"sudo" not in errors:
         message = f" ({line})" if (line := last_line(errors)) else ""
         found = f"the connection ended before an answer came{message}: the host rebooted, was switched off, or lost its network"
-        raise Unreachable(host.name, found, "an answer", "when the host is up again: the same command continues")
+        todo = "when the host is up again: the same command continues"
+        raise Unreachable(host.name, found, "an answer", todo, "the connection ended")
     return re.search(_ASKS, errors) is not None
 
 
@@ -40,9 +41,9 @@ def start_root_shell(
 ) -> Secret:
     """Starts a root shell on the channel with the sudo password, and returns the password.
 
-    Sends the password only after the prompt with `nonce` appeared, and returns only after the shell answered with
-    `nonce`, so the caller's script cannot be read as a password. `deadline` is in seconds of the monotonic clock.
-    Raises HostError when there is no password or sudo refuses it.
+    Sends the password only after the prompt with `nonce` appeared, which it does not where sudo wants none any more, and
+    returns only after the shell answered with `nonce`, so the caller's script cannot be read as a password. `deadline` is
+    in seconds of the monotonic clock. Raises NoRoot when there is no password or sudo refuses it.
     """
     if password is None:
         if ask_password is None:
@@ -50,37 +51,44 @@ def start_root_shell(
                 "run it in a terminal; or set ansible_become_password with !secret (docs/inventory.md#secrets); "
                 f"or as root on the host: echo '{_user(host)} ALL=(ALL) NOPASSWD: ALL' > /etc/sudoers.d/rigwright"
             )
-            raise HostError(
+            raise NoRoot(
                 host.name,
                 "sudo asks for a password, and none was given",
                 "sudo without a password, or a terminal to type it at",
                 f"{host.closed}; or {fix}" if host.closed else fix,
+                f"sudo wants a password{for_user(host)}",
             )
         password = Secret(ask_password(host.name))
     plain = password.reveal().encode() + b"\n"  # before the program starts: a source may take a minute
-    marker = f"rigwright-{nonce}-password"
-    channel.exec_command(f"sudo -k -S -p {marker} sh -c 'echo {nonce} ready; exec sh'")
-    _, errors = channel_io.until(channel, marker.encode(), deadline, host, errors=True)
-    if marker.encode() not in errors:
+    marker, ready = f"rigwright-{nonce}-password".encode(), f"{nonce} ready\n".encode()
+    channel.exec_command(f"sudo -k -S -p {marker.decode()} sh -c 'echo {nonce} ready; exec sh'")
+    out, errors = channel_io.until(channel, ready, marker, deadline, host)
+    if ready in out:
+        return password
+    if marker not in errors:
         raise refused(host, errors, "that this user may use sudo")
     channel.sendall(plain)
-    ready, errors = channel_io.until(
-        channel, f"{nonce} ready\n".encode(), deadline, host, errors=False, give_up=marker.encode()
-    )
-    if f"{nonce} ready".encode() not in ready:
-        message = errors.replace(marker.encode(), b"")
+    out, errors = channel_io.until(channel, ready, marker, deadline, host)
+    if ready not in out:
+        message = errors.replace(marker, b"")
         if b"sudoers" in message or b"not allowed" in message:
             raise refused(host, message, "that this user may use sudo")
         written = host.connection("ansible_become_password") is not None
         todo = f"correct it: {host.origin('ansible_become_password')}" if written else "run the same command again"
-        raise HostError(host.name, "sudo refused the password", f"the password of {_user(host)} on the host", todo)
+        raise NoRoot(host.name, "sudo refused the password", f"the password of {_user(host)} on the host", todo)
     return password
 
 
-def refused(host: Host, errors: bytes, expected: str) -> HostError:
+def refused(host: Host, errors: bytes, expected: str) -> NoRoot:
     """The error for a user whom sudo does not allow to become root."""
     todo = f"as root on the host: usermod -a -G sudo {_user(host)}, or a line in /etc/sudoers.d"
-    return HostError(host.name, f"sudo refused: {last_line(errors)}", expected, todo)
+    return NoRoot(host.name, f"sudo refused: {last_line(errors)}", expected, todo)
+
+
+def for_user(host: Host) -> str:
+    """` for ubuntu` where the inventory names the user, otherwise ""."""
+    user = host.connection("ansible_user")
+    return f" for {user}" if user else ""
 
 
 def _user(host: Host) -> str:

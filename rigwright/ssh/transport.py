@@ -11,14 +11,14 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rigwright.core import deadlines, interruption
 from rigwright.core.command import LOGIN, Command, Result
-from rigwright.core.errors import HostError, Interrupted, Unreachable
+from rigwright.core.errors import HostError, Interrupted, NoRoot, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
@@ -80,6 +80,19 @@ class Transport:
 
     def abandon(self) -> None:
         """Closes the connection from any thread. Waiting calls end soon, and later calls raise Interrupted."""
+
+    @contextlib.contextmanager
+    def looking(self, *, as_user: bool = False) -> Iterator[None]:
+        """Inside it nobody is asked for a password, so that a wait can look at a host again and again.
+
+        With `as_user` commands run as the user who logs in, without sudo.
+        """
+        before = self.ask_password, self.root
+        self.ask_password, self.root = None, self.root and not as_user
+        try:
+            yield
+        finally:
+            self.ask_password, self.root = before
 
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
         """Runs the commands and returns their results, in order up to the first failure.
@@ -195,7 +208,8 @@ class Ssh(Transport):
         self._abort: Callable[[], None] = lambda: None
         self.ask_password = ask_password
         self._sudo_password: Secret | None = host.variables.get("ansible_become_password")
-        self._sudo_wants_password = False
+        self._sudo_took_password = False
+        """Whether sudo wanted the password over this connection, and took it. A new connection asks for root without it first."""
 
     def begin(self, commands: Sequence[Command]) -> None:
         self._connecting, self._reading = Future(), Future()
@@ -250,10 +264,10 @@ class Ssh(Transport):
         return session
 
     def _program(self, user: str) -> str:
-        """The program that runs a script on the host; "" when sudo needs a password."""
+        """The program that runs a script on the host; "" where sudo takes a password."""
         if user == "root" or not self.root:
             return "sh"
-        return "" if self._sudo_wants_password else "sudo -n sh"
+        return "" if self._sudo_took_password else "sudo -n sh"
 
     def _opening(self, abort: Callable[[], None]) -> None:
         self._abort = abort
@@ -266,7 +280,7 @@ class Ssh(Transport):
         self.close()
 
     def close(self) -> None:
-        self._on_kept = False
+        self._on_kept = self._sudo_took_password = False
         if self._session:
             self._session.close()
         self._session = None
@@ -278,9 +292,10 @@ class Ssh(Transport):
         began = time.monotonic()
         try:
             return super()._run_script(commands, together)
-        except (Unreachable, HostError):
+        except (Unreachable, HostError) as error:
             waited_s = time.monotonic() - began
-            if not self._on_kept or self._abandoned or self._sudo_wants_password or waited_s > AGAIN_S:
+            refused = isinstance(error, NoRoot) or self._sudo_took_password
+            if not self._on_kept or self._abandoned or refused or waited_s > AGAIN_S:
                 raise
         self._connect(CONNECT_S)
         return super()._run_script(commands, together)
@@ -312,14 +327,17 @@ class Ssh(Transport):
         finally:
             stop.cancel()
 
-    def _attempt(self, session: Session | KeptSession, script: bytes, nonce: str, deadline: float) -> bytes:
-        program = self._program(session.user)
+    def _attempt(
+        self, session: Session | KeptSession, script: bytes, nonce: str, deadline: float, with_password: bool = False
+    ) -> bytes:
+        program = "" if with_password else self._program(session.user)
         with session.channel(deadline, program) as channel:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
             if not program:
                 self._sudo_password = sudo.start_root_shell(
                     channel, self.host, self._sudo_password, self.ask_password, nonce, deadline
                 )
+                self._sudo_took_password = True
             answer, errors = channel_io.converse(channel, script, nonce, deadline, self.host)
         if batch_script.finished(answer, nonce):
             return answer
@@ -332,10 +350,9 @@ class Ssh(Transport):
         if answer:
             found = "the connection ended in the middle of an answer"
             raise Unreachable(self.host.name, found, "", "run the same command again")
-        if not sudo.wants_password(errors, self.host) or self._sudo_wants_password:
+        if not sudo.wants_password(errors, self.host) or not program:
             raise sudo.refused(self.host, errors, f"that {session.user} may use sudo")
-        self._sudo_wants_password = True
-        return self._attempt(session, script, nonce, deadline)
+        return self._attempt(session, script, nonce, deadline, with_password=True)
 
 
 def _other_user(answer: bytes) -> str:

@@ -14,7 +14,8 @@ import pytest
 
 from rigwright.core.command import script
 from rigwright.core.errors import HostError
-from rigwright.engine import apply, jobs, lease, run_owner
+from rigwright.engine import jobs, lease, run_owner
+from rigwright.engine.boot_wait import BootWait
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.lease import Lease
 from tests.engine.shell_host import Host
@@ -115,16 +116,15 @@ def test_a_run_that_comes_back_from_its_boot_renews_first(taken: tuple[Host, Lea
     host, first = taken
     state = RunState(threading.BoundedSemaphore())
     run = HostRun(host.host, host, Options("1"), lambda _event: None, state)
-    application = apply._Application(run, (), (), None)
-    application.lease = first
-    assert not application._is_back("11111111-first", 900)  # it is still going down
+    wait = BootWait(run, first, "11111111-first", 900)
+    assert not wait._is_back(wait._look())  # it is still going down
     host.boot("22222222-second", up_s=30)
-    assert application._is_back("11111111-first", 900)
+    assert wait._is_back(wait._look())
     assert host.lease.read_text().endswith("22222222-second 30 960\n")
     host.uptime(9999)
     assert is_free(host)
     with pytest.raises(HostError, match="has taken this host"):
-        application._is_back("11111111-first", 900)
+        wait._look()
 
 
 @pytest.mark.parametrize("up_s", [2 + lease.EXPIRES_S, 5 * 86400])

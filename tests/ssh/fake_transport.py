@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rigwright.core.command import Command, Result
 from rigwright.ssh.transport import CONNECT_S
@@ -16,6 +17,8 @@ class FakeTransport:
         self.round_trips = 0
         self.warning = ""
         self.acted = False
+        self.as_user = False
+        self.ask_password: Callable[[str], str] | None = None
         self.ran: list[Command] = []
 
     def begin(self, commands: Sequence[Command]) -> None:
@@ -29,6 +32,15 @@ class FakeTransport:
 
     def abandon(self) -> None:
         """Does nothing."""
+
+    @contextlib.contextmanager
+    def looking(self, *, as_user: bool = False) -> Iterator[None]:
+        """Asks nobody; `as_user` is this transport's while the block runs."""
+        before, self.as_user = self.as_user, as_user
+        try:
+            yield
+        finally:
+            self.as_user = before
 
     def run(self, commands: Sequence[Command], *, together: bool = False) -> list[Result]:
         self.round_trips += 1

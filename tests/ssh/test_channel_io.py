@@ -41,7 +41,7 @@ class Endless:
 
 def until(channel: Channel, deadline: float, host: Host) -> object:
     """Reads the channel while it waits for a text."""
-    return channel_io.until(channel, b"ready", deadline, host, errors=False)
+    return channel_io.until(channel, b"ready", b"password", deadline, host)
 
 
 def converse(channel: Channel, deadline: float, host: Host) -> object:

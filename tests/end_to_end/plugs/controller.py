@@ -16,6 +16,7 @@ from typing import Any
 from rigwright.core.command import Command
 from rigwright.engine import events, host_run, jobs, owed_test, run_record, trial
 from rigwright.engine.apply import _Application
+from rigwright.engine.boot_wait import BootWait, Look
 
 
 class _Places:
@@ -55,7 +56,7 @@ class _Places:
 
 
 def _patch(places: _Places) -> None:
-    emit, batch, is_back = host_run.HostRun.emit, _Application._run_batch, _Application._is_back
+    emit, batch, is_back = host_run.HostRun.emit, _Application._run_batch, BootWait._is_back
     before, owing, keep = run_record.before, owed_test.owing, trial.Trials.keep
     records: list[Command] = []  # what a run writes down before a change: not always in a script of its own
 
@@ -85,8 +86,8 @@ def _patch(places: _Places) -> None:
         records.append(owing(*args, **options))
         return records[-1]
 
-    def told_back(self: _Application, before: str, limit_s: int) -> bool:
-        back = is_back(self, before, limit_s)
+    def told_back(self: BootWait, seen: Look) -> bool:
+        back = is_back(self, seen)
         if back:
             places.stop("back")
         return back
@@ -94,7 +95,7 @@ def _patch(places: _Places) -> None:
     for owner, name, told in (
         (host_run.HostRun, "emit", told_emit),
         (_Application, "_run_batch", told_batch),
-        (_Application, "_is_back", told_back),
+        (BootWait, "_is_back", told_back),
         (run_record, "before", told_before),
         (owed_test, "owing", told_owing),
         (trial.Trials, "keep", told_keep),
