@@ -31,21 +31,21 @@ def rollback(options: RollbackOptions) -> int:
         name = f"{program_name()} rollback --host NAME"
         raise UsageError("--host", "it is not given", "the hosts that are to go back", name)
     engine.require_run(options.to, options.host)
+    inventory = f" --inventory {shlex.quote(str(options.inventory))}" if options.inventory else ""
     if options.list or options.adopt:
-        act = _list if options.list else partial(_adopt, yes=options.yes)
+        act = _list if options.list else partial(_adopt, yes=options.yes, inventory=inventory)
         return runner.run(options, lambda _run_id: runner.HostCommand(options, act, quiet=True))
     playbook = runner.playbook(options.playbook, "rollback")
-    act = partial(_rollback, options=options)
+    act = partial(_rollback, options=options, inventory=inventory)
     command = runner.HostCommand(options, act, playbook, options.tag_names, options.disrupt)
     return runner.run(options, lambda _run_id: command)
 
 
-def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions) -> None:
+def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventory: str) -> None:
     from rigwright.engine.rollback import aimed
 
     for job in jobs:
         job.bound = aimed(job.bound, options.to)
-    inventory = f" --inventory {shlex.quote(str(options.inventory))}" if options.inventory else ""
     take_back(
         jobs,
         text,
@@ -148,7 +148,7 @@ def _told(run: Run, runs: Sequence[Run], in_force: bool) -> str:
     return "".join(f", {words}" for words, true in parts if true)
 
 
-def _adopt(jobs: list[HostJob], text: Any, yes: bool) -> None:
+def _adopt(jobs: list[HostJob], text: Any, yes: bool, inventory: str) -> None:
     """Records that the runs under another machine-id are of this disk, after a yes."""
     pool.run_hosts(jobs, adoption.examine, activity="reading")
     alive = [job for job in jobs if job.report.error is None]
@@ -162,5 +162,4 @@ def _adopt(jobs: list[HostJob], text: Any, yes: bool) -> None:
     pool.run_hosts(strange, adoption.adopt, activity="adopting")
     for job in strange:
         if job.report.error is None:
-            back = f"{program_name()} rollback --host {shlex.quote(job.host.name)}"
-            text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(f'{back} goes back before them now')}")
+            text.line(f"[bold]{as_is(job.host.name)}[/]: they count now; {as_is(_typed(job, inventory))} goes back")

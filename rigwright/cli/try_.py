@@ -165,7 +165,8 @@ class _Try:
         pool.run_hosts(jobs, attempts.read_runs, activity="reading")
         if job.report.error is not None:
             return
-        if cut := past_runs.cut_try(job.run.store(run_record.runs)):
+        cut = past_runs.cut_try(job.run.value(run_record.runs))
+        if cut is not None:
             self._take_back(job, cut, text)
             return
         pool.run_hosts(jobs, attempts.plan_unchanged, activity="planning")

@@ -53,10 +53,10 @@ def in_words(facts: Mapping[str, Any]) -> list[str]:
         return ["all its records are of this installation"]
     as_left, changed = facts[STANDING]
     names = f"{runs[0].run} to {runs[-1].run}" if len(runs) > 1 else runs[0].run
-    return [
-        f"{count(len(runs), 'run')} under another machine-id: {names}",
-        f"of the files that they wrote {as_left} stand as they left them, {changed} do not",
-    ]
+    lines = [f"{count(len(runs), 'run')} under another machine-id: {names}"]
+    if as_left or changed:
+        lines.append(f"of the files that they wrote {as_left} stand as they left them, {changed} do not")
+    return lines
 
 
 def adopt(job: HostJob) -> Iterator[FactsResult]:

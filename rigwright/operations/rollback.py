@@ -163,8 +163,9 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
             raise HostError("rollback", failure.found, name, failure.fix)
     release = ""
     if any("{}" in work.subject for work in due):
-        release = facts(grub.grub).entry.release
-        require_room(facts, facts(kernels.largest_initramfs_mib) + _INITRAMFS_GROWS_MIB, "/boot")
+        boot, image_mib, _ = facts.all(grub.grub, kernels.largest_initramfs_mib, system.free_mib)
+        release = boot.entry.release
+        require_room(facts, image_mib + _INITRAMFS_GROWS_MIB, "/boot")
     changes: list[Change] = []
     for work in due:
         changes += [change_of(file, work.mark) for file in found if file.path.startswith(work.folder)]

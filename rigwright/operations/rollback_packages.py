@@ -38,7 +38,7 @@ def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
         return
     if facts(dpkg.dpkg_audit):
         raise Unavailable("known when dpkg is whole")
-    kernel = facts(system.running_kernel)
+    kernel, _ = facts.all(system.running_kernel, system.free_mib)
     if running := [
         each.name for each in remove if each.name in (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
     ]:
