@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.core import run_ids, shipped_files
 from rigwright.core.errors import UsageError
+from rigwright.engine import run_owner
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.facts import past_runs, run_record
 from rigwright.facts.run_record import run_id
@@ -52,6 +53,13 @@ def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
     return replace(bound, steps=steps)
 
 
+def at_work(tried: run_record.Run) -> str:
+    """What is said of a try whose process has not ended, as far as this machine can know: it may be one of another machine."""
+    match = run_owner.OWNER.fullmatch(tried.tried_by)
+    who = f" by {match['user'].partition('.')[0]} (process {match['pid']})" if match else ""
+    return f"run {tried.run} tries {tried.tried} on it{who}, and has not decided yet"
+
+
 def unended(run: HostRun, bound: BoundPlaybook) -> str:
     """What an earlier command began on the host and did not end, a rollback or a `try`, and the command that goes on; "" for nothing.
 
@@ -65,6 +73,8 @@ def unended(run: HostRun, bound: BoundPlaybook) -> str:
         return ""
     back = f"invoke rollback --host {shlex.quote(run.host.name)}"
     if tried := past_runs.cut_try(runs):
+        if not run_owner.ended(tried.tried_by):
+            return f"{at_work(tried)}; if it was cut there: {back} --to {tried.run} takes it back"
         found = f"run {tried.run} tried {tried.tried} and ended before anybody decided on it"
         return f"{found}: {back} --to {tried.run} takes it back; provision makes the host what the inventory says"
     last = runs[-1]

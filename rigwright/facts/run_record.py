@@ -3,7 +3,7 @@ r"""What a run that changed a host recorded there before its first change, and w
 /var/lib/rigwright/runs/RUN/record has `about` (number, time, machine, boot), `packages`, `automatic`, `units`, `gpus` and `locks`
 as they were, with their digests in `digests`; `files`, a line for each path, and under `before/` what stood there. While the run
 goes on it adds to `wrote` (a line for each file, before it is written), `own-packages` and `own-units`; `done` is there when it ended
-without an error, and `to` has the run before which a rollback goes back. `try` has the change of a `try` until somebody has decided on
+without an error, and `to` has the run before which a rollback goes back. `try` has the process and the change of a `try` until somebody has decided on
 it; `adopted` the machine-id of an installation whose owner has said that the record, written under another one, is of its disk.
 
 A file that other users cannot read is in `files` with its digest only. Where a file of rigwright's replaces it, `file.present` keeps it
@@ -45,7 +45,7 @@ class Run:
 
     `here`: this installation of the system wrote it, or its owner has adopted it. `sound`: its digests are right. `done`: it ended without an error. `to`: the
     run before which a rollback goes back. `half`: packages that dpkg had not finished when it began. `tried`: the change of a `try` on
-    which nobody has decided yet.
+    which nobody has decided yet, `tried_by` its process (engine/run_owner.py).
     """
 
     run: str
@@ -57,6 +57,7 @@ class Run:
     to: str = ""
     half: tuple[str, ...] = ()
     tried: str = ""
+    tried_by: str = ""
     about: dict[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -75,7 +76,7 @@ each | while read -r run; do (
   [ "$(cut -c 67- digests 2>/dev/null | paste -sd' ')" = "{TEXTS}" ] && sha256sum --status -c digests 2>/dev/null && echo sound
   [ ! -e done ] || echo done
   for file in to try adopted; do
-    [ ! -f "$file" ] || printf '%s\\t%s\\n' "$file" "$(head -c 200 "$file" | tr -d '\\000' | head -n 1)"
+    [ ! -f "$file" ] || printf '%s\\t%s\\n' "$file" "$(head -c 1200 "$file" | tr -d '\\000' | head -n 1)"
   done
   awk -F '\\t' '$4 ~ /^(half-|unpacked)/ && n++ < 20 {{print "half\\t" $1}}' packages 2>/dev/null
 ) done; :
@@ -113,6 +114,7 @@ def _run(given: dict[str, list[str]], machine: str) -> Run:
     numbered = bool(_RUN_ID.fullmatch(name)) and bool(re.fullmatch("[0-9]{1,9}", number))
     half = tuple(word for word in given.get("half", []) if _PACKAGE.fullmatch(word))
     to = given.get("to", [""])[0]
+    by, _, tried = given.get("try", [""])[0].partition("\t")
     return Run(
         one_line(name)[:64],
         int(number) if numbered else 0,
@@ -122,7 +124,8 @@ def _run(given: dict[str, list[str]], machine: str) -> Run:
         "done" in given,
         to if _RUN_ID.fullmatch(to) else "",
         half,
-        one_line(given.get("try", [""])[0])[:200],
+        one_line(tried)[:200],
+        one_line(by)[:800],
         about,
     )
 

@@ -9,20 +9,26 @@ from typing import Any
 from rigwright.checks import Finding
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_folders import RUNS
-from rigwright.engine import attempt, rollback
+from rigwright.engine import attempt, rollback, run_owner
 from rigwright.engine import run_record as recorder
 from rigwright.engine.attempt import Attempt, Measurement
 from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, FactsResult, PlanResult, StageResult
 from rigwright.engine.measurement import MeasurementOptions
-from rigwright.facts import Fact, run_record, system
+from rigwright.facts import Fact, past_runs, run_record, system
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob
 
 
 def read_runs(job: HostJob) -> Iterator[StageResult]:
-    """Reads the runs that the host remembers: the fact `run_record.runs` is known after it. Raises HostError when they cannot be read."""
-    job.run.value(run_record.runs)
+    """Reads the runs that the host remembers: the fact `run_record.runs` is known after it.
+
+    Raises HostError when they cannot be read, and while another process tries a change.
+    """
+    tried = past_runs.cut_try(job.run.value(run_record.runs))
+    if tried is not None and not run_owner.ended(tried.tried_by):
+        fix = f"wait for it; if it was cut there: invoke rollback --host {job.host.name} --to {tried.run}"
+        raise HostError(job.host.name, rollback.at_work(tried), "one try at a time", fix)
     yield from ()
 
 

@@ -10,13 +10,15 @@ from rigwright.facts import past_runs
 from rigwright.facts.run_record import Run
 
 
-def runs(*given: str) -> tuple[Run, ...]:
+def runs(*given: str, by: str = "") -> tuple[Run, ...]:
     """Returns runs from words: `a`; `b>a`, a rollback to before a; `c!`, which did not end; `d?`, a try that is not decided;
-    `e~`, under another machine-id."""
+    `e~`, under another machine-id. `by`: the process of
+    the tries."""
     made = []
     for number, word in enumerate(given, 1):
         name, _, to = word.rstrip("!?~").partition(">")
         more: dict[str, Any] = {"done": "!" not in word, "to": to, "tried": "driver: 580" if "?" in word else ""}
+        more["tried_by"] = by
         made.append(Run(name, number, f"2026-11-22T{number:02}:00:00Z", here="~" not in word, sound=True, **more))
     return tuple(made)
 

@@ -11,7 +11,7 @@ import pytest
 from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
 from rigwright.core.command import command
-from rigwright.engine import identity, nccl_test, rollback
+from rigwright.engine import identity, nccl_test, rollback, run_owner
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
 from rigwright.engine.host_run import HostRun
@@ -118,12 +118,21 @@ def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, mo
 )  # fmt: skip
 def test_a_plan_with_changes_names_what_did_not_end(host: Hosts, remembered: str, says: str) -> None:
     run = host.machine.run()
-    run.store.known[run_record.runs] = runs(*remembered.split())
+    run.store.known[run_record.runs] = runs(*remembered.split(), by=run_owner.owner("b").rpartition(" ")[0] + " 1")
     text = rollback.unended(run, PLAY)
     assert says in text
     assert bool(says) == bool(text)
     back = Step("Record", "rollback.possible", lambda _facts: iter(()), {}, "rollback.yml:1")
     assert rollback.unended(run, replace(PLAY, steps=(back,))) == ""
+
+
+def test_a_try_that_may_be_at_work_is_not_called_cut(host: Hosts) -> None:
+    for by in (run_owner.owner("b"), "b root@elsewhere-1.2 7 9", "?"):
+        run = host.machine.run()
+        run.store.known[run_record.runs] = runs("a", "b?", by=by)
+        text = rollback.unended(run, PLAY)
+        assert "run b tries driver: 580 on it" in text
+        assert text.endswith("; if it was cut there: invoke rollback --host h --to b takes it back")
 
 
 @pytest.mark.parametrize(("proved", "round_trips"), [(True, 1), (False, 2)])

@@ -12,7 +12,7 @@ import pytest
 from rigwright.core.change import Change
 from rigwright.core.command import Result
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
-from rigwright.engine import measurement, verify
+from rigwright.engine import measurement, run_owner, verify
 from rigwright.engine.attempt import Attempt, Measurement
 from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, HostReport, PlanResult, StageResult
 from rigwright.engine.measurement import MeasurementOptions
@@ -22,6 +22,7 @@ from rigwright.fleet import actions, attempts
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.merge import merge
 from rigwright.inventory.model import Host
+from tests.facts.test_past_runs import runs
 from tests.ssh.fake_transport import FakeTransport
 
 STEP = Step("Driver installed", "driver.installed", lambda _facts: iter(()), {}, "provision.yml:1")
@@ -197,3 +198,12 @@ def test_back_is_what_the_inventory_says(status: Any, after: dict[str, Any]) -> 
     assert job.report.attempt.decision == ("back" if status == "ok" else "left")
     assert after["proved"] == (1 if status == "ok" else 0)
     assert (error is None) == (status == "ok")
+
+
+def test_a_try_of_another_process_is_not_taken_back() -> None:
+    job = a_job()
+    for by, at_work in ((run_owner.owner("b"), True), (f"{run_owner.owner('b').rpartition(' ')[0]} 1", False)):
+        job.run.value = lambda _fact, by=by: runs("a", "b?", by=by)  # type: ignore[method-assign]
+        error = result_of(job, attempts.read_runs(job))
+        assert (error is not None) == at_work
+        assert error is None or error.fix == "wait for it; if it was cut there: invoke rollback --host frame --to b"

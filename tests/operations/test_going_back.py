@@ -61,7 +61,13 @@ class Host:
             argv = list(cmd.argv)
             for place in PLACES:
                 argv = [argv[0], *(word.replace(place, f"{self.root}{place}") for word in argv[1:])]
-            env = {**os.environ, "RIGWRIGHT_RUN": run, "PATH": self.path, "LC_ALL": "C"}
+            env = {
+                **os.environ,
+                "RIGWRIGHT_RUN": run,
+                "RIGWRIGHT_OWNER": f"{run} u@m 1 2",
+                "PATH": self.path,
+                "LC_ALL": "C",
+            }
             done = subprocess.run(argv, input=cmd.stdin, capture_output=True, env=env, check=False)
             result = Result(done.returncode, done.stdout.replace(bytes(self.root), b""), done.stderr)
             if result.code != 0:
@@ -193,7 +199,7 @@ def test_a_try_is_open_until_somebody_decides(host: Host) -> None:
     change = [Change("run", "x")]
     assert host.run("one", *recorder.before("a step", change, first=True, tried="driver: 580\nx")).code == 0
     assert host.run("one", *recorder.before("another", change, first=False, tried="driver: 580")).code == 0
-    assert [run.tried for run in host.facts()(run_record.runs)] == ["driver: 580 x"]
+    assert [(run.tried, run.tried_by) for run in host.facts()(run_record.runs)] == [("driver: 580 x", "one u@m 1 2")]
     for _ in range(2):
         assert host.run("two", recorder.decided("one")).code == 0
     assert [run.tried for run in host.facts()(run_record.runs)] == [""]
