@@ -77,7 +77,7 @@ for word; do
   esac
 done
 [ -z "$missing" ] || exit 0
-dpkg-query -W -f '${Package} ${Installed-Size}\n' >"$d/sizes" 2>/dev/null
+dpkg-query -W -f '${Package} ${Installed-Size}\\n' >"$d/sizes" 2>/dev/null
 for word in $found; do
   case $word in
   *-) ;;
@@ -88,7 +88,7 @@ done | awk -v sizes="$d/sizes" '
   BEGIN {while ((getline <sizes) > 0) old[$1] = $2}
   $1 == "Package:" {name = $2} $1 == "Size:" {fetched += $2 / 1024}
   $1 == "Installed-Size:" {if ($2 > old[name]) more += $2 - old[name]; if ($2 > most) most = $2}
-  END {printf "room\t%d\n", (fetched + more + most) / 1024 + 1}'
+  END {printf "room\\t%d\\n", (fetched + more + most) / 1024 + 1}'
 apt-get $private -s -q --no-install-recommends --allow-downgrades --allow-change-held-packages install $found >"$d/plan" 2>&1; code=$?
 printf 'rc\\t%s\\n' "$code"; head -c 1048576 "$d/plan"
 """
@@ -107,7 +107,7 @@ def sources(rules: Sequence[tuple[str, str]], words: Sequence[str]) -> Fact[Sour
             raise ValueError(result.error_text or "no answer")
         head, *answered = re.split(r"^rc\t", result.text, maxsplit=1, flags=re.MULTILINE)
         found: dict[str, str] = {}
-        said, room_mib = "", 0
+        said, room_mib = "", -1
         for line in host_text.lines(head):
             kind, *fields = line.split("\t")
             if kind == "word" and len(fields) == 2 and re.fullmatch(r"[\w.+:~=%/-]*", fields[1]):
@@ -118,12 +118,14 @@ def sources(rules: Sequence[tuple[str, str]], words: Sequence[str]) -> Fact[Sour
                 said = said or fields[0][:200]
             else:
                 raise ValueError(f"{line[:80]!r} is no line of it")
+        if answered and room_mib < 0:
+            raise ValueError("it does not say how much room the packages need")
         code, _, plan = "".join(answered).partition("\n")
         errors = [line.strip() for line in host_text.lines(plan) if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         error = "" if code.strip() in ("", "0") else "; ".join(errors[:4]) or "apt refuses it"
         if "" in found.values() and said:
             error = said
-        return Sources(found, moves(plan), error, room_mib)
+        return Sources(found, moves(plan), error, max(room_mib, 0))
 
     flat = [part for rule in rules for part in rule]
     name = f"rollback_source.sources({','.join(words)};{','.join(flat)})"
