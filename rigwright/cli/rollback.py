@@ -1,4 +1,4 @@
-"""`invoke rollback`: makes a host what it was before a run; lists the runs; adopts those of before its disk was copied."""
+"""`invoke rollback`: makes a host what it was before a run, lists the runs, adopts those of before a disk was copied."""
 
 from __future__ import annotations
 
@@ -62,39 +62,47 @@ def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventor
 
 def _end(job: HostJob, to: str) -> Iterator[StageResult]:
     """Records that a rollback ended which was cut after its last change: nothing is left to take back."""
-    last = run_record.from_plain(job.report.facts[run_record.runs.name])[-1]
-    if _aims(last, to) and not last.done:
-        job.run.transport.run([recorder.done(last.run)])
+    for last in _runs(job)[-1:]:
+        if _aims(last, to) and not last.done:
+            job.run.transport.run([recorder.done(last.run)])
     yield from ()
 
 
+def _runs(job: HostJob) -> tuple[Run, ...]:
+    return run_record.from_plain(job.report.facts[run_record.runs.name])
+
+
 def _plan(job: HostJob, to: str, inventory: str) -> Iterator[StageResult]:
-    """Plans the way back. Raises ConsentError where the last run is a rollback that ended and the host was changed since, unless `to` is
-    given: the same command again undoes nothing that somebody else did."""
+    """Plans the way back.
+
+    Raises ConsentError where the last run is a rollback that ended and the host is not as before its aim, unless `to` is given: the same
+    command again takes nothing back that somebody else did.
+    """
     runs = job.run.value(run_record.runs)
     yield FactsResult({run_record.runs.name: plain(runs)})
     result = PlanResult(())
     for stage in actions.plan_or_fail(job):
         yield stage
         result = stage if isinstance(stage, PlanResult) else result
-    if to or not result.pending or not (runs[-1].to and runs[-1].done):
+    if to or not result.pending or not any(run.to and run.done for run in runs[-1:]):
         return
     changes = [change for step in result.steps for change in step.changes]
     differs = [f"{change.subject}: {change.before or 'nothing'}, not {change.after or 'nothing'}" for change in changes]
     differs += [f"{step.step.name}: {step.reason}" for step in result.steps if step.status == "unknown"]
     more = f"; and {len(differs) - 6} more" if len(differs) > 6 else ""
     rollback = past_runs.beginning(runs, runs[-1])
-    found = f"it went back before run {rollback.to} already (rollback {rollback.run} of {past_runs.at(rollback)}), and was changed since: "
+    found = f"it went back before run {rollback.to} already (rollback {rollback.run} of {past_runs.at(rollback)})"
+    found += f"; changed since, or left out by --tags: {'; '.join(differs[:6])}{more}"
     fix = f"{_typed(job, inventory)} --to {rollback.to} changes that too; {_onward(job, rollback, inventory)}"
-    raise ConsentError(job.host.name, f"{found}{'; '.join(differs[:6])}{more}", "a host as that rollback left it", fix)
+    raise ConsentError(job.host.name, found, "a host as that rollback left it", fix)
 
 
 def _nothing(job: HostJob, to: str, inventory: str) -> str:
     """What is said of a host on which nothing is left to take back."""
-    runs = run_record.from_plain(job.report.facts[run_record.runs.name])
-    last = past_runs.beginning(runs, runs[-1])
-    if not _aims(last, to):
+    runs = _runs(job)
+    if not runs or not _aims(runs[-1], to):
         return "nothing to take back"
+    last = past_runs.beginning(runs, runs[-1])
     when = f"rollback of {past_runs.at(last)}"
     return as_is(f"it is as before run {last.to} already ({when}); {_onward(job, last, inventory)}")
 
@@ -125,7 +133,7 @@ def _list(jobs: list[HostJob], text: Any) -> None:
     for job in jobs:
         if job.report.error is not None:
             continue
-        runs = run_record.from_plain(job.report.facts[run_record.runs.name])
+        runs = _runs(job)
         text.line(f"[bold]{as_is(job.host.name)}[/]: {count(len(runs), 'run')} to go back before")
         in_force = past_runs.in_force(runs)
         for run in reversed(runs):

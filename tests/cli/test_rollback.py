@@ -113,7 +113,7 @@ def test_what_was_changed_since_a_rollback_is_named_and_stays(monkeypatch: pytes
     box.says(yes=True)
     error = box.job.report.error
     assert isinstance(error, ConsentError)
-    assert error.found.endswith("and was changed since: patch: 2.7.6, not nothing")
+    assert error.found.endswith("; changed since, or left out by --tags: patch: 2.7.6, not nothing")
     assert error.fix.startswith("invoke rollback --host box --to b changes that too; ")
     assert UNDO in error.fix
 
@@ -133,6 +133,16 @@ def test_a_rollback_that_was_cut_after_its_last_change_has_ended_then(monkeypatc
     box = Box(monkeypatch, "a b c>b!")
     assert "it is as before run b already" in box.says(yes=True)
     assert [cmd.argv[-1] for cmd in box.ran] == ["c"]
+    some = Box(monkeypatch, "a b c>b!")
+    some.says(yes=True, tags="files")
+    assert some.ran == [], "other steps may be left"
+
+
+def test_a_host_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box(monkeypatch, "")
+    assert "nothing to take back" in box.says(yes=True, playbook="")
+    assert box.job.report.error is None
+    assert "0 runs to go back before" in Box(monkeypatch, "").says(list=True)
 
 
 def test_the_list_says_what_is_a_rollback_and_where_the_host_stands(monkeypatch: pytest.MonkeyPatch) -> None:
