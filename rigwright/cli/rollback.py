@@ -55,9 +55,9 @@ def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventor
         yes=options.yes,
         plan=partial(_plan, to=options.to, inventory=inventory),
     )
-    pool.run_hosts(
-        [job for job in jobs if job.report.status == "ok"], partial(_end, to=options.to), activity="recording"
-    )
+    if not options.tag_names:
+        ended = [job for job in jobs if job.report.error is None and job.report.status == "ok"]
+        pool.run_hosts(ended, partial(_end, to=options.to), activity="recording")
 
 
 def _end(job: HostJob, to: str) -> Iterator[StageResult]:
