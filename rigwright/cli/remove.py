@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
 from rigwright.fleet import actions, pool
-from rigwright.fleet.host_job import HostJob
+from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.report.labels import as_is
 
 
@@ -29,16 +30,25 @@ def remove(options: RemoveOptions) -> int:
         take_back,
         question="Remove all this?",
         activity="removing",
-        nothing="nothing to remove",
+        nothing=lambda _job: "nothing to remove",
         yes=options.yes,
     )
     command = runner.HostCommand(options, act, playbook, options.tag_names, options.disrupt)
     return runner.run(options, lambda _run_id: command)
 
 
-def take_back(jobs: list[HostJob], text: Any, *, question: str, activity: str, nothing: str, yes: bool) -> None:
+def take_back(
+    jobs: list[HostJob],
+    text: Any,
+    *,
+    question: str,
+    activity: str,
+    nothing: Callable[[HostJob], str],
+    yes: bool,
+    plan: HostAction = actions.plan_or_fail,
+) -> None:
     """Plans, asks the question, applies, and says how many changes were made on each host, or `nothing`; rollback does the same."""
-    pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
+    pool.run_hosts(jobs, plan, activity="planning")
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
     if any(job.report.status == "pending" for job in alive):
@@ -46,5 +56,5 @@ def take_back(jobs: list[HostJob], text: Any, *, question: str, activity: str, n
     pool.run_hosts(alive, actions.apply_host, activity=activity)
     for job in alive:
         if job.report.error is None:
-            changed = count(job.report.changes, "change") if job.report.changes else nothing
+            changed = count(job.report.changes, "change") if job.report.changes else nothing(job)
             text.line(f"[bold]{as_is(job.host.name)}[/]: {changed}")

@@ -24,6 +24,8 @@ from rigwright.engine.attempt import KEEP_IF, Attempt, Measurement
 from rigwright.engine.host_report import AttemptResult, HostReport
 from rigwright.engine.measurement import MeasurementOptions
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts import past_runs, run_record
+from rigwright.facts.run_record import Run
 from rigwright.fleet import actions, attempts, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Inventory
@@ -156,12 +158,17 @@ class _Try:
     def act(self, jobs: list[HostJob], text: Any) -> None:
         """Measures; with a change plans it, asks, makes it, measures again, and keeps it or goes back."""
         (job,) = jobs
-        if job.report.error is not None:
-            return
         if self.changed is None:
             self._measure_only(jobs, text)
             return
         assert self.as_is is not None
+        pool.run_hosts(jobs, attempts.read_runs, activity="reading")
+        if job.report.error is not None:
+            return
+        cut = past_runs.cut_try(job.run.value(run_record.runs))
+        if cut is not None:
+            self._take_back(job, cut, text)
+            return
         pool.run_hosts(jobs, attempts.plan_unchanged, activity="planning")
         job.bound = self.changed
         pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
@@ -195,11 +202,11 @@ class _Try:
         """The --inventory of this command, for other commands."""
         return f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
 
-    def _left(self, job: HostJob) -> str:
-        """What to type when the change may still be in force."""
+    def _left(self, job: HostJob, run: str = "") -> str:
+        """What to type when the change of a run, without `run` of this one, may still be in force."""
         return (
             f"{job.host.name}: the change may still be in force; once the host answers:"
-            f" {program_name()} rollback --host {job.host.name}{self.flag} --to {job.run.options.run_id}"
+            f" {program_name()} rollback --host {job.host.name}{self.flag} --to {run or job.run.options.run_id}"
         )
 
     def _announced(self) -> str:
@@ -228,22 +235,49 @@ class _Try:
         if kept:
             self._keep(job, tried, why, text)
             return
-        text.line(f"[bold]{as_is(job.host.name)}[/]: going back, {as_is(why)}")
-        assert self.as_is is not None
         assert self.back is not None
         job.bound = self.back
-        pool.run_hosts([job], partial(attempts.go_back, why=why), activity="going back")
+        self._go_back(job, why, self.run_id, text)
+
+    def _go_back(self, job: HostJob, why: str, run: str, text: Any) -> None:
+        """Takes the change of a run back with the playbook of the job, and proves that the host is as before it."""
+        assert self.as_is is not None
+        change = as_is((job.report.attempt or Attempt()).change)
+        text.line(f"[bold]{as_is(job.host.name)}[/]: going back, {as_is(why)}")
+        pool.run_hosts([job], partial(attempts.go_back, why=why, run=run), activity="going back")
         job.bound = self.as_is
         pool.run_hosts([job], partial(attempts.prove_back, options=self.measurement), activity="checking")
         if job.report.error is None:
             runner.show_result(job.report, text, findings=False)
-            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold]back[/] as it was before {as_is(self.change)}")
+            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold]back[/] as it was before {change}")
+
+    def _take_back(self, job: HostJob, cut: Run, text: Any) -> None:
+        """Takes back the change of an earlier try that ended before anybody decided on it: also one that was going back already."""
+        assert self.back is not None
+        host = as_is(job.host.name)
+        text.line(f"[bold]{host}[/]: run {cut.run} tried {as_is(cut.tried)}, and ended before anybody decided on it")
+        job.bound = rollback.aimed(self.back, cut.run)
+        pool.run_hosts([job], actions.plan_or_fail, activity="planning")
+        if job.report.error is not None:
+            return
+        text.plans([job.report])
+        if job.report.status == "pending":
+            runner.consent(self.options.yes, "Take it back?")
+        job.merge(AttemptResult(Attempt(cut.tried, self.options.note, decision="left")))
+        self._go_back(job, "nobody decided on it", cut.run, text)
+        if job.report.error is None:
+            text.line(f"[bold]{host}[/]: the same command now tries {as_is(self.change)}")
+        else:
+            text.plain(self._left(job, cut.run))
 
     def _keep(self, job: HostJob, tried: Attempt, why: str, text: Any) -> None:
         """Records that the change is kept; writes the line into the inventory with --write or a yes, or says where it belongs."""
         assert self.as_is is not None
         line = inventory_line.of(self.as_is.host, self.folder, self.variable, self.value)
-        job.merge(AttemptResult(replace(tried, decision="kept", why=why, write=line.text, write_to=line.place)))
+        kept = replace(tried, decision="kept", why=why, write=line.text, write_to=line.place)
+        pool.run_hosts([job], partial(attempts.keep, kept=kept), activity="keeping")
+        if job.report.error is not None:
+            return
         text.line(f"[bold]{as_is(job.host.name)}[/]: [bold green]kept[/], {as_is(why)}")
         inventory_line.settle(line, self.options.write, lambda: runner.read_inventory(self.options.inventory), text)
 

@@ -26,14 +26,14 @@ from rigwright.operations.trial import taken_away
 
 
 def apply(
-    run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None = None
+    run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None = None, tried: str = ""
 ) -> ApplyResult:
     """Applies the steps in order, under the host's lease; `preview` is the plan that the user has seen.
 
     The result's `error` says what stopped it; the steps after that are as they were in the preview. `trials`: a new boot is tried
-    once, where the host can do that; None: it is not.
+    once, where the host can do that; None: it is not. `tried`: the change of a `try` on which somebody decides later.
     """
-    return _Application(run, steps, preview, trials).run_all()
+    return _Application(run, steps, preview, trials, tried).run_all()
 
 
 def tidy(run: HostRun) -> None:
@@ -54,9 +54,9 @@ class _Application:
     """The application of steps to one host. `ended`: the steps that ended; `done`: their changes by Step.key."""
 
     def __init__(
-        self, run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None
+        self, run: HostRun, steps: Sequence[Step], preview: Sequence[PlannedStep], trials: Trials | None, tried: str
     ) -> None:
-        self.run, self.steps, self.preview, self.trials = run, steps, preview, trials
+        self.run, self.steps, self.preview, self.trials, self.tried = run, steps, preview, trials, tried
         self.reboot = next((step for step in steps if step.declared.reboots and not step.skipped), None)
         # The steps whose disruption the preview showed: their own, or a reboot that an earlier change leads to.
         leads = any(change.leads_to == "reboot" for step in preview for change in step.changes)
@@ -135,7 +135,7 @@ class _Application:
         try:
             self._require_consent(planned)
             # In the same script as the first change, and before it: no interruption can make the change without it.
-            first = run_record.before(step.name, planned.changes, first=not self.recorded)
+            first = run_record.before(step.name, planned.changes, first=not self.recorded, tried=self.tried)
             if step.declared.affects_p2p:
                 first = (
                     *first,

@@ -104,7 +104,7 @@ cd {STATE}/runs 2>/dev/null && for kind in record other; do
   ls -1t | while read -r run; do
     if [ -d "./$run/record" ]; then this=record; else this=other; fi
     [ "$this" != "$kind" ] || echo "$run"
-  done | tail -n +{KEPT_RUNS + 1} | while read -r run; do rm -rf -- "./$run"; done
+  done | tail -n +{KEPT_RUNS + 1} | while read -r run; do grep -qsxF -e "$run" ./*/record/to || rm -rf -- "./$run"; done
 done
 rm -f "$file"
 say "run ${{owner%% *}} has ended its work on this host"

@@ -6,11 +6,17 @@ import inspect
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rigwright.core import run_ids, shipped_files
 from rigwright.core.errors import UsageError
+from rigwright.engine import run_owner
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.facts import past_runs, run_record
 from rigwright.facts.run_record import run_id
+
+if TYPE_CHECKING:
+    from rigwright.engine.host_run import HostRun
 
 
 def path() -> Path:
@@ -45,3 +51,33 @@ def aimed(bound: BoundPlaybook, to: str) -> BoundPlaybook:
         for step in bound.steps
     )
     return replace(bound, steps=steps)
+
+
+def at_work(tried: run_record.Run) -> str:
+    """What is said of a try whose process has not ended, as far as this machine can know: it may be one of another machine."""
+    match = run_owner.OWNER.fullmatch(tried.tried_by)
+    who = f" by {match['user'].partition('.')[0]} (process {match['pid']})" if match else ""
+    return f"run {tried.run} tries {tried.tried} on it{who}, and has not decided yet"
+
+
+def unended(run: HostRun, bound: BoundPlaybook) -> str:
+    """What an earlier command began on the host and did not end, a rollback or a `try`, and the command that goes on; "" for nothing.
+
+    "" also for a playbook that goes back itself: its first step says before which run.
+    """
+    if any(step.operation == "rollback.possible" for step in bound.steps):
+        return ""
+    run.read_unknown((run_record.runs,))
+    runs = run.store.known[run_record.runs]
+    if not isinstance(runs, tuple) or not runs:
+        return ""
+    back = f"invoke rollback --host {shlex.quote(run.host.name)}"
+    if tried := past_runs.cut_try(runs):
+        if not run_owner.ended(tried.tried_by):
+            return f"{at_work(tried)}; if it was cut there: {back} --to {tried.run} takes it back"
+        found = f"run {tried.run} tried {tried.tried} and ended before anybody decided on it"
+        return f"{found}: {back} --to {tried.run} takes it back; provision makes the host what the inventory says"
+    last = runs[-1]
+    if last.to and not last.done:
+        return f"the rollback {last.run} to before run {last.to} did not end: {back} goes on with it"
+    return ""

@@ -1,4 +1,5 @@
-"""The commands that record on a host what was there before a run, that the run changes units, and that it ended without an error."""
+"""The commands that record on a host what was there before a run, that the run changes units, that it is a try, and how it ended; and
+that records of another machine-id are of this installation."""
 
 from __future__ import annotations
 
@@ -18,24 +19,51 @@ _SAID = """
 logger -t rigwright -- "run ${RIGWRIGHT_RUN:-none} begins the step '$1'" 2>/dev/null || :
 """
 _DONE = """
-logger -t rigwright -- "run ${RIGWRIGHT_RUN:-none}: all its steps are done" 2>/dev/null || :
-record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
+run=${1:-${RIGWRIGHT_RUN:-none}}; record=/var/lib/rigwright/runs/$run/record
+logger -t rigwright -- "run $run: all its steps are done" 2>/dev/null || :
 [ ! -d "$record" ] || { : >"$record/done" && sync "$record/done" "$record"; } || :
+"""
+_TRY = """
+record=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
+[ -e "$record/try" ] || { printf '%s\\t%s\\n' "${RIGWRIGHT_OWNER:-}" "$1" >"$record/try" && sync "$record/try" "$record"; }
+"""
+_DECIDED = """
+record=/var/lib/rigwright/runs/$1/record
+[ ! -e "$record/try" ] || { rm -f -- "$record/try" && sync "$record"; }
+"""
+_ADOPTED = """
+cd /var/lib/rigwright/runs && machine=$(sha256sum </etc/machine-id | cut -c 1-64) || exit 1
+for run; do
+  printf '%s\\n' "$machine" >"./$run/record/adopted.new" && sync "./$run/record/adopted.new" &&
+    mv "./$run/record/adopted.new" "./$run/record/adopted" && sync "./$run/record" || exit 1
+done
 """
 
 
-def before(step: str, changes: Sequence[Change], *, first: bool) -> tuple[Command, ...]:
+def before(step: str, changes: Sequence[Change], *, first: bool, tried: str = "") -> tuple[Command, ...]:
     """The commands that run before the changes of a step: with `first` what is on the host is recorded, once in a run; then the units of the
-    changes; the system log gets the name of the step.
+    changes; the system log gets the name of the step. `tried`: the change of a `try`, until `decided` says that somebody has decided on it.
 
     A host that has no room for the record is not changed.
     """
     units = list(dict.fromkeys(unit for change in changes for unit in change.units))
     record = (script(RECORD, timeout_s=120),) if first else ()
+    if first and tried:
+        record = (*record, script(_TRY, redacted(one_line(tried))[:200], timeout_s=30))
     told = script(_SAID, redacted(one_line(step))[:200], timeout_s=30)
     return (*record, *((script(_UNITS, *units, timeout_s=30),) if units else ()), told)
 
 
-def done() -> Command:
-    """The command that records that this run ended without an error. It never fails."""
-    return script(_DONE, timeout_s=30)
+def done(run: str = "") -> Command:
+    """The command that records that a run, without `run` this one, ended without an error. It never fails."""
+    return script(_DONE, run, timeout_s=30)
+
+
+def decided(run: str) -> Command:
+    """The command that records that the change of a `try` is kept or taken back."""
+    return script(_DECIDED, run, timeout_s=30)
+
+
+def adopted(runs: Sequence[str]) -> Command:
+    """The command that records that these runs changed this installation, though under another machine-id."""
+    return script(_ADOPTED, *runs, timeout_s=60)

@@ -24,11 +24,12 @@ FOLDERS = ("/var/cache/apt/archives", f"{STATE}/debs")
 @dataclass(frozen=True)
 class Sources:
     """Where each package comes from: NAME=VERSION for a source's, a path for a file; "" nowhere. `moves`, `error`: what apt would do with
-    all of them, if none is missing."""
+    all of them, if none is missing. `room_mib`: what apt needs for the packages, fetched and unpacked."""
 
     words: dict[str, str]
     moves: tuple[Move, ...]
     error: str
+    room_mib: int = 0
 
 
 _SOURCES = (
@@ -76,6 +77,18 @@ for word; do
   esac
 done
 [ -z "$missing" ] || exit 0
+dpkg-query -W -f '${Package} ${Installed-Size}\\n' >"$d/sizes" 2>/dev/null
+for word in $found; do
+  case $word in
+  *-) ;;
+  /*) dpkg-deb -f "$word" Package Installed-Size;;
+  *) apt-cache $private show "$word" | sed '/^$/q';;
+  esac
+done | awk -v sizes="$d/sizes" '
+  BEGIN {while ((getline <sizes) > 0) old[$1] = $2}
+  $1 == "Package:" {name = $2} $1 == "Size:" {fetched += $2 / 1024}
+  $1 == "Installed-Size:" {if ($2 > old[name]) more += $2 - old[name]; if ($2 > most) most = $2}
+  END {printf "room\\t%d\\n", (fetched + more + most) / 1024 + 1}'
 apt-get $private -s -q --no-install-recommends --allow-downgrades --allow-change-held-packages install $found >"$d/plan" 2>&1; code=$?
 printf 'rc\\t%s\\n' "$code"; head -c 1048576 "$d/plan"
 """
@@ -94,21 +107,25 @@ def sources(rules: Sequence[tuple[str, str]], words: Sequence[str]) -> Fact[Sour
             raise ValueError(result.error_text or "no answer")
         head, *answered = re.split(r"^rc\t", result.text, maxsplit=1, flags=re.MULTILINE)
         found: dict[str, str] = {}
-        said = ""
+        said, room_mib = "", -1
         for line in host_text.lines(head):
             kind, *fields = line.split("\t")
             if kind == "word" and len(fields) == 2 and re.fullmatch(r"[\w.+:~=%/-]*", fields[1]):
                 found[fields[0]] = fields[1]
+            elif kind == "room":
+                room_mib = host_text.integer(fields[0])
             elif kind == "said":
                 said = said or fields[0][:200]
             else:
                 raise ValueError(f"{line[:80]!r} is no line of it")
+        if answered and room_mib < 0:
+            raise ValueError("it does not say how much room the packages need")
         code, _, plan = "".join(answered).partition("\n")
         errors = [line.strip() for line in host_text.lines(plan) if re.match(r"E: | [a-z0-9.+-]+ : ", line)]
         error = "" if code.strip() in ("", "0") else "; ".join(errors[:4]) or "apt refuses it"
         if "" in found.values() and said:
             error = said
-        return Sources(found, moves(plan), error)
+        return Sources(found, moves(plan), error, max(room_mib, 0))
 
     flat = [part for rule in rules for part in rule]
     name = f"rollback_source.sources({','.join(words)};{','.join(flat)})"

@@ -3,7 +3,8 @@ r"""What a run that changed a host recorded there before its first change, and w
 /var/lib/rigwright/runs/RUN/record has `about` (number, time, machine, boot), `packages`, `automatic`, `units`, `gpus` and `locks`
 as they were, with their digests in `digests`; `files`, a line for each path, and under `before/` what stood there. While the run
 goes on it adds to `wrote` (a line for each file, before it is written), `own-packages` and `own-units`; `done` is there when it ended
-without an error, and `to` has the run before which a rollback goes back.
+without an error, and `to` has the run before which a rollback goes back. `try` has the process and the change of a `try` until somebody has decided on
+it; `adopted` the machine-id of an installation whose owner has said that the record, written under another one, is of its disk.
 
 A file that other users cannot read is in `files` with its digest only. Where a file of rigwright's replaces it, `file.present` keeps it
 in RUN/before/, which only root can read.
@@ -12,8 +13,9 @@ in RUN/before/, which only root can read.
 from __future__ import annotations
 
 import re
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import field
+from typing import Any
 
 from rigwright.core import host_text, lazy_re
 from rigwright.core.command import Result, script
@@ -27,6 +29,9 @@ from rigwright.facts.run_recording import KEEP, LISTED, LISTS, TEXTS
 MOST_RUNS, MOST_WRITTEN, MOST_MOVED, MOST_UNITS = 200, 2000, 5000, 200
 """Runs, files, packages and units of an answer. The host's scripts print no more runs, files and units."""
 
+FORMAT = "1"
+"""The form of the records that are written and read."""
+
 _RUN_ID = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}")
 _PACKAGE = lazy_re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}(:[a-z0-9-]{1,20})?")
 _VERSION = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z.+:~-]{0,200}")
@@ -38,8 +43,9 @@ _DIGEST = lazy_re.compile(r"[0-9a-f]{64}|-")
 class Run:
     """A run that changed the host, as its record says. `number` counts them; `time` is UTC by the host's clock.
 
-    `here`: this installation of the system wrote it. `sound`: its digests are right. `done`: it ended without an error. `to`: the
-    run before which a rollback goes back. `half`: packages that dpkg had not finished when it began.
+    `here`: this installation of the system wrote it, or its owner has adopted it. `sound`: its digests are right. `done`: it ended without an error. `to`: the
+    run before which a rollback goes back. `half`: packages that dpkg had not finished when it began. `tried`: the change of a `try` on
+    which nobody has decided yet, `tried_by` its process (engine/run_owner.py).
     """
 
     run: str
@@ -50,6 +56,8 @@ class Run:
     done: bool
     to: str = ""
     half: tuple[str, ...] = ()
+    tried: str = ""
+    tried_by: str = ""
     about: dict[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -67,7 +75,9 @@ each | while read -r run; do (
   head -c 8192 about 2>/dev/null | tr -d '\\000' | sed -n 's/^\\([a-z]*\\) /about\\t\\1\\t/p'
   [ "$(cut -c 67- digests 2>/dev/null | paste -sd' ')" = "{TEXTS}" ] && sha256sum --status -c digests 2>/dev/null && echo sound
   [ ! -e done ] || echo done
-  [ ! -f to ] || printf 'to\\t%s\\n' "$(head -c 100 to | tr -d '\\000' | head -n 1)"
+  for file in to try adopted; do
+    [ ! -f "$file" ] || printf '%s\\t%s\\n' "$file" "$(head -c 1200 "$file" | tr -d '\\000' | head -n 1)"
+  done
   awk -F '\\t' '$4 ~ /^(half-|unpacked)/ && n++ < 20 {{print "half\\t" $1}}' packages 2>/dev/null
 ) done; :
 """
@@ -84,7 +94,7 @@ def _runs(result: Result) -> tuple[Run, ...]:
         kind, *words = line.split("\t", 2)
         if kind == "run":
             given.append({"run": words})
-        elif not given or kind not in ("about", "sound", "done", "to", "half"):
+        elif not given or kind not in ("about", "sound", "done", "to", "try", "adopted", "half"):
             raise ValueError(f"{line[:80]!r} is no line of it")
         else:
             given[-1].setdefault(kind, []).append("\t".join(words))
@@ -101,24 +111,32 @@ def _require_few(given: Sized, most: int, what: str) -> None:
 def _run(given: dict[str, list[str]], machine: str) -> Run:
     about = {key: one_line(value)[:4096] for key, _, value in (line.partition("\t") for line in given.get("about", []))}
     name, number = given["run"][0], about.get("number", "")
-    readable = bool(_RUN_ID.fullmatch(name)) and re.fullmatch("[0-9]{1,9}", number) and about.get("format") == "1"
+    numbered = bool(_RUN_ID.fullmatch(name)) and bool(re.fullmatch("[0-9]{1,9}", number))
     half = tuple(word for word in given.get("half", []) if _PACKAGE.fullmatch(word))
     to = given.get("to", [""])[0]
+    by, _, tried = given.get("try", [""])[0].partition("\t")
     return Run(
         one_line(name)[:64],
-        int(number) if readable else 0,
+        int(number) if numbered else 0,
         about.get("time", "")[:20],
-        about.get("machine") == machine,
-        bool(readable and "sound" in given and (not to or _RUN_ID.fullmatch(to))),
+        machine in (about.get("machine"), *given.get("adopted", ())),
+        numbered and about.get("format") == FORMAT and "sound" in given and bool(not to or _RUN_ID.fullmatch(to)),
         "done" in given,
         to if _RUN_ID.fullmatch(to) else "",
         half,
+        one_line(tried)[:200],
+        one_line(by)[:800],
         about,
     )
 
 
 runs = Fact("run_record.runs", script(_LIST, timeout_s=60, reads=True), _runs)
 """The runs that changed the host and that it remembers, the first one first."""
+
+
+def from_plain(rows: Sequence[dict[str, Any]]) -> tuple[Run, ...]:
+    """The runs of the fact's value as JSON types."""
+    return tuple(Run(**{**row, "half": tuple(row["half"])}) for row in rows)
 
 
 def run_id(text: str) -> bool:
@@ -355,7 +373,7 @@ def _packages(result: Result) -> Packages:
 class MovedUnit:
     """A unit that runs enabled, disabled, started or stopped: whether it was enabled and active before them, and is now.
 
-    `there`: systemd has it now.
+    `there`: systemd has it now. `masked`: somebody has forbidden that it starts.
     """
 
     name: str
@@ -364,6 +382,7 @@ class MovedUnit:
     enabled: bool
     active: bool
     there: bool
+    masked: bool = False
 
 
 _UNITS = (
@@ -400,7 +419,13 @@ def _units(result: Result) -> tuple[MovedUnit, ...]:
         up = ("active", "reloading", "activating")
         found.append(
             MovedUnit(
-                name, enabled == "enabled", active in up, enabled_now == "enabled", active_now in up, load == "loaded"
+                name,
+                enabled == "enabled",
+                active in up,
+                enabled_now == "enabled",
+                active_now in up,
+                load == "loaded",
+                load == "masked",
             )
         )
     return tuple(found)

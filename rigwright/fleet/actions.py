@@ -65,7 +65,7 @@ def plan_or_fail(
     """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
     `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the facts of the checks are read
     along, so that a run without changes needs no round trip of its own for them; with `unproved` on every host."""
-    from rigwright.engine import continuation, identity
+    from rigwright.engine import continuation, identity, rollback
 
     def stages() -> Iterator[StageResult]:
         proved = checks and (unproved or job.run.earlier is not None)
@@ -78,6 +78,8 @@ def plan_or_fail(
             job.tell(Note(job.host.name, text))
         for finding in identity.findings(job.run):
             job.tell(Note(job.host.name, f"{finding.seen} ({finding.cause}): {finding.fix}"))
+        if result.pending and (text := rollback.unended(job.run, job.bound)):
+            job.tell(Note(job.host.name, text))
         for step in result.steps:
             if step.error is not None:
                 raise step.error
@@ -99,13 +101,15 @@ def apply_host(job: HostJob) -> Stages[ApplyResult]:
     return result
 
 
-def applied(job: HostJob, planned: Sequence[PlannedStep]) -> ApplyResult:
-    """Applies a plan of the job's playbook; a boot that it leads to is tried once. The error that stopped it is in the result."""
+def applied(job: HostJob, planned: Sequence[PlannedStep], tried: str = "") -> ApplyResult:
+    """Applies a plan of the job's playbook; a boot that it leads to is tried once. The error that stopped it is in the result.
+
+    `tried`: the change of a `try` on which somebody decides later."""
     from rigwright.engine import apply as engine_apply
     from rigwright.engine.trial import Trials
 
     trials = Trials(job.run, job.bound.desired.reboot, job.bound.templates)
-    return engine_apply.apply(job.run, job.bound.steps, planned, trials)
+    return engine_apply.apply(job.run, job.bound.steps, planned, trials, tried)
 
 
 def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:

@@ -8,14 +8,28 @@ from typing import Any
 
 from rigwright.checks import Finding
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
-from rigwright.engine import attempt
+from rigwright.core.host_folders import RUNS
+from rigwright.engine import attempt, rollback, run_owner
+from rigwright.engine import run_record as recorder
 from rigwright.engine.attempt import Attempt, Measurement
-from rigwright.engine.events import ActivityStarted
+from rigwright.engine.events import ActivityStarted, Note
 from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, FactsResult, PlanResult, StageResult
 from rigwright.engine.measurement import MeasurementOptions
-from rigwright.facts import Fact, system
+from rigwright.facts import Fact, past_runs, run_record, system
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob
+
+
+def read_runs(job: HostJob) -> Iterator[StageResult]:
+    """Reads the runs that the host remembers: the fact `run_record.runs` is known after it.
+
+    Raises HostError when they cannot be read, and while another process tries a change.
+    """
+    tried = past_runs.cut_try(job.run.value(run_record.runs))
+    if tried is not None and not run_owner.ended(tried.tried_by):
+        fix = f"wait for it; if it was cut there: invoke rollback --host {job.host.name} --to {tried.run}"
+        raise HostError(job.host.name, rollback.at_work(tried), "one try at a time", fix)
+    yield from ()
 
 
 def plan_unchanged(job: HostJob) -> Iterator[StageResult]:
@@ -46,6 +60,8 @@ def measure(
         job.tell(ActivityStarted(job.host.name, "checking"))
         measured = _with_findings(measured, _findings(job))
     else:
+        if text := rollback.unended(job.run, job.bound):
+            job.tell(Note(job.host.name, text))
         known = job.run.store.known
         yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *_conditions()) if fact in known})
     yield AttemptResult(Attempt(change, note, before=measured, before_run=job.run.options.run_id))
@@ -58,7 +74,7 @@ def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[St
     Raises Unreachable when the host does not come back, Interrupted, and the error of a change that did not begin.
     """
     begun = replace(job.report.attempt or Attempt(), decision="left")
-    applied = actions.applied(job, job.report.planned)
+    applied = actions.applied(job, job.report.planned, tried=begun.change)
     yield applied
     if applied.error is not None and not _touched(applied):
         raise applied.error
@@ -124,8 +140,22 @@ def _findings(job: HostJob) -> tuple[Finding, ...]:
     return verify.CheckEvaluation(job.run, checks).findings()
 
 
-def go_back(job: HostJob, why: str) -> Iterator[StageResult]:
-    """Applies the playbook that takes the change back. Raises the error that stopped it: the host is then neither.
+def keep(job: HostJob, kept: Attempt) -> Iterator[StageResult]:
+    """Records on the host that the change of this run is kept. Raises HostError when it cannot be recorded."""
+    _decide(job, job.run.options.run_id)
+    yield AttemptResult(kept)
+
+
+def _decide(job: HostJob, run: str) -> None:
+    """Records on the host that somebody has decided on the change of a try."""
+    result = job.run.transport.run([recorder.decided(run)])[0]
+    if result.code != 0:
+        found = f"the decision cannot be recorded: {result.error_text or 'no answer'}"
+        raise HostError(job.host.name, found, f"room in {RUNS}")
+
+
+def go_back(job: HostJob, why: str, run: str) -> Iterator[StageResult]:
+    """Applies the playbook that takes the change of a run of `try` back. Raises the error that stopped it: the host is then neither.
 
     The changes that it makes are in the report after those of the try.
     """
@@ -140,6 +170,7 @@ def go_back(job: HostJob, why: str) -> Iterator[StageResult]:
     yield _joined(job.report.applied or ApplyResult(), applied)
     if applied.error is not None:
         raise applied.error
+    _decide(job, run)
 
 
 def _joined(first: ApplyResult, second: ApplyResult) -> ApplyResult:

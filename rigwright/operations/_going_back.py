@@ -8,7 +8,8 @@ from dataclasses import replace
 from rigwright.core.change import Action, Change
 from rigwright.core.command import Command, script
 from rigwright.core.errors import HostError
-from rigwright.facts import Facts, run_record
+from rigwright.driver.old_kernels import boot_room
+from rigwright.facts import Facts, past_runs, run_record, system
 from rigwright.facts.run_record import MARKS, Run, WrittenFile
 from rigwright.facts.run_recording import KEEP, KEPT_RUNS, LISTS
 from rigwright.operations._own_folder import ENTER
@@ -62,8 +63,9 @@ more is deleted, or the next run would keep an old one."""
 def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
     """The run before which to go back, and the runs from it on; without `to` the last run.
 
-    Where the last run is a rollback that did not end, its aim is meant; where it ended, it is undone itself, with the ones that it
-    went on from. Raises HostError when the host has no record of it, or a damaged one.
+    Where the last run is a rollback, its aim is meant: one that did not end goes on, and after one that ended nothing is left to do. A
+    rollback as `to` means the first of those that it went on with. Raises HostError when the host has no record of it, a damaged one,
+    or one of another installation.
     """
     runs = facts(run_record.runs)
     if not runs:
@@ -72,28 +74,53 @@ def target(facts: Facts, to: str) -> tuple[Run, tuple[Run, ...]]:
         )
         found = f"the host has no record of {f'run {to}' if to else 'a run that changed it'}"
         raise HostError(_WHERE, found, expected, "invoke remove takes away what rigwright put on the host")
-    sound = [run for run in runs if run.here and run.sound]
-    chosen = _named(runs, to) if to else _last(runs)
-    since = [run for run in runs if run.number >= chosen.number]
-    later = [run.run for run in sound if run.number > chosen.number]
-    instead = f"--to {later[0]}, a later run; or " if later else ""
-    if not chosen.here:
-        found = f"the record of run {chosen.run} was written by another installation of the system"
-        fix = "the system was installed anew, or the disk copied: sudo rm -r /var/lib/rigwright/runs on the host"
-        raise HostError(_WHERE, found, "a record of this installation", fix)
+    chosen = past_runs.beginning(runs, _named(runs, to or runs[-1].to or runs[-1].run))
+    since = tuple(run for run in runs if run.number >= chosen.number or (not run.number and run.run > chosen.run))
+    _require_usable(runs, chosen, since)
+    return chosen, since
+
+
+def _require_usable(runs: Sequence[Run], chosen: Run, since: Sequence[Run]) -> None:
+    """Raises HostError unless the records of all runs from the chosen one on are there, whole, and of this installation."""
+    later = next((run.run for run in _usable(runs) if run.number > chosen.number), "")
+    instead = f"--to {later}, a later run; or " if later else ""
+    if strangers := [run.run for run in since if run.sound and not run.here]:
+        found = f"{_listed(strangers)} {'was' if len(strangers) == 1 else 'were'} recorded under another machine-id"
+        fix = f"{instead}if the disk was copied, or its machine-id made anew: invoke rollback --host NAME --adopt"
+        raise HostError(_WHERE, found, "records of this installation of the system", fix)
     if broken := [run for run in since if not run.sound]:
+        form = broken[0].about.get("format", run_record.FORMAT)
         found = f"the record of run {broken[0].run} is damaged or not complete"
         fix = f"{instead}invoke remove takes away what rigwright put on the host"
-        raise HostError(_WHERE, found, "a record as it was written", fix)
+        if form != run_record.FORMAT:
+            found = f"the record of run {broken[0].run} has the form {form[:20]}, of another version of rigwright"
+            fix = f"the version that wrote it; or {fix}"
+        raise HostError(_WHERE, found, f"a record as it was written, of form {run_record.FORMAT}", fix)
     if [run.number for run in since] != list(range(chosen.number, chosen.number + len(since))):
         found = f"records of runs after {chosen.run} are gone"
         raise HostError(_WHERE, found, "the records of all runs since then", f"{instead}{_LIST}")
     if chosen.half:
         found = f"dpkg was in the middle of {', '.join(chosen.half[:4])} when run {chosen.run} began"
-        earlier = [run.run for run in sound if run.number < chosen.number]
+        earlier = [run.run for run in runs if run.here and run.sound and run.number < chosen.number]
         fix = f"--to {earlier[-1]}, the run before it" if earlier else f"{instead}{_LIST}"
         raise HostError(_WHERE, found, "a state to which a host can go back", fix)
-    return chosen, tuple(since)
+
+
+def _usable(runs: Sequence[Run]) -> list[Run]:
+    """The last runs before each of which the host can go back, the first one first."""
+    usable: list[Run] = []
+    for run in reversed(runs):
+        follows = not usable or run.number == usable[0].number - 1
+        if not (run.here and run.sound and follows) or any(run.run < each.run for each in runs if not each.number):
+            break
+        usable.insert(0, run)
+    return usable
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`run A`, `runs A, B and 3 more`."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"run{'' if len(names) == 1 else 's'} {', '.join(names[:3])}{more}"
 
 
 def _named(runs: Sequence[Run], to: str) -> Run:
@@ -107,15 +134,14 @@ def _named(runs: Sequence[Run], to: str) -> Run:
     return matching[0]
 
 
-def _last(runs: Sequence[Run]) -> Run:
-    last = runs[-1]
-    if last.to and not last.done:
-        return _named(runs, last.to)
-    for earlier in reversed(runs[:-1]):
-        if not last.to or earlier.done or earlier.to != last.to:
-            break
-        last = earlier
-    return last
+def require_room(facts: Facts, least_mib: int, *folders: str) -> None:
+    """Raises HostError where one of these folders of system.ROOM has less room than that: before the first change, not in the middle."""
+    free = facts(system.free_mib)
+    for folder in folders:
+        if free[folder] < least_mib:
+            found = f"{folder} has {free[folder]} MiB free, so the host could not go back to the end"
+            fix = boot_room(facts) if folder == "/boot" else f"df -h {folder}; sudo apt-get clean"
+            raise HostError(_WHERE, found, f"{least_mib} MiB", f"{fix}; then the same command")
 
 
 def toward(run: Run, changes: Iterable[Change]) -> Iterator[Change]:

@@ -12,13 +12,13 @@ from rigwright.core.errors import HostError
 from rigwright.core.host_folders import RUNS
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
-from rigwright.facts import Facts, Unavailable, display, grub, reboot_record, run_record, system
+from rigwright.facts import Facts, Unavailable, display, grub, past_runs, reboot_record, run_record, system
 from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts.run_record import Run, WrittenFile
 from rigwright.facts.run_recording import LISTS
 from rigwright.operations import apt, operation
-from rigwright.operations._going_back import change_of, differing, obstacle, target, toward, unmark
+from rigwright.operations._going_back import change_of, differing, obstacle, require_room, target, toward, unmark
 from rigwright.operations._grub_cfg import update_grub
 from rigwright.operations._reboot import ends, ordered
 
@@ -55,6 +55,8 @@ _WORKS = (
     ),
 )  # fmt: skip
 _LISTS_READ = "apt-lists"
+_INITRAMFS_GROWS_MIB = 16
+"""What the new initramfs, which is written beside the old one, may be larger (assumed)."""
 
 
 @operation()
@@ -66,10 +68,11 @@ def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     """
     run, since = target(facts, to)
     written, *_ = facts.all(run_record.written(run.number), run_record.pending)
-    when = run.time.replace("T", " ").removesuffix("Z")
-    text = f"back to before run {run.run} of {when} UTC"
-    own = [each for each in since if not each.to or each.done]
-    if later := [each.run for each in own if each.run != run.run]:
+    last = facts(run_record.runs)[-1]
+    text = f"back to before run {run.run} of {past_runs.at(run)}"
+    if last.done and last.to == run.run:
+        text += f", as after the rollback {past_runs.beginning(since, last).run} of {past_runs.at(last)}"
+    elif later := [each.run for each in since if each is not run and each.to != run.run and (not each.to or each.done)]:
         more = f" and {len(later) - 6} more" if len(later) > 6 else ""
         text += f"; so {', '.join(later[:6])}{more} {'is' if len(later) == 1 else 'are'} undone too"
     if run.to:
@@ -158,7 +161,11 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
         if not present:
             failure = missing_program(name)
             raise HostError("rollback", failure.found, name, failure.fix)
-    release = facts(grub.grub).entry.release if any("{}" in work.subject for work in due) else ""
+    release = ""
+    if any("{}" in work.subject for work in due):
+        boot, image_mib, _ = facts.all(grub.grub, kernels.largest_initramfs_mib, system.free_mib)
+        release = boot.entry.release
+        require_room(facts, image_mib + _INITRAMFS_GROWS_MIB, "/boot")
     changes: list[Change] = []
     for work in due:
         changes += [change_of(file, work.mark) for file in found if file.path.startswith(work.folder)]
@@ -248,6 +255,12 @@ def units_started(facts: Facts, *, to: str = "") -> Iterator[Change | Note]:
     changes = []
     for unit in facts(run_record.units(run.run, run.number)):
         wanted = (unit.was_enabled and not unit.enabled, unit.was_active and not unit.active)
+        if any(wanted) and unit.masked:
+            todo = command("sudo", "systemctl", "unmask", "--", unit.name)
+            yield Note(
+                f"{unit.name}: somebody masked it since, so it does not start; {todo} allows it again", warn=True
+            )
+            continue
         if any(wanted) and not unit.there:
             raise Unavailable(f"the unit {unit.name} is not there")
         if wanted[0]:

@@ -12,10 +12,12 @@ from rigwright.driver.package_sets import branch_of
 from rigwright.facts import Fact, Facts, Unavailable, dpkg, rollback_source, run_record, system
 from rigwright.facts.run_record import MovedPackage, Run
 from rigwright.operations import apt, operation
-from rigwright.operations._going_back import differing, target, toward
+from rigwright.operations._going_back import differing, require_room, target, toward
 from rigwright.operations.rollback import RULES
 
 _MOST_NAMED = 6
+_BESIDE_MIB = 64
+"""What stays free beside the packages: for dpkg's own files, the record of the run and the logs (assumed)."""
 _WITHOUT = "invoke rollback --tags files,boot,units,limits goes back with all but the packages"
 
 
@@ -25,7 +27,7 @@ def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     needs what is removed.
 
     Tells how many packages others changed: they stay. Raises HostError with the versions that are nowhere, with the packages that
-    would be removed too, and when the kernel that runs would be removed; Unavailable while dpkg is in the middle of something.
+    would be removed too, when there is no room to fetch and unpack, and when the kernel that runs would be removed; Unavailable while dpkg is in the middle of something.
     """
     run, _ = target(facts, to)
     found = facts(run_record.packages(run.run, run.number))
@@ -36,7 +38,7 @@ def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
         return
     if facts(dpkg.dpkg_audit):
         raise Unavailable("known when dpkg is whole")
-    kernel = facts(system.running_kernel)
+    kernel, _ = facts.all(system.running_kernel, system.free_mib)
     if running := [
         each.name for each in remove if each.name in (f"linux-image-{kernel}", f"linux-image-unsigned-{kernel}")
     ]:
@@ -57,6 +59,8 @@ def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
         raise HostError(
             "rollback", f"apt cannot make the packages as before: {where.error}", "packages that fit together", fix
         )
+    if install:
+        require_room(facts, where.room_mib + _BESIDE_MIB, "/var", "/usr")
     names = {each.name for each in (*install, *remove)}
     lost = sorted(
         {move.name for move in where.moves if not move.version} - names - {name.split(":")[0] for name in names}

@@ -16,7 +16,7 @@ from rigwright.cli import inventory_line, runner
 from rigwright.cli.options import TryOptions
 from rigwright.cli.try_ import exit_code, try_
 from rigwright.core import prompt
-from rigwright.core.errors import HostError, InputError, RigwrightError, Unreachable, UsageError
+from rigwright.core.errors import ConsentError, HostError, InputError, RigwrightError, Unreachable, UsageError
 from rigwright.engine import playbook
 from rigwright.engine.attempt import Attempt, Comparison, Measurement
 from rigwright.engine.host_report import AttemptResult, HostReport
@@ -25,6 +25,7 @@ from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
+from tests.facts.test_past_runs import runs
 from tests.history.test_history import run_of
 
 HOST = """\
@@ -244,12 +245,13 @@ def test_the_exit_code(tried: Attempt | None, error: RigwrightError | None, code
     assert exit_code(report) == code
 
 
-def job_of(made: Any, verdict: str) -> HostJob:
-    """Returns the job of a host on which a change was made and measured."""
+def job_of(made: Any, verdict: str, remembered: str = "") -> HostJob:
+    """Returns the job of a host on which a change was made and measured, and that remembers runs."""
     measured = Measurement("2026-11-22T19:28:27Z", passed=1)
     comparison = Comparison((), (), ("it hangs",) if verdict == "refused" else (), (), verdict)  # type: ignore[arg-type]
     tried = Attempt(made.change, before=measured, after=measured, comparison=comparison, decision="left")
-    run: Any = SimpleNamespace(options=SimpleNamespace(run_id="20261122-193313-3570"))
+    options = SimpleNamespace(run_id="20261122-193313-3570")
+    run: Any = SimpleNamespace(options=options, value=lambda _fact: runs(*remembered.split()))
     return HostJob(made.changed, run, HostReport(made.as_is.host, status="changed", attempt=tried))
 
 
@@ -283,6 +285,8 @@ def test_the_decision(
         ran.append((action.func, jobs[0].bound))
         if action.func is attempts.prove_back:
             jobs[0].merge(AttemptResult(replace(jobs[0].report.attempt or Attempt(), decision="back")))
+        if action.func is attempts.keep:
+            jobs[0].merge(AttemptResult(action.keywords["kept"]))
 
     monkeypatch.setattr(pool, "run_hosts", run_hosts)
     made = bound(monkeypatch, folder, driver="580", **given)
@@ -296,7 +300,7 @@ def test_the_decision(
         steps = {step.parameters.get("to") for step in made.back.steps}
         assert "id" in steps, "the way back is that of this run"
     else:
-        assert ran == []
+        assert [action for action, _ in ran] == [attempts.keep]
         assert job.report.attempt.write == "driver: {branch: '580', source: auto}"
     written = "branch: '580'" in (folder / "host_vars" / "frame.yml").read_text()
     assert written == (decision == "kept" and answers != ["y", "n"])
@@ -320,3 +324,57 @@ def test_a_host_that_does_not_answer_gets_the_command_that_goes_back(
     assert f"rollback --host frame --inventory {folder} --to 20261122-193313-3570" in stream.getvalue().replace(
         "\n", " "
     )
+
+
+@pytest.mark.parametrize(
+    ("remembered", "pending"),
+    [
+        ("a b?", True),  # cut in the change, after it, or while it was measured
+        ("a b? c>b!", True),  # in the way back of an earlier command
+        ("a b?", False),  # after its last change
+    ],
+)
+def test_a_try_that_was_cut_is_taken_back_first(
+    remembered: str, pending: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = bound(monkeypatch, folder, driver="580", yes=True)
+    job, stream = job_of(made, "faster", remembered), io.StringIO()
+    job.report = replace(job.report, attempt=None)
+    ran: list[tuple[Any, Any]] = []
+
+    def run_hosts(jobs: list[HostJob], action: Any, **_more: Any) -> None:
+        ran.append(
+            (
+                getattr(action, "func", action),
+                next((step.parameters["to"] for step in jobs[0].bound.steps if "to" in step.parameters), ""),
+            )
+        )
+        if action is actions.plan_or_fail:
+            jobs[0].report = replace(jobs[0].report, status="pending" if pending else "ok")
+        elif ran[-1][0] is attempts.prove_back:
+            jobs[0].merge(AttemptResult(replace(jobs[0].report.attempt or Attempt(), decision="back")))
+
+    monkeypatch.setattr(pool, "run_hosts", run_hosts)
+    made.act([job], Text(stream, "inventory", many=False))
+    assert ran == [
+        (attempts.read_runs, ""),
+        (actions.plan_or_fail, "b"),
+        (attempts.go_back, "b"),
+        (attempts.prove_back, ""),
+    ]
+    said = " ".join(stream.getvalue().split())
+    assert "frame: run b tried driver: 580, and ended before anybody decided on it" in said
+    assert (
+        "frame: back as it was before driver: 580 frame: the same command now tries driver: {branch: '580', source: auto}"
+        in said
+    )
+    assert exit_code(job.report) == 2
+
+
+def test_taking_back_a_try_that_was_cut_needs_a_yes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bound(monkeypatch, folder, driver="580")
+    job = job_of(made, "faster", "a b?")
+    job.report = replace(job.report, status="pending")
+    monkeypatch.setattr(pool, "run_hosts", lambda _jobs, _action, **_more: None)
+    with pytest.raises(ConsentError):
+        made.act([job], Text(io.StringIO(), "inventory", many=False))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from lab.cli import commands
 from lab.faults import inject
 from lab.hardware.rigfile import describe
 from tests.end_to_end.conftest import Ssh
-from tests.end_to_end.rw import inventory, invoke
+from tests.end_to_end.rw import argv, inventory, invoke
 from tests.end_to_end.test_rigs import Server
+from tests.paths import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 NAME, RIG = "t-try", "rig-3090"
@@ -92,3 +95,49 @@ def test_a_driver_that_hangs_and_words_that_are_faster(folder: Path, ssh: Ssh) -
     assert again.returncode == 0, again.stdout
     shown = invoke("history.show", "last").stdout
     assert shown
+
+
+PLACES = {"while it is measured": "✓ Limits", "before the way back": "going back,", "in the way back": "• Files"}
+"""The text in the output after which the try is killed."""
+
+
+@pytest.mark.nightly
+def test_a_try_that_is_killed_is_taken_back_by_the_same_command(folder: Path, ssh: Ssh) -> None:
+    watts = "nvidia-smi --query-gpu=power.limit --format=csv,noheader; cat /etc/rigwright/limits.json"
+    before = ssh(NAME, watts).stdout
+    words = ("--host", NAME, "--inventory", str(folder), "--rounds", "2", "--limits", "power_limit_w: 250", "--yes")
+    for place, text in PLACES.items():
+        killed_at(text, "try", *words, "--keep-if", "never")
+        planned = invoke("plan", "--host", NAME, "--inventory", str(folder))
+        told = "ended before anybody decided on it" in " ".join(planned.stdout.split())
+        assert told == (planned.returncode != 0), f"{place}: {planned.stdout}"
+        again = invoke("try", *words, "--keep-if", "never", deadline=600)
+        said = " ".join(again.stdout.split())
+        assert again.returncode == 2, f"{place}: {again.stdout}{again.stderr}"
+        assert "ended before anybody decided on it" in said, place
+        assert "back as it was before limits: " in said, place
+        assert "the same command now tries limits: " in said, place
+        assert ssh(NAME, watts).stdout == before, place
+        assert invoke("plan", "--host", NAME, "--inventory", str(folder)).returncode == 0, place
+    listed = invoke("rollback", "--host", NAME, "--inventory", str(folder), "--list").stdout
+    assert "not decided" not in listed
+
+
+def killed_at(text: str, task: str, *words: str) -> None:
+    """Runs a command and kills it when its output has a text."""
+    command = subprocess.Popen(
+        argv(task, *words),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert command.stdout is not None
+    seen = []
+    for line in command.stdout:
+        seen.append(line)
+        if text in line:
+            break
+    command.kill()
+    assert command.wait(30) == -signal.SIGKILL, "".join(seen)

@@ -11,17 +11,18 @@ import pytest
 from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
 from rigwright.core.command import command
-from rigwright.engine import identity, nccl_test
+from rigwright.engine import identity, nccl_test, rollback, run_owner
 from rigwright.engine.events import Event, Note
 from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
-from rigwright.engine.playbook import Check
-from rigwright.facts import Fact, Facts, nccl, p2p_record
+from rigwright.engine.playbook import Check, Step
+from rigwright.facts import Fact, Facts, nccl, p2p_record, run_record
 from rigwright.facts.machine import Past
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
 from tests.engine.test_owed_test import HOST, PLAY, Machine
+from tests.facts.test_past_runs import runs
 
 
 class Hosts:
@@ -102,6 +103,36 @@ def test_a_plan_names_another_machine_before_anything_is_changed(host: Hosts, mo
     assert [event.text for event in told if isinstance(event, Note)] == [
         "another machine than the one that was gpu1 (serial 7): correct ansible_host"
     ]
+
+
+@pytest.mark.parametrize(
+    ("remembered", "says"),
+    [
+        ("a b", ""),
+        ("a b?", "run b tried driver: 580 and ended before anybody decided on it: invoke rollback --host h --to b takes it back"),
+        ("a b? c>b!", "invoke rollback --host h --to b takes it back; provision makes"),
+        ("a b c>b!", "the rollback c to before run b did not end: invoke rollback --host h goes on with it"),
+        ("a b c>b", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_plan_with_changes_names_what_did_not_end(host: Hosts, remembered: str, says: str) -> None:
+    run = host.machine.run()
+    run.store.known[run_record.runs] = runs(*remembered.split(), by=run_owner.owner("b").rpartition(" ")[0] + " 1")
+    text = rollback.unended(run, PLAY)
+    assert says in text
+    assert bool(says) == bool(text)
+    back = Step("Record", "rollback.possible", lambda _facts: iter(()), {}, "rollback.yml:1")
+    assert rollback.unended(run, replace(PLAY, steps=(back,))) == ""
+
+
+def test_a_try_that_may_be_at_work_is_not_called_cut(host: Hosts) -> None:
+    for by in (run_owner.owner("b"), "b root@elsewhere-1.2 7 9", "?"):
+        run = host.machine.run()
+        run.store.known[run_record.runs] = runs("a", "b?", by=by)
+        text = rollback.unended(run, PLAY)
+        assert "run b tries driver: 580 on it" in text
+        assert text.endswith("; if it was cut there: invoke rollback --host h --to b takes it back")
 
 
 @pytest.mark.parametrize(("proved", "round_trips"), [(True, 1), (False, 2)])

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rigwright.core.change import Change
+from rigwright.core.command import Result
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
-from rigwright.engine import measurement, verify
+from rigwright.engine import measurement, run_owner, verify
 from rigwright.engine.attempt import Attempt, Measurement
 from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, HostReport, PlanResult, StageResult
 from rigwright.engine.measurement import MeasurementOptions
@@ -21,6 +22,8 @@ from rigwright.fleet import actions, attempts
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.merge import merge
 from rigwright.inventory.model import Host
+from tests.facts.test_past_runs import runs
+from tests.ssh.fake_transport import FakeTransport
 
 STEP = Step("Driver installed", "driver.installed", lambda _facts: iter(()), {}, "provision.yml:1")
 CHANGE = Change("change", "driver", "535", "580", ())
@@ -34,8 +37,9 @@ def a_job(steps: tuple[PlannedStep, ...] = ()) -> HostJob:
     host = Host("frame", (), {})
     store = SimpleNamespace(forget=lambda: None, known={})
     run: Any = SimpleNamespace(
-        planned=lambda _steps, _also=None: steps, store=store, options=SimpleNamespace(run_id="r1"), earlier=None
-    )
+        planned=lambda _steps, _also=None: steps, store=store, options=SimpleNamespace(run_id="r1"), earlier=None,
+        transport=FakeTransport(lambda cmd: Result(1 if "full" in cmd.argv else 0, b"", b"no room")),
+    )  # fmt: skip
     report = HostReport(host, "ok", attempt=Attempt("driver: 580", before=FAST, before_run="r1"))
     return HostJob(BoundPlaybook(host, (STEP,), ()), run, report)
 
@@ -50,6 +54,11 @@ def result_of(job: HostJob, stages: Iterator[StageResult]) -> RigwrightError | N
     return None
 
 
+def decided(job: HostJob) -> list[str]:
+    """Returns the runs whose decision the host was told."""
+    return [cmd.argv[-1] for cmd in job.run.transport.ran if "record/try" in cmd.argv[2]]  # type: ignore[attr-defined]
+
+
 def applied(error: RigwrightError | None, done: bool, status: str = "failed") -> ApplyResult:
     step = PlannedStep(STEP, status if error else "changed", (CHANGE,))  # type: ignore[arg-type]
     return ApplyResult((step,), {STEP.key: (CHANGE,)} if done else {}, error)
@@ -58,7 +67,7 @@ def applied(error: RigwrightError | None, done: bool, status: str = "failed") ->
 @pytest.fixture
 def after(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Returns what the next change and measurement return; an error is raised."""
-    given: dict[str, Any] = {"apply": applied(None, True), "measure": FAST, "proved": 0}
+    given: dict[str, Any] = {"apply": applied(None, True), "measure": FAST, "proved": 0, "tried": []}
 
     def prove(_job: HostJob, _wheels: str) -> Iterator[StageResult]:
         given["proved"] += 1
@@ -70,7 +79,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found: Measurement = given["measure"]
         return found
 
-    monkeypatch.setattr(actions, "applied", lambda *_given: given["apply"])
+    monkeypatch.setattr(actions, "applied", lambda *_given, tried="": given["tried"].append(tried) or given["apply"])
     monkeypatch.setattr(measurement, "measure", measure)
     monkeypatch.setattr(actions, "prove_host", prove)
     monkeypatch.setattr(actions, "source_of_wheels", lambda _job, _given: "none")
@@ -102,6 +111,7 @@ def test_a_change_that_fails(
     assert (tried.comparison is not None) == (error is None)
     assert tried.failure == ("" if raised or error is None else f"apt: {error.found}")
     assert after["proved"] == (1 if error is None else 0)
+    assert after["tried"] == ["driver: 580"], "the host knows that it is a try"
 
 
 def test_a_change_that_hangs_is_compared_and_not_proved(after: dict[str, Any]) -> None:
@@ -153,7 +163,9 @@ def test_the_way_back(error: RigwrightError | None, after: dict[str, Any]) -> No
     after["apply"] = applied(error, True)
     job = a_job((PlannedStep(STEP, "pending", (CHANGE,)),))
     job.report = replace(job.report, applied=applied(None, True))
-    assert result_of(job, attempts.go_back(job, "it is slower")) == error
+    assert result_of(job, attempts.go_back(job, "it is slower", "r0")) == error
+    assert decided(job) == ([] if error else ["r0"])
+    assert after["tried"] == [""], "the way back is no try"
     assert job.report.attempt is not None
     assert (job.report.attempt.decision, job.report.attempt.why) == ("left", "it is slower")
     assert job.report.changes == 2, "those of the try and those of the way back"
@@ -163,7 +175,18 @@ def test_a_way_back_that_cannot_be_planned_changes_nothing(after: dict[str, Any]
     after["apply"] = None
     error = HostError("Record", "the record is damaged")
     job = a_job((PlannedStep(STEP, "failed", (), error.found, error),))
-    assert result_of(job, attempts.go_back(job, "it is slower")) == error
+    assert result_of(job, attempts.go_back(job, "it is slower", "r1")) == error
+    assert decided(job) == []
+
+
+@pytest.mark.parametrize("run", ["r1", "full"])
+def test_a_change_is_kept_once_the_host_knows(run: str) -> None:
+    job = a_job()
+    job.run.options = SimpleNamespace(run_id=run)  # type: ignore[assignment]
+    kept = Attempt("driver: 580", before=FAST, decision="kept")
+    error = result_of(job, attempts.keep(job, kept))
+    assert decided(job) == [run]
+    assert (job.report.attempt == kept) == (error is None) == (run == "r1")
 
 
 @pytest.mark.parametrize("status", ["ok", "pending", "unknown", "failed"])
@@ -175,3 +198,12 @@ def test_back_is_what_the_inventory_says(status: Any, after: dict[str, Any]) -> 
     assert job.report.attempt.decision == ("back" if status == "ok" else "left")
     assert after["proved"] == (1 if status == "ok" else 0)
     assert (error is None) == (status == "ok")
+
+
+def test_a_try_of_another_process_is_not_taken_back() -> None:
+    job = a_job()
+    for by, at_work in ((run_owner.owner("b"), True), (f"{run_owner.owner('b').rpartition(' ')[0]} 1", False)):
+        job.run.value = lambda _fact, by=by: runs("a", "b?", by=by)  # type: ignore[method-assign]
+        error = result_of(job, attempts.read_runs(job))
+        assert (error is not None) == at_work
+        assert error is None or error.fix == "wait for it; if it was cut there: invoke rollback --host frame --to b"

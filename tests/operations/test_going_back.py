@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from rigwright.core.change import Change
-from rigwright.core.command import Command, Result
+from rigwright.core.command import Command, Result, script
+from rigwright.core.errors import HostError
+from rigwright.engine import lease
 from rigwright.engine import run_record as recorder
 from rigwright.facts import FactStore, Missing, run_record
 from rigwright.facts.run_record import Run, State, Written, WrittenFile
+from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.operations import file, rollback
-from rigwright.operations._going_back import differing, obstacle, put_back, target
+from rigwright.operations._going_back import change_of, differing, obstacle, put_back, target, toward
 
 DPKG_QUERY = '#!/bin/sh\nprintf \'%s\\n\' "dkms	all	2.8.7	install	installed" "libc6	amd64	2.35	hold	installed"\n'
 PLACES = (
@@ -58,7 +61,13 @@ class Host:
             argv = list(cmd.argv)
             for place in PLACES:
                 argv = [argv[0], *(word.replace(place, f"{self.root}{place}") for word in argv[1:])]
-            env = {**os.environ, "RIGWRIGHT_RUN": run, "PATH": self.path, "LC_ALL": "C"}
+            env = {
+                **os.environ,
+                "RIGWRIGHT_RUN": run,
+                "RIGWRIGHT_OWNER": f"{run} u@m 1 2",
+                "PATH": self.path,
+                "LC_ALL": "C",
+            }
             done = subprocess.run(argv, input=cmd.stdin, capture_output=True, env=env, check=False)
             result = Result(done.returncode, done.stdout.replace(bytes(self.root), b""), done.stderr)
             if result.code != 0:
@@ -87,14 +96,14 @@ class Host:
 
         return Reading()
 
-    def goes_back(self, run: str, to: str = "") -> Run:
-        """Makes the files what they were before a run."""
+    def goes_back(self, run: str, to: str = "", most: int = 99) -> Run:
+        """Makes the files what they were before a run, at most so many of them."""
         facts = self.facts()
         aim, _ = target(facts, to)
-        found = differing(facts, aim)
+        found = differing(facts, aim)[:most]
         self.begins(run)
-        for one in found:
-            assert self.run(run, put_back(one)).code == 0, one
+        for change in toward(aim, map(change_of, found)):
+            assert self.run(run, *change.commands).code == 0, change
         return aim
 
     def __getitem__(self, path: str) -> Path:
@@ -152,6 +161,61 @@ def test_files_go_back_and_forth(host: Host) -> None:
     assert host["/etc/motd"].read_text() == "first\n"
     listed = host["/var/lib/rigwright/files"].read_text().replace(str(host.root), "")
     assert listed == "/etc/motd\n/etc/rigwright/limits.json\n"
+
+
+def test_after_its_end_the_same_rollback_has_the_same_aim_and_nothing_to_do(host: Host) -> None:
+    host.begins("one")
+    host.write("one", "/etc/motd", "first\n")
+    host.run("one", recorder.done())
+    assert host.goes_back("two", most=1).run == "one"  # it is cut
+    assert host.goes_back("three").run == "one"
+    host.run("three", recorder.done())
+    facts = host.facts()
+    again, since = target(facts, "")
+    assert (again.run, [run.run for run in since], differing(facts, again)) == ("one", ["one", "two", "three"], [])
+    for named in ("two", "three"):
+        assert target(facts, named)[0].run == "two", "it is undone as a whole"
+    host["/etc/motd"].write_text("by hand\n")
+    facts = host.facts()
+    assert differing(facts, target(facts, "")[0]) == [], "somebody's file stays"
+
+
+def test_records_under_another_machine_id_are_used_once_they_are_adopted(host: Host) -> None:
+    host.begins("one")
+    host.write("one", "/etc/motd", "first\n")
+    host.run("one", recorder.done())
+    host["/etc/machine-id"].write_text("2\n")
+    with pytest.raises(HostError, match="run one was recorded under another machine-id") as caught:
+        target(host.facts(), "")
+    assert "--adopt" in caught.value.fix
+    assert host.run("adopting", recorder.adopted(["one"])).code == 0
+    assert host.goes_back("two").run == "one"
+    assert host["/etc/motd"].read_text() == "welcome\n"
+    host["/etc/machine-id"].write_text("3\n")
+    assert [run.here for run in host.facts()(run_record.runs)] == [False, False], "the disk was copied once more"
+
+
+def test_a_try_is_open_until_somebody_decides(host: Host) -> None:
+    change = [Change("run", "x")]
+    assert host.run("one", *recorder.before("a step", change, first=True, tried="driver: 580\nx")).code == 0
+    assert host.run("one", *recorder.before("another", change, first=False, tried="driver: 580")).code == 0
+    assert [(run.tried, run.tried_by) for run in host.facts()(run_record.runs)] == [("driver: 580 x", "one u@m 1 2")]
+    for _ in range(2):
+        assert host.run("two", recorder.decided("one")).code == 0
+    assert [run.tried for run in host.facts()(run_record.runs)] == [""]
+
+
+def test_the_run_to_which_a_rollback_went_stays_on_record(host: Host) -> None:
+    for number in range(KEPT_RUNS + 2):
+        host.begins(f"run-{number:02}")
+        os.utime(host[f"/var/lib/rigwright/runs/run-{number:02}"], (number, number))
+    for run, to in (("run-20", "run-00"), ("run-21", "")):
+        (host[f"/var/lib/rigwright/runs/{run}/record"] / "to").write_text(f"{to}\n")
+    host["/var/lib/rigwright/lease"].write_text("me\n")
+    released = script(lease._RELEASE.replace("held; [", "owner=me; ["), "me")
+    assert host.run("run-21", released).code == 0
+    left = [run.run for run in host.facts()(run_record.runs)]
+    assert (left[0], len(left)) == ("run-00", KEPT_RUNS + 1)
 
 
 def test_a_file_that_somebody_changed_since_stays(host: Host) -> None:

@@ -1,0 +1,73 @@
+"""Records that were written under another machine-id, on a host whose disk was copied or that got a new one: its owner adopts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rigwright.core.errors import HostError
+from rigwright.core.numbers import count
+from rigwright.engine import lease, run_record
+from rigwright.engine.host_report import FactsResult
+from rigwright.facts import run_record as records
+from rigwright.facts.plain import plain
+from rigwright.facts.run_record import Run
+from rigwright.facts.run_recording import LISTS
+from rigwright.fleet.host_job import HostJob
+
+STANDING = "run_record.standing"
+"""How many of the files that these runs wrote stand as they wrote them, and how many do not."""
+
+
+def examine(job: HostJob) -> Iterator[FactsResult]:
+    """Reads the runs, and how many of the files of those under another machine-id stand as they left them.
+
+    Raises HostError where none does: the system was installed anew, and the records say nothing about it.
+    """
+    runs = job.run.value(records.runs)
+    strange = [run for run in runs if run.sound and not run.here]
+    standing = (0, 0)
+    if strange:
+        files = [file for file in job.run.value(records.written(strange[0].number)).files if file.path not in LISTS]
+        as_left = sum(file.ours and file.now.kind != "absent" for file in files)
+        standing = (as_left, sum(not file.ours for file in files))
+        if not as_left and standing[1]:
+            found = f"none of the {len(files)} files that {strange[0].run} and later runs wrote stands as they left it"
+            expected = (
+                "the disk that they changed; on a system that was installed anew there is nothing of them to take back"
+            )
+            fix = "leave the records where they are: the next provision records what is here now"
+            raise HostError(job.host.name, found, expected, fix)
+    yield FactsResult({records.runs.name: plain(runs), STANDING: list(standing)})
+
+
+def strangers(facts: Mapping[str, Any]) -> list[Run]:
+    """The runs with sound records under another machine-id, of the facts that `examine` has read."""
+    return [run for run in records.from_plain(facts[records.runs.name]) if run.sound and not run.here]
+
+
+def in_words(facts: Mapping[str, Any]) -> list[str]:
+    """What `examine` has found, a line each."""
+    runs = strangers(facts)
+    if not runs:
+        return ["all its records are of this installation"]
+    as_left, changed = facts[STANDING]
+    names = f"{runs[0].run} to {runs[-1].run}" if len(runs) > 1 else runs[0].run
+    lines = [f"{count(len(runs), 'run')} under another machine-id: {names}"]
+    if as_left or changed:
+        lines.append(f"of the files that they wrote {as_left} stand as they left them, {changed} do not")
+    return lines
+
+
+def adopt(job: HostJob) -> Iterator[FactsResult]:
+    """Records on the host that these runs changed this installation, under its lease. Raises HostError when another run has that."""
+    options, transport = job.run.options, job.run.transport
+    held = lease.take(transport, job.host.name, options.run_id, options.earlier_runs)
+    try:
+        result = transport.run([run_record.adopted([run.run for run in strangers(job.report.facts)])])[0]
+    finally:
+        held.release()
+    if result.code != 0:
+        found = f"that they are of this disk cannot be recorded: {result.error_text or 'no answer'}"
+        raise HostError(job.host.name, found, "room in /var/lib/rigwright/runs")
+    yield FactsResult(job.report.facts)
