@@ -54,15 +54,20 @@ VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Thu Jan 1 00:00:0
 
 @pytest.fixture(scope="module")
 def nodes(lab_root: None) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
-    """Yields the names of three hosts that reach each other through the bridge of the lab."""
+    """Yields the names of three hosts without a driver that reach each other through the bridge of the lab."""
     try:
-        for name in NAMES:
-            commands.down(name=name, say=print)
-            commands.up(name=name, rig="t181", say=print)
+        boot()
         yield NAMES
     finally:
         for name in NAMES:
             commands.down(name=name, say=print)
+
+
+def boot(**disk: Any) -> None:
+    """Boots the three with an empty disk, or with that of `commands.up`."""
+    for name in NAMES:
+        commands.down(name=name, say=print)
+        commands.up(name=name, rig="t181", **disk, say=print)
 
 
 def given(folder: Path, **keys: Any) -> list[str]:
@@ -71,15 +76,13 @@ def given(folder: Path, **keys: Any) -> list[str]:
     return ["--nodes", "--links", "--host", "gpu", "--inventory", inventory(folder, **hosts), "--yes"]
 
 
-@pytest.fixture(scope="module")
-def trained(nodes: tuple[str, ...], snapshots: Path) -> str:
-    """Returns the interpreter of an environment with a stand-in for torch and the simulated NCCL, on three nodes with the driver loaded."""
+@pytest.fixture
+def trained(nodes: tuple[str, ...], snapshots: Path) -> Iterator[str]:
+    """Yields the interpreter of an environment with a stand-in for torch and the simulated NCCL, on three nodes with the driver loaded."""
     server = Server("t181", ssh)
-    snapshot = server.with_driver(snapshots)
+    boot(distro=server.distro, snapshot=server.with_driver(snapshots))
     distributed: list[Path] = []
     for name in nodes:
-        commands.down(name=name, say=print)
-        commands.up(name=name, rig="t181", distro=server.distro, snapshot=snapshot, say=print)
         server.host = name
         server.has_the_driver()
         version = server.does("python3 -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'").strip()
@@ -101,7 +104,8 @@ def trained(nodes: tuple[str, ...], snapshots: Path) -> str:
     addresses = json.dumps([str(switch.get(name).address) for name in nodes])
     for folder in distributed:
         (folder / "addresses.json").write_text(addresses)
-    return "/opt/train/bin/python"
+    yield "/opt/train/bin/python"
+    boot()
 
 
 def found_on(result: dict[str, Any], host: str, check: str) -> list[tuple[str, str]]:

@@ -94,9 +94,15 @@ def reads_until(process: subprocess.Popen[str], words: str) -> None:
     pytest.fail(f"no line with {words!r}:\n{''.join(lines)}")
 
 
+@pytest.fixture(scope="module")
+def before(host: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:  # noqa: ARG001
+    """Returns what `stressed` returns for the healthy host; the history has this stress."""
+    return stressed(tmp_path_factory.mktemp("before"), 0)
+
+
 @pytest.mark.nightly
-def test_a_healthy_host(healed: str, tmp_path: Path, ssh: Ssh) -> None:
-    host, text = stressed(tmp_path, 0)
+def test_a_healthy_host(healed: str, before: tuple[dict[str, Any], str], ssh: Ssh) -> None:
+    host, text = before
     assert "Fit for work" in text
     assert [stage["outcome"] for stage in host["stress"]["stages"]] == ["ok"] * 10
     assert host["stress"]["supplies"]["watts"].keys() == {"PS1 Power", "PS2 Power", "PS3 Power"}
@@ -115,6 +121,7 @@ def test_a_supply_that_is_out_takes_a_gpu_off_the_bus(healed: str, tmp_path: Pat
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("before")
 def test_each_fault_has_its_name(healed: str, tmp_path: Path) -> None:
     for fault, gpu in (("slow-gpu", "0"), ("wrong-bit", "1"), ("poor-joint", "")):
         inject.fault(healed, fault, gpu, print)
