@@ -62,7 +62,7 @@ def _box(lab_root: None) -> Iterator[None]:  # noqa: ARG001
     commands.down(name=NAME, say=print)
     commands.up(name=NAME, rig="servbadge", say=print)
     inside.run(switch.get(NAME), INSTALL, deadline=180)
-    reboot(NAME)
+    boots_again()
     yield
     commands.down(name=NAME, say=print)
 
@@ -74,7 +74,13 @@ def _as_before(_box: None, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     healed()
     if nightly or ssh("sudo dmesg | grep -q 'NVRM: Xid'").returncode == 0:
-        reboot(NAME)
+        boots_again()
+
+
+def boots_again() -> None:
+    """Reboots the host, and waits until all units of the boot are started."""
+    reboot(NAME)
+    ssh("systemctl is-system-running --wait")
 
 
 def first(*without: str) -> tuple[str, str, str]:
@@ -116,7 +122,7 @@ def test_the_kernel_log_is_read_by_the_real_programs() -> None:
     assert does(follow).count("said by a user") == 1
     assert "user  :warn  : " in does("sudo dmesg -x | grep 'said by a user'")
     assert "Linux version" in does("sudo journalctl -k --no-pager | head -2")
-    assert "nouveau 0000:06:00.0" in does("sudo journalctl -k -b -1 --no-pager")
+    assert "nouveau 0000:06:00.0" in does("sudo journalctl -k -b 1 --no-pager"), "the first boot, before the driver"
     assert "nvidia-uvm" in does("sudo journalctl -k -b -p info --no-pager")
     assert does("sudo journalctl --no-pager | grep -c Missed", 1).strip() == "0"
 

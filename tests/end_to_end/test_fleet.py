@@ -143,7 +143,7 @@ def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: 
         reports(given, three, tmp_path)
         assert three.does("stat -c %a /srv").strip() == before[1]
     finally:
-        three.does(f"sudo nvidia-smi -i 0 -pl {before[0]}")
+        three.does(f"sudo nvidia-smi -i 0 -pl {before[0]}; sudo nvidia-smi -pm 0 >/dev/null")
 
 
 def reports(given: dict[str, str], three: Named, tmp_path: Path) -> None:
