@@ -555,6 +555,7 @@ def only_owes_the_test(done: dict[str, Any]) -> bool:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 def test_second_person_and_ctrl_c_in_the_middle_and_the_same_command_again(
     spoilt: str, root: Root, inventory: Inventory
 ) -> None:
