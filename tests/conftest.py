@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 from collections.abc import Iterable, Iterator
 
 import hypothesis
@@ -137,7 +138,12 @@ MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "ways", "gpu")
 
 
 def pytest_configure() -> None:
-    """Chooses the seed of the sample of cuts, unless the environment has one; workers get it from here."""
+    """Lets tests press Ctrl-C, also in the background. Chooses the seed of the sample of cuts, unless the environment has one.
+
+    Workers get it from here.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's `&` leaves it so, and programs inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("RIGWRIGHT_PLUGS_SEED", str(random.randrange(10**6)))
 
 

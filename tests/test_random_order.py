@@ -8,7 +8,9 @@ from typing import Any
 
 from tests.conftest import in_random_order
 
-TESTS: list[Any] = [SimpleNamespace(nodeid=f"tests/{file}.py::test_{number}") for file in "abcde" for number in range(9)]
+TESTS: list[Any] = [
+    SimpleNamespace(nodeid=f"tests/{file}.py::test_{number}") for file in "abcde" for number in range(9)
+]
 
 
 def test_files_stay_together_and_a_seed_gives_the_same_order_again() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,8 +69,14 @@ def _box(lab_root: None) -> Iterator[None]:  # noqa: ARG001
 
 
 @pytest.fixture(autouse=True)
-def _as_before(_box: None, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Heals all faults after each test; a boot forgets what is in the kernel log, the settings of bridges and the load of GPUs."""
+def _as_before(
+    _box: None, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Heals all faults after each test; a boot forgets what is in the kernel log, the settings of bridges and the load of GPUs.
+
+    Each test has a history of its own, in which the host is as it was before its faults.
+    """
+    monkeypatch.setenv("RIGWRIGHT_HISTORY", str(tmp_path / "history.sqlite"))
     nightly = request.node.get_closest_marker("nightly") is not None
     yield
     healed()
