@@ -74,7 +74,7 @@ def _as_before(
 ) -> Iterator[None]:
     """Heals all faults after each test; a boot forgets what is in the kernel log, the settings of bridges and the load of GPUs.
 
-    Each test has a history of its own, in which the host is as it was before its faults.
+    Each test has a history of its own.
     """
     monkeypatch.setenv("RIGWRIGHT_HISTORY", str(tmp_path / "history.sqlite"))
     nightly = request.node.get_closest_marker("nightly") is not None
@@ -360,6 +360,7 @@ def test_key_changed() -> None:
 
 @pytest.mark.nightly
 def test_what_the_next_boot_brings() -> None:
+    findings(NAME)  # the history has the whole machine
     for name, gpu in (("gpu-missing", 1), ("half-return", 3), ("ecc", 0), ("link-x1", 2), ("gpu-lost", 2)):
         put(name, gpu)
     put("dimm-gone")
