@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Iterable, Iterator
 
 import hypothesis
 import pytest
@@ -130,12 +131,19 @@ test_driver.py needs the images of every distribution. On a machine without them
 """
 
 
+ORDER_SEED = "RIGWRIGHT_ORDER_SEED"
+"""The environment variable with the seed of a random order of the files, and of the tests in each file."""
 MARKED = ("network", "nightly", "rack", "trials", "vm", "plugs", "ways", "gpu")
 """The marks of tests that run only when `-m` names them."""
 
 
 def pytest_configure() -> None:
-    """Chooses the seed of the sample of cuts, unless the environment has one; workers get it from here."""
+    """Lets tests press Ctrl-C, also in the background. Chooses the seed of the sample of cuts, unless the environment has one.
+
+    Workers get it from here.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's `&` leaves it so, and programs inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("RIGWRIGHT_PLUGS_SEED", str(random.randrange(10**6)))
 
 
@@ -148,9 +156,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(UNTIL_BOOT, ignore_errors=True)
 
 
-def pytest_report_header() -> str:
-    """Tells the seed, with which the same cuts run again."""
-    return f"RIGWRIGHT_PLUGS_SEED={os.environ['RIGWRIGHT_PLUGS_SEED']}"
+def pytest_report_header() -> list[str]:
+    """Returns the seeds with which the same cuts, or the same random order, run again."""
+    return [f"{name}={os.environ[name]}" for name in ("RIGWRIGHT_PLUGS_SEED", ORDER_SEED) if name in os.environ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -185,13 +193,24 @@ def _place(item: pytest.Item) -> int:
     return FIRST.index(file) if file in FIRST else len(FIRST)
 
 
+def in_random_order(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item]:
+    """Returns the tests, file after file, with the files and the tests of each file in the random order of a seed."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    order = random.Random(seed)
+    return [item for file in order.sample(list(files.values()), len(files)) for item in order.sample(file, len(file))]
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest then brings those together that share a parameter of a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects tests that do not run here, and puts the files of FIRST first."""
+    """Deselects tests that do not run here, and puts the files of FIRST first; with ORDER_SEED all are in random order."""
     markexpr, quick = config.getoption("markexpr") or "", config.getoption("quick")
     absent = _without_recording() if not quick and any(item.get_closest_marker("recorded") for item in items) else ()
     left_out = [item for item in items if _is_left_out(item, markexpr, quick) or _needs_recording(item, absent)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = sorted((item for item in items if item not in set(left_out)), key=_place)
+    run = sorted((item for item in items if item not in set(left_out)), key=_place)
+    items[:] = in_random_order(run, os.environ[ORDER_SEED]) if ORDER_SEED in os.environ else run
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -198,7 +198,7 @@ SKIPPED = {".git", ".venv", ".lab", ".pytest_cache", ".mypy_cache", ".ruff_cache
 def _project_files() -> Iterator[Path]:
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in SKIPPED and not name.endswith(".egg-info")]
-        yield from (Path(folder) / name for name in names)
+        yield from (Path(folder) / name for name in names if name not in SKIPPED)  # .git of a worktree is a file
 
 
 def test_no_file_names_the_place_it_was_made_in() -> None:

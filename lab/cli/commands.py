@@ -156,6 +156,9 @@ def up_vm(
     need_root(
         " ".join(["lab.up --vm", "--name", first, *(f"--{flag} {value}" for flag, value in flags.items() if value)])
     )
+    _check_kind(names, {one.name for one in disk.known()}, "a light host", "no --vm")
+    if not all(map(machine.load, names)):
+        vm.build(rig, wanted, say)
     with lock(say):
         _check_kind(names, {one.name for one in disk.known()}, "a light host", "no --vm")
         running = {one for one in names if machine.running(one)}

@@ -110,14 +110,14 @@ def fall_off(host: Host, gpu: int, off: bool) -> None:
     if folder is None:
         return
     path = space(host, address)
-    kept = host.folder / f"pci-{address}"
-    if off and not kept.exists():
-        whole = path.read_bytes()
+    kept, whole = host.folder / f"pci-{address}", path.read_bytes()
+    answers = whole[:4] != b"\xff" * 4  # after a boot it does, also where nobody has healed it
+    if off and answers:
         kept.write_bytes(whole)
         ones = len(whole) // 2 if path.parent.name == "pci" else len(whole)
         path.write_bytes(b"\xff" * ones + bytes(len(whole) - ones))
         _put(folder, {"current_link_speed": "Unknown", "current_link_width": "63"})
-    elif not off and kept.exists():
+    elif not off and not answers and kept.exists():
         path.write_bytes(kept.read_bytes())
         kept.unlink()
         retrain(host, gpu)

@@ -14,6 +14,7 @@ from lab.vm import disk_layouts, image, machine, recording
 from lab.vm.accelerator import accelerator
 from lab.vm.console import Console
 from lab.vm.console import boots as boots_on
+from lab.vm.device import build as devices
 from lab.vm.disk_layouts import DiskLayout
 from lab.vm.distributions import DEFAULT, DISTRIBUTIONS, Distribution
 from lab.vm.hardware import power_on
@@ -76,6 +77,17 @@ def kind(
     return Kind(distribution, found, memory_mib, layout, warm)
 
 
+def build(rig: str | None, wanted: Kind, say: Say) -> None:
+    """Builds the image of a kind of machine, and the simulated devices if it has a rig, unless the cache has them: minutes.
+
+    Each has a lock of its own: the lab's is not held meanwhile, so that other commands go on.
+    """
+    need(machine.PROGRAMS)
+    image.image(wanted.distribution, say, wanted.layout)
+    if rig is not None:
+        devices.library(say)
+
+
 def up(names: Sequence[str], rig: str | None, wanted: Kind, say: Say) -> list[Started]:
     """Switches machines on, and makes those that do not exist; wait() waits for them. An existing machine keeps its disk."""
     login_key()
@@ -136,8 +148,7 @@ def create(name: str, rig: str | None, wanted: Kind, say: Say) -> Machine:
 
     With `wanted.warm` a machine that has no recording is booted and recorded first.
     """
-    need(machine.PROGRAMS)
-    image.image(wanted.distribution, say, wanted.layout)
+    build(rig, wanted, say)
     made = described(name, rig, wanted)
     if wanted.warm:
         place = recording.place(made)

@@ -1,11 +1,12 @@
 """A faulty host stops a run before the first change; after an interrupted run, the same command repairs the host.
 
-The module uses one simulated servbadge. Its tests run in order, from the bare machine to the provisioned one.
+The module uses one simulated servbadge, which is bare at the beginning of each test; `provisioned` gives it another disk for a test.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import pty
@@ -46,11 +47,42 @@ Inventory = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def bad(lab_root: None) -> Iterator[str]:  # noqa: ARG001
-    """Yields a fresh simulated servbadge for this module."""
-    commands.down(name=NAME, say=print)
-    commands.up(name=NAME, rig="servbadge", say=print)
+    """Yields a bare simulated servbadge, which each test leaves as it was."""
+    boots()
     yield NAME
     commands.down(name=NAME, say=print)
+
+
+def boots(snapshot: Path | None = None) -> None:
+    """Boots the host with an empty disk, or with a copy of a snapshot."""
+    commands.down(name=NAME, say=print)
+    commands.up(name=NAME, rig="servbadge", snapshot=snapshot, say=print)
+
+
+@pytest.fixture
+def spoilt(bad: str) -> Iterator[str]:
+    """Yields the bare host for a test that changes it; the next test has an empty disk again."""
+    yield bad
+    boots()
+
+
+@pytest.fixture(scope="module")
+def provisioned_disk(bad: str, snapshots: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a snapshot of the disk of the host after a whole `provision`; the host has an empty one again."""
+    snapshots.mkdir(mode=0o700, exist_ok=True)
+    made = snapshots / f"provisioned-{bad}"
+    done = document("provision", "--inventory", host_as(bad, tmp_path_factory.mktemp("whole"), one={}), "--yes")
+    assert only_owes_the_test(done), not_as_wanted(done)
+    commands.take_snapshot(bad, made)
+    boots()
+    return made
+
+
+@pytest.fixture
+def provisioned(spoilt: str, provisioned_disk: Path) -> str:
+    """Returns the name of the host, which is provisioned for one test."""
+    boots(provisioned_disk)
+    return spoilt
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +98,22 @@ def root(bad: str) -> Root:
     return run
 
 
-@pytest.fixture
-def inventory(bad: str, tmp_path: Path) -> Inventory:
-    """Returns `inventory(a={...}, b={...})`: it lists the one host under each name, with these variables."""
+def host_as(bad: str, folder: Path, **hosts: dict[str, Any]) -> str:
+    """Returns the path of an inventory that lists the one host under each name, with these variables."""
     groups = yaml.safe_load((INVENTORY / "hosts.yml").read_text())["all"]["children"]
     given = groups["gpu"]["hosts"][bad] | yaml.safe_load((INVENTORY / "host_vars" / f"{bad}.yml").read_text())
     given["ssh_known_hosts"] = str(ROOT / ".lab" / "known_hosts")
     given["p2p_wheels"] = "none"
+    text = yaml.safe_dump({"gpu": {"hosts": {name: {**given, **changed} for name, changed in hosts.items()}}})
+    folder.mkdir(exist_ok=True)
+    (folder / "hosts.yml").write_text(text)
+    return str(folder)
 
-    def write(**hosts: dict[str, Any]) -> str:
-        text = yaml.safe_dump({"gpu": {"hosts": {name: {**given, **changed} for name, changed in hosts.items()}}})
-        folder = tmp_path / "inventory"
-        folder.mkdir(exist_ok=True)
-        (folder / "hosts.yml").write_text(text)
-        return str(folder)
 
-    return write
+@pytest.fixture
+def inventory(bad: str, tmp_path: Path) -> Inventory:
+    """Returns `inventory(a={...}, b={...})`: host_as in a folder of the test."""
+    return functools.partial(host_as, bad, tmp_path / "inventory")
 
 
 def state(root: Root) -> str:
@@ -354,17 +386,21 @@ def test_neither_debian_nor_ubuntu(root: Root, inventory: Inventory) -> None:
     root(
         "cp -L /etc/os-release /root/kept; rm /etc/os-release; printf 'ID=fedora\\nVERSION_ID=41\\nPRETTY_NAME=\"Fedora 41\"\\n' >/etc/os-release"
     )
-    host = stopped(root, inventory(one={}))["one"]
-    root(
-        "rm /etc/os-release; ln -s ../usr/lib/os-release /etc/os-release; cmp /root/kept /etc/os-release; rm /root/kept"
-    )
+    try:
+        host = stopped(root, inventory(one={}))["one"]
+    finally:
+        root(
+            "rm /etc/os-release; ln -s ../usr/lib/os-release /etc/os-release; cmp /root/kept /etc/os-release; rm /root/kept"
+        )
     says(host, "Fedora 41", "Ubuntu", "22.04", "Debian 12")
 
 
 def test_disk_full(root: Root, inventory: Inventory) -> None:
     root("mount -t tmpfs -o size=32m full /var; head -c 40M /dev/zero >/var/full 2>/dev/null || :")
-    found = document("provision", "--inventory", inventory(one={}), "--host", "one", "--yes")
-    root("umount /var")
+    try:
+        found = document("provision", "--inventory", inventory(one={}), "--host", "one", "--yes")
+    finally:
+        root("umount /var")
     assert found["exit_code"] == 1
     says(found["hosts"]["one"], "/var has 0 MiB free", "df -h /var")
     assert not any(change["done"] for change in found["hosts"]["one"]["changes"])
@@ -430,8 +466,10 @@ def test_an_archive_that_cannot_be_reached(root: Root, inventory: Inventory, arc
 def test_a_cuda_repository_that_cannot_be_reached(root: Root, inventory: Inventory) -> None:
     url = f"http://{network.gateway()}:9/cuda"
     root("echo 'Acquire::Retries 0;' >/etc/apt/apt.conf.d/00test")
-    host = stopped(root, inventory(one={"cuda_repository": {"url": url}}))["one"]
-    root("rm /etc/apt/apt.conf.d/00test")
+    try:
+        host = stopped(root, inventory(one={"cuda_repository": {"url": url}}))["one"]
+    finally:
+        root("rm /etc/apt/apt.conf.d/00test")
     says(host, url)
 
 
@@ -517,10 +555,13 @@ def only_owes_the_test(done: dict[str, Any]) -> bool:
 
 
 @pytest.mark.nightly
-def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory: Inventory) -> None:
+@pytest.mark.timeout(900)
+def test_second_person_and_ctrl_c_in_the_middle_and_the_same_command_again(
+    spoilt: str, root: Root, inventory: Inventory
+) -> None:
     where = inventory(one={})
     run = Provision(where)
-    run.until_module_is_built(bad)
+    run.until_module_is_built(spoilt)
     root("pkill -STOP -f '[n]vidia-dkms.*postinst'")  # it goes on when all is seen
     second = invoke("provision", "--inventory", where, "--yes")
     run.process.send_signal(signal.SIGTERM)
@@ -545,12 +586,11 @@ def test_second_person_and_ctrl_c_in_the_middle(bad: str, root: Root, inventory:
     assert steps["Driver pinned"] == "changed", "what was done before Ctrl-C is told as done"
     assert any(change["done"] for change in found["hosts"]["one"]["changes"])
     assert "Driver Version" not in root("nvidia-smi || :")
+    waits_for_the_job_and_finishes(Provision(where), spoilt, root)
 
 
-@pytest.mark.nightly
-def test_the_same_command_waits_for_the_job_and_finishes(bad: str, root: Root, inventory: Inventory) -> None:
-    """The module of the interrupted run is still being built. The connection of the second run is lost while it waits for that."""
-    run = Provision(inventory(one={}))
+def waits_for_the_job_and_finishes(run: Provision, bad: str, root: Root) -> None:
+    """The module of the interrupted run is still being built. The connection of the next run is lost while it waits for that."""
     assert run.process.stdout
     text = ""
     for line in run.process.stdout:
@@ -569,6 +609,7 @@ def test_the_same_command_waits_for_the_job_and_finishes(bad: str, root: Root, i
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("provisioned")
 def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> None:
     hosts = stopped(
         root,
@@ -585,10 +626,10 @@ def test_limits_that_the_gpus_do_not_have(root: Root, inventory: Inventory) -> N
 
 
 @pytest.mark.nightly
-def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventory) -> None:
+def test_gpus_in_use_refuse_the_reboot(provisioned: str, root: Root, inventory: Inventory) -> None:
     boot = root("cat /proc/sys/kernel/random/boot_id")
     where = inventory(one={"kernel_cmdline": ["iommu=pt", "nohz=off"]})
-    with training(bad):
+    with training(provisioned):
         done = document("provision", "--inventory", where, "--yes")
     error = done["hosts"]["one"]["error"]
     assert done["exit_code"] == 2
@@ -598,10 +639,10 @@ def test_gpus_in_use_refuse_the_reboot(bad: str, root: Root, inventory: Inventor
 
 
 @pytest.mark.nightly
-def test_gpus_in_use_refuse_another_driver(bad: str, root: Root, inventory: Inventory) -> None:
+def test_gpus_in_use_refuse_another_driver(provisioned: str, root: Root, inventory: Inventory) -> None:
     """After the driver's packages have changed, nvidia-smi can no longer list the processes that use the GPUs."""
     boot = root("cat /proc/sys/kernel/random/boot_id")
-    with training(bad):
+    with training(provisioned):
         done = document("provision", "--inventory", inventory(one={"driver": {"branch": "535.183.01"} | OLD}), "--yes")
     assert root("cat /proc/sys/kernel/random/boot_id") == boot, "rebooted under a training that ran"
     assert done["exit_code"] == 2
@@ -609,13 +650,13 @@ def test_gpus_in_use_refuse_another_driver(bad: str, root: Root, inventory: Inve
 
 
 @pytest.mark.nightly
-def test_power_cut_in_the_middle_of_the_driver(bad: str, root: Root, inventory: Inventory) -> None:
+def test_power_cut_in_the_middle_of_the_driver(provisioned: str, root: Root, inventory: Inventory) -> None:
     where = inventory(one={"driver": {"branch": "550"} | OLD})
     run = Provision(where)
-    run.until_module_is_built(bad)
-    commands.power_cut(bad)
+    run.until_module_is_built(provisioned)
+    commands.power_cut(provisioned)
     time.sleep(1)
-    commands.power_on(bad)
+    commands.power_on(provisioned)
     code, text = run.end()
     assert (code, "the machine went down in the middle of it" in text) == (1, True), text
     assert "run the same command again" in text

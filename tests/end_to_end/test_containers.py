@@ -22,7 +22,7 @@ from lab.power import switch
 from tests.end_to_end.conftest import reboot, ssh
 from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
 
-pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 NAME, RIG, GPUS = "t-containers", "rig-3090", 3
 WANTED: dict[str, Any] = {
@@ -58,7 +58,14 @@ def specification() -> str:
     return ssh(NAME, "cat /var/run/cdi/nvidia.yaml").stdout
 
 
-def test_a_driver_change_makes_the_specification_stale_and_it_is_mended(words: list[str]) -> None:
+def test_from_podman_to_the_removal(words: list[str], tmp_path: Path) -> None:
+    a_driver_change_makes_the_specification_stale_and_it_is_mended(words)
+    docker_beside_podman_keeps_its_settings(tmp_path)
+    what_stands_in_the_way_is_named_before_the_first_change(tmp_path)
+    remove_takes_away_source_pin_and_holds(words)
+
+
+def a_driver_change_makes_the_specification_stale_and_it_is_mended(words: list[str]) -> None:
     done = document("provision", *TRAIN, *words, "--yes")
     assert findings(done)["podman container"]["seen"] == f"starts on each of {GPUS} GPUs and lists it", not_as_wanted(
         done
@@ -107,7 +114,7 @@ DAEMON = {
 """What docker needs on a host that is itself a container; to rigwright they are settings of others."""
 
 
-def test_docker_beside_podman_keeps_its_settings(words: list[str], tmp_path: Path) -> None:  # noqa: ARG001
+def docker_beside_podman_keeps_its_settings(tmp_path: Path) -> None:
     folder = switch.get(NAME).root / "srv/docker"
     folder.mkdir()
     for deb in engines.engines(CACHE, engines.DOCKER):
@@ -132,7 +139,7 @@ def test_docker_beside_podman_keeps_its_settings(words: list[str], tmp_path: Pat
     assert "rigwright-smoke" not in ssh(NAME, "sudo docker images; sudo docker ps -a; ls /var/tmp").stdout
 
 
-def test_what_stands_in_the_way_is_named_before_the_first_change(words: list[str], tmp_path: Path) -> None:  # noqa: ARG001
+def what_stands_in_the_way_is_named_before_the_first_change(tmp_path: Path) -> None:
     def planned(**containers: str) -> str:
         path = inventory(tmp_path, **{NAME: {**WANTED, "containers": {"engine": "podman", **containers}}})
         done = invoke("plan", *TRAIN, "--host", NAME, "--inventory", path, "--tags", "containers")
@@ -146,7 +153,7 @@ def test_what_stands_in_the_way_is_named_before_the_first_change(words: list[str
     ssh(NAME, "sudo rm /var/run/cdi/copy.yaml")
 
 
-def test_remove_takes_away_source_pin_and_holds(words: list[str]) -> None:
+def remove_takes_away_source_pin_and_holds(words: list[str]) -> None:
     removed = invoke("remove", *words, "--yes")
     assert removed.returncode == 0, removed.stdout + removed.stderr
     left = ssh(NAME, "ls /etc/apt/preferences.d /etc/apt/sources.list.d /usr/share/keyrings; apt-mark showhold")

@@ -78,7 +78,13 @@ def _told(found: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def test_machines_that_are_alike(given: dict[str, str]) -> None:
+def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dict[str, Named]) -> None:
+    machines_are_alike(given)
+    differences_are_named(given, servers)
+    the_history_has_it(given)
+
+
+def machines_are_alike(given: dict[str, str]) -> None:
     found = _check(given)
     assert _told(found) == {"t-one": [], "t-two": [], "t-three": [], "t-away": []}
     assert found["exit_code"] == 3
@@ -86,7 +92,7 @@ def test_machines_that_are_alike(given: dict[str, str]) -> None:
     assert max(host["round_trips"] for host in found["hosts"].values()) == 1
 
 
-def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dict[str, Named]) -> None:
+def differences_are_named(given: dict[str, str], servers: dict[str, Named]) -> None:
     """t-two gets another GPU, t-three another power limit and folder mode; each run reports current differences."""
     board = switch.get("t-two").hw / "board.conf"
     old = servers["t-two"].does("nvidia-smi --query-gpu=uuid --format=csv,noheader").split()[0]
@@ -113,7 +119,7 @@ def test_what_differs_is_named_and_only_that(given: dict[str, str], servers: dic
     assert "4 hosts" in text.stdout
 
 
-def test_the_history_has_it(given: dict[str, str]) -> None:
+def the_history_has_it(given: dict[str, str]) -> None:
     history = {"RIGWRIGHT_HISTORY": given["history"]}
     listed = invoke("history.list", **history)
     assert listed.stdout.count("fleet.check") == 3, listed.stdout
@@ -128,11 +134,25 @@ def test_the_history_has_it(given: dict[str, str]) -> None:
 
 def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: Path) -> None:
     """The power limit changes between two reports: page, metrics and document show it, and the hosts stay unchanged."""
+    three = servers["t-three"]
+    before = three.does(
+        "nvidia-smi -i 0 --query-gpu=power.limit --format=csv,noheader,nounits; stat -c %a /srv"
+    ).split()
+    try:
+        three.does("sudo nvidia-smi -pm 1 >/dev/null; sudo nvidia-smi -i 0 -pl 250")
+        reports(given, three, tmp_path)
+        assert three.does("stat -c %a /srv").strip() == before[1]
+    finally:
+        three.does(f"sudo nvidia-smi -i 0 -pl {before[0]}; sudo nvidia-smi -pm 0 >/dev/null")
+
+
+def reports(given: dict[str, str], three: Named, tmp_path: Path) -> None:
+    """Makes two reports, and reads the second."""
     page, metrics = tmp_path / "fleet.html", tmp_path / "fleet.prom"
     words = ("--inventory", given["inventory"], "--playbook", given["playbook"], "--html", str(page), "--prometheus", str(metrics))  # fmt: skip
-    history = {"RIGWRIGHT_HISTORY": given["history"]}
+    history = {"RIGWRIGHT_HISTORY": str(tmp_path / "history.sqlite")}
     assert invoke("fleet.report", *words, **history).returncode == 3
-    servers["t-three"].does("sudo nvidia-smi -i 0 -pl 260")
+    three.does("sudo nvidia-smi -i 0 -pl 260")
     found = document("fleet.report", *words, **history)
     hosts = found["hosts"]
     assert (found["exit_code"], hosts["t-away"]["status"], hosts["t-away"]["machine"]) == (3, "unreachable", None)
@@ -163,4 +183,3 @@ def test_the_report(given: dict[str, str], servers: dict[str, Named], tmp_path: 
     assert of(samples, "host_up") == [0.0, 1.0, 1.0, 1.0]
     assert of(samples, "gpu_power_limit_watts", host="t-three")[0] == 260.0
     assert "hunter2" not in text + metrics.read_text() + str(found)
-    assert servers["t-three"].does("stat -c %a /srv").strip() == "700"

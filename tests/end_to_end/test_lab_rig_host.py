@@ -80,18 +80,7 @@ def server(lab_root: None, ssh: Ssh) -> Iterator[Server]:  # noqa: ARG001
     commands.down(name=name, say=print)
 
 
-@pytest.fixture(scope="module")
-def bare(lab_root: None, ssh: Ssh) -> Iterator[Server]:  # noqa: ARG001
-    """Yields a GPU server without a driver, for the tests of nouveau; each leaves it without a blacklist, and the last without an initrd."""
-    name = "t-bare"
-    commands.down(name=name, say=print)
-    commands.up(name=name, rig="servbadge", say=print)
-    yield Server(name, ssh)
-    commands.down(name=name, say=print)
-
-
-def test_a_bare_server(bare: Server) -> None:
-    server = bare
+def test_a_bare_server(server: Server) -> None:
     assert server.drivers() == {"nouveau"}
     assert server.does("lspci -nn -d 10de: | wc -l") == "4"
     assert "0000:06:00.0" in server.does("ls /sys/bus/pci/drivers/nouveau")
@@ -104,8 +93,7 @@ def test_a_bare_server(bare: Server) -> None:
     assert server.does("grep -c . /etc/apt/sources.list; ls /etc/apt/sources.list.d | wc -l") == "3\n0"
 
 
-def test_a_blacklist_counts_once_it_is_in_the_initrd(bare: Server) -> None:
-    server = bare
+def test_a_blacklist_counts_once_it_is_in_the_initrd(server: Server) -> None:
     server.does("echo 'blacklist nouveau' | sudo tee /etc/modprobe.d/no.conf")
     reboot(server.name)
     assert server.drivers() == {"nouveau"}
@@ -114,11 +102,9 @@ def test_a_blacklist_counts_once_it_is_in_the_initrd(bare: Server) -> None:
     assert server.drivers() == {None}
     server.does("sudo modprobe nouveau")  # a blacklist applies to aliases, not to module names
     assert server.drivers() == {"nouveau"}
-    server.does("sudo rm /etc/modprobe.d/no.conf; sudo update-initramfs -u")
 
 
-def test_the_kernel_command_line_counts(bare: Server) -> None:
-    server = bare
+def test_the_kernel_command_line_counts(server: Server) -> None:
     server.grub("nouveau.modeset=0")
     reboot(server.name)
     assert server.drivers() == {None}
@@ -130,8 +116,7 @@ def test_the_kernel_command_line_counts(bare: Server) -> None:
         assert "nouveau" not in server.does("lsmod")
 
 
-def test_a_damaged_initrd_does_not_boot(bare: Server) -> None:
-    server = bare
+def test_a_damaged_initrd_does_not_boot(server: Server) -> None:
     server.does("sudo sh -c 'echo nonsense >/boot/initrd.img-$(uname -r); sync'")
     commands.power_cut(server.name)
     commands.power_on(server.name)

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from lab.cli import commands
+from lab.hardware import hw_state
 from lab.hardware.rigfile import describe
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh, training
@@ -40,12 +41,15 @@ def folder(snapshots: Path, ssh: Ssh, tmp_path_factory: pytest.TempPathFactory) 
         inventory(made, **{NAME: {"limits": {"persistence": True, "power_limit_w": BEFORE_W}}})
         done = invoke("provision", "--host", NAME, "--inventory", str(made), "--tags", "limits", "--yes")
         assert limits() == [BEFORE_W] * 3, done.stdout + done.stderr
-        # Products that take longer: a machine with other work cannot start as many as keep three simulated GPUs busy.
-        with (switch.get(NAME).hw / "volatile" / "state").open("a") as state:
-            state.write("".join(f"gpu{number}.speed_percent=10\n" for number in range(3)))
         yield made
     finally:
         commands.down(name=NAME, say=print)
+
+
+@pytest.fixture(autouse=True)
+def _slow(folder: Path) -> None:  # noqa: ARG001
+    """Products take longer: a machine with other work cannot start as many as keep three simulated GPUs busy. A boot forgets it."""
+    hw_state.edit(switch.get(NAME).hw, volatile={f"gpu{number}.speed_percent": 10 for number in range(3)})
 
 
 def limits() -> list[float]:

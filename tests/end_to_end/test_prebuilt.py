@@ -12,13 +12,13 @@ import pytest
 from tests.end_to_end.conftest import Ssh, secure_boot_host
 from tests.end_to_end.rw import document, inventory
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME = "t-signed"
 
 
 @pytest.fixture(scope="module")
 def signed(lab_root: None) -> Iterator[str]:  # noqa: ARG001
-    """Yields a servbadge in its second boot with Secure Boot. The tests run in order and install only the driver."""
+    """Yields a servbadge in its second boot with Secure Boot, on which only the driver is installed."""
     with secure_boot_host(NAME, "ubuntu2404"):
         yield NAME
 
@@ -32,7 +32,12 @@ def provisioned(name: str, branch: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh, tmp_path: Path) -> None:
+def test_a_signed_module_and_then_another_branch(signed: str, ssh: Ssh, tmp_path: Path) -> None:
+    the_signed_module_is_taken_and_its_kernel_held(signed, ssh, tmp_path)
+    another_branch_brings_its_own_signed_module(signed, ssh, tmp_path)
+
+
+def the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh, tmp_path: Path) -> None:
     host = provisioned(signed, "535", tmp_path)
     assert (host["status"], host["rebooted"]) == ("changed", True), host
     pinned = next(change for change in host["changes"] if change["step"] == "Driver pinned")
@@ -50,8 +55,7 @@ def test_the_signed_module_is_taken_and_its_kernel_held(signed: str, ssh: Ssh, t
     assert (again["status"], again["changes"]) == ("ok", [])
 
 
-@pytest.mark.nightly
-def test_another_branch_brings_its_own_signed_module(signed: str, ssh: Ssh, tmp_path: Path) -> None:
+def another_branch_brings_its_own_signed_module(signed: str, ssh: Ssh, tmp_path: Path) -> None:
     host = provisioned(signed, "580", tmp_path)
     assert host["status"] == "changed", host
     assert "nvidia-580-server/" in ssh(signed, "/sbin/modinfo -n nvidia").stdout

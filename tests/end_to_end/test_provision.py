@@ -26,49 +26,83 @@ NAME = "t-badge"
 
 @pytest.fixture(scope="module")
 def badge(lab_root: None) -> Iterator[str]:  # noqa: ARG001
-    """Yields a fresh simulated servbadge for the tests of this module, which run in order."""
-    commands.down(name=NAME, say=print)
-    commands.up(name=NAME, rig="servbadge", say=print)
+    """Yields the name of a simulated servbadge, which `bare` and `whole` bring into the state that a test needs."""
+    boot()
     yield NAME
     commands.down(name=NAME, say=print)
 
 
+def boot() -> None:
+    """Boots the host with an empty disk."""
+    commands.down(name=NAME, say=print)
+    commands.up(name=NAME, rig="servbadge", say=print)
+
+
 @pytest.fixture
-def whole(badge: str, ssh: Ssh) -> str:
-    """Returns the name of the host, which is provisioned: by the tests before, or now, when only nightly tests run."""
-    if ssh(badge, "test -e /proc/driver/nvidia/version").returncode != 0:
-        found = document("provision", "--host", badge, "--yes", deadline=550)
-        assert found["exit_code"] == 0, not_as_wanted(found)
+def bare(badge: str, ssh: Ssh) -> str:
+    """Returns the name of the host, to which nothing was done yet."""
+    if ssh(badge, "test -e /var/lib/rigwright").returncode == 0:
+        boot()
     return badge
 
 
-def test_plan_shows_all_and_changes_nothing(badge: str, ssh: Ssh) -> None:
-    before = ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout
-    found = document("plan", "--host", badge)["hosts"][badge]
+@pytest.fixture
+def whole(badge: str, ssh: Ssh) -> str:
+    """Returns the name of the host, which is provisioned, by a test before or now, and whose kernel log has no errors of GPUs."""
+    if ssh(badge, "test -e /proc/driver/nvidia/version").returncode != 0:
+        found = document("provision", "--host", badge, "--yes", deadline=550)
+        assert found["exit_code"] == 0, not_as_wanted(found)
+    if ssh(badge, "sudo dmesg | grep -q 'NVRM: Xid'").returncode == 0:
+        reboot(badge)
+        ssh(badge, "systemctl is-system-running --wait", 60)
+    return badge
+
+
+@pytest.fixture
+def spoilt(whole: str) -> Iterator[str]:
+    """Yields the name of the provisioned host for a test that changes its driver; the next test has an empty disk again."""
+    yield whole
+    boot()
+
+
+LIBRARIES = "/var/lib/rigwright/libraries"
+
+
+@pytest.fixture
+def without_libraries(whole: str, ssh: Ssh) -> Iterator[str]:
+    """Yields the name of the provisioned host, without the libraries that provision installed for the peer-to-peer test."""
+    ssh(whole, f"sudo mv {LIBRARIES} /var/tmp/libraries")
+    yield whole
+    ssh(whole, f"sudo rm -rf {LIBRARIES}; sudo mv /var/tmp/libraries {LIBRARIES}")
+
+
+def test_plan_shows_all_and_changes_nothing(bare: str, ssh: Ssh) -> None:
+    before = ssh(bare, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout
+    found = document("plan", "--host", bare)["hosts"][bare]
     assert found["status"] == "pending"
     assert any(change["disruptive"] for change in found["changes"])
     pinned = next(change for change in found["changes"] if change["step"] == "Driver pinned")
     assert "535.261.03 from cuda" in pinned["after"]
-    assert ssh(badge, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout == before
+    assert ssh(bare, "dpkg-query -W | sha256sum; ls /etc/apt/* | sha256sum").stdout == before
 
 
-def test_without_a_yes_nothing_happens(badge: str, ssh: Ssh) -> None:
-    done = invoke("provision", "--host", badge)
+def test_without_a_yes_nothing_happens(bare: str, ssh: Ssh) -> None:
+    done = invoke("provision", "--host", bare)
     assert done.returncode == 2
     assert "--yes" in done.stdout
-    assert ssh(badge, "ls /etc/apt/preferences.d").stdout.strip() == ""
+    assert ssh(bare, "ls /etc/apt/preferences.d").stdout.strip() == ""
 
 
 @pytest.mark.timeout(600)
-def test_first_run_changes_the_host(badge: str) -> None:
-    found = document("provision", "--host", badge, "--yes", deadline=550)
+def test_first_run_changes_the_host(bare: str) -> None:
+    found = document("provision", "--host", bare, "--yes", deadline=550)
     assert found["exit_code"] == 0, not_as_wanted(found)
-    assert (found["hosts"][badge]["status"], found["hosts"][badge]["rebooted"]) == ("changed", True)
+    assert (found["hosts"][bare]["status"], found["hosts"][bare]["rebooted"]) == ("changed", True)
 
 
-def test_second_run_changes_nothing(badge: str) -> None:
-    found = document("provision", "--host", badge, "--yes")
-    host = found["hosts"][badge]
+def test_second_run_changes_nothing(whole: str) -> None:
+    found = document("provision", "--host", whole, "--yes")
+    host = found["hosts"][whole]
     assert (found["exit_code"], host["status"], host["changes"], host["rebooted"]) == (0, "ok", [], False)
     warned = {finding["check"] for finding in host["findings"] if finding["verdict"] not in ("pass", "info")}
     assert warned == {"driver.patched"}, "535 gets no fixes any more"
@@ -83,20 +117,20 @@ done
 """Programs before those of the packages in PATH, which note the words that they are called with."""
 
 
-def test_nvidia_smi_and_nvml_are_asked_once_a_run(badge: str, ssh: Ssh) -> None:
+def test_nvidia_smi_and_nvml_are_asked_once_a_run(whole: str, ssh: Ssh) -> None:
     runs = [("provision", "--yes"), ("verify", "--quick"), ("fleet.check",)]
     for command, *words in runs:
-        document(command, "--host", badge, *words)  # remembers what the next one asks for first
+        document(command, "--host", whole, *words)  # remembers what the next one asks for first
     try:
-        assert ssh(badge, f"sudo sh -c {shlex.quote(COUNTED)}").returncode == 0
+        assert ssh(whole, f"sudo sh -c {shlex.quote(COUNTED)}").returncode == 0
         for command, *words in runs:
-            document(command, "--host", badge, *words)
-            asked = ssh(badge, "cat /run/asked; sudo rm /run/asked").stdout
+            document(command, "--host", whole, *words)
+            asked = ssh(whole, "cat /run/asked; sudo rm /run/asked").stdout
             lines = [line for line in asked.splitlines() if line.startswith("nvidia-smi ")]
             assert lines == ["nvidia-smi -q -x"], command
             assert asked.count("gpu_limits.py") == (command != "fleet.check"), command
     finally:
-        ssh(badge, "sudo rm -f /usr/local/bin/nvidia-smi /usr/local/bin/python3 /run/asked")
+        ssh(whole, "sudo rm -f /usr/local/bin/nvidia-smi /usr/local/bin/python3 /run/asked")
 
 
 # Peer-to-peer
@@ -112,19 +146,18 @@ def _peers(badge: str, *words: str) -> tuple[dict[str, Any], list[tuple[str, str
 
 
 @pytest.mark.nightly
-def test_without_libraries_peers_are_not_tested(whole: str, ssh: Ssh) -> None:
-    ssh(whole, "sudo rm -r /var/lib/rigwright/libraries")  # installed by provision
-    host, found = _peers(whole)
+def test_without_libraries_peers_are_not_tested(without_libraries: str, ssh: Ssh) -> None:
+    host, found = _peers(without_libraries)
     assert (host["status"], host["p2p"], found) == ("ok", None, [("p2p.ran", "info")])
-    refused = invoke("verify", "--host", whole, "--tags", "p2p", "--wheels", "fetch")
+    refused = invoke("verify", "--host", without_libraries, "--tags", "p2p", "--wheels", "fetch")
     assert (refused.returncode, "cannot use NVIDIA's own libraries" in refused.stdout) == (2, True)
-    assert ssh(whole, LEFT).stdout == "inactive\n"
+    assert ssh(without_libraries, LEFT).stdout == "inactive\n"
 
 
 @pytest.mark.nightly
-def test_programs_of_others(whole: str, ssh: Ssh) -> None:
+def test_programs_of_others(without_libraries: str, ssh: Ssh) -> None:
     """On a host whose loader finds no NCCL, the lab's nccl-tests run."""
-    root = switch.get(whole).root
+    root = switch.get(without_libraries).root
     built = root / "opt/nccl-tests/build"
     built.mkdir(parents=True)
     for name in ("all_reduce_perf", "sendrecv_perf"):
@@ -134,7 +167,7 @@ def test_programs_of_others(whole: str, ssh: Ssh) -> None:
             for path in archive.namelist():
                 (built / Path(path).name).write_bytes(archive.read(path))
     words = ("--tags", "p2p", "--nccl-tests")
-    found = document("verify", "--host", whole, *words)["hosts"][whole]["findings"]
+    found = document("verify", "--host", without_libraries, *words)["hosts"][without_libraries]["findings"]
     seen = {(one["check"], one["subject"]): (one["verdict"], one["seen"]) for one in found}
     assert seen["p2p.ran", "peer-to-peer test"][0] == "info"
     verdict, said = seen["nccl_programs.nccl_tests", "all_reduce_perf"]
@@ -143,25 +176,25 @@ def test_programs_of_others(whole: str, ssh: Ssh) -> None:
         "GB/s bus bandwidth, up to 256 MiB, by P2P/direct pointer; data right"[-55:],
     )
     assert seen["nccl_programs.nccl_tests", "sendrecv_perf"][0] == "pass"
-    assert ssh(whole, LEFT).stdout == "inactive\n"
-    ssh(whole, "sudo rm -r /opt/nccl-tests")
+    assert ssh(without_libraries, LEFT).stdout == "inactive\n"
+    ssh(without_libraries, "sudo rm -r /opt/nccl-tests")
 
 
 @pytest.mark.nightly
-def test_peers_with_libraries_that_are_brought(whole: str, ssh: Ssh) -> None:
-    host, found = _peers(whole, "--wheels", str(WHEELS))
+def test_peers_with_libraries_that_are_brought(without_libraries: str, ssh: Ssh) -> None:
+    host, found = _peers(without_libraries, "--wheels", str(WHEELS))
     assert {verdict for _, verdict in found} == {"pass", "info"}
     assert [name for name, _ in found].count("p2p.collective") == 2
     p2p = host["p2p"]
     assert (p2p["outcome"], p2p["quick"], len(p2p["pairs"]), len(p2p["judged"])) == ("ok", True, 12, len(found))
     assert {(pair["from"], pair["collective"]["kind"]) for pair in p2p["pairs"]} == {(n, "P2P") for n in range(4)}
-    assert ssh(whole, LEFT).stdout == "inactive\n"
-    libraries = ssh(whole, "ls /var/lib/rigwright/libraries").stdout
+    assert ssh(without_libraries, LEFT).stdout == "inactive\n"
+    libraries = ssh(without_libraries, "ls /var/lib/rigwright/libraries").stdout
     assert "nvidia-nccl-cu12-2.21.5" in libraries
-    again, found = _peers(whole)  # the libraries are on the host, so a plain verify runs the test too
+    again, found = _peers(without_libraries)  # the libraries are on the host, so a plain verify runs the test too
     assert {verdict for _, verdict in found} == {"pass", "info"}
     assert again["p2p"]["libraries"]["libnccl.so.2"] == "/run/rigwright-p2p/libraries/libnccl.so.2"
-    assert _peers(whole, "--quick")[1] == []
+    assert _peers(without_libraries, "--quick")[1] == []
 
 
 @pytest.mark.nightly
@@ -229,62 +262,62 @@ def test_settings_that_somebody_left(whole: str, ssh: Ssh) -> None:
         ssh(whole, "sudo rm /etc/profile.d/nccl.sh")
 
 
-def test_all_of_it_holds_after_a_reboot_by_hand(badge: str, ssh: Ssh) -> None:
-    reboot(badge)
-    ssh(badge, "systemctl is-system-running --wait", 60)
+def test_all_of_it_holds_after_a_reboot_by_hand(whole: str, ssh: Ssh) -> None:
+    reboot(whole)
+    ssh(whole, "systemctl is-system-running --wait", 60)
     query = "nvidia-smi --query-gpu=persistence_mode,power.limit,clocks.applications.memory,clocks.applications.graphics --format=csv,noheader"
-    assert ssh(badge, query).stdout.splitlines() == ["Enabled, 200.00 W, 877 MHz, 1005 MHz"] * 4
-    assert "iommu=pt" in ssh(badge, "cat /proc/cmdline").stdout.split()
-    assert "nvidia-headless-535" in ssh(badge, "apt-mark showhold").stdout.split()
-    assert "535.261.03" in ssh(badge, "apt-cache policy nvidia-headless-535 | grep Candidate").stdout
-    moving = ssh(badge, "sudo apt-get -s dist-upgrade | grep -E '^(Inst|Remv)' | grep -i nvidia", 60).stdout
+    assert ssh(whole, query).stdout.splitlines() == ["Enabled, 200.00 W, 877 MHz, 1005 MHz"] * 4
+    assert "iommu=pt" in ssh(whole, "cat /proc/cmdline").stdout.split()
+    assert "nvidia-headless-535" in ssh(whole, "apt-mark showhold").stdout.split()
+    assert "535.261.03" in ssh(whole, "apt-cache policy nvidia-headless-535 | grep Candidate").stdout
+    moving = ssh(whole, "sudo apt-get -s dist-upgrade | grep -E '^(Inst|Remv)' | grep -i nvidia", 60).stdout
     assert moving == ""
-    assert "535.261.03" in ssh(badge, "cat /proc/driver/nvidia/version").stdout
-    assert ssh(badge, "systemctl is-active gpu-limits.service").stdout.strip() == "active"
+    assert "535.261.03" in ssh(whole, "cat /proc/driver/nvidia/version").stdout
+    assert ssh(whole, "systemctl is-active gpu-limits.service").stdout.strip() == "active"
 
 
-def test_the_report_page_and_the_acceptance_sheet(badge: str, ssh: Ssh, tmp_path: Path) -> None:
+def test_the_report_page_and_the_acceptance_sheet(whole: str, ssh: Ssh, tmp_path: Path) -> None:
     page, sheet = tmp_path / "page.html", tmp_path / "sheet.html"
-    found = document("verify", "--host", badge, "--quick", "--html", str(page))
-    machine = found["hosts"][badge]["machine"]
-    serials = ssh(badge, "nvidia-smi --query-gpu=serial --format=csv,noheader").stdout.split()
+    found = document("verify", "--host", whole, "--quick", "--html", str(page))
+    machine = found["hosts"][whole]["machine"]
+    serials = ssh(whole, "nvidia-smi --query-gpu=serial --format=csv,noheader").stdout.split()
     assert [one["serial"] for one in machine["gpus"]] == serials
     assert [one["position"] for one in machine["gpus"]] == ["SXM2-1", "SXM2-2", "SXM2-3", "SXM2-4"]
     assert [(one["up"], one["down"], one["expected"]) for one in machine["nvlinks"]] == [(2, 0, 2)] * 6
     assert {one["host_bridge"] for one in machine["bus"]} == {"pci0000:00"}
     assert machine["unknown"] == {}
     assert all(serial in page.read_text() for serial in serials)
-    done = invoke("accept", "--host", badge, "--quick", "--html", str(sheet))
+    done = invoke("accept", "--host", whole, "--quick", "--html", str(sheet))
     assert done.returncode == 0, done.stdout
     assert "no flaw found" in done.stdout
     assert all(serial in done.stdout and serial in sheet.read_text() for serial in serials)
     assert "Sign-off" in sheet.read_text()
-    inject.fault(badge, "nvlink-down", "1", print)
-    inject.fault(badge, "gpu-lost", "3", print)
-    done = invoke("accept", "--host", badge, "--quick", "--html", str(sheet))
-    inject.heal(badge, "", print)
+    inject.fault(whole, "nvlink-down", "1", print)
+    inject.fault(whole, "gpu-lost", "3", print)
+    done = invoke("accept", "--host", whole, "--quick", "--html", str(sheet))
+    inject.heal(whole, "", print)
     assert done.returncode == 2
     assert "GPU is lost" in done.stdout
     assert "1 of 2" in sheet.read_text()
     assert all(serial in sheet.read_text() for serial in serials[:3])
 
 
-def test_limits_show_apply_reset(badge: str, ssh: Ssh) -> None:
-    assert invoke("limits", "--host", badge, "--show").returncode == 0
-    ssh(badge, "sudo nvidia-smi -i 1 -pl 250")
-    drift = document("limits", "--host", badge, "--show")
-    rows = drift["hosts"][badge]["gpus"]
+def test_limits_show_apply_reset(whole: str, ssh: Ssh) -> None:
+    assert invoke("limits", "--host", whole, "--show").returncode == 0
+    ssh(whole, "sudo nvidia-smi -i 1 -pl 250")
+    drift = document("limits", "--host", whole, "--show")
+    rows = drift["hosts"][whole]["gpus"]
     assert drift["exit_code"] == 2
     assert [row["power"]["drift"] for row in rows] == [False, True, False, False]
-    mended = document("limits", "--host", badge)["hosts"][badge]
-    uuid = ssh(badge, "nvidia-smi -i 1 --query-gpu=uuid --format=csv,noheader").stdout
+    mended = document("limits", "--host", whole)["hosts"][whole]
+    uuid = ssh(whole, "nvidia-smi -i 1 --query-gpu=uuid --format=csv,noheader").stdout
     assert [change["subject"] for change in mended["changes"]] == [f"SXM2-2 0000:07:00.0 {uuid[:12]} power limit"]
-    assert document("limits", "--host", badge, "--reset")["exit_code"] == 0
+    assert document("limits", "--host", whole, "--reset")["exit_code"] == 0
     assert (
-        ssh(badge, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4
+        ssh(whole, "nvidia-smi --query-gpu=power.limit --format=csv,noheader").stdout.splitlines() == ["300.00 W"] * 4
     )
-    assert document("limits", "--host", badge)["exit_code"] == 0
-    assert document("verify", "--host", badge)["exit_code"] == 0
+    assert document("limits", "--host", whole)["exit_code"] == 0
+    assert document("verify", "--host", whole)["exit_code"] == 0
 
 
 @pytest.mark.nightly
@@ -316,27 +349,27 @@ def test_what_a_gpu_forgets_is_given_again_and_what_somebody_set_is_left(whole: 
     assert ssh(whole, power).stdout.splitlines() == ours
 
 
-def test_a_gpu_lost_does_not_keep_the_others_from_their_limits(badge: str, ssh: Ssh) -> None:
-    ssh(badge, "sudo nvidia-smi -pl 260")
-    inject.fault(badge, "gpu-lost", "2", print)
+def test_a_gpu_lost_does_not_keep_the_others_from_their_limits(whole: str, ssh: Ssh) -> None:
+    ssh(whole, "sudo nvidia-smi -pl 260")
+    inject.fault(whole, "gpu-lost", "2", print)
     try:
-        done = document("limits", "--host", badge)
-        host = done["hosts"][badge]
+        done = document("limits", "--host", whole)
+        host = done["hosts"][whole]
         assert done["exit_code"] == 1
         assert "SXM2-3" in json.dumps(host["error"]), host["error"]
-        others = ssh(badge, "for i in 0 1 3; do nvidia-smi -i $i --query-gpu=power.limit --format=csv,noheader; done")
+        others = ssh(whole, "for i in 0 1 3; do nvidia-smi -i $i --query-gpu=power.limit --format=csv,noheader; done")
         assert others.stdout.splitlines() == ["200.00 W"] * 3
-        assert document("limits", "--host", badge, "--show")["exit_code"] == 1
+        assert document("limits", "--host", whole, "--show")["exit_code"] == 1
     finally:
-        inject.heal(badge, "gpu-lost", print)
-    assert document("limits", "--host", badge)["exit_code"] == 0
+        inject.heal(whole, "gpu-lost", print)
+    assert document("limits", "--host", whole)["exit_code"] == 0
 
 
-def test_a_limit_that_no_gpu_has_names_the_nearest(badge: str, tmp_path: Path) -> None:
+def test_a_limit_that_no_gpu_has_names_the_nearest(whole: str, tmp_path: Path) -> None:
     def told(**limits: object) -> dict[str, str]:
-        done = document("limits", "--inventory", inventory(tmp_path, **{badge: {"limits": limits}}))
+        done = document("limits", "--inventory", inventory(tmp_path, **{whole: {"limits": limits}}))
         assert done["exit_code"] == 1
-        error: dict[str, str] = done["hosts"][badge]["error"]
+        error: dict[str, str] = done["hosts"][whole]["error"]
         return error
 
     clocks = told(application_clocks={"memory_mhz": 877, "graphics_mhz": 1001})
@@ -354,19 +387,19 @@ def test_a_stale_initramfs_is_seen_before_the_reboot(whole: str, ssh: Ssh) -> No
 
 
 @pytest.mark.nightly
-def test_another_version_of_the_driver(whole: str, ssh: Ssh, tmp_path: Path) -> None:
+def test_another_version_of_the_driver(spoilt: str, ssh: Ssh, tmp_path: Path) -> None:
     """A downgrade to an exact release changes the pin, all driver packages, the holds and the loaded module together.
 
     It needs no reboot, because no process uses the GPUs. `modules: dkms` because the release may be too old for the kernel of the
     machine that runs the test; the lab's modules build for every kernel.
     """
-    where = inventory(tmp_path, **{whole: {"driver": {"branch": "535", "version": "535.183.01", "modules": "dkms"}}})
+    where = inventory(tmp_path, **{spoilt: {"driver": {"branch": "535", "version": "535.183.01", "modules": "dkms"}}})
     words = ("--inventory", where, "--yes", "--wheels", "none")
-    found = document("provision", *words)["hosts"][whole]
+    found = document("provision", *words)["hosts"][spoilt]
     assert (found["status"], found["rebooted"]) == ("changed", False)
-    assert "535.183.01" in ssh(whole, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
-    held = ssh(whole, "apt-mark showhold").stdout.split()
+    assert "535.183.01" in ssh(spoilt, "nvidia-smi --query-gpu=driver_version --format=csv,noheader").stdout
+    held = ssh(spoilt, "apt-mark showhold").stdout.split()
     driver = " ".join(name for name in held if "nvidia" in name)
-    versions = ssh(whole, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
+    versions = ssh(spoilt, f"dpkg-query -W -f '${{Version}}\\n' {driver}").stdout.split()
     assert {version.split("-")[0] for version in versions} == {"535.183.01"}
-    assert document("provision", *words)["hosts"][whole]["changes"] == []
+    assert document("provision", *words)["hosts"][spoilt]["changes"] == []

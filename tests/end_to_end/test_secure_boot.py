@@ -16,14 +16,14 @@ from lab.power import mok, switch
 from tests.end_to_end.conftest import Ssh, reboot, secure_boot_host
 from tests.end_to_end.rw import document, inventory, invoke
 
-pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(900)]
 NAME, PASSWORD = "t-mok", "Tulip2026"
 ASKED = {"secure_boot": "enrol", "mok_password": PASSWORD}
 
 
 @pytest.fixture(scope="module")
 def locked(lab_root: None) -> Iterator[str]:  # noqa: ARG001
-    """Yields a servbadge in its second boot with Secure Boot. The tests run in order and install only the driver."""
+    """Yields a servbadge in its second boot with Secure Boot, on which only the driver is installed."""
     with secure_boot_host(NAME, "debian12"):
         yield NAME
 
@@ -42,7 +42,15 @@ def made(host: dict[str, Any]) -> list[str]:
     return [change["subject"] for change in host["changes"] if change["done"]]
 
 
-def test_without_a_word_of_the_owner_nothing_is_installed(locked: str, ssh: Ssh, tmp_path: Path) -> None:
+def test_from_the_refusal_to_the_enrolled_key(locked: str, ssh: Ssh, tmp_path: Path) -> None:
+    without_a_word_of_the_owner_nothing_is_installed(locked, ssh, tmp_path)
+    the_key_is_staged_and_the_driver_waits(locked, ssh, tmp_path)
+    a_missed_console_is_staged_again_with_the_same_key(locked, ssh, tmp_path)
+    with_the_key_enrolled_the_driver_is_installed_and_loads(locked, ssh, tmp_path)
+    the_owner_need_not_say_so_any_more(locked, tmp_path)
+
+
+def without_a_word_of_the_owner_nothing_is_installed(locked: str, ssh: Ssh, tmp_path: Path) -> None:
     host = provisioned(tmp_path)
     assert (host["status"], made(host)) == ("failed", [])
     assert "it refuses a driver module that is built on the host" in host["error"]["found"]
@@ -53,7 +61,7 @@ def test_without_a_word_of_the_owner_nothing_is_installed(locked: str, ssh: Ssh,
     )
 
 
-def test_the_key_is_staged_and_the_driver_waits(locked: str, ssh: Ssh, tmp_path: Path) -> None:
+def the_key_is_staged_and_the_driver_waits(locked: str, ssh: Ssh, tmp_path: Path) -> None:
     host = provisioned(tmp_path, **ASKED)
     error = host["error"]
     assert "machine owner key" in made(host)
@@ -66,7 +74,7 @@ def test_the_key_is_staged_and_the_driver_waits(locked: str, ssh: Ssh, tmp_path:
     assert (again["error"]["found"], made(again)) == (error["found"], [])
 
 
-def test_a_missed_console_is_staged_again_with_the_same_key(locked: str, ssh: Ssh, tmp_path: Path) -> None:
+def a_missed_console_is_staged_again_with_the_same_key(locked: str, ssh: Ssh, tmp_path: Path) -> None:
     before = ssh(locked, "sha256sum /var/lib/dkms/mok.pub").stdout
     reboot(locked)
     host = provisioned(tmp_path, **ASKED)
@@ -74,7 +82,7 @@ def test_a_missed_console_is_staged_again_with_the_same_key(locked: str, ssh: Ss
     assert ssh(locked, "sha256sum /var/lib/dkms/mok.pub").stdout == before
 
 
-def test_with_the_key_enrolled_the_driver_is_installed_and_loads(locked: str, ssh: Ssh, tmp_path: Path) -> None:
+def with_the_key_enrolled_the_driver_is_installed_and_loads(locked: str, ssh: Ssh, tmp_path: Path) -> None:
     hw_state.edit(switch.get(locked).hw, nvram={mok.TYPES: PASSWORD})
     reboot(locked)
     host = provisioned(tmp_path, **ASKED)
@@ -87,7 +95,7 @@ def test_with_the_key_enrolled_the_driver_is_installed_and_loads(locked: str, ss
     assert (again["status"], again["changes"]) == ("ok", [])
 
 
-def test_the_owner_need_not_say_so_any_more(locked: str, tmp_path: Path) -> None:
+def the_owner_need_not_say_so_any_more(locked: str, tmp_path: Path) -> None:
     where = inventory(tmp_path, **{locked: {"driver": {"branch": "535"}, "cuda": None, "limits": None}})
     plan = invoke("plan", "--inventory", where)
     assert plan.returncode == 0, plan.stdout

@@ -141,6 +141,18 @@ def until(reached: Callable[[], bool], what: str, deadline_s: float = 90) -> Non
         time.sleep(0.2)
 
 
+def shown(name: str, what: str, service: str) -> int:
+    """Returns a number that systemd shows of a unit."""
+    return int(as_root(name, f"systemctl show -P {what} {service}"))
+
+
+def is_killed_and_started_again(name: str, service: str) -> None:
+    """Kills the process of a unit, and waits until systemd has started another one."""
+    before = shown(name, "NRestarts", service)
+    as_root(name, f"systemctl kill --signal=KILL {service}")
+    until(lambda: shown(name, "NRestarts", service) > before, f"systemd starts {service} again")
+
+
 def unit(role: str, address: str) -> str:
     """Returns the page's unit for a role, without sudo's password; of the scheduler with the changes that the page names."""
     text = re.sub(r"^Environment=RIGWRIGHT_BECOME.*\n", "", block("[Unit]"), flags=re.MULTILINE)
@@ -194,11 +206,10 @@ def test_the_worker_is_killed_and_comes_back(site: Site) -> None:
     assert site.end(site.start("provision", *site.play("first", 2))) == dict.fromkeys(TARGETS, "changed")
     assert site.end(site.start("provision", *site.play("first", 2))) == dict.fromkeys(TARGETS, "ok")
 
-    before = as_root(WORKER, f"systemctl show -P MainPID {UNIT}")
-    as_root(WORKER, f"systemctl kill --signal=KILL {UNIT}")
-    until(lambda: as_root(WORKER, f"systemctl show -P NRestarts {UNIT}") == "1", "systemd starts it again")
+    before = shown(WORKER, "MainPID", UNIT)
+    is_killed_and_started_again(WORKER, UNIT)
     until(lambda: site.registered() == 1, "the new worker is at the scheduler")
-    assert as_root(WORKER, f"systemctl show -P MainPID {UNIT}") != before
+    assert shown(WORKER, "MainPID", UNIT) != before
     assert site.end(site.start("provision", *site.play("second", 2))) == dict.fromkeys(TARGETS, "changed")
 
 
@@ -222,8 +233,7 @@ def test_the_worker_is_killed_at_work(site: Site) -> None:
 
 def test_the_scheduler_is_restarted(site: Site) -> None:
     """The worker ends or connects again; in both cases it is at the new scheduler after a while, without anybody's help."""
-    as_root(SCHEDULER, "systemctl kill --signal=KILL rigwright-scheduler")
-    until(lambda: as_root(SCHEDULER, "systemctl show -P NRestarts rigwright-scheduler") == "1", "systemd starts it")
+    is_killed_and_started_again(SCHEDULER, "rigwright-scheduler")
     until(lambda: site.registered() == 1, "the worker is at the new scheduler")
     assert site.end(site.start("provision", *site.play("third", 1))) == dict.fromkeys(TARGETS, "changed")
 
@@ -235,6 +245,7 @@ def test_a_plan_of_a_gpu_machine_is_that_of_the_controller(site: Site) -> None:
         site.folder / "there", **{WORKER: {"ansible_ssh_private_key_file": None, "ssh_known_hosts": None}}
     )
     own = document("plan", "--inventory", here, "--host", WORKER)["hosts"][WORKER]
+    until(lambda: site.registered() == 1, "the worker is at the scheduler")
     run = site.start("plan", inventory=there)
     said, _ = run.communicate(timeout=240)
     assert run.returncode == 2, said
@@ -244,10 +255,10 @@ def test_a_plan_of_a_gpu_machine_is_that_of_the_controller(site: Site) -> None:
     assert found["changes"] == own["changes"]
 
 
-@pytest.mark.usefixtures("site")
-def test_its_rights_are_few() -> None:
+def test_its_rights_are_few(site: Site) -> None:
     """The service has no capability, and its files are its own."""
-    pid = as_root(WORKER, f"systemctl show -P MainPID {UNIT}")
+    until(lambda: site.registered() == 1, "the worker is at the scheduler")
+    pid = shown(WORKER, "MainPID", UNIT)
     status = as_root(WORKER, f'grep -E "^(Cap(Eff|Bnd)|NoNewPrivs|Seccomp):" /proc/{pid}/status')
     assert re.findall(r"\t(\w+)", status) == ["0000000000000000", "0000000000000000", "1", "2"]
     assert as_root(WORKER, f"stat -c %U:%a {USER}/.ssh/id_ed25519") == "rigwright-worker:600"

@@ -14,6 +14,7 @@ from rigwright.engine.gpu_choice import Choice, DatedPair, Join, choose
 from rigwright.facts.gpu import Gpu, Process
 from rigwright.facts.nccl import PairFigures
 from rigwright.facts.topology import NvLink, Place
+from tests.machine_speed import within
 
 
 def card(number: int, name: str = "Tesla V100-SXM2-16GB", lost: str = "") -> Gpu:
@@ -126,7 +127,7 @@ def test_sixteen_gpus_take_less_than_two_seconds() -> None:
     places = [at(number, f"0000:00:{number % 4:02x}.0") for number in range(1, 17)]
     began = time.process_time()
     assert len(choose(8, cards, places, (), {}, None).devices) == 8
-    assert time.process_time() - began < 5
+    assert within(time.process_time() - began, 5)
 
 
 NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone.utc)

@@ -117,7 +117,7 @@ def test_a_power_cut_that_lost_the_job_s_boot_id_is_no_job_that_runs(tmp_path: P
     began = time.monotonic()
     with pytest.raises(HostError, match="the machine went down in the middle of it"):
         run(host, [], after)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_a_host_that_does_not_answer_is_said_to_be_asked_again(tmp_path: Path) -> None:

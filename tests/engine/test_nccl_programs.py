@@ -145,7 +145,7 @@ def test_programs_that_misbehave(tmp_path: Path, text: str, verdict: str, seen: 
     mark = {**os.environ, "RIGWRIGHT_TEST_MARK": str(tmp_path)}
     words = ("--gpus", "2", "--at", str(tmp_path), "--program-timeout-s", "2")
     document = ran(nccl_programs.nccl_tests, mark, *words)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     found = judged(checks.nccl_tests, nccl_programs.nccl_tests, document, "rig-3090")[0]
     assert (found.verdict, found.subject) == (verdict, "all_reduce_perf")
     assert seen in found.seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 from lab.hardware.rigfile import describe
 from lab.simulators.nvml.bare import Bare, bare
 from rigwright.operations import limits
+from tests.machine_speed import within
 from tests.paths import ROOT
 
 VERSION = "535.261.03"
@@ -260,7 +262,7 @@ def test_lost_and_hanging_gpus_are_given_up(host: Host) -> None:
     host.driver.put(gpu1__fault__open=15, gpu2__fault__delay_ms=120000)
     started = time.monotonic()
     done = host.apply(ALL, "--gpu-timeout-s", "2")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         "SXM2-2 0000:07:00.0: GPU is lost; it fell off the bus: journalctl -k -g Xid; then power the machine off and on",
@@ -345,8 +347,8 @@ def test_a_wrong_library_is_not_waited_for(host: Host) -> None:
     host.driver.load_driver("550.163.01")
     host.wants(ALL)
     started = time.monotonic()
-    done = host.run("apply", "--wait-s", "60")
-    assert time.monotonic() - started < 20
+    done = host.run("apply", "--wait-s", "150")
+    assert time.monotonic() - started < 60
     assert done.returncode == 1
     assert "version mismatch.; the driver was upgraded and not yet loaded: reboot" in done.stderr
 
@@ -498,6 +500,12 @@ def watched(host: Host) -> Host:
     return host
 
 
+def processor_time_of_children() -> float:
+    """Returns the processor time of all programs that this one has run to their end, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def look(host: Host) -> tuple[int, list[str], list[str]]:
     """Runs watch once; returns its exit status, stdout and stderr."""
     done = host.run("watch", "--gpu-timeout-s", "5")
@@ -620,7 +628,7 @@ def test_a_hang_ends_and_the_others_are_mended(watched: Host) -> None:
     watched.driver.put(gpu2__fault__delay_ms=120000)
     started = time.monotonic()
     code, out, errors = look(watched)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert (code, len(out), errors) == (1, 3, ["SXM2-3 0000:0a:00.0: no answer within 5 s"])
 
 
@@ -679,9 +687,9 @@ def test_watch_leaves_another_at_work(watched: Host) -> None:
 
 
 def test_watch_is_quick_when_there_is_nothing_to_do(watched: Host) -> None:
-    started = time.monotonic()
+    began = processor_time_of_children()
     look(watched)
-    assert time.monotonic() - started < 2
+    assert within(processor_time_of_children() - began, 2)
     state = watched.driver.kept()
     look(watched)
     assert watched.driver.kept() == state

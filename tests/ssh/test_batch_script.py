@@ -132,7 +132,7 @@ def test_limits() -> None:
     )
     assert [one.code for one in found] == [124, 124, -1, -1, 0]
     assert found[4].stdout == b"beside"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     time.sleep(0.3)
     left = subprocess.run(["pgrep", "-f", f"^sleep ({long}|{short})"], capture_output=True, text=True, check=False)
     assert left.stdout == ""
@@ -143,8 +143,8 @@ def test_limits() -> None:
 def test_a_child_that_holds_the_output_holds_nobody_up() -> None:
     """The deadline ends the wait for its output; the results of the other commands are complete."""
     started = time.monotonic()
-    held, beside = together(script("sleep 25 & echo said", timeout_s=0.2), says(b"beside"))
-    assert time.monotonic() - started < 15
+    held, beside = together(script("sleep 150 & echo said", timeout_s=0.2), says(b"beside"))
+    assert time.monotonic() - started < 60
     assert held.code in (124, -1)
     assert beside.stdout == b"beside"
 

@@ -110,13 +110,17 @@ def test_a_host_that_does_not_answer_any_more(
     box: ShellServer, keeping: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a power cut: the connection looks open."""
+    answers = threading.Event()
     monkeypatch.setattr(keeper, "LIFE_S", 0.3)
     (one,) = keeping.keeper._kept.values()
-    monkeypatch.setattr(one.session.connection.client.get_transport(), "global_request", lambda *_, **__: time.sleep(5))
+    monkeypatch.setattr(
+        one.session.connection.client.get_transport(), "global_request", lambda *_, **__: answers.wait(150)
+    )
     began = time.monotonic()
     assert reads(box) == "hello"
     assert box.logins == 3
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 60
+    answers.set()
 
 
 def test_a_connection_that_is_lost_while_it_reads(box: ShellServer, keeping: InProcess) -> None:
@@ -191,7 +195,7 @@ def test_the_time_begins_again_with_each_use(box: ShellServer) -> None:
     assert found.keeper._kept, "it is in use"
     run.close()
     until(lambda: not one.users)
-    assert found.ended.wait(5), "it ends with its last connection"
+    assert found.ended.wait(60), "it ends with its last connection"
     assert not found.place.exists()
 
 
@@ -201,7 +205,7 @@ def test_a_run_that_comes_to_another_decision_keeps_nothing(box: ShellServer) ->
     found.start(
         {"keep_s": 60, "orders": [{"name": host.name, "variables": dict(host.variables), "decision": "another"}]}
     )
-    assert found.ended.wait(10)
+    assert found.ended.wait(60)
     assert box.logins == 1
 
 
@@ -239,8 +243,8 @@ def test_an_interruption_ends_a_read_and_leaves_the_connection(box: ShellServer,
     threading.Timer(0.3, run.abandon).start()
     began = time.monotonic()
     with pytest.raises(Exception, match="lost"):
-        run.run([command("sleep", "30", reads=True)], together=True)
-    assert time.monotonic() - began < 5
+        run.run([command("sleep", "150", reads=True)], together=True)
+    assert time.monotonic() - began < 60
     with pytest.raises(Interrupted):
         run.connect()
     assert reads(box) == "hello"
@@ -268,7 +272,7 @@ def test_a_session_that_is_closed_while_a_channel_opens(
 
 def test_connections_are_closed_by_command(box: ShellServer, keeping: InProcess) -> None:
     assert kept.close_all() == ["box"]
-    assert keeping.ended.wait(5)
+    assert keeping.ended.wait(60)
     assert kept.close_all() == []
     assert reads(box) == "hello"
 

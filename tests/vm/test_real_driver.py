@@ -1,6 +1,6 @@
 """NVIDIA's real driver in a virtual machine: packages of Debian's archive, dkms, signature, boot, and what then runs over it.
 
-One machine goes through these tests in their order. Only with -m vm: an hour under software emulation.
+One machine is provisioned for all of these tests. Only with -m vm: an hour under software emulation.
 """
 
 from __future__ import annotations
@@ -108,18 +108,25 @@ def test_a_second_provision_changes_nothing(host: str, provisioned: dict[str, An
     assert found["hosts"][host]["changes"] == []
 
 
-def test_the_machine_is_recorded_for_the_tests_that_start_from_it(host: str, provisioned: dict[str, Any]) -> None:  # noqa: ARG001
-    commands.record_vm(host, DRIVER.state, print)
-    assert DRIVER.is_there()
-
-
-def test_a_rollback_makes_the_bare_machine_of_it(
+def test_the_machine_is_recorded_and_a_rollback_makes_the_bare_machine_of_it(
     host: str,
     bare: state.State,
     provisioned: dict[str, Any],  # noqa: ARG001
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "run.json"
+    """Other tests start from the recording, and so does this machine after the rollback."""
+    commands.record_vm(host, DRIVER.state, print)
+    assert DRIVER.is_there()
+    DRIVER.up()
+    try:
+        is_rolled_back(host, bare, tmp_path)
+    finally:
+        DRIVER.up()
+
+
+def is_rolled_back(host: str, bare: state.State, folder: Path) -> None:
+    """Runs `rollback`, and proves that the machine is the bare one again."""
+    path = folder / "run.json"
     done = rw.invoke("rollback", "--host", host, "--yes", "--json", str(path), deadline=PROVISION_S)
     print(done.stdout)
     found = json.loads(path.read_text(encoding="utf-8"))

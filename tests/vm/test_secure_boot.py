@@ -18,7 +18,7 @@ from lab.vm.commands import boots
 from lab.vm.console import Console
 from tests.end_to_end import rw
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800), pytest.mark.usefixtures("as_root")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(5400), pytest.mark.usefixtures("as_root")]
 NAME, PASSWORD = "t-vm-mok", "Tulip2026"
 PLAY = """
 - name: Secure Boot
@@ -44,7 +44,7 @@ dmesg | grep -e 'NVRM: loading' -e 'is rejected'
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[machine.Machine]:
-    """Yields a machine with Secure Boot; its tests run in their order."""
+    """Yields a machine with Secure Boot."""
     commands.down(name=NAME, say=print)
     commands.up_vm(name=NAME, rig="servbadge", firmware="secureboot", say=print)
     made = machine.load(NAME)
@@ -68,13 +68,19 @@ def asked(made: machine.Machine, command: str, deadline: float = 120) -> str:
     return done.stdout + done.stderr
 
 
-def test_it_is_refused_before_anything_is_installed(locked: machine.Machine, tmp_path: Path) -> None:
+def test_from_the_refusal_to_the_enrolled_key(locked: machine.Machine, tmp_path: Path) -> None:
+    it_is_refused_before_anything_is_installed(locked, tmp_path)
+    the_key_is_staged_and_the_console_step_is_told(locked, tmp_path)
+    at_the_console_the_key_is_enrolled_and_a_module_of_nvidias_loads(locked, tmp_path)
+
+
+def it_is_refused_before_anything_is_installed(locked: machine.Machine, tmp_path: Path) -> None:
     assert "SecureBoot enabled" in asked(locked, "mokutil --sb-state")
     done = provision(tmp_path)
     assert (done.returncode, "it refuses a driver module that is built on the host" in done.stdout) == (1, True)
 
 
-def test_the_key_is_staged_and_the_console_step_is_told(locked: machine.Machine, tmp_path: Path) -> None:
+def the_key_is_staged_and_the_console_step_is_told(locked: machine.Machine, tmp_path: Path) -> None:
     done = provision(tmp_path, secure_boot="enrol", mok_password=PASSWORD)
     assert done.returncode == 1, done.stdout
     assert "is staged, and no one has confirmed it at the console yet" in " ".join(done.stdout.split())
@@ -82,9 +88,7 @@ def test_the_key_is_staged_and_the_console_step_is_told(locked: machine.Machine,
     assert "already in the enrollment request" in asked(locked, "sudo mokutil --test-key /var/lib/dkms/mok.pub")
 
 
-def test_at_the_console_the_key_is_enrolled_and_a_module_of_nvidias_loads(
-    locked: machine.Machine, tmp_path: Path
-) -> None:
+def at_the_console_the_key_is_enrolled_and_a_module_of_nvidias_loads(locked: machine.Machine, tmp_path: Path) -> None:
     console, before = Console(locked.console), boots(locked)
     asked(locked, "sudo systemctl reboot", 30)
     mok_manager.confirm(locked, console, PASSWORD)

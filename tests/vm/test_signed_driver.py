@@ -1,6 +1,6 @@
 """Debian 13 with Secure Boot: one fresh machine from nothing to the real driver 550, which the kernel loads because its key is enrolled.
 
-The tests go through one machine in their order: staged and refused, confirmed at the console, provisioned, provisioned again. Only with -m vm.
+One machine goes through it: staged and refused, confirmed at the console, provisioned, provisioned again. Only with -m vm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lab.vm.commands import boots
 from lab.vm.console import Console
 from tests.end_to_end import rw
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(7200), pytest.mark.usefixtures("as_root")]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(14400), pytest.mark.usefixtures("as_root")]
 NAME, PASSWORD = "t-vm-signed-13", "Tulip2026"
 WANTED = {"driver": {"branch": "550"}, "secure_boot": "enrol", "mok_password": PASSWORD}
 PROVISION_S = 5400.0
@@ -54,7 +54,13 @@ def locked() -> Iterator[machine.Machine]:
     commands.down(name=NAME, say=print)
 
 
-def test_the_key_is_staged_before_a_driver_is_installed(locked: machine.Machine, tmp_path: Path) -> None:
+def test_from_the_staged_key_to_the_second_provision(locked: machine.Machine, tmp_path: Path) -> None:
+    the_key_is_staged_before_a_driver_is_installed(locked, tmp_path)
+    after_the_console_one_provision_installs_signs_loads_and_proves(locked, tmp_path)
+    a_second_provision_changes_nothing(locked, tmp_path)
+
+
+def the_key_is_staged_before_a_driver_is_installed(locked: machine.Machine, tmp_path: Path) -> None:
     assert "SecureBoot enabled" in asked(locked, "mokutil --sb-state")
     done, _found = provision(tmp_path)
     assert done.returncode == 1, done.stdout
@@ -63,9 +69,7 @@ def test_the_key_is_staged_before_a_driver_is_installed(locked: machine.Machine,
     assert "nvidia-kernel-dkms" not in asked(locked, "dpkg-query -W -f '${Package} '")
 
 
-def test_after_the_console_one_provision_installs_signs_loads_and_proves(
-    locked: machine.Machine, tmp_path: Path
-) -> None:
+def after_the_console_one_provision_installs_signs_loads_and_proves(locked: machine.Machine, tmp_path: Path) -> None:
     console, before = Console(locked.console), boots(locked)
     asked(locked, "sudo systemctl reboot")
     mok_manager.confirm(locked, console, PASSWORD)
@@ -81,7 +85,7 @@ def test_after_the_console_one_provision_installs_signs_loads_and_proves(
     assert asked(locked, "lspci -k -d 10de:").count("Kernel driver in use: nvidia") == 4
 
 
-def test_a_second_provision_changes_nothing(locked: machine.Machine, tmp_path: Path) -> None:  # noqa: ARG001
+def a_second_provision_changes_nothing(locked: machine.Machine, tmp_path: Path) -> None:  # noqa: ARG001
     done, found = provision(tmp_path)
     assert done.returncode == 0, rw.not_as_wanted(found)
     assert found["hosts"][NAME]["changes"] == []

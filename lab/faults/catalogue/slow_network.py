@@ -1,4 +1,4 @@
-"""The host's network carries no more than 300 megabits a second in each direction, as with a port that came up at a lower rate.
+"""The host's network carries no more than 100 megabits a second in each direction, as with a port that came up at a lower rate.
 
 ethtool and /sys/class/net/eth0/speed say 10 Gb/s as before; a measurement of the link does not.
 """
@@ -11,7 +11,7 @@ from lab.host.disk import Host
 NEEDS: tuple[str, ...] = ()
 ONE_GPU = False
 LASTS: int | None = None
-MBIT = 300
+MBIT = 100
 
 
 def apply(host: Host, gpu: int) -> None:  # noqa: ARG001

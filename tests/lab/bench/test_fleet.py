@@ -102,6 +102,14 @@ def _answering() -> Iterator[int]:
     yield listening.getsockname()[1]
 
 
+def _answer_s(client: socket.socket) -> float:
+    """Returns after how many seconds a question is answered."""
+    began = time.monotonic()
+    client.sendall(b"question")
+    assert client.recv(100) == b"QUESTION"
+    return time.monotonic() - began
+
+
 def test_latency_is_added_to_every_round_trip() -> None:
     """The handshake and the greeting cost two round trips, as with a distant host; each question costs one."""
     with _answering() as port:
@@ -113,12 +121,10 @@ def test_latency_is_added_to_every_round_trip() -> None:
             with socket.create_connection(("127.0.0.1", near), timeout=10) as client:
                 assert client.recv(100) == b"hello"
                 greeted = time.monotonic() - began
-                client.sendall(b"question")
-                assert client.recv(100) == b"QUESTION"
-                answered = time.monotonic() - began - greeted
+                answered = [_answer_s(client) for _ in range(5)]
             proxy.communicate("")
-    assert 0.4 <= greeted < 1.2
-    assert 0.2 <= answered < 0.6
+    assert greeted >= 0.4
+    assert 0.2 <= min(answered) < 0.4
 
 
 @pytest.mark.parametrize("count", [1, 200])

@@ -237,6 +237,18 @@ def test_off_the_bus_and_back(badge: Host) -> None:
     assert hw_state.read(badge.hw, hw_state.VOLATILE) == {}
 
 
+def test_off_the_bus_again_after_a_boot_that_nobody_healed_it_before(badge: Host) -> None:
+    space = tamper.space(badge, "0000:0A:00.0")
+    before = space.read_bytes()
+    said(badge.name, "gpu-lost", "2")
+    hw_state.switch_on(badge.hw)
+    space.write_bytes(before)  # as the next boot does
+    said(badge.name, "gpu-lost", "2")
+    assert space.read_bytes() == b"\xff" * 4096
+    inject.heal(badge.name, "gpu-lost", print)
+    assert space.read_bytes() == before
+
+
 def test_acs_is_put_back_as_it_was(badge: Host) -> None:
     tamper.poke(badge, "0000:05:10.0", ACS_CONTROL, 0)
     said(badge.name, "acs-on")
