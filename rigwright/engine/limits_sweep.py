@@ -14,7 +14,7 @@ from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreac
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
-from rigwright.engine import limit_points, nccl_test, onhost_program, wheel_copy
+from rigwright.engine import limit_points, nccl_test, onhost_program, own_programs, wheel_copy
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
@@ -24,6 +24,7 @@ from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import Unavailable, Unreadable, gpu, limits_sweep, pci, system, systemd
 from rigwright.facts.gpu import Gpu, Locks
 from rigwright.facts.limits_sweep import SweepDocument
+from rigwright.facts.own_programs import at_work
 
 NAME = "sweep"
 SETTLE_S, MEASURED_S = 30.0, 70.0
@@ -61,9 +62,15 @@ class SweepOptions:
 
 
 def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> SweepPlan:
-    """The plan of a sweep. Raises HostError where GPUs are in use or nothing can be set, UsageError for a range that they do not have."""
+    """The plan of a sweep, after the end of one whose command has ended.
+
+    Raises HostError where GPUs are in use or nothing can be set, UsageError for a range that they do not have.
+    """
     run.store.forget()
-    run.read((gpu.gpus, gpu.locked, gpu.processes, gpu.holders, pci.gpus, system.simulated))
+    facts = (gpu.gpus, gpu.locked, gpu.processes, gpu.holders, at_work, pci.gpus, system.simulated)
+    run.read(facts)
+    own_programs.await_left(run, NAME)
+    run.read_unknown(facts)
     cards, locks = run.value(gpu.gpus), run.value(gpu.locked)
     if lost := next((card for card in cards if card.lost), None):
         found = f"GPU {lost.bus_id} cannot be reached: {lost.lost}"
@@ -365,11 +372,24 @@ def _run_once(run: HostRun, planned: SweepPlan, folders: Sequence[str]) -> Sweep
     left_s = SIMULATED_LEFT_S if planned.simulated else LEFT_S
     words = ["sweep", "--points", json.dumps(planned.rules), "--timeout-s", str(planned.limit_s)]
     words += ["--settle-s", f"{planned.settle_s:g}", "--seconds", f"{planned.seconds:g}"]
-    words += ["--watched", onhost_program.WATCHED, "--watched-s", str(left_s)]
-    words += ["--libraries", onhost_program.LIBRARIES] if folders else []
-    program = OnhostProgram("limits_sweep.py", words, planned.limit_s, NAME, folders, "limits_sweep.py restore")
+    program = OnhostProgram(
+        "limits_sweep.py",
+        words,
+        planned.limit_s,
+        NAME,
+        folders,
+        "limits_sweep.py restore",
+        at_end=f"puts {_before(planned.sweep)} back",
+        watched_s=left_s,
+    )
     onhost_program.run_and_read(run, program, limits_sweep.swept)
     return run.store(limits_sweep.swept)
+
+
+def _before(sweep: Sweep) -> str:
+    """The limits before a sweep: `285 W`, `150/285 W`."""
+    values = dict.fromkeys(value for value in sweep.before.values() if value is not None)
+    return f"{'/'.join(map(str, values))} {sweep.unit}" if values else "the limits of before"
 
 
 def _prove(run: HostRun, planned: SweepPlan, options: SweepOptions, error: RigwrightError | None = None) -> None:

@@ -125,7 +125,6 @@ def _run_once(run: HostRun, rounds: int, without: Sequence[str], folders: Sequen
     words = ["--timeout-s", str(limit_s), "--processes", str(PROCESSES), "--rounds", str(rounds)]
     words += ["--round-s", str(SIMULATED_ROUND_S)] if run.value(system.simulated) else []
     words += ["--without", ",".join(without)] if without else []
-    words += ["--libraries", onhost_program.LIBRARIES] if folders else []
     program = OnhostProgram("nccl_load.py", words, limit_s, NAME, folders)
     onhost_program.run_and_read(run, program, nccl_load.measured)
     return run.store(nccl_load.measured)

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.engine import own_programs as ours
+from rigwright.engine import run_owner
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import archive
+from rigwright.facts import own_programs
 from rigwright.facts import recording as facts
 from rigwright.facts.recording import FOLDERS, LONGEST_LINE, PROGRAM, UNIT, Recording
 
@@ -20,9 +23,9 @@ NAME = "recorder"
 HZ = 10
 LONGEST_S = 7 * 86400
 
-_START = f"""
+_START = f"""{own_programs.BEGIN}
 set -e
-name=$1 limit=$2 hz=$3 idle=$4
+name=$1 limit=$2 hz=$3 idle=$4 description=$5
 command -v python3 >/dev/null || {{ echo "python3 is not there" >&2; exit 69; }}
 state=$(systemctl show -p SubState --value -- {UNIT})
 case $state in running|start*|stop*) echo "another recording is at work ({UNIT}.service)" >&2; exit 75;; esac
@@ -45,8 +48,8 @@ code=$?
 [ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' || rm -rf -- "$folder"
 rm -rf -- {PROGRAM}
 END
-systemd-run --quiet --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) -p TimeoutStopSec=10 \\
-  -p SendSIGKILL=yes --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
+begin "$description" --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) \\
+  -p TimeoutStopSec=10 -p SendSIGKILL=yes \\
   sh {PROGRAM}/job "{FOLDERS}/$name" "$idle" --limit-s "$limit" --hz "$hz" --idle-s "$idle" >/dev/null
 n=0
 while [ ! -s "$name/samples.jsonl" ]; do
@@ -82,8 +85,12 @@ def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller.
     Raises HostError, also when another recorder runs; Unreachable.
     """
-    words = (run.options.run_id, str(min(limit_s, LONGEST_S)), f"{hz:g}", str(idle_s))
+    owner, limit_s = run_owner.owner(run.options.run_id, run.host.name), min(limit_s, LONGEST_S)
+    description = own_programs.description(NAME, owner, limit_s + 120)
+    words = (run.options.run_id, str(limit_s), f"{hz:g}", str(idle_s), description)
     answer = run.transport.run([script(_START, *words, stdin=archive("recorder.py"), timeout_s=120)])[0]
+    if answer.code == 75 and (other := next((one for one in ours.read(run) if one.unit == UNIT), None)):
+        raise ours.busy(run, other)
     if answer.code != 0:
         raise _not_started(answer)
     return f"{FOLDERS}/{answer.text.strip()[:80]}"

@@ -20,6 +20,7 @@ from rigwright.facts.gpu import ClockPair, Gpu, Process
 from rigwright.facts.limits_sweep import LostGpu, SweepDocument
 from rigwright.facts.nccl import Versions
 from rigwright.facts.nccl_load import LoadedGpu
+from rigwright.facts.own_programs import at_work
 from rigwright.facts.pci import PciGpu
 from rigwright.inventory.model import Host
 from tests.checks.test_findings import FakeTransport
@@ -48,8 +49,8 @@ class Run(HostRun):
         super().__init__(HOST, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.BoundedSemaphore()))
         devices = tuple(PciGpu(one.bus_id, IDS.get(one.name, "ffff"), "nvidia") for one in cards)
         self.values: dict[Fact[Any], Any] = {
-            gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), pci.gpus: devices, system.simulated: "",
-            gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
+            gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), at_work: (),
+            pci.gpus: devices, system.simulated: "", gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
         }  # fmt: skip
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
