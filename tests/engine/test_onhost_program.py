@@ -140,6 +140,8 @@ def test_another_one_is_left_alone_and_named(tmp_path: Path) -> None:
 def test_one_that_nothing_describes_is_left_alone(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.state.write_text("running\n")
+    host.folder.mkdir()
+    (host.folder / "owner").write_text("somebody\n")
     with (
         pytest.raises(HostError, match="another test is running") as caught,
         onhost_program.run(host.host_run(), LOOKS),
