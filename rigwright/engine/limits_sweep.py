@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.power import setting_of
+from rigwright.core.command import script
 from rigwright.core.desired import Limits as DesiredLimits
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable, UsageError
 from rigwright.core.gpu_labels import SHORT_UUID
@@ -24,6 +25,7 @@ from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import Unavailable, Unreadable, gpu, limits_sweep, pci, system, systemd
 from rigwright.facts.gpu import Gpu, Locks
 from rigwright.facts.limits_sweep import SweepDocument
+from rigwright.facts.nccl import FOLDER
 from rigwright.facts.own_programs import at_work
 
 NAME = "sweep"
@@ -67,10 +69,13 @@ def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> Sweep
     Raises HostError where GPUs are in use or nothing can be set, UsageError for a range that they do not have.
     """
     run.store.forget()
-    facts = (gpu.gpus, gpu.locked, gpu.processes, gpu.holders, at_work, pci.gpus, system.simulated)
+    facts = (gpu.gpus, gpu.locked, gpu.processes, gpu.holders, at_work, limits_sweep.left, pci.gpus, system.simulated)
     run.read(facts)
     own_programs.await_left(run, NAME)
     run.read_unknown(facts)
+    if run.value(limits_sweep.left) and _put_back(run):
+        run.store.forget()
+        run.read(facts)
     cards, locks = run.value(gpu.gpus), run.value(gpu.locked)
     if lost := next((card for card in cards if card.lost), None):
         found = f"GPU {lost.bus_id} cannot be reached: {lost.lost}"
@@ -101,6 +106,25 @@ def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> Sweep
     settle_s, seconds = (SIMULATED_SETTLE_S, SIMULATED_MEASURED_S) if simulated else (SETTLE_S, MEASURED_S)
     all_gpus = sum(len(group.uuids) for group in groups) == len(cards)
     return SweepPlan(tuple(groups), supplies, sweep, settle_s, seconds, tuple(notes), all_gpus, simulated)
+
+
+_PUT_BACK = """
+case $(systemctl show -p SubState --value -- "$2") in running|start*|stop*) exit 75;; esac
+python3 "$1/limits_sweep.py" restore
+"""
+
+
+def _put_back(run: HostRun) -> bool:
+    """Puts back what a sweep has left that ended without doing so; False while a sweep is at work. Raises HostError."""
+    answer = run.transport.run([script(_PUT_BACK, FOLDER, onhost_program.UNIT, timeout_s=60)])[0]
+    if answer.code not in (0, 75):
+        *_, why = answer.error_text.splitlines() or ["no answer"]
+        found = f"an earlier sweep ended without its limits put back, and they cannot be now: {why[:LONGEST]}"
+        fix = f"invoke verify --host {run.host.name}; {_again(run)} sets those of the inventory"
+        raise HostError(run.host.name, found, "GPUs that take a limit", fix)
+    if answer.code == 0:
+        run.emit(Note(run.host.name, "an earlier sweep ended without its limits put back; that is done now"))
+    return answer.code == 0
 
 
 def _in_force(card: Gpu, locks: Locks, options: SweepOptions) -> int | None:

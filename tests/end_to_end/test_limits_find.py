@@ -189,6 +189,25 @@ def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> Non
         assert "the limits are as before" in text
 
 
+def test_the_next_sweep_puts_back_what_a_killed_one_could_not(folder: Path, ssh: Ssh) -> None:
+    process = begun(folder, points=16)
+    process.kill()
+    process.wait()
+    off, on = (
+        f"sudo mv /run/rigwright-p2p/{one} /run/rigwright-p2p/{other}"
+        for one, other in (("pynvml.py", "off"), ("off", "pynvml.py"))
+    )
+    kill = "sudo systemctl kill --kill-whom=all -s KILL rigwright-p2p"
+    assert ssh(NAME, f"{off}; {kill}").returncode == 0
+    until(lambda: "failed" in ssh(NAME, "systemctl is-active rigwright-p2p").stdout, 60, "the end of the unit")
+    assert limits()[0] != BEFORE_W
+    assert ssh(NAME, on).returncode == 0
+    done = invoke("limits.find", *words(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "an earlier sweep ended without its limits put back; that is done now" in done.stdout + done.stderr
+    assert limits() == [BEFORE_W] * 3
+
+
 def test_after_a_power_cut(folder: Path, ssh: Ssh) -> None:
     """The limits are those of the inventory again, by the unit that sets them at every boot; the message says so."""
     process = begun(folder)
