@@ -85,7 +85,7 @@ def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> Sweep
             run.host.name,
             f"{use}, and beside their work a sweep says nothing",
             "idle GPUs",
-            "end them, then the same command again",
+            "wait for their end, or end them; then the same command again",
         )
     if options.clocks:
         run.read((gpu.supported_clocks,))

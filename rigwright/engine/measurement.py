@@ -56,7 +56,9 @@ def measure(run: HostRun, options: MeasurementOptions) -> Measurement:
     at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     if use := run.gpu_use():
         found = f"{use}, and beside their work a measurement says nothing"
-        raise HostError(run.host.name, found, "idle GPUs", "end them, then the same command again")
+        raise HostError(
+            run.host.name, found, "idle GPUs", "wait for their end, or end them; then the same command again"
+        )
     run.read(CONDITIONS)
     quick = NcclTestOptions(quick=True, wheels=options.wheels)
     tested = nccl_test.test(run, quick)

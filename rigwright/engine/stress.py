@@ -40,7 +40,7 @@ def refuse_busy(run: HostRun) -> None:
     """Raises HostError while processes use the GPUs, also those of another stress, and with MIG on."""
     if use := run.gpu_use(continues=NAME):
         found = f"{use}, and a stress takes all that the GPUs have"
-        fix = "end them (a stress or test of another run: wait until it has ended); then the same command again"
+        fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, found, "idle GPUs", fix)
     if split := run.mig_use():
         raise HostError(run.host.name, f"{split}, and a stress loads whole GPUs", "MIG off", WITHOUT_MIG)

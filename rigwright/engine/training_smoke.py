@@ -29,7 +29,7 @@ class SmokeOptions:
 def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> None:
     """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and where there is no interpreter to train with."""
     if use := run.gpu_use(continues=NAME):
-        fix = "end them (a test or stress of another run: wait until it has ended); then the same command again"
+        fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, f"{use}, and the training takes all GPUs", "idle GPUs", fix)
     if split := run.mig_use():
         found = f"{split}, and the training takes whole GPUs, with NCCL between them"
