@@ -23,7 +23,6 @@ from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
 from rigwright.facts import Fact, own_programs
 from rigwright.facts.nccl import FOLDER
-from rigwright.facts.own_programs import OwnProgram
 
 UNIT = FOLDER.rpartition("/")[2]
 LIBRARIES = f"{FOLDER}/libraries"
@@ -145,7 +144,7 @@ def run(host_run: HostRun, program: OnhostProgram) -> Iterator[None]:
 def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[], object]:
     """Starts the program, or follows the same one that is at work; returns what is to be called while it runs."""
     started = _started(host_run, program, token)
-    if started.code == _BUSY and (other := _at_work(host_run)) is not None:
+    if started.code == _BUSY and (other := ours.of_unit(host_run, UNIT)):
         if other.key == program.key and ours.left(other):
             host_run.emit(Note(host_run.host.name, f"continues {ours.in_words(other)}"))
             follower = run_owner.owner(host_run.options.run_id, host_run.host.name)
@@ -170,10 +169,6 @@ def _started(host_run: HostRun, program: OnhostProgram, token: str) -> Result:
     words = (FOLDER, UNIT, str(program.unit_limit_s), token, " ".join(program.folders), program.afterwards, description)
     start = script(_START, *words, program.program, *program.words, stdin=archive(), timeout_s=90)
     return host_run.transport.run([start])[0]
-
-
-def _at_work(host_run: HostRun) -> OwnProgram | None:
-    return next((other for other in ours.read(host_run) if other.unit == UNIT), None)
 
 
 @lru_cache(maxsize=2)

@@ -67,6 +67,11 @@ def read(run: HostRun) -> tuple[OwnProgram, ...]:
     return known(run)
 
 
+def of_unit(run: HostRun, unit: str) -> OwnProgram | None:
+    """The program at work in a unit, read now; None for none. Raises Unreachable."""
+    return next((program for program in read(run) if program.unit == unit), None)
+
+
 def countdown(run: HostRun, program: OwnProgram) -> Callable[[], None]:
     """A function to be called often, which notes now and then how long the program may still take. It raises Interrupted after Ctrl-C."""
     began, seconds = time.monotonic(), end_s(program)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.engine import onhost_program, run_owner
 from rigwright.engine import own_programs as ours
-from rigwright.engine import run_owner
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import archive
 from rigwright.facts import own_programs
@@ -61,6 +61,9 @@ while [ ! -s "$name/samples.jsonl" ]; do
 done
 echo "$name"
 """
+_IDLE_END = "idle"
+"""The key of a recorder with an idle end."""
+_NAME = script(f"cat {PROGRAM}/folder")
 _STOP = f"""
 name=$1 n=0
 [ "$(cat {PROGRAM}/folder 2>/dev/null)" = "$name" ] || exit 0
@@ -82,15 +85,24 @@ def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     """Starts the recorder; returns the path of its folder on the host once it samples. It ends after `limit_s` at the latest.
 
     `idle_s`: it also ends when the file `alive` of the folder was not touched for so long; 0: never. A recorder with an idle end
-    removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller.
+    removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller. One with an idle end whose command
+    has ended goes on while the program beside which it runs is at work, and this run has it; without that program it is replaced.
     Raises HostError, also when another recorder runs; Unreachable.
     """
     owner, limit_s = run_owner.owner(run.options.run_id, run.host.name), min(limit_s, LONGEST_S)
-    description = own_programs.description(NAME, owner, limit_s + 120)
+    description = own_programs.description(NAME, owner, limit_s + 120, _IDLE_END if idle_s else "")
     words = (run.options.run_id, str(limit_s), f"{hz:g}", str(idle_s), description)
-    answer = run.transport.run([script(_START, *words, stdin=archive("recorder.py"), timeout_s=120)])[0]
-    if answer.code == 75 and (other := next((one for one in ours.read(run) if one.unit == UNIT), None)):
-        raise ours.busy(run, other)
+    begin = script(_START, *words, stdin=archive("recorder.py"), timeout_s=120)
+    answer = run.transport.run([begin])[0]
+    if answer.code == 75 and (other := ours.of_unit(run, UNIT)):
+        if not (idle_s and other.key == _IDLE_END and ours.left(other)):
+            raise ours.busy(run, other)
+        folder = f"{FOLDERS}/{run.transport.run([_NAME])[0].text.strip()[:80]}"
+        if ours.of_unit(run, onhost_program.UNIT):
+            return folder
+        stop(run, folder)
+        discard(run, folder)
+        answer = run.transport.run([begin])[0]
     if answer.code != 0:
         raise _not_started(answer)
     return f"{FOLDERS}/{answer.text.strip()[:80]}"
