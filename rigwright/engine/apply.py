@@ -12,7 +12,7 @@ from rigwright.core.command_failures import failure_in
 from rigwright.core.control_characters import one_line
 from rigwright.core.errors import ConsentError, HostError, NoRoot, Rebooting, RigwrightError, Unreachable, unexpected
 from rigwright.core.host_templates import SHIPPED
-from rigwright.engine import continuation, events, jobs, lease, owed_test, reboot_order, run_record
+from rigwright.engine import continuation, events, jobs, lease, owed_test, own_programs, reboot_order, run_record
 from rigwright.engine.boot_wait import BootWait, Tried
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
@@ -22,6 +22,7 @@ from rigwright.engine.trial import Trials
 from rigwright.facts import system
 from rigwright.facts import trial as trial_facts
 from rigwright.facts.continuation import UNIT_NAME
+from rigwright.facts.own_programs import at_work
 from rigwright.operations.trial import taken_away
 
 
@@ -103,9 +104,11 @@ class _Application:
         return ApplyResult(steps, self.done, failure, self.rebooted, self.token)
 
     def _await_leftover_jobs(self) -> None:
-        for folder in self.run.value(jobs.leftovers):
-            self._note(f"a job of an earlier run is still at work ({folder}); waiting for it")
-            jobs.watch(self.run.transport, folder, 3600, folder, lambda _line: None, owner=self.lease.owner)
+        self.run.store.known.pop(at_work, None)
+        for job in jobs.leftovers(self.run.value(at_work)):
+            self._note(f"waits for {own_programs.in_words(job)}")
+            sink, folder = self.run.output_sink(job.name), jobs.folder_of(job)
+            jobs.watch(self.run.transport, folder, 3600, job.name, sink, owner=self.lease.owner)
             self.run.store.forget()
 
     def _walk(self) -> None:
@@ -185,7 +188,8 @@ class _Application:
             raise ConsentError(name, found, "a yes to it", "the same command with --disrupt")
         users = self.run.gpu_users()
         if users:
-            raise ConsentError(name, f"GPUs are in use by {users}", "idle GPUs", "end them, or add --disrupt")
+            fix = "wait for their end, or end them; or add --disrupt"
+            raise ConsentError(name, f"GPUs are in use by {users}", "idle GPUs", fix)
 
     def _run_commands(self, step: str, number: int, commands: Sequence[Command]) -> None:
         batch: list[Command] = []

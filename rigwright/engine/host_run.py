@@ -238,10 +238,10 @@ class HostRun:
             fix = f"{cause or 'correct the cause on the host'}; then run the same command again"
             raise HostError(self.host.name, str(reason), "an answer", fix) from None
 
-    def gpu_use(self) -> str:
-        """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs."""
+    def gpu_use(self, continues: str = "") -> str:
+        """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: as of `gpu_users`."""
         try:
-            users = self.gpu_users()
+            users = self.gpu_users(continues)
         except ConsentError as error:
             return error.found
         return users and f"the GPUs are in use by {users}"
@@ -259,21 +259,30 @@ class HostRun:
         more = f" and {len(split) - 1} more" if len(split) > 1 else ""
         return f"MIG is on on {split[0]}{more}" if split else ""
 
-    def gpu_users(self) -> str:
-        """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none.
+    def gpu_users(self, continues: str = "") -> str:
+        """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none. A program of rigwright is named with
+        its run and its end; one with the name `continues` whose command has ended does not count: this command continues it.
 
         Raises ConsentError when they cannot be read.
         """
-        from rigwright.facts import gpu
+        from rigwright.engine import own_programs as ours
+        from rigwright.facts import gpu, own_programs
 
-        facts = (gpu.processes, gpu.holders)
-        if any(fact not in self.store.known for fact in facts):
-            self.read(facts)
+        facts = (gpu.processes, gpu.holders, own_programs.at_work)
+        self.read_unknown(facts)
         holders = self.store.known[gpu.holders]
         if isinstance(holders, Unreadable):
             found = f"cannot read which processes use the GPUs ({holders})"
             fix = "end the processes that use the GPUs; then the same command with --disrupt"
             raise ConsentError(self.host.name, found, "idle GPUs", fix)
-        values = [value for fact in facts if isinstance(value := self.store.known[fact], tuple)]
+        values = [value for fact in facts[:2] if isinstance(value := self.store.known[fact], tuple)]
         users: dict[int, gpu.Process] = {process.pid: process for processes in values for process in processes}
-        return ", ".join(f"{process.name} ({process.pid})" for process in users.values() if process.works)
+        own = {pid: program for program in ours.known(self) for pid in program.pids}
+        names: dict[str, None] = {}
+        for process in users.values():
+            program = own.get(process.pid)
+            if program is not None and not (program.name == continues and ours.left(program)):
+                names[ours.in_words(program)] = None
+            elif program is None and process.works:
+                names[f"{process.name} ({process.pid})"] = None
+        return ", ".join(names)

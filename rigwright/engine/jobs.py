@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rigwright.core import lazy_re
 from rigwright.core.command import Command, Result, script, with_stdin
@@ -18,7 +18,8 @@ from rigwright.core.errors import HostError, Unreachable
 from rigwright.core.host_folders import RUNS
 from rigwright.core.numbers import count
 from rigwright.engine import lease
-from rigwright.facts import Fact
+from rigwright.facts import own_programs
+from rigwright.facts.own_programs import JOB, OwnProgram
 from rigwright.ssh.transport import Transport
 
 LOG_BYTES = 1 << 20
@@ -31,8 +32,8 @@ QUIET_S = 120
 LOOKS = 5
 """Tenths of a second for which the output of a job is collected: each answer costs the host some twenty processes."""
 _AGAIN = "run the same command again; it continues from there"
-_START = f"""{lease.SHELL}
-dir=$1 unit=$2 mine=$3 length=$4 token=$5
+_START = f"""{lease.SHELL}{own_programs.BEGIN}
+dir=$1 unit=$2 mine=$3 length=$4 token=$5 description=$6
 alone && clock || exit 1
 held; [ "$owner" = "$mine" ] || lost
 [ "$(cat "$dir/token" 2>/dev/null)" != "$token" ] || exit 0
@@ -50,9 +51,9 @@ sync "$dir/script" "$dir/job" "$dir/boot" "$dir" "${{dir%/*}}"
 state=$(systemctl show -p SubState --value -- "$unit")
 case $state in running|start*|stop*|final*) echo "the unit $unit is running already" >&2; exit 75;; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
-echo "$dir" >"/run/rigwright.$unit"; echo "$token" >"$dir/token"
-systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p IgnoreSIGPIPE=no -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
-  --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh "$dir/job" "$dir" 9>&-
+echo "$token" >"$dir/token"
+begin "$description" --unit="$unit" -p RemainAfterExit=yes -p IgnoreSIGPIPE=no -p TimeoutStopSec=30min -p KillSignal=SIGCONT \\
+  sh "$dir/job" "$dir" 9>&-
 """
 """Starts a job while this run holds the lease. Repeated with the same token it does not start the job a second time."""
 _WATCH = f"""{lease.SHELL}
@@ -100,10 +101,11 @@ def run(
     """
     run_id = owner.partition(" ")[0]
     slug = re.sub(r"[^a-z0-9]+", "-", step.lower()).strip("-")[:48]
-    unit = f"rigwright-job-{slug or 'step'}-{number}"
+    unit = f"{JOB}{slug or 'step'}-{number}"
     folder = f"{RUNS}/{run_id}/{unit}"
     text = f"export RIGWRIGHT_RUN={run_id}\n{with_stdin(cmd)}\n"
-    words = (folder, unit, owner, str(lease.EXPIRES_S), secrets.token_hex(8))
+    description = own_programs.description(f"step {step}", owner)
+    words = (folder, unit, owner, str(lease.EXPIRES_S), secrets.token_hex(8), description)
     started = _start(transport, script(_START, *words, stdin=text.encode(), timeout_s=60))
     if started.code == lease.LOST:
         raise lease.lost(step, started)
@@ -234,25 +236,11 @@ def _reconnect(transport: Transport, deadline: float) -> None:
             time.sleep(3)
 
 
-def _running(result: Result) -> tuple[str, ...]:
-    if result.code != 0:
-        raise ValueError(f"systemd does not list the jobs that run: {result.error_text[:200]}")
-    folders = []
-    for line in result.text.splitlines():
-        unit, _, folder = line.strip().partition(" ")
-        if not re.fullmatch(rf"{RUNS}/[\w.-]+/{re.escape(unit)}", folder):
-            raise ValueError(f"the job {unit} runs, and nothing says in which folder")
-        folders.append(folder)
-    return tuple(folders)
+def folder_of(job: OwnProgram) -> str:
+    """The folder of a job that is at work."""
+    return f"{RUNS}/{job.run}/{job.unit}"
 
 
-leftovers: Fact[tuple[str, ...]] = Fact(
-    "jobs.leftovers",
-    script(
-        f"units=$({lease.JOBS_AT_WORK}) || exit 1\n"
-        'for unit in $(echo "$units" | cut -d" " -f1); do '
-        'unit=${unit%.service}; echo "$unit $(cat "/run/rigwright.$unit" 2>/dev/null)"; done; :'
-    ),
-    _running,
-)
-"""The folders of jobs that are still running; a controller that ended early left them. Unreadable when systemd does not say."""
+def leftovers(programs: Iterable[OwnProgram]) -> list[OwnProgram]:
+    """Those of the programs at work that are jobs; a controller that ended early left them."""
+    return [program for program in programs if program.unit.startswith(JOB)]

@@ -22,7 +22,7 @@ from rigwright.core.command import Command, Result, script
 from rigwright.core.errors import HostError
 from rigwright.core.host_folders import STATE
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.engine.run_owner import OWNER, ended, of_host, owner
+from rigwright.engine.run_owner import OWNER, ended, of_host, owner, person
 from rigwright.facts import Fact
 from rigwright.facts.run_recording import KEPT_RUNS
 from rigwright.ssh.transport import Transport
@@ -242,8 +242,7 @@ def lost(host: str, answer: Result) -> HostError:
 
 def _holder(owner: re.Match[str]) -> str:
     """`run 20261122-0900 by ada@desk`: without the address and the processes of that machine."""
-    user = re.sub(r"-[0-9a-f]+\.\d+$", "", owner["user"])
-    return f"run {owner['run']} by {user}"
+    return f"run {owner['run']} by {person(owner['user'])}"
 
 
 def _not_written(host: str, what: str, answer: Result) -> HostError:

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from rigwright import catalogue
 from rigwright.catalogue.power import setting_of
+from rigwright.core.command import script
 from rigwright.core.desired import Limits as DesiredLimits
 from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreachable, UsageError
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
-from rigwright.engine import limit_points, nccl_test, onhost_program, wheel_copy
+from rigwright.engine import limit_points, nccl_test, onhost_program, own_programs, wheel_copy
 from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
@@ -24,6 +25,8 @@ from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import Unavailable, Unreadable, gpu, limits_sweep, pci, system, systemd
 from rigwright.facts.gpu import Gpu, Locks
 from rigwright.facts.limits_sweep import SweepDocument
+from rigwright.facts.nccl import FOLDER
+from rigwright.facts.own_programs import at_work
 
 NAME = "sweep"
 SETTLE_S, MEASURED_S = 30.0, 70.0
@@ -61,9 +64,18 @@ class SweepOptions:
 
 
 def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> SweepPlan:
-    """The plan of a sweep. Raises HostError where GPUs are in use or nothing can be set, UsageError for a range that they do not have."""
+    """The plan of a sweep, after the end of one whose command has ended.
+
+    Raises HostError where GPUs are in use or nothing can be set, UsageError for a range that they do not have.
+    """
     run.store.forget()
-    run.read((gpu.gpus, gpu.locked, gpu.processes, gpu.holders, pci.gpus, system.simulated))
+    facts = (gpu.gpus, gpu.locked, gpu.processes, gpu.holders, at_work, limits_sweep.left, pci.gpus, system.simulated)
+    run.read(facts)
+    own_programs.await_left(run, NAME)
+    run.read_unknown(facts)
+    if run.value(limits_sweep.left) and _put_back(run):
+        run.store.forget()
+        run.read(facts)
     cards, locks = run.value(gpu.gpus), run.value(gpu.locked)
     if lost := next((card for card in cards if card.lost), None):
         found = f"GPU {lost.bus_id} cannot be reached: {lost.lost}"
@@ -73,7 +85,7 @@ def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> Sweep
             run.host.name,
             f"{use}, and beside their work a sweep says nothing",
             "idle GPUs",
-            "end them, then the same command again",
+            "wait for their end, or end them; then the same command again",
         )
     if options.clocks:
         run.read((gpu.supported_clocks,))
@@ -94,6 +106,25 @@ def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> Sweep
     settle_s, seconds = (SIMULATED_SETTLE_S, SIMULATED_MEASURED_S) if simulated else (SETTLE_S, MEASURED_S)
     all_gpus = sum(len(group.uuids) for group in groups) == len(cards)
     return SweepPlan(tuple(groups), supplies, sweep, settle_s, seconds, tuple(notes), all_gpus, simulated)
+
+
+_PUT_BACK = """
+case $(systemctl show -p SubState --value -- "$2") in running|start*|stop*) exit 75;; esac
+python3 "$1/limits_sweep.py" restore
+"""
+
+
+def _put_back(run: HostRun) -> bool:
+    """Puts back what a sweep has left that ended without doing so; False while a sweep is at work. Raises HostError."""
+    answer = run.transport.run([script(_PUT_BACK, FOLDER, onhost_program.UNIT, timeout_s=60)])[0]
+    if answer.code not in (0, 75):
+        *_, why = answer.error_text.splitlines() or ["no answer"]
+        found = f"an earlier sweep ended without its limits put back, and they cannot be now: {why[:LONGEST]}"
+        fix = f"invoke verify --host {run.host.name}; {_again(run)} sets those of the inventory"
+        raise HostError(run.host.name, found, "GPUs that take a limit", fix)
+    if answer.code == 0:
+        run.emit(Note(run.host.name, "an earlier sweep ended without its limits put back; that is done now"))
+    return answer.code == 0
 
 
 def _in_force(card: Gpu, locks: Locks, options: SweepOptions) -> int | None:
@@ -365,11 +396,24 @@ def _run_once(run: HostRun, planned: SweepPlan, folders: Sequence[str]) -> Sweep
     left_s = SIMULATED_LEFT_S if planned.simulated else LEFT_S
     words = ["sweep", "--points", json.dumps(planned.rules), "--timeout-s", str(planned.limit_s)]
     words += ["--settle-s", f"{planned.settle_s:g}", "--seconds", f"{planned.seconds:g}"]
-    words += ["--watched", onhost_program.WATCHED, "--watched-s", str(left_s)]
-    words += ["--libraries", onhost_program.LIBRARIES] if folders else []
-    program = OnhostProgram("limits_sweep.py", words, planned.limit_s, NAME, folders, "limits_sweep.py restore")
+    program = OnhostProgram(
+        "limits_sweep.py",
+        words,
+        planned.limit_s,
+        NAME,
+        folders,
+        "limits_sweep.py restore",
+        at_end=f"puts {_before(planned.sweep)} back",
+        watched_s=left_s,
+    )
     onhost_program.run_and_read(run, program, limits_sweep.swept)
     return run.store(limits_sweep.swept)
+
+
+def _before(sweep: Sweep) -> str:
+    """The limits before a sweep: `285 W`, `150/285 W`."""
+    values = dict.fromkeys(value for value in sweep.before.values() if value is not None)
+    return f"{'/'.join(map(str, values))} {sweep.unit}" if values else "the limits of before"
 
 
 def _prove(run: HostRun, planned: SweepPlan, options: SweepOptions, error: RigwrightError | None = None) -> None:

@@ -56,7 +56,9 @@ def measure(run: HostRun, options: MeasurementOptions) -> Measurement:
     at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     if use := run.gpu_use():
         found = f"{use}, and beside their work a measurement says nothing"
-        raise HostError(run.host.name, found, "idle GPUs", "end them, then the same command again")
+        raise HostError(
+            run.host.name, found, "idle GPUs", "wait for their end, or end them; then the same command again"
+        )
     run.read(CONDITIONS)
     quick = NcclTestOptions(quick=True, wheels=options.wheels)
     tested = nccl_test.test(run, quick)
@@ -125,7 +127,6 @@ def _run_once(run: HostRun, rounds: int, without: Sequence[str], folders: Sequen
     words = ["--timeout-s", str(limit_s), "--processes", str(PROCESSES), "--rounds", str(rounds)]
     words += ["--round-s", str(SIMULATED_ROUND_S)] if run.value(system.simulated) else []
     words += ["--without", ",".join(without)] if without else []
-    words += ["--libraries", onhost_program.LIBRARIES] if folders else []
     program = OnhostProgram("nccl_load.py", words, limit_s, NAME, folders)
     onhost_program.run_and_read(run, program, nccl_load.measured)
     return run.store(nccl_load.measured)

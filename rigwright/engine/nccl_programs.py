@@ -14,7 +14,7 @@ from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import Fact, Unavailable, Unreadable, pci
 from rigwright.facts import nccl_programs as facts
 
-LIMIT_S = 700
+NAME, LIMIT_S = "nccl-tests", 700
 USUAL = "usual"
 
 
@@ -54,14 +54,14 @@ def _run(run: HostRun, programs: Programs, needed: bool) -> Finding | None:
 
     if not needed:
         return not_run("not run: the playbook has no check of it", fact.name, f"add `{fact.name}:` to its checks")
-    if (use := run.gpu_use()) and not programs.busy:
+    if (use := run.gpu_use(continues=NAME)) and not programs.busy:
         return not_run(f"not run: {use}", "idle GPUs", "end them, then the same command again; or add --busy")
     count = sum(gpu.driver == "nvidia" for gpu in run.value(pci.gpus))
     if not count:
         return not_run("not run: no GPU has the nvidia driver", "", "invoke provision")
     words = ["--gpus", str(count), "--timeout-s", str(LIMIT_S)]
     words += [] if programs.nccl_tests == USUAL else ["--at", programs.nccl_tests]
-    onhost_program.run_and_read(run, OnhostProgram("nccl_programs.py", words, LIMIT_S, "nccl-tests"), fact)
+    onhost_program.run_and_read(run, OnhostProgram("nccl_programs.py", words, LIMIT_S, NAME), fact)
     try:
         run.store(fact)
     except (Unavailable, Unreadable) as error:

@@ -47,7 +47,7 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
 
     Nothing stays on the host but libraries that were copied to it. Raises HostError, Unreachable.
     """
-    if (use := run.gpu_use()) and not options.busy:
+    if (use := run.gpu_use(continues=NAME)) and not options.busy:
         return _not_run(options, use, "end them, then invoke verify --tags p2p; or add --busy")
     if split := run.mig_use():
         why = f"{split}, and its instances have no peer access and no NCCL between them"
@@ -121,7 +121,6 @@ def _run_once(run: HostRun, options: NcclTestOptions, folders: Sequence[str]) ->
     """
     limit_s = QUICK_LIMIT_S if options.quick else LIMIT_S
     words = ["--timeout-s", str(limit_s), *(["--quick"] if options.quick else [])]
-    words += ["--libraries", onhost_program.LIBRARIES] if folders else []
     program = OnhostProgram("nccl_p2p.py", words, limit_s, NAME, folders)
     onhost_program.run_and_read(run, program, facts_nccl.tested)
     return run.store(facts_nccl.tested)

@@ -15,6 +15,8 @@ SECONDS = 2.0
 """How long each direction is measured."""
 CONNECT_S, LIMIT_S = 25, 60
 """How long the ends wait for each other, and the limit of one measurement. The starts of two hosts are less than CONNECT_S apart (assumed)."""
+LEFT_S = 45
+"""After so long without this machine an end ends by itself."""
 STREAMS = 4
 
 
@@ -33,8 +35,9 @@ def measure(run: HostRun, meeting: Meeting) -> LinkEnd:
     own, peer = (meeting.a, meeting.b) if listens else (meeting.b, meeting.a)
     words = ["listen" if listens else "connect", "--run", meeting.run, "--address", own.address, "--peer", peer.address]
     words += ["--port", str(meeting.a.port), "--streams", str(STREAMS), "--seconds", f"{SECONDS:g}"]
-    words += ["--connect-s", str(CONNECT_S), "--timeout-s", str(LIMIT_S), "--watched", onhost_program.WATCHED]
-    onhost_program.run_and_read(run, OnhostProgram("node_link.py", words, LIMIT_S + 10, NAME), nodes.linked)
+    words += ["--connect-s", str(CONNECT_S), "--timeout-s", str(LIMIT_S)]
+    program = OnhostProgram("node_link.py", words, LIMIT_S + 10, NAME, watched_s=LEFT_S)
+    onhost_program.run_and_read(run, program, nodes.linked)
     try:
         return run.store(nodes.linked)
     except (Unavailable, Unreadable) as error:

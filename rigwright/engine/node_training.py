@@ -17,6 +17,9 @@ NAME = "training"
 REDUCE_S, START_S = 180, 150
 """Limits of the all-reduce, and of the start of each of both trainings, as in node_train.py."""
 
+LEFT_S = 60
+"""After so long without this machine the training of a node ends by itself."""
+
 
 @dataclass(frozen=True)
 class Rendezvous:
@@ -40,10 +43,11 @@ def trained(run: HostRun, where: Rendezvous, seconds: float, python: str, user: 
     words += ["--first-rank", str(sum(where.gpus[:number])), "--gpus", str(where.gpus[number])]
     words += ["--ranks", str(sum(where.gpus)), "--address", own.address, "--master", master.address]
     words += ["--port", str(master.port), "--seconds", f"{seconds / 2:g}", "--timeout-s", str(limit_s)]
-    words += ["--watched", onhost_program.WATCHED, *(["--user", user] if user else [])]
+    words += ["--user", user] if user else []
     for name, value in nodes.environment(own).items():
         words += ["--set", f"{name}={value}"]
-    onhost_program.run_and_read(run, OnhostProgram("node_train.py", words, limit_s + 30, NAME), node_training.trained)
+    program = OnhostProgram("node_train.py", words, limit_s + 30, NAME, watched_s=LEFT_S)
+    onhost_program.run_and_read(run, program, node_training.trained)
     try:
         return run.store(node_training.trained)
     except (Unavailable, Unreadable) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import io
 import secrets
@@ -13,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from rigwright.core import shipped_files
-from rigwright.core.command import script
+from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.engine import jobs
+from rigwright.engine import jobs, run_owner
+from rigwright.engine import own_programs as ours
+from rigwright.engine.events import Note
 from rigwright.engine.host_run import HostRun
-from rigwright.facts import Fact
+from rigwright.facts import Fact, own_programs
 from rigwright.facts.nccl import FOLDER
-from rigwright.ssh.transport import Transport
 
 UNIT = FOLDER.rpartition("/")[2]
 LIBRARIES = f"{FOLDER}/libraries"
@@ -33,9 +35,11 @@ PROGRAMS = shipped_files.folder("onhost")
 class OnhostProgram:
     """A program of onhost/ with its arguments. `limit_s`: the time limit for the whole run. `name`: the name in messages.
 
-    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs. `afterwards`: a program of
-    onhost/ with its arguments, "" for none, that runs whenever the program has ended, also killed, and once more at the end of its
-    unit; it must do nothing when there is nothing left to do. While this machine follows a program it touches the file WATCHED.
+    `folders`: folders on the host; links to their libraries are in LIBRARIES while the program runs, which it gets as --libraries.
+    `afterwards`: a program of onhost/ with its arguments, "" for none, that runs whenever the program has ended, also killed, and once
+    more at the end of its unit; it must do nothing when there is nothing left to do; `at_end` says what it does: `puts 200 W back`.
+    While this machine follows a program it touches the file WATCHED. `watched_s`: a program that ends when nobody has touched that
+    for so long, which it gets as --watched and --watched-s. `incidental`: arguments that do not change what it measures.
     """
 
     program: str
@@ -44,14 +48,35 @@ class OnhostProgram:
     name: str
     folders: Sequence[str] = ()
     afterwards: str = ""
+    at_end: str = ""
+    watched_s: int = 0
+    incidental: Sequence[str] = ()
+
+    @property
+    def key(self) -> str:
+        """Equal for programs whose documents answer the same question."""
+        return hashlib.sha256("\0".join((self.program, *self.arguments)).encode()).hexdigest()[:16]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All arguments."""
+        watched = ("--watched", WATCHED, "--watched-s", str(self.watched_s)) if self.watched_s else ()
+        libraries = ("--libraries", LIBRARIES) if self.folders else ()
+        return (*self.arguments, *self.incidental, *watched, *libraries)
+
+    @property
+    def unit_limit_s(self) -> int:
+        """After so long systemd ends it."""
+        return self.limit_s + 90
 
 
-_START = """
+_BUSY = 75
+_START = f"""{own_programs.BEGIN}
 set -e
-dir=$1 unit=$2 limit=$3 owner=$4 folders=$5 after=$6 program=$7; shift 7
-command -v python3 >/dev/null || { echo "python3 is not there" >&2; exit 69; }
+dir=$1 unit=$2 limit=$3 owner=$4 folders=$5 after=$6 description=$7 program=$8; shift 8
+command -v python3 >/dev/null || {{ echo "python3 is not there" >&2; exit 69; }}
 state=$(systemctl show -p SubState --value -- "$unit")
-case $state in running|start*|stop*) echo "another test is running ($unit.service)" >&2; exit 75;; esac
+case $state in running|start*|stop*) echo "another test is running ($unit.service)" >&2; exit {_BUSY};; esac
 systemctl stop -- "$unit" 2>/dev/null || :; systemctl reset-failed -- "$unit" 2>/dev/null || :
 rm -rf -- "$dir"; mkdir -m 711 -- "$dir"; echo "$owner" >"$dir/owner"; mkdir -m 755 -- "$dir/libraries"
 for folder in $folders; do ln -s -- "$folder"/*.so* "$dir/libraries/"; done
@@ -63,11 +88,17 @@ python3 "$dir/$program" "$@" >"$dir/document" 2>"$dir/log" </dev/null; code=$?
 read boot </proc/sys/kernel/random/boot_id
 echo "$code $boot" >"$dir/result.new" && mv "$dir/result.new" "$dir/result"
 END
-systemd-run --quiet --unit="$unit" -p RemainAfterExit=yes -p RuntimeMaxSec="$limit" -p TimeoutStopSec=30 -p SendSIGKILL=yes \\
-  --setenv=LC_ALL=C --setenv=HOME=/root --setenv=TMPDIR="$dir" --setenv=RIGWRIGHT_USER="${SUDO_USER:-}" \\
-  --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
-  ${after:+-p "ExecStopPost=$(command -v python3) $dir/$after"} sh "$dir/job" "$dir" "$program" "$after" "$@"
+begin "$description" --unit="$unit" -p RemainAfterExit=yes -p RuntimeMaxSec="$limit" -p TimeoutStopSec=30 -p SendSIGKILL=yes \\
+  --setenv=HOME=/root --setenv=TMPDIR="$dir" --setenv=RIGWRIGHT_USER="${{SUDO_USER:-}}" \\
+  ${{after:+-p "ExecStopPost=$(command -v python3) $dir/$after"}} sh "$dir/job" "$dir" "$program" "$after" "$@"
 """
+_FOLLOW = """
+dir=$1 unit=$2 owner=$3 follower=$4
+case $(systemctl show -p SubState --value -- "$unit") in running|start*|stop*) ;; *) exit 1;; esac
+touch "$dir/watched"; umask 077
+echo "$follower" >"$dir/follower.new" && mv "$dir/follower.new" "$dir/follower" && echo "$owner" >"$dir/owner"
+"""
+"""Makes another command the one that follows a program at work, and that removes it."""
 _END = """
 dir=$1 unit=$2 owner=$3
 case $(cat "$dir/owner" 2>/dev/null) in "$owner"|'') ;; *) exit 0;; esac
@@ -80,50 +111,64 @@ rm -rf -- "$dir"
 def run_and_read(host_run: HostRun, program: OnhostProgram, fact: Fact[Any]) -> None:
     """Runs a program on the host of a run and reads the fact that its document becomes. Its lines become events.
 
+    The same program whose command has ended is followed to its end in place of a new one; another one is waited for.
     The first Ctrl-C does not interrupt it. Raises HostError, Unreachable, Interrupted.
     """
     host_run.store.known.pop(fact, None)
-    sink = host_run.output_sink(program.name)
-    with (
-        host_run.critical_section(program.name),
-        run(host_run.transport, program, sink, host_run.raise_if_stopped),
-    ):
+    with host_run.critical_section(program.name), run(host_run, program):
         host_run.read((fact,))
 
 
 @contextlib.contextmanager
-def run(
-    transport: Transport,
-    program: OnhostProgram,
-    on_line: Callable[[str], None],
-    raise_if_stopped: Callable[[], object] = int,
-) -> Iterator[None]:
+def run(host_run: HostRun, program: OnhostProgram) -> Iterator[None]:
     """Inside the context the program has ended and its document is on the host. On exit its files and processes are removed,
-    also when it did not start.
+    also when it did not start. The first Ctrl-C ends it.
 
-    `on_line` gets each line of output. `raise_if_stopped` is called every few seconds; an exception from it ends the program.
     Raises HostError, also when another program is running; Unreachable.
     """
-    owner = secrets.token_hex(8)
-    limit, folders = str(program.limit_s + 90), " ".join(program.folders)
-    words = (FOLDER, UNIT, limit, owner, folders, program.afterwards, program.program, *program.arguments)
+    transport, token = host_run.transport, secrets.token_hex(8)
     try:
-        started = transport.run([script(_START, *words, stdin=archive(), timeout_s=90)])[0]
-        if started.code != 0:
-            expected, fix = "systemd-run, python3, room in /run", "sudo apt-get install python3; df -h /run"
-            if started.code == 75:
-                expected, fix = "one test at a time", "wait until that test has ended, then the same command again"
-            raise HostError(program.name, f"it cannot be started: {started.error_text}", expected, fix)
-        jobs.watch(transport, FOLDER, program.limit_s + 150, program.name, on_line, raise_if_stopped)
+        stopped = _begun(host_run, program, token)
+        jobs.watch(transport, FOLDER, program.limit_s + 150, program.name, host_run.output_sink(program.name), stopped)
         yield
     finally:
-        end = script(_END, FOLDER, UNIT, owner, timeout_s=90)
+        end = script(_END, FOLDER, UNIT, token, timeout_s=90)
         with contextlib.suppress(RigwrightError):
             try:
                 transport.run([end])
             except Unreachable:
                 transport.connect()
                 transport.run([end])
+
+
+def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[], object]:
+    """Starts the program, or follows the same one that is at work; returns what is to be called while it runs."""
+    started = _started(host_run, program, token)
+    if started.code == _BUSY and (other := ours.of_unit(host_run, UNIT)):
+        if other.key == program.key and ours.left(other):
+            host_run.emit(Note(host_run.host.name, f"continues {ours.in_words(other)}"))
+            follower = run_owner.owner(host_run.options.run_id, host_run.host.name)
+            if host_run.transport.run([script(_FOLLOW, FOLDER, UNIT, token, follower)])[0].code == 0:
+                return ours.countdown(host_run, other)
+        else:
+            ours.await_end(host_run, other)
+        started = _started(host_run, program, token)
+    if started.code != 0:
+        expected, fix = "systemd-run, python3, room in /run", "sudo apt-get install python3; df -h /run"
+        if started.code == _BUSY:
+            expected, fix = "one test at a time", "wait until that test has ended, then the same command again"
+        raise HostError(program.name, f"it cannot be started: {started.error_text}", expected, fix)
+    return host_run.raise_if_stopped
+
+
+def _started(host_run: HostRun, program: OnhostProgram, token: str) -> Result:
+    owner = run_owner.owner(host_run.options.run_id, host_run.host.name)
+    description = own_programs.description(
+        program.name, owner, program.unit_limit_s, program.key, program.watched_s, program.at_end
+    )
+    words = (FOLDER, UNIT, str(program.unit_limit_s), token, " ".join(program.folders), program.afterwards, description)
+    start = script(_START, *words, program.program, *program.words, stdin=archive(), timeout_s=90)
+    return host_run.transport.run([start])[0]
 
 
 @lru_cache(maxsize=2)

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from rigwright.core import lazy_re
 from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
+from rigwright.engine import onhost_program, run_owner
+from rigwright.engine import own_programs as ours
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import archive
+from rigwright.facts import own_programs
 from rigwright.facts import recording as facts
 from rigwright.facts.recording import FOLDERS, LONGEST_LINE, PROGRAM, UNIT, Recording
 
@@ -20,9 +23,9 @@ NAME = "recorder"
 HZ = 10
 LONGEST_S = 7 * 86400
 
-_START = f"""
+_START = f"""{own_programs.BEGIN}
 set -e
-name=$1 limit=$2 hz=$3 idle=$4
+name=$1 limit=$2 hz=$3 idle=$4 description=$5
 command -v python3 >/dev/null || {{ echo "python3 is not there" >&2; exit 69; }}
 state=$(systemctl show -p SubState --value -- {UNIT})
 case $state in running|start*|stop*) echo "another recording is at work ({UNIT}.service)" >&2; exit 75;; esac
@@ -45,8 +48,8 @@ code=$?
 [ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' || rm -rf -- "$folder"
 rm -rf -- {PROGRAM}
 END
-systemd-run --quiet --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) -p TimeoutStopSec=10 \\
-  -p SendSIGKILL=yes --setenv=LC_ALL=C --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
+begin "$description" --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) \\
+  -p TimeoutStopSec=10 -p SendSIGKILL=yes \\
   sh {PROGRAM}/job "{FOLDERS}/$name" "$idle" --limit-s "$limit" --hz "$hz" --idle-s "$idle" >/dev/null
 n=0
 while [ ! -s "$name/samples.jsonl" ]; do
@@ -58,6 +61,9 @@ while [ ! -s "$name/samples.jsonl" ]; do
 done
 echo "$name"
 """
+_IDLE_END = "idle"
+"""The key of a recorder with an idle end."""
+_NAME = script(f"cat {PROGRAM}/folder")
 _STOP = f"""
 name=$1 n=0
 [ "$(cat {PROGRAM}/folder 2>/dev/null)" = "$name" ] || exit 0
@@ -79,11 +85,24 @@ def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     """Starts the recorder; returns the path of its folder on the host once it samples. It ends after `limit_s` at the latest.
 
     `idle_s`: it also ends when the file `alive` of the folder was not touched for so long; 0: never. A recorder with an idle end
-    removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller.
+    removes its folder when it ends by itself. A recorder that `stop` ends keeps it, for its caller. One with an idle end whose command
+    has ended goes on while the program beside which it runs is at work, and this run has it; without that program it is replaced.
     Raises HostError, also when another recorder runs; Unreachable.
     """
-    words = (run.options.run_id, str(min(limit_s, LONGEST_S)), f"{hz:g}", str(idle_s))
-    answer = run.transport.run([script(_START, *words, stdin=archive("recorder.py"), timeout_s=120)])[0]
+    owner, limit_s = run_owner.owner(run.options.run_id, run.host.name), min(limit_s, LONGEST_S)
+    description = own_programs.description(NAME, owner, limit_s + 120, _IDLE_END if idle_s else "")
+    words = (run.options.run_id, str(limit_s), f"{hz:g}", str(idle_s), description)
+    begin = script(_START, *words, stdin=archive("recorder.py"), timeout_s=120)
+    answer = run.transport.run([begin])[0]
+    if answer.code == 75 and (other := ours.of_unit(run, UNIT)):
+        if not (idle_s and other.key == _IDLE_END and ours.left(other)):
+            raise ours.busy(run, other)
+        folder = f"{FOLDERS}/{run.transport.run([_NAME])[0].text.strip()[:80]}"
+        if ours.of_unit(run, onhost_program.UNIT):
+            return folder
+        stop(run, folder)
+        discard(run, folder)
+        answer = run.transport.run([begin])[0]
     if answer.code != 0:
         raise _not_started(answer)
     return f"{FOLDERS}/{answer.text.strip()[:80]}"

@@ -49,6 +49,17 @@ def alive(owner: str) -> bool:
     return _started(int(match["pid"])) == match["started"]
 
 
+def is_mine(owner: str) -> bool:
+    """Whether the owner was a process of this user on this machine."""
+    match = OWNER.fullmatch(owner)
+    return match is not None and person(match["user"]) == person(f"{_word(_user())}@{_machine()}")
+
+
+def person(user: str) -> str:
+    """`ada@desk`: the user of an owner without the address and the processes of that machine."""
+    return re.sub(r"-[0-9a-f]+\.\d+$", "", user)
+
+
 def _user() -> str:
     """The name of the user; the number of one who has no name."""
     import getpass

@@ -38,9 +38,9 @@ class StressOptions:
 
 def refuse_busy(run: HostRun) -> None:
     """Raises HostError while processes use the GPUs, also those of another stress, and with MIG on."""
-    if use := run.gpu_use():
+    if use := run.gpu_use(continues=NAME):
         found = f"{use}, and a stress takes all that the GPUs have"
-        fix = "end them (a stress or test of another run: wait until it has ended); then the same command again"
+        fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, found, "idle GPUs", fix)
     if split := run.mig_use():
         raise HostError(run.host.name, f"{split}, and a stress loads whole GPUs", "MIG off", WITHOUT_MIG)
@@ -80,10 +80,9 @@ def _lacks_library(found: Stress) -> bool:
 def _run_once(run: HostRun, options: StressOptions, folders: Sequence[str]) -> Stress:
     limit_s = round(options.seconds) + START_S
     words = ["--seconds", f"{options.seconds:g}", "--timeout-s", str(limit_s)]
-    words += ["--libraries", onhost_program.LIBRARIES] if folders else []
     with recorded(run, limit_s + RECORDED_LONGER_S) as folder:
-        words += ["--marks", f"{folder}/marks.jsonl", "--alive", f"{folder}/alive"] if folder else []
-        program = OnhostProgram("stress.py", words, limit_s, NAME, folders)
+        marks = ["--marks", f"{folder}/marks.jsonl", "--alive", f"{folder}/alive"] if folder else []
+        program = OnhostProgram("stress.py", words, limit_s, NAME, folders, incidental=marks)
         onhost_program.run_and_read(run, program, stress.measured)
     return run.store(stress.measured)
 

@@ -28,8 +28,8 @@ class SmokeOptions:
 
 def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> None:
     """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and where there is no interpreter to train with."""
-    if use := run.gpu_use():
-        fix = "end them (a test or stress of another run: wait until it has ended); then the same command again"
+    if use := run.gpu_use(continues=NAME):
+        fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, f"{use}, and the training takes all GPUs", "idle GPUs", fix)
     if split := run.mig_use():
         found = f"{split}, and the training takes whole GPUs, with NCCL between them"
@@ -64,8 +64,9 @@ def trained(run: HostRun, options: SmokeOptions, training: Training | None) -> S
     elif training is not None:
         words += ["--python", f"{training.path}/bin/python", "--user", training.owner]
     with stress.recorded(run, limit_s + stress.RECORDED_LONGER_S) as folder:
-        words += ["--alive", f"{folder}/alive"] if folder else []
-        onhost_program.run_and_read(run, OnhostProgram("train_smoke.py", words, limit_s, NAME), training_smoke.trained)
+        alive = ["--alive", f"{folder}/alive"] if folder else []
+        program = OnhostProgram("train_smoke.py", words, limit_s, NAME, incidental=alive)
+        onhost_program.run_and_read(run, program, training_smoke.trained)
     try:
         return run.store(training_smoke.trained)
     except (Unavailable, Unreadable) as error:

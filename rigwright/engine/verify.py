@@ -8,13 +8,14 @@ from typing import Any
 
 from rigwright.checks import Finding, of_symptom, unknown
 from rigwright.core.errors import HostError
-from rigwright.engine import jobs
+from rigwright.engine import jobs, own_programs
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.parameters import inject
 from rigwright.engine.plan import MAX_ROUNDS, PlannedStep
 from rigwright.engine.playbook import Check
 from rigwright.facts import Fact, Missing, Unavailable, Unreadable, dpkg, gpu_health
 from rigwright.facts.machine import Past
+from rigwright.facts.own_programs import at_work
 
 
 class CheckEvaluation:
@@ -86,11 +87,10 @@ def left_at_work(run: HostRun) -> tuple[Finding, ...]:
     holders = run.store.known.get(dpkg.lock_holders)
     if not isinstance(holders, tuple) or not holders:
         return ()
-    run.read_unknown((jobs.leftovers,))
-    folders = run.store.known.get(jobs.leftovers)
+    run.read_unknown((at_work,))
     return tuple(
-        of_symptom("run.interrupted", "an interrupted run", f"its {folder.rpartition('/')[2]} is at work", "", "host")
-        for folder in (folders if isinstance(folders, tuple) else ())
+        of_symptom("run.interrupted", "an interrupted run", f"at work is {own_programs.in_words(job)}", "", "host")
+        for job in jobs.leftovers(own_programs.known(run))
     )
 
 

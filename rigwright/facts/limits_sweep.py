@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rigwright.core.command import Result
+from rigwright.core.command import Result, script
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
-from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
+from rigwright.facts.nccl import FOLDER, READ_DOCUMENT, left_document, read_document
 from rigwright.facts.nccl_document import MeasurementDocument
 from rigwright.facts.nccl_load import MOST_ERRORS, LoadedGpu, Sensors
 
@@ -61,3 +61,10 @@ def _swept(result: Result) -> SweepDocument:
 
 swept = Fact("limits_sweep.swept", READ_DOCUMENT, _swept)
 """The document of the sweep; it exists on the host only right after the run."""
+
+left: Fact[bool] = Fact(
+    "limits_sweep.left",
+    script(f"[ ! -e {FOLDER}/limits-before.json ] || echo left", reads=True),
+    lambda result: result.text == "left\n",
+)
+"""Whether the host keeps what was in force before a sweep: a sweep runs, or its limits could not be put back."""

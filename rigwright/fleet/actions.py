@@ -20,6 +20,7 @@ from rigwright.engine.host_report import (
     StageResult,
 )
 from rigwright.facts import next_boot, system
+from rigwright.facts.own_programs import at_work
 from rigwright.fleet import host_job
 from rigwright.fleet.host_job import HostJob
 
@@ -41,11 +42,11 @@ def connect_host(job: HostJob) -> Iterator[StageResult]:
 
 
 def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages[PlanResult]:
-    """Plans all steps; steps that fail are part of the result. So is the test that the host owes. The facts of the `evaluation` of
+    """Plans all steps; steps that fail are part of the result. So is the test that the host owes. Programs of rigwright at work are noted. The facts of the `evaluation` of
     checks are read in the same rounds."""
-    from rigwright.engine import lease, owed_test, trial
+    from rigwright.engine import lease, owed_test, own_programs, trial
 
-    job.run.prefetch((lease.holder,))
+    job.run.prefetch((lease.holder, at_work))
     if owed_test.concerns(job.bound):
         job.run.prefetch(owed_test.FACTS)
     if any(step.declared.reboots for step in job.bound.steps):
@@ -53,6 +54,8 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
     steps = trial.announced(
         job.run, job.bound.desired.reboot, job.run.planned(job.bound.steps, evaluation.evaluate if evaluation else None)
     )
+    for program in own_programs.known(job.run):
+        job.tell(Note(job.host.name, f"at work is {own_programs.in_words(program)}"))
     simulated, owed = str(job.run.value(system.simulated)), owed_test.findings(job.run, job.bound)
     result = PlanResult(steps, simulated, owed, owed_test.gpu_count(job.run))
     yield result

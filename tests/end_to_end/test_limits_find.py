@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -146,6 +147,39 @@ def test_after_a_controller_that_is_killed_or_interrupted(folder: Path, ssh: Ssh
     assert ssh(NAME, "ls -d /run/rigwright-p2p").returncode != 0
 
 
+def test_the_sweep_of_a_killed_controller_is_known_by_name(folder: Path, ssh: Ssh, tmp_path: Path) -> None:
+    """Other commands say what runs, until when and what it does then; `limits.find` waits for it, and begins with the limits of before."""
+    named = re.compile(
+        rf"your sweep of \d\d:\d\d \(run [\w.-]+\), which ends by [\d:]+ \(\d+ s\) and then puts {BEFORE_W} W back"
+    )
+    changed = tmp_path / "changed"
+    inventory(changed, **{NAME: {"limits": {"power_limit_w": BEFORE_W}, "kernel_cmdline": ["quiet=find"]}})
+    process = begun(folder, points=16)
+    for task, code in (("plan", 2), ("provision", 2)):
+        more = ("--yes",) if task == "provision" else ()
+        done = invoke(task, "--host", NAME, "--inventory", str(changed), "--tags", "boot", *more)
+        text = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == code, text
+        assert named.search(text), text
+    assert "GPUs are in use by your sweep of" in text
+    process.kill()
+    process.wait()
+    again = invoke("limits.find", *words(folder))
+    text = " ".join((again.stdout + again.stderr).split())
+    assert again.returncode == 0, text
+    assert re.search(f"waits for {named.pattern}; at once with: sudo systemctl stop rigwright-p2p", text), text
+    assert "fastest" in text
+    assert limits() == [BEFORE_W] * 3
+    assert ssh(NAME, "ls -d /run/rigwright-p2p").returncode != 0
+    process = begun(folder, points=16)
+    process.kill()
+    process.wait()
+    verified = invoke("verify", "--host", NAME, "--inventory", str(folder), "--tags", "limits", "--quick")
+    assert named.search(" ".join((verified.stdout + verified.stderr).split())), verified.stdout + verified.stderr
+    assert ssh(NAME, "sudo systemctl stop rigwright-p2p").returncode == 0
+    assert limits() == [BEFORE_W] * 3, "what it says ends it, and puts the limits back"
+
+
 def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> None:
     for kill in (
         "sudo pkill -KILL -f 'python3 /run/rigwright-p2p/[l]imits_sweep.py sweep'",
@@ -157,6 +191,25 @@ def test_after_a_program_or_a_unit_that_is_killed(folder: Path, ssh: Ssh) -> Non
         text = ended(process)
         assert process.returncode == 1, text
         assert "the limits are as before" in text
+
+
+def test_the_next_sweep_puts_back_what_a_killed_one_could_not(folder: Path, ssh: Ssh) -> None:
+    process = begun(folder, points=16)
+    process.kill()
+    process.wait()
+    off, on = (
+        f"sudo mv /run/rigwright-p2p/{one} /run/rigwright-p2p/{other}"
+        for one, other in (("pynvml.py", "off"), ("off", "pynvml.py"))
+    )
+    kill = "sudo systemctl kill --kill-whom=all -s KILL rigwright-p2p"
+    assert ssh(NAME, f"{off}; {kill}").returncode == 0
+    until(lambda: "failed" in ssh(NAME, "systemctl is-active rigwright-p2p").stdout, 60, "the end of the unit")
+    assert limits()[0] != BEFORE_W
+    assert ssh(NAME, on).returncode == 0
+    done = invoke("limits.find", *words(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "an earlier sweep ended without its limits put back; that is done now" in done.stdout + done.stderr
+    assert limits() == [BEFORE_W] * 3
 
 
 def test_after_a_power_cut(folder: Path, ssh: Ssh) -> None:

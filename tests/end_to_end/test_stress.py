@@ -176,6 +176,30 @@ def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str,
 
 
 @pytest.mark.nightly
+def test_the_stress_of_a_killed_controller_is_continued(healed: str, tmp_path: Path, ssh: Ssh) -> None:
+    """The same command follows it and has its result; another one is told what to do."""
+    file = tmp_path / "continued.json"
+    process = begin("--minutes", "0.5")
+    reads_until(process, "alone, GPU 0: ok")
+    process.kill()
+    process.wait()
+    log = ssh(healed, "sudo stat -c %i /run/rigwright-p2p/log").stdout
+    other = invoke("train.smoke", "--host", NAME, "--python", "/usr/bin/python3", "--yes")
+    assert other.returncode == 1
+    text = " ".join((other.stdout + other.stderr).split())
+    assert "the GPUs are in use by your stress of" in text
+    assert "at once with: sudo systemctl stop rigwright-p2p" in text
+    again = begin("--minutes", "0.5", "--json", str(file))
+    reads_until(again, "continues your stress of")
+    assert ssh(healed, "sudo stat -c %i /run/rigwright-p2p/log").stdout == log
+    out, _ = again.communicate(timeout=300)
+    assert again.returncode == 0, out
+    host = json.loads(file.read_text())["hosts"][NAME]
+    assert host["stress"]["stages"][0]["stage"] == "alone"
+    assert "stress.py" not in ssh(healed, LEFT).stdout
+
+
+@pytest.mark.nightly
 def test_a_reset_in_the_middle_is_explained_by_the_next_verify(healed: str, tmp_path: Path, ssh: Ssh) -> None:
     """Two of three supplies fail while all GPUs work; the third cannot carry them, and the machine resets."""
     file = tmp_path / "reset.json"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from rigwright.core.change import Change
-from rigwright.core.command import command
+from rigwright.core.command import Command, Result, command
 from rigwright.core.errors import Unreachable
 from rigwright.engine import plugins
 from rigwright.engine.apply import apply
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
+from rigwright.facts import own_programs
 from tests.engine.test_owed_test import Machine
+from tests.ssh.fake_transport import FakeTransport
 
 
 def test_a_host_that_is_lost_during_a_step_is_reported_with_the_step(tmp_path: Path) -> None:
@@ -31,3 +34,29 @@ def test_a_host_that_is_lost_during_a_step_is_reported_with_the_step(tmp_path: P
     error = apply(run, (step,), (PlannedStep(step, "pending", (change,)),)).error
     assert error is not None
     assert error.found == "the connection was lost; it was at the step 'Room'"
+
+
+def test_a_job_of_a_killed_run_is_named_and_waited_for(tmp_path: Path) -> None:
+    """Its lines are shown, and it is looked for in the folder of its own run."""
+    words = own_programs.description("step Driver installed", "20261126-1403 ada@desk-2c.40 4711 99 box 3")
+    shown = f"Id=rigwright-job-driver-installed-0.service\nSubState=running\nDescription={words}; 20\n\nup 80\n"
+    machine, said, looked = Machine(tmp_path / "rigwright"), list[str](), list[str]()
+
+    def answer(cmd: Command) -> Result:
+        if cmd == own_programs.at_work.command:
+            return Result(0, shown.encode())
+        if len(cmd.argv) > 4 and "/watched" in cmd.argv[2]:
+            looked.append(cmd.argv[4])
+            return Result(0, b"0 b00t b00t kept 2026-11-26 14:00:00 UTC\n" + b"Unpacking dkms\n" * (len(looked) == 1))
+        return machine.answer(cmd)
+
+    run = machine.run()
+    run.transport = FakeTransport(answer)  # type: ignore[assignment]
+    run._sink = lambda event: said.append(str(getattr(event, "text", getattr(event, "line", ""))))
+    assert apply(run, (), ()).error is None
+    assert re.fullmatch(
+        r"waits for the step Driver installed of \d\d:\d\d \(run 20261126-1403 by ada@desk\), which ends when its work is done",
+        next(text for text in said if text.startswith("waits")),
+    )
+    assert "Unpacking dkms" in said
+    assert set(looked) == {"/var/lib/rigwright/runs/20261126-1403/rigwright-job-driver-installed-0"}

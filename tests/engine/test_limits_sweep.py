@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rigwright.core.command import Result
 from rigwright.core.errors import HostError, UsageError
 from rigwright.engine import host_variables, limits_sweep
 from rigwright.engine.host_run import HostRun, Options, RunState
@@ -17,9 +19,10 @@ from rigwright.engine.limit_points import SweepPlan
 from rigwright.engine.limits_sweep import SweepOptions
 from rigwright.facts import Fact, Unavailable, gpu, pci, system
 from rigwright.facts.gpu import ClockPair, Gpu, Process
-from rigwright.facts.limits_sweep import LostGpu, SweepDocument
+from rigwright.facts.limits_sweep import LostGpu, SweepDocument, left
 from rigwright.facts.nccl import Versions
 from rigwright.facts.nccl_load import LoadedGpu
+from rigwright.facts.own_programs import OwnProgram, at_work
 from rigwright.facts.pci import PciGpu
 from rigwright.inventory.model import Host
 from tests.checks.test_findings import FakeTransport
@@ -48,8 +51,8 @@ class Run(HostRun):
         super().__init__(HOST, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.BoundedSemaphore()))
         devices = tuple(PciGpu(one.bus_id, IDS.get(one.name, "ffff"), "nvidia") for one in cards)
         self.values: dict[Fact[Any], Any] = {
-            gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), pci.gpus: devices, system.simulated: "",
-            gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
+            gpu.gpus: tuple(cards), gpu.locked: {}, gpu.processes: (), gpu.holders: (), at_work: (), left: False,
+            pci.gpus: devices, system.simulated: "", gpu.supported_clocks: Unavailable("no clocks"), **more.get("facts", {}),
         }  # fmt: skip
 
     def read(self, facts: Sequence[Fact[Any]]) -> None:
@@ -125,6 +128,39 @@ def test_what_is_refused(cards: list[Gpu], options: dict[str, Any], where: str, 
 def test_gpus_in_use_are_refused() -> None:
     with pytest.raises(HostError, match=r"in use by train.py \(4711\), and beside their work"):
         planned([card(0)], {gpu.processes: (Process(4711, "train.py"),)})
+
+
+def test_a_program_of_rigwright_in_use_is_named_with_its_end() -> None:
+    owner = "20261126-1403 ada@desk-2c.40 4711 99 rig"
+    program = OwnProgram("rigwright-p2p", "stress", owner, "", 60, 900, None, "", (4711,))
+    with pytest.raises(HostError) as caught:
+        planned([card(0)], {gpu.processes: (Process(4711, "python3"), Process(5, "train.py")), at_work: (program,)})
+    assert re.fullmatch(
+        r"the GPUs are in use by the stress of \d\d:\d\d \(run 20261126-1403 by ada@desk\), which ends by \d\d:\d\d \(900 s\),"
+        r" train.py \(5\), and beside their work a sweep says nothing",
+        caught.value.found,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (0, "an earlier sweep ended without its limits put back; that is done now"),
+        (75, ""),
+        (1, "an earlier sweep ended without its limits put back, and they cannot be now: GPU-0: lost"),
+    ],
+)
+def test_limits_that_an_earlier_sweep_left(code: int, said: str) -> None:
+    """They are put back before the limits of before are read; while that sweep is at work nothing is done."""
+    run = Run([card(0)], facts={left: True})
+    notes: list[str] = []
+    run._sink = lambda event: notes.append(getattr(event, "text", ""))
+    run.transport = FakeTransport(lambda _cmd: Result(code, b"", b"not put back:\nGPU-0: lost"))  # type: ignore[assignment]
+    try:
+        limits_sweep.plan(run, host_variables.of_host(HOST, Path("/nowhere")), SweepOptions())
+    except HostError as error:
+        notes.append(error.found)
+    assert notes == ([said] if said else [])
 
 
 def test_a_lost_gpu_is_told_with_its_point_and_what_to_do() -> None:

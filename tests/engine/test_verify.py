@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 
 from rigwright.checks import Finding
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result
-from rigwright.engine import jobs
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Check, Step
 from rigwright.engine.verify import CheckEvaluation, left_at_work
-from rigwright.facts import Fact, Facts, Unavailable, dpkg
+from rigwright.facts import Fact, Facts, Unavailable, dpkg, own_programs
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 
@@ -95,15 +95,18 @@ def test_prefetched_facts_are_read_once() -> None:
 
 
 def test_the_job_of_an_interrupted_run_is_named_first() -> None:
-    folder = "/var/lib/rigwright/runs/1/rigwright-job-x-1"
+    shown = f"Id=rigwright-job-x-1.service\nSubState=running\nDescription={own_programs.description('step X', '1 ada@desk 7 8')}; 20"
     answers = {
         dpkg.lock_holders.command: b"7 apt-get\n",
-        jobs.leftovers.command: f"rigwright-job-x-1 {folder}\n".encode(),
+        own_programs.at_work.command: f"{shown}\n\nup 30\n".encode(),
     }
     transport = FakeTransport(lambda cmd: Result(0, answers.get(cmd, b"")))
     run = HostRun(Host("h", (), {}), transport, Options("1"), lambda _: None, RunState(threading.Semaphore()))
     assert left_at_work(run) == (), "nothing is known of a lock"
     run.read((dpkg.lock_holders,))
     (finding,) = left_at_work(run)
-    assert (finding.verdict, finding.seen) == ("fail", "its rigwright-job-x-1 is at work")
+    assert finding.verdict == "fail"
+    assert re.fullmatch(
+        r"at work is the step X of \d\d:\d\d \(run 1 by ada@desk\), which ends when its work is done", finding.seen
+    )
     assert finding.fix == "invoke provision, which waits for it and then continues"

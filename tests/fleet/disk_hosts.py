@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import Unreachable
-from rigwright.engine import jobs, lease
-from rigwright.facts import system
+from rigwright.engine import lease
+from rigwright.facts import own_programs, system
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S
@@ -60,8 +60,8 @@ class DiskHost(shell_host.Host):
             return super()._answer(cmd)
         if cmd == system.boot_id.command:
             return Result(0, b"11111111-first\n")
-        if cmd in (system.simulated.command, jobs.leftovers.command):
-            return Result(0, b"") if cmd == jobs.leftovers.command else Result(1, b"")
+        if cmd in (system.simulated.command, own_programs.at_work.command):
+            return Result(0, b"") if cmd == own_programs.at_work.command else Result(1, b"")
         if cmd.argv[-2:-1] == ("root:root",):  # the command that makes the directory
             variables = {**os.environ, **self.environment, "STATE": f"{self.folder}/state"}
             done = subprocess.Popen(["sh", "-c", MAKE], env=variables, start_new_session=True)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import Interrupted, Unreachable
-from rigwright.engine import jobs
-from rigwright.facts import p2p_record, pci, system
+from rigwright.facts import own_programs, p2p_record, pci, system
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S
@@ -57,8 +56,8 @@ class Fleet:
             return Result(0, b"record\n")
         if cmd == pci.gpus.command:
             return Result(0, "".join(f"0000:0{n}:00.0 0x030200 1db1 \n" for n in range(self.gpus)).encode())
-        if cmd in (system.simulated.command, jobs.leftovers.command):
-            return Result(0, b"") if cmd == jobs.leftovers.command else Result(1, b"")
+        if cmd in (system.simulated.command, own_programs.at_work.command):
+            return Result(0, b"") if cmd == own_programs.at_work.command else Result(1, b"")
         if cmd.argv[-2:-1] == ("root:root",):  # the command that makes the directory
             self.before(name)
             if name in self.broken:

@@ -11,6 +11,7 @@ from rigwright.core.command import Result, script
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.engine import jobs, lease
 from rigwright.facts import FactStore, Unreadable
+from rigwright.facts.own_programs import at_work
 from tests.engine.shell_host import Host
 
 WORK = script("echo works", long=True, timeout_s=60)
@@ -118,12 +119,16 @@ def test_an_answer_about_a_lease_that_cannot_be_read_is_not_a_yes(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "answer", [Result(1, b"", b"Failed to connect to bus"), Result(0, b"rigwright-job-driver-0 \n")]
+    "answer",
+    [
+        Result(1, b"", b"Failed to connect to bus"),
+        Result(0, b"Id=rigwright-job-driver-0.service\nSubState=running\nDescription=/bin/sh job\n\nup 9\n"),
+    ],
 )
 def test_jobs_that_systemd_does_not_tell_are_not_none(answer: Result) -> None:
     store = FactStore()
-    store.learn([(jobs.leftovers, answer)])
-    assert isinstance(store.known[jobs.leftovers], Unreadable)
+    store.learn([(at_work, answer)])
+    assert isinstance(store.known[at_work], Unreadable)
 
 
 def test_a_long_output_is_bounded_here(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""The programs of rigwright that are at work on a host, which go on when the command that started them has ended.
+
+Each runs in a systemd unit that BEGIN starts. The description of the unit says what runs, for whom, since when, for how long at the most
+and what it does at its end; so it is gone with the program, however that ends. /run/UNIT/watched is the file that whoever follows
+the program touches, and /run/UNIT/follower the owner of a later command that follows it in place of the first one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rigwright.core import host_text, lazy_re
+from rigwright.core.command import Result, script
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.facts import Fact
+
+JOB = "rigwright-job-"
+"""How the units of jobs begin (engine/jobs.py)."""
+
+BEGIN = """
+begin() {
+  read -r up _ </proc/uptime; description="$1; ${up%%.*}"; shift
+  systemd-run --quiet --description="$description" --setenv=LC_ALL=C \\
+    --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"
+}
+"""
+"""Shell function: `begin DESCRIPTION WORD ...` is systemd-run with these words, and with a text of `description` for the unit."""
+
+
+@dataclass(frozen=True)
+class OwnProgram:
+    """A program at work. `owner`: the run that follows it, as of run_owner. `key`: equal for programs that measure the same, "" for none.
+
+    `age_s`: since its start. `left_s`: until its end at the latest; None: it ends when its work is done. `alone_s`: the same if nobody
+    follows it any more; None: that does not end it. `at_end`: what it does at its end: `puts 200 W back`.
+    """
+
+    unit: str
+    name: str
+    owner: str
+    key: str
+    age_s: int
+    left_s: int | None
+    alone_s: int | None
+    at_end: str
+    pids: tuple[int, ...] = ()
+
+    @property
+    def run(self) -> str:
+        """The id of the run that started it, or that follows it now."""
+        return self.owner.partition(" ")[0]
+
+
+def description(name: str, owner: str, limit_s: int = 0, key: str = "", watched_s: int = 0, at_end: str = "") -> str:
+    """The description of the unit of a program, but for its start. `limit_s` 0: without a limit. `watched_s`: after so long without a
+    follower it ends by itself, 0: it does not."""
+    texts = (name, owner, key, str(limit_s), str(watched_s), at_end)
+    return "; ".join(("rigwright", *(re.sub(r"[^\w .,:@?()/+-]", "_", text, flags=re.ASCII)[:700] for text in texts)))
+
+
+_TEXT, _OWNER = r"[\w .,:@?()/+-]", r"[\w.-]{1,100}(?: [\w.@?+-]{1,560}){3,5}"
+_DESCRIPTION = lazy_re.compile(
+    rf"(?a)rigwright; (?P<name>{_TEXT}{{1,700}}); (?P<owner>{_OWNER}); (?P<key>\w{{0,64}}); (?P<limit>\d{{1,9}});"
+    rf" (?P<watched>\d{{1,9}}); (?P<at_end>{_TEXT}{{0,700}}); (?P<since>\d{{1,12}})"
+)
+_FOLLOWER = lazy_re.compile(f"(?a){_OWNER}")
+
+_ASK = r"""
+cd /run/systemd/transient 2>/dev/null || exit 0
+set -- rigwright-*.service; [ -e "$1" ] || exit 0
+shown=$(systemctl show -p Id -p SubState -p Description -- "$@") || exit 1
+printf '%s\n\n' "$shown"
+case $shown in *SubState=running*|*SubState=st[ao]*|*SubState=final*) ;; *) exit 0;; esac
+read -r up _ </proc/uptime; echo "up ${up%%.*}"
+for unit; do
+  at=/run/rigwright${unit#rigwright}; at=${at%.service}
+  [ ! -e "$at/watched" ] || echo "touched $unit $(($(date +%s) - $(stat -c %Y "$at/watched")))"
+  [ ! -e "$at/follower" ] || echo "follower $unit $(head -n 1 "$at/follower" | head -c 700)"
+done
+grep -soE '/rigwright-[a-z0-9-]+\.service$' /proc/[0-9]*/cgroup | sed -n 's,^/proc/\([0-9]*\)/cgroup:/\(.*\),pid \2 \1,p'
+:
+"""
+_AT_WORK = ("running", "start", "stop", "final")
+
+
+def _programs(result: Result) -> tuple[OwnProgram, ...]:
+    if result.code != 0:
+        raise ValueError(
+            f"systemd does not say which programs of rigwright run: {result.error_text[:200] or 'no answer'}"
+        )
+    shown, _, rest = result.text.rpartition("\n\n")
+    marks: dict[tuple[str, str], list[str]] = {}
+    for line in rest.splitlines():
+        kind, _, more = line.partition(" ")
+        unit, _, value = more.partition(" ")
+        marks.setdefault((kind, unit), []).append(value)
+    up = next((host_text.integer(unit) for kind, unit in marks if kind == "up"), 0)
+    programs = (_program(dict(_properties(block)), marks, up) for block in shown.split("\n\n"))
+    return tuple(program for program in programs if program)
+
+
+def _properties(block: str) -> list[tuple[str, str]]:
+    return [(key, value) for line in block.splitlines() for key, _, value in [line.partition("=")]]
+
+
+def _program(unit: dict[str, str], marks: dict[tuple[str, str], list[str]], up: int) -> OwnProgram | None:
+    """The program of a unit; None for one that is not at work, and for one that is not started with BEGIN."""
+    name = unit.get("Id", "").removesuffix(".service")
+    if not unit.get("SubState", "").startswith(_AT_WORK):
+        return None
+    found = _DESCRIPTION.fullmatch(unit.get("Description", ""))
+    if found is None:
+        if name.startswith(JOB):
+            raise ValueError(f"the job {name} runs, and nothing says whose it is")
+        return None
+
+    def of_unit(kind: str) -> list[str]:
+        return marks.get((kind, f"{name}.service"), [])
+
+    age_s = max(0, up - int(found["since"]))
+    limit_s, watched_s = int(found["limit"]), int(found["watched"])
+    left_s = max(0, limit_s - age_s) if limit_s else None
+    touched_s = next((host_text.integer(text) for text in of_unit("touched")), age_s)
+    alone_s = max(0, min(watched_s - touched_s, left_s or watched_s)) if watched_s else None
+    owner = next(filter(_FOLLOWER.fullmatch, of_unit("follower")), found["owner"])
+    pids = tuple(host_text.integer(text) for text in of_unit("pid"))
+    return OwnProgram(name, found["name"], owner, found["key"], age_s, left_s, alone_s, found["at_end"], pids)
+
+
+at_work: Fact[tuple[OwnProgram, ...]] = Fact("own_programs.at_work", script(_ASK, reads=True), _programs)
+"""The programs at work. Unreadable when systemd does not say."""
