@@ -116,9 +116,9 @@ def _patch(places: _Places) -> None:
         return back
 
     @contextlib.contextmanager
-    def told_program(transport: Any, program: OnhostProgram, *more: Any) -> Iterator[None]:
-        places.start(program.name)
-        with run_program(transport, program, *more):
+    def told_program(*args: Any) -> Iterator[None]:
+        places.start(next(one.name for one in args if isinstance(one, OnhostProgram)))
+        with run_program(*args):
             places.stop("ended")
             yield
         places.stop("removed")
