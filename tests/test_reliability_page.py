@@ -97,9 +97,10 @@ def test_places_of_a_run(tmp_path: Any) -> None:
 
 
 def test_places_of_a_program_that_measures(tmp_path: Any) -> None:
-    told = [("begun", 0), ("sends", 1), ("ended", 1), ("removed", 1), ("sends", 2), ("ended", 2), ("removed", 2)]
+    told = [("begun", 1), ("sends", 1), ("ended", 1), ("removed", 1), ("sends", 2), ("ended", 2), ("removed", 2)]
     stops = [Stop(at, "load", trip, False, float(second)) for second, (at, trip) in enumerate(told)]
     reference = Reference(tmp_path, ROLLBACK, {}, stops, {("load", 1): {"nccl_load.py": (1.0, 2.0)}})
+    assert reference.places(0.5)[0].trip == 1
     assert [str(place) for place in reference.places(0.5)] == [
         "load: before the first command of the run",
         "load: in nccl_load.py 1 of 2, at 10% of its time",

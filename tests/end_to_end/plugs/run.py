@@ -160,7 +160,7 @@ class Reference:
             step, trip = stop.step, stop.trip
             of = f" {trip} of {trips[step]}" if step in trips and trips[step] > 1 else ""
             if stop.at == "begun" and step == self.steps[0]:  # elsewhere the host is as after the step before
-                found.append(Place(step, "before the first command of the run", "begun", 0))
+                found.append(Place(step, "before the first command of the run", "begun", trip))
             elif stop.at == "records":
                 took = self.stops[number + 1].seconds - stop.seconds
                 found.append(Place(step, "while it records what was there", "records", trip, "", took * fraction))
