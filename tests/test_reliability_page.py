@@ -63,6 +63,7 @@ def test_the_sample_depends_on_the_seed_alone() -> None:
     assert chosen != sample(_cuts(30), 6, 4712)
     assert sorted(cut.kind for cut in chosen) == sorted(2 * KINDS)
     assert len({cut.place.step for cut in chosen}) == 5
+    assert len(sample([cut for cut in _cuts(30) if cut.kind == "power"], 4, 4711)) == 4
     every = sample(_cuts(30), 1000, 1)
     assert (len(every), set(every)) == (90, set(_cuts(30)))
 

@@ -231,12 +231,12 @@ def _told(error: dict[str, Any] | None) -> str:
 def sample(cuts: Sequence[Cut], number: int, seed: int) -> list[Cut]:
     """So many of the cuts, spread over the steps and kinds; the same for the same seed, also where a place more or less was seen."""
     order = sorted(cuts, key=lambda cut: hashlib.sha256(f"{seed} {cut}".encode()).digest())
-    chosen: dict[Cut, None] = {}
+    chosen, kinds = dict[Cut, None](), len({cut.kind for cut in cuts})
     for most in range(len(order)):
         for cut in order:
             same_step = sum(one.place.step == cut.place.step for one in chosen)
             same_kind = sum(one.kind == cut.kind for one in chosen)
-            if cut not in chosen and same_step <= most and same_kind * len(KINDS) <= len(chosen):
+            if cut not in chosen and same_step <= most and same_kind * kinds <= len(chosen):
                 chosen[cut] = None
             if len(chosen) == min(number, len(order)):
                 return list(chosen)
