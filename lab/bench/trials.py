@@ -56,7 +56,9 @@ KINDS = {
 
 KEPT_OUT = {
     "no sudo": Kind("new-no-sudo", f"unit: {CONFIRM_S} s", "the controller could not log in: sudo wanted a password"),
-    "key revoked": Kind("new-no-key", f"unit: {CONFIRM_S} s", "the controller could not log in: ssh refused the key of"),
+    "key revoked": Kind(
+        "new-no-key", f"unit: {CONFIRM_S} s", "the controller could not log in: ssh refused the key of"
+    ),
     "other address": Kind("new-other-address", f"unit: {CONFIRM_S} s", "the controller could not log in: no answer"),
 }
 """Boots that are well but for their user or address, on simulated hosts only."""

@@ -115,7 +115,12 @@ def attach(name: str, number: int) -> None:
         run(["ip", "netns", "add", here.name])
         _batch(f"link add {cable} type veth peer name eth0 address {_mac(number)} netns {here.name}")
     _batch(f"link set {cable} alias {name} master {bridge()} up")
-    lines = ("link set lo up", "link set eth0 up", "address flush dev eth0", f"address replace {address(number)}/24 dev eth0")
+    lines = (
+        "link set lo up",
+        "link set eth0 up",
+        "address flush dev eth0",
+        f"address replace {address(number)}/24 dev eth0",
+    )
     _batch(*lines, inside=here.name)
 
 

@@ -45,7 +45,7 @@ umask 077; folder=$1 idle=$2; shift 2
 python3 -B {PROGRAM}/recorder.py --folder "$folder" "$@" 2>{PROGRAM}/log </dev/null
 code=$?
 [ $code = 0 ] || exit $code
-[ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' || rm -rf -- "$folder"
+[ "$idle" = 0 ] || tail -n 1 "$folder/samples.jsonl" 2>/dev/null | grep -q '"end":"stop"' || {{ rm -rf -- "$folder"; rmdir {FOLDERS} 2>/dev/null; }}
 rm -rf -- {PROGRAM}
 END
 begin "$description" --collect --unit={UNIT} -p Nice=-5 -p OOMScoreAdjust=-900 -p RuntimeMaxSec=$((limit + 120)) \\

@@ -17,6 +17,7 @@ from rigwright.facts import driver as state
 from rigwright.facts import kernel as kernels
 from rigwright.facts.run_record import Run, WrittenFile
 from rigwright.facts.run_recording import LISTS
+from rigwright.facts.systemd import GUARD_UNIT, LIMITS_UNIT
 from rigwright.operations import apt, operation
 from rigwright.operations._going_back import change_of, differing, obstacle, require_room, target, toward, unmark
 from rigwright.operations._grub_cfg import update_grub
@@ -30,7 +31,8 @@ RULES = ("/etc/apt/", "/usr/share/keyrings/")
 
 @dataclass(frozen=True)
 class _Work:
-    """What must be done after files of a folder changed. `command` gets the release of the kernel that boots next."""
+    """What must be done after files of a folder changed. `command` gets the release of the kernel that boots next. `restarts`: units,
+    of which there are none after a file was taken away."""
 
     folder: str
     mark: str
@@ -38,12 +40,32 @@ class _Work:
     command: Callable[[str], Command]
     reboot: bool = False
     program: str = ""
+    restarts: bool = False
+
+    def follows(self, file: WrittenFile) -> bool:
+        """Whether it must be done after this file went back."""
+        return file.path.startswith(self.folder) and not (self.restarts and file.was.kind == "absent")
+
+
+_RESTART = """
+for unit; do
+  ! systemctl is-active -q -- "$unit" || systemctl restart -- "$unit" || echo "$unit did not start with its files of before"
+done
+"""
+"""A unit that does not start, as one whose driver comes with the reboot that follows, is started again at the end."""
+
+
+def _restart(*units: str) -> Callable[[str], Command]:
+    return lambda _: script(_RESTART, *units, timeout_s=450 * len(units))
 
 
 _WORKS = (
     _Work("/etc/systemd/system/", "units", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
     _Work("/etc/systemd/system.conf.d/", "limits of services", "systemctl daemon-reload", lambda _: command("systemctl", "daemon-reload")),
     _Work("/etc/ld.so.conf.d/", "linker", "ldconfig", lambda _: command("ldconfig")),
+    _Work("/usr/local/lib/rigwright/", "programs", "units of rigwright", _restart(LIMITS_UNIT, GUARD_UNIT), restarts=True),
+    _Work("/etc/rigwright/limits.json", "limits", LIMITS_UNIT, _restart(LIMITS_UNIT), restarts=True),
+    _Work("/etc/rigwright/guard.json", "guard", GUARD_UNIT, _restart(GUARD_UNIT), restarts=True),
     _Work(
         "/etc/modprobe.d/", "initramfs", "initramfs of {}",
         lambda release: command("update-initramfs", "-u", "-k", release, timeout_s=900, long=True),
@@ -140,7 +162,7 @@ def boot_files(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 @operation()
 def files(facts: Facts, *, to: str = "") -> Iterator[Change]:
-    """The other files that runs wrote are as before, and systemd and the dynamic linker have read theirs.
+    """The other files that runs wrote are as before, and systemd, the dynamic linker and rigwright's units have read theirs.
 
     rigwright's own lists of what it put on the host are the last: what they name is looked for until then.
     """
@@ -154,7 +176,7 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
     """The changes of files that make these works necessary, with the works; and the files that make none necessary."""
     pending = facts(run_record.pending)
     found = [file for file in differing(facts, run) if not file.path.startswith(RULES)]
-    due = [work for work in works if work.mark in pending or any(file.path.startswith(work.folder) for file in found)]
+    due = [work for work in works if work.mark in pending or any(map(work.follows, found))]
     programs = [work.program for work in due if work.program]
     there = facts.all(*map(system.program, programs)) if programs else ()
     for name, present in zip(programs, there, strict=True):
@@ -172,7 +194,8 @@ def _with_works(facts: Facts, run: Run, works: Sequence[_Work]) -> tuple[list[Ch
         make = (work.command(release), unmark(work.mark))
         lead = "reboot" if work.reboot else ""
         changes.append(Change("run", work.subject.format(release), "", "as before", make, leads_to=lead))
-    return changes, [file for file in found if not file.path.startswith(tuple(work.folder for work in _WORKS))]
+    done = tuple(work.folder for work in _WORKS if work in due or work not in works)
+    return changes, [file for file in found if not file.path.startswith(done)]
 
 
 @operation(affects_p2p=True, affects_gpus=True)

@@ -39,7 +39,7 @@ for rank in range(world):
 '''
 
 
-def wheel(folder: Path, gpus: int) -> str:
+def wheel(folder: Path, gpus: int, torchrun: str = TORCHRUN) -> str:
     """Writes a wheel of the stand-in for so many V100, and returns its line of a requirements file."""
     said = json.dumps({"version": VERSION, "gpus": [["Tesla V100-SXM2-16GB", 7, 0]] * gpus, "flags": "sm_60 sm_70"})
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def wheel(folder: Path, gpus: int) -> str:
     files["torch/__init__.py"] = files["torch/__init__.py"].replace(
         'os.environ.get("TORCH_STAND_IN", "{}")', repr(said)
     )
-    files["torch/distributed/run.py"] = TORCHRUN
+    files["torch/distributed/run.py"] = torchrun
     about = f"torch-{VERSION}.dist-info"
     files[f"{about}/METADATA"] = f"Metadata-Version: 2.1\nName: torch\nVersion: {VERSION}\n"
     files[f"{about}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

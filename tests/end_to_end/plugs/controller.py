@@ -1,30 +1,35 @@
 """rigwright's command line that stops at each place of a run and waits for its test (`python -m tests.end_to_end.plugs.controller FD ...`).
 
 The places are those of the engine: a step begins, its commands are about to be sent, their answers are here, the host is back from its
-reboot. At each of them a line of JSON is written to the socket FD, and the program waits for a byte. Nothing else differs from
-`invoke`: what is proved about this program holds for that one.
+reboot; and those of a program that measures: it is about to start, it has ended, its files are removed. At each of them a line of JSON is
+written to the socket FD, and the program waits for a byte. Nothing else differs from `invoke`: what is proved about this program holds
+for that one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rigwright.core.command import Command
-from rigwright.engine import events, host_run, jobs, owed_test, run_record, trial
+from rigwright.engine import events, host_run, jobs, onhost_program, owed_test, recorder, run_record, trial
 from rigwright.engine.apply import _Application
 from rigwright.engine.boot_wait import BootWait, Look
+from rigwright.engine.onhost_program import OnhostProgram
 
 
 class _Places:
-    """Tells the places. `trip`: how often commands of the current step were sent."""
+    """Tells the places. `trip`: how often commands of the current step were sent, or how often its program was started."""
 
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=descriptor)
         self.step, self.trip = "", 0
+        self.starts: Counter[str] = Counter()
 
     def stop(self, at: str, leads: bool = False) -> None:
         """Tells a place, and waits for the test. `leads`: the step that begins leads to a reboot."""
@@ -42,6 +47,25 @@ class _Places:
             self.stop(event.status)
             self.step = ""
 
+    def start(self, program: str) -> None:
+        """Tells that a program is about to be started; its name is the step."""
+        self.starts[program] += 1
+        self.step, self.trip = program, self.starts[program]
+        if self.trip == 1:
+            self.stop("begun")
+        self.stop("sends")
+
+    def program(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which is told as the start and end of a program."""
+
+        def told(*args: Any, **named: Any) -> Any:
+            self.start(name)
+            done = function(*args, **named)
+            self.stop("ended")
+            return done
+
+        return told
+
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with a stop before and after it."""
 
@@ -57,7 +81,7 @@ class _Places:
 
 def _patch(places: _Places) -> None:
     emit, batch, is_back = host_run.HostRun.emit, _Application._run_batch, BootWait._is_back
-    before, owing, keep = run_record.before, owed_test.owing, trial.Trials.keep
+    before, owing, keep, run_program = run_record.before, owed_test.owing, trial.Trials.keep, onhost_program.run
     records: list[Command] = []  # what a run writes down before a change: not always in a script of its own
 
     def told_emit(run: host_run.HostRun, event: events.Event) -> None:
@@ -92,6 +116,14 @@ def _patch(places: _Places) -> None:
             places.stop("back")
         return back
 
+    @contextlib.contextmanager
+    def told_program(*args: Any) -> Iterator[None]:
+        places.start(next(one.name for one in args if isinstance(one, OnhostProgram)))
+        with run_program(*args):
+            places.stop("ended")
+            yield
+        places.stop("removed")
+
     for owner, name, told in (
         (host_run.HostRun, "emit", told_emit),
         (_Application, "_run_batch", told_batch),
@@ -100,6 +132,9 @@ def _patch(places: _Places) -> None:
         (owed_test, "owing", told_owing),
         (trial.Trials, "keep", told_keep),
         (jobs, "run", places.around(jobs.run)),
+        (onhost_program, "run", told_program),
+        (recorder, "start", places.program("recorder starts", recorder.start)),
+        (recorder, "stop", places.program("recorder stops", recorder.stop)),
     ):
         assert callable(getattr(owner, name))
         setattr(owner, name, told)

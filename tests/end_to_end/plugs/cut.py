@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tests.end_to_end.plugs import state
+from tests.end_to_end.plugs.commands import Command
 from tests.end_to_end.plugs.machine import Machine, programs
 from tests.end_to_end.plugs.run import LOOK_S, Place, Reference, Run
 from tests.end_to_end.rw import invoke
 
 Kind = Literal["connection", "controller", "power"]
+T = TypeVar("T")
 KINDS: tuple[Kind, ...] = ("connection", "controller", "power")
 FIRST_S, SECOND_S = 300.0, 400.0
 """Deadlines: for the end of the run that was cut, and for the same command after it."""
@@ -36,11 +38,14 @@ class Cut:
 class Outcome:
     """What a cut led to.
 
-    `number`: of the place in the run. `first`: the exit code of the run that was cut, and `said`, the error in its own words. `second`: that of the same command after it, None
-    when the first one reached the end in spite of the cut; `error` of it. `differs`: from the uninterrupted run. `reached`: whether
-    the run came to the place at all. `seconds`: of the same command.
+    `number`: of the place in the run. `first`: the exit code of the run that was cut, and `said`, the error in its own words. `second`: that of
+    the same command after it, None when the first one reached the end in spite of the cut; `error` of it. `exits`: the usual exit code.
+    `differs`: from the uninterrupted run. `reached`: whether the run came to the place at all. `seconds`: of the same command.
+    `refused_s`: so long before that it was refused, because a program of the first run was at work. `settled_s`: so long after its end
+    the state was the same.
     """
 
+    command: str
     host: str
     number: int
     step: str
@@ -49,8 +54,11 @@ class Outcome:
     reached: bool
     first: int
     said: str
+    exits: int
     second: int | None
+    refused_s: float
     seconds: float
+    settled_s: float
     changes: int
     error: str
     differs: tuple[str, ...]
@@ -60,78 +68,113 @@ class Outcome:
         """`same`, `not reached` for a run that nothing ended because the place did not come, or what went wrong."""
         if not self.reached and self.second is None:
             return "not reached"
-        if (self.first if self.second is None else self.second) != 0:
+        if (self.first if self.second is None else self.second) != self.exits:
             return f"stops: {self.error}"
         return "differs" if self.differs else "same"
 
 
-def carry_out(machine: Machine, cut: Cut, reference: Reference, words: Sequence[str], folder: Path) -> Outcome:
+def carry_out(machine: Machine, cut: Cut, reference: Reference, folder: Path) -> Outcome:
     """Cuts a run there, runs the same command again where the cut ended it, and compares the host with the uninterrupted run.
 
     Raises AssertionError when the run that was cut hangs or prints a traceback.
     """
+    command = reference.command
     machine.put_back(reference.disk(cut.place.step))
-    first, made, said = _cut(machine, [cut], words, folder / "first.log")
-    reached = bool(made)
-    second, seconds, changes, error = None, 0.0, 0, said
-    if first != 0:
-        second, seconds, changes, error = _again(words, folder)
+    first, made, said = _cut(machine, [cut], command, folder / "first.log")
+    second: int | None = None
+    refused_s, seconds, changes, error = 0.0, 0.0, 0, said
+    if first != command.exits:
+        second, refused_s, seconds, changes, error = _again(command, folder)
     ended = second if second is not None else first
-    differs = state.differences(state.read(machine.root), reference.state) if ended == 0 else []
+    settled_s, differs = _compared(machine, reference, [cut]) if ended == command.exits else (0.0, [])
     return Outcome(
-        machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, reached, first, said, second, round(seconds, 1), changes, error,
-        tuple(str(difference) for difference in differs),
+        command.name, machine.kind, cut.place.number, cut.place.step, cut.place.text, cut.kind, bool(made), first, said, command.exits, second,
+        round(refused_s, 1), round(seconds, 1), round(settled_s, 1), changes, error, tuple(differs),
     )  # fmt: skip
 
 
-def carry_out_all(
-    machine: Machine, cuts: Sequence[Cut], reference: Reference, words: Sequence[str], folder: Path
-) -> tuple[list[Cut], str]:
-    """Cuts one provision at several places, in their order: the same command is typed again after each cut that ends a run.
+def carry_out_all(machine: Machine, cuts: Sequence[Cut], reference: Reference, folder: Path) -> tuple[list[Cut], str]:
+    """Cuts one run at several places, in their order: the same command is typed again after each cut that ends it.
 
     Returns the cuts that were made, and "" when the last command ended in the state of the uninterrupted run, else what is wrong. A place
     that does not come, because its step was done before an earlier cut, is left out. Raises AssertionError when a run hangs or prints
     a traceback.
     """
+    command = reference.command
     todo, made = sorted(cuts, key=lambda cut: cut.place.number), list[Cut]()
     machine.put_back(reference.disk(todo[0].place.step))
-    code, error = 1, ""
-    while todo and code != 0:
-        code, now, error = _cut(machine, todo, words, folder / f"{todo[0].place.number}.log")
+    code, error = -1, ""
+    while todo and code != command.exits:
+        code, now, error = _cut(machine, todo, command, folder / f"{todo[0].place.number}.log")
         made += now
         todo = [
             cut
             for cut in todo
             if cut.place.number > max([one.place.number for one in now], default=len(reference.stops))
         ]
-    if code != 0:
-        code, _, _, error = _again(words, folder)
-    if code != 0:
+    if code != command.exits:
+        code, _, _, _, error = _again(command, folder)
+    if code != command.exits:
         return made, f"stops: {error}"
-    return made, "; ".join(map(str, state.differences(state.read(machine.root), reference.state)))
+    return made, "; ".join(_compared(machine, reference, made)[1])
 
 
-def _cut(machine: Machine, cuts: Sequence[Cut], words: Sequence[str], log: Path) -> tuple[int, list[Cut], str]:
+def _compared(machine: Machine, reference: Reference, cuts: Sequence[Cut]) -> tuple[float, list[str]]:
+    """The seconds until the host was as after the uninterrupted run, at most those of the command, and what differs then."""
+    began, powerless = time.monotonic(), any(cut.kind == "power" for cut in cuts)
+    while True:
+        waited_s = time.monotonic() - began
+        differs = state.differences(state.read(machine.root), reference.state)
+        left = [str(one) for one in differs if not (powerless and state.is_kept_for_the_next_run(one))]
+        if not left or waited_s > reference.command.left_s:
+            return waited_s, left
+        time.sleep(5)
+
+
+def _cut(machine: Machine, cuts: Sequence[Cut], command: Command, log: Path) -> tuple[int, list[Cut], str]:
     """Runs until a cut has ended the run, or to its end; returns its exit code, the cuts that were made, and the error that it printed."""
-    run = Run(words, log)
-    made = _interrupt(machine, run, cuts)
-    code = run.end(FIRST_S)
-    assert "Traceback" not in run.output, run.output
-    if any(cut.kind == "power" for cut in made):
-        machine.wait()
-    return code, made, _error(run.output)
+
+    def run_once() -> tuple[int, list[Cut], str]:
+        run = Run(command.words, log)
+        made = _interrupt(machine, run, cuts)
+        code = run.end(FIRST_S)
+        assert "Traceback" not in run.output, run.output
+        if any(cut.kind == "power" for cut in made):
+            machine.wait()
+        return code, made, _error(run.output)
+
+    return _admitted(command, run_once, lambda ran: not ran[1] and command.is_refused(ran[0], ran[2]))[1]
 
 
-def _again(words: Sequence[str], folder: Path) -> tuple[int, float, int, str]:
-    """Runs the same command; returns its exit code, the seconds that it took, the number of changes, and its error."""
+def _again(command: Command, folder: Path) -> tuple[int, float, float, int, str]:
+    """Runs the same command; returns its exit code, how long it was refused and how long it took in seconds, the number of changes,
+    and its error."""
+
+    def run_once() -> tuple[int, float, int, str]:
+        began = time.monotonic()
+        words = (*command.words[1:], "--yes", "--json", str(folder / "second.json"))
+        done = invoke(command.words[0], *words, deadline=SECOND_S)
+        seconds = time.monotonic() - began
+        assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
+        document = json.loads((folder / "second.json").read_text())
+        assert document["hosts"], done.stderr
+        (host,) = document["hosts"].values()
+        return done.returncode, seconds, sum(bool(change["done"]) for change in host["changes"]), _told(host["error"])
+
+    refused_s, ran = _admitted(command, run_once, lambda ran: command.is_refused(ran[0], ran[3]))
+    code, seconds, changes, error = ran
+    return code, refused_s, seconds, changes, error
+
+
+def _admitted(command: Command, run_once: Callable[[], T], is_refused: Callable[[T], bool]) -> tuple[float, T]:
+    """What the first run returns that is not refused, or the last one after the seconds of the command; and how long it was refused."""
     began = time.monotonic()
-    done = invoke("provision", *words, "--yes", "--json", str(folder / "second.json"), deadline=SECOND_S)
-    seconds = time.monotonic() - began
-    assert "Traceback" not in done.stdout + done.stderr, done.stdout + done.stderr
-    document = json.loads((folder / "second.json").read_text())
-    assert document["hosts"], done.stderr
-    (host,) = document["hosts"].values()
-    return done.returncode, seconds, sum(bool(change["done"]) for change in host["changes"]), _told(host["error"])
+    while True:
+        waited_s = time.monotonic() - began
+        ran = run_once()
+        if not is_refused(ran) or waited_s > command.left_s:
+            return waited_s, ran
+        time.sleep(2)
 
 
 def _interrupt(machine: Machine, run: Run, cuts: Sequence[Cut]) -> list[Cut]:
@@ -188,12 +231,12 @@ def _told(error: dict[str, Any] | None) -> str:
 def sample(cuts: Sequence[Cut], number: int, seed: int) -> list[Cut]:
     """So many of the cuts, spread over the steps and kinds; the same for the same seed, also where a place more or less was seen."""
     order = sorted(cuts, key=lambda cut: hashlib.sha256(f"{seed} {cut}".encode()).digest())
-    chosen: dict[Cut, None] = {}
+    chosen, kinds = dict[Cut, None](), len({cut.kind for cut in cuts})
     for most in range(len(order)):
         for cut in order:
             same_step = sum(one.place.step == cut.place.step for one in chosen)
             same_kind = sum(one.kind == cut.kind for one in chosen)
-            if cut not in chosen and same_step <= most and same_kind * len(KINDS) <= len(chosen):
+            if cut not in chosen and same_step <= most and same_kind * kinds <= len(chosen):
                 chosen[cut] = None
             if len(chosen) == min(number, len(order)):
                 return list(chosen)

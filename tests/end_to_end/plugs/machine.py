@@ -120,7 +120,7 @@ def _namespace(name: str) -> str:
 
 _ACTION = re.compile(r"--(unpack|configure|remove|purge|triggers-only)$")
 _SCRIPTS = re.compile(r"/var/lib/dpkg/info/.+\.(pre|post)(inst|rm)$")
-_PROGRAMS = re.compile(r"(/usr(/local)?)?/s?bin/[a-z][\w.+-]+$|/usr/local/lib/rigwright/[\w.]+$")
+_PROGRAMS = re.compile(r"(/usr(/local)?)?/s?bin/[a-z][\w.+-]+$|(/usr/local/lib/rigwright|/run/rigwright-\w+)/\w+\.py$")
 _WRAPPERS = frozenset({"sudo", "timeout", "env", "nice", "setpriv", "flock", "sleep", "frontend"})
 _SHELLS = frozenset({"sh", "bash", "dash", "perl", "python3"})
 
@@ -133,7 +133,7 @@ def program(line: str) -> str:
     words = [word for word in line.split() if word]
     while words and words[0].rsplit("/", 1)[-1] in _SHELLS | _WRAPPERS:
         words = words[1:]
-        if words and words[0] in ("-e", "-u", "-w"):
+        if words and words[0] in ("-e", "-u", "-w", "-B"):
             words = words[1:]
     if not words or "=" in words[0]:
         return ""

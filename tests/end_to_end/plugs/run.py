@@ -1,4 +1,4 @@
-"""A run of provision that stops at each place (Run), and what one uninterrupted run tells about all places (Reference, Place)."""
+"""A run of a command that stops at each place (Run), and what one uninterrupted run tells about all places (Reference, Place)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tests.end_to_end.plugs import state
+from tests.end_to_end.plugs.commands import Command
 from tests.end_to_end.plugs.machine import Machine, programs
 from tests.end_to_end.plugs.state import State
 from tests.paths import ROOT
@@ -27,8 +28,8 @@ LONG_S = 0.12
 """Programs that run for a shorter time in the uninterrupted run are no places of their own: a cut would come too late."""
 LOOK_S = 0.04
 """The pause between two looks at the programs that a host runs; a look at all of them takes some ms of a processor core."""
-IN_REBOOT = (0.1, 0.4, 0.7)
-"""Cuts while the host reboots: parts of the time from the order to the first answer."""
+PARTS = (0.1, 0.4, 0.7)
+"""Cuts while the host reboots: parts of the time from the order to the first answer. Cuts in a program that measures: of its time."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Stop:
 
 
 class Run:
-    """A `provision --yes` whose controller stops at each place. `output`: what it printed."""
+    """A command with --yes whose controller stops at each place. `output`: what it printed."""
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -51,7 +52,7 @@ class Run:
         self.log = log
         with log.open("w") as out:
             self.process = subprocess.Popen(
-                [*argv, "provision", *words, "--yes"], cwd=ROOT, env={**os.environ, "COLUMNS": "160"},
+                [*argv, *words, "--yes"], cwd=ROOT, env={**os.environ, "COLUMNS": "160"},
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, pass_fds=[theirs.fileno()],
             )  # fmt: skip
         theirs.close()
@@ -120,9 +121,10 @@ class Place:
 
 @dataclass
 class Reference:
-    """An uninterrupted run: its stops, the programs that ran on the host while commands ran, and the disks before each step."""
+    """An uninterrupted run of a command: its stops, the programs that ran on the host meanwhile, and the disks before its steps."""
 
     folder: Path
+    command: Command
     state: State = field(default_factory=dict)
     stops: list[Stop] = field(default_factory=list)
     programs: dict[tuple[str, int], dict[str, tuple[float, float]]] = field(default_factory=dict)
@@ -130,20 +132,22 @@ class Reference:
 
     @property
     def steps(self) -> list[str]:
-        """The steps of the playbook that changed the host, in order."""
+        """The steps of the playbook that changed the host, and the programs that measured it, in order."""
         return list(dict.fromkeys(stop.step for stop in self.stops if stop.at == "begun"))
 
     @property
     def reboot(self) -> str:
-        """The step that rebooted the host."""
-        return next(stop.step for stop in self.stops if stop.at == "back")
+        """The step that rebooted the host; "" for none."""
+        return next((stop.step for stop in self.stops if stop.at == "back"), "")
 
     def disk(self, step: str) -> Path:
-        """The disk from which a cut at this step starts: as it was when the step began.
+        """The disk from which a cut at this step starts: as it was when the step, or the first one of the command, began.
 
         The boot of that disk would do what the reboot is for, so a cut there starts before the last step that leads to it.
         """
-        if step == self.reboot:
+        if not self.command.from_steps:
+            step = self.steps[0]
+        elif step == self.reboot:
             leads = [stop.step for stop in self.stops if stop.leads and stop.step != step]
             step = leads[-1]
         return self.folder / step.replace("/", " ")
@@ -156,19 +160,22 @@ class Reference:
             step, trip = stop.step, stop.trip
             of = f" {trip} of {trips[step]}" if step in trips and trips[step] > 1 else ""
             if stop.at == "begun" and step == self.steps[0]:  # elsewhere the host is as after the step before
-                found.append(Place(step, "before the first command of the run", "begun", 0))
+                found.append(Place(step, "before the first command of the run", "begun", trip))
             elif stop.at == "records":
                 took = self.stops[number + 1].seconds - stop.seconds
                 found.append(Place(step, "while it records what was there", "records", trip, "", took * fraction))
             elif stop.at == "recorded":
                 found.append(Place(step, "between that record and the change", "recorded", trip))
             elif stop.at == "sends":
+                measures = self.stops[number + 1].at == "ended"
                 long = _long(self.programs.get((step, trip), {}))
-                found += [
-                    Place(step, f"in {name}{of}", "sends", trip, name, seconds * fraction)
-                    for name, seconds in long.items()
-                ]
-                if not long and self.stops[number + 1].at == "answered":
+                for name, seconds in long.items():
+                    parts = {f", at {part:.0%} of its time": part for part in PARTS} if measures else {"": fraction}
+                    found += [
+                        Place(step, f"in {name}{of}{at}", "sends", trip, name, seconds * part)
+                        for at, part in parts.items()
+                    ]
+                if not long and self.stops[number + 1].at in ("answered", "ended"):
                     took = self.stops[number + 1].seconds - stop.seconds
                     found.append(Place(step, f"while commands{of} run", "sends", trip, "", took * fraction))
             elif stop.at == "answered" and self.stops[number + 1].at == "back":
@@ -176,12 +183,16 @@ class Reference:
                 found.append(Place(step, f"after the order{of}, before the host goes down", "answered", trip))
                 found += [
                     Place(step, f"in the reboot{of}, at {part:.0%} of its time", "answered", trip, "", took * part)
-                    for part in IN_REBOOT
+                    for part in PARTS
                 ]
             elif stop.at == "answered" and trip < trips[step]:
                 found.append(Place(step, f"between commands {trip} and {trip + 1} of {trips[step]}", "answered", trip))
             elif stop.at == "answered":
                 found.append(Place(step, "between the change and its proof", "answered", trip))
+            elif stop.at == "ended":
+                found.append(Place(step, f"when it has ended{of}", "ended", trip))
+            elif stop.at == "removed":
+                found.append(Place(step, f"when its files are removed{of}", "removed", trip))
             elif stop.at == "back":
                 found.append(Place(step, f"after the boot{of}, before the proof", "back", trip))
             elif stop.at == "changed" and step == self.steps[-1]:
@@ -203,23 +214,23 @@ def _long(ran: dict[str, tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def record(machine: Machine, words: Sequence[str], folder: Path, log: Path) -> Reference:
-    """Runs provision uninterrupted, keeps the disk before each step, and returns what was seen."""
-    found = Reference(folder)
+def record(machine: Machine, command: Command, folder: Path, log: Path) -> Reference:
+    """Runs a command uninterrupted, keeps the disks from which cuts start, and returns what was seen."""
+    found = Reference(folder, command)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    run = Run(words, log)
+    run = Run(command.words, log)
     watch: _Watch | None = None
     for stop in run.stops():
         if watch:
             found.programs[watch.trip] = watch.end()
             watch = None
         found.stops.append(stop)
-        if stop.at == "begun":
+        if stop.at == "begun" and (command.from_steps or len(found.steps) == 1):
             machine.keep(folder / stop.step.replace("/", " "))
         elif stop.at == "sends":
             watch = _Watch(machine, (stop.step, stop.trip))
     code = run.end(120)
-    assert code == 0, run.output
+    assert code == command.exits, run.output
     found.state = state.read(machine.root)
     return found
 
