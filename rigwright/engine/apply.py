@@ -14,6 +14,7 @@ from rigwright.core.errors import ConsentError, HostError, NoRoot, Rebooting, Ri
 from rigwright.core.host_templates import SHIPPED
 from rigwright.engine import continuation, events, jobs, lease, owed_test, own_programs, reboot_order, run_record
 from rigwright.engine.boot_wait import BootWait, Tried
+from rigwright.engine.gpu_use import gpu_users
 from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
@@ -186,7 +187,7 @@ class _Application:
         if disruptive and planned.step.key not in self.announced:
             found = f"{disruptive[0].subject} was not announced ({disruptive[0].before})"
             raise ConsentError(name, found, "a yes to it", "the same command with --disrupt")
-        users = self.run.gpu_users()
+        users = gpu_users(self.run)
         if users:
             fix = "wait for their end, or end them; or add --disrupt"
             raise ConsentError(name, f"GPUs are in use by {users}", "idle GPUs", fix)

@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from rigwright.core.command import Command
-from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError
+from rigwright.core.errors import HostError, Interrupted, RigwrightError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import events, plan, run_owner
@@ -237,52 +237,3 @@ class HostRun:
             cause = reason.fix if isinstance(reason, Unreadable) else ""
             fix = f"{cause or 'correct the cause on the host'}; then run the same command again"
             raise HostError(self.host.name, str(reason), "an answer", fix) from None
-
-    def gpu_use(self, continues: str = "") -> str:
-        """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: as of `gpu_users`."""
-        try:
-            users = self.gpu_users(continues)
-        except ConsentError as error:
-            return error.found
-        return users and f"the GPUs are in use by {users}"
-
-    def mig_use(self) -> str:
-        """`MIG is on on 0000:07:00.0 and 7 more`, "" where it is on none, or that cannot be read.
-
-        A program sees one instance of such a GPU, and instances have neither peer access nor NCCL between them.
-        """
-        from rigwright.facts import mig
-
-        self.read_unknown((mig.modes,))
-        modes = self.store.known[mig.modes]
-        split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
-        more = f" and {len(split) - 1} more" if len(split) > 1 else ""
-        return f"MIG is on on {split[0]}{more}" if split else ""
-
-    def gpu_users(self, continues: str = "") -> str:
-        """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none. A program of rigwright is named with
-        its run and its end; one with the name `continues` whose command has ended does not count: this command continues it.
-
-        Raises ConsentError when they cannot be read.
-        """
-        from rigwright.engine import own_programs as ours
-        from rigwright.facts import gpu, own_programs
-
-        facts = (gpu.processes, gpu.holders, own_programs.at_work)
-        self.read_unknown(facts)
-        holders = self.store.known[gpu.holders]
-        if isinstance(holders, Unreadable):
-            found = f"cannot read which processes use the GPUs ({holders})"
-            fix = "end the processes that use the GPUs; then the same command with --disrupt"
-            raise ConsentError(self.host.name, found, "idle GPUs", fix)
-        values = [value for fact in facts[:2] if isinstance(value := self.store.known[fact], tuple)]
-        users: dict[int, gpu.Process] = {process.pid: process for processes in values for process in processes}
-        own = {pid: program for program in ours.known(self) for pid in program.pids}
-        names: dict[str, None] = {}
-        for process in users.values():
-            program = own.get(process.pid)
-            if program is not None and not (program.name == continues and ours.left(program)):
-                names[ours.in_words(program)] = None
-            elif program is None and process.works:
-                names[f"{process.name} ({process.pid})"] = None
-        return ", ".join(names)

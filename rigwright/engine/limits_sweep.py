@@ -17,6 +17,7 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
 from rigwright.engine import limit_points, nccl_test, onhost_program, own_programs, wheel_copy
 from rigwright.engine.events import Note
+from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.host_variables import HostVariables
 from rigwright.engine.limit_points import Group, Point, Supplies, Sweep, SweepPlan
@@ -80,7 +81,7 @@ def plan(run: HostRun, variables: HostVariables, options: SweepOptions) -> Sweep
     if lost := next((card for card in cards if card.lost), None):
         found = f"GPU {lost.bus_id} cannot be reached: {lost.lost}"
         raise HostError(run.host.name, found, "GPUs that all answer", f"invoke verify --host {run.host.name}")
-    if use := run.gpu_use():
+    if use := gpu_use(run):
         raise HostError(
             run.host.name,
             f"{use}, and beside their work a sweep says nothing",

@@ -14,6 +14,7 @@ from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import nccl_test, onhost_program, wheel_copy
 from rigwright.engine.attempt import FOLLOWS, Measurement
+from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_report import FAILS
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
@@ -54,7 +55,7 @@ def measure(run: HostRun, options: MeasurementOptions) -> Measurement:
     """
     run.store.forget()
     at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    if use := run.gpu_use():
+    if use := gpu_use(run):
         found = f"{use}, and beside their work a measurement says nothing"
         raise HostError(
             run.host.name, found, "idle GPUs", "wait for their end, or end them; then the same command again"

@@ -8,6 +8,7 @@ from rigwright.checks import Finding
 from rigwright.core.errors import UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
+from rigwright.engine.gpu_use import gpu_use
 from rigwright.engine.host_report import NcclTestResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
@@ -54,7 +55,7 @@ def _run(run: HostRun, programs: Programs, needed: bool) -> Finding | None:
 
     if not needed:
         return not_run("not run: the playbook has no check of it", fact.name, f"add `{fact.name}:` to its checks")
-    if (use := run.gpu_use(continues=NAME)) and not programs.busy:
+    if (use := gpu_use(run, continues=NAME)) and not programs.busy:
         return not_run(f"not run: {use}", "idle GPUs", "end them, then the same command again; or add --busy")
     count = sum(gpu.driver == "nvidia" for gpu in run.value(pci.gpus))
     if not count:

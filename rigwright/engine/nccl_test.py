@@ -10,6 +10,7 @@ from rigwright.catalogue import nccl_wheels
 from rigwright.checks import Verdict, p2p
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program, wheel_copy
+from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_report import NcclTestResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
@@ -47,9 +48,9 @@ def test(run: HostRun, options: NcclTestOptions) -> NcclTestResult:
 
     Nothing stays on the host but libraries that were copied to it. Raises HostError, Unreachable.
     """
-    if (use := run.gpu_use(continues=NAME)) and not options.busy:
+    if (use := gpu_use(run, continues=NAME)) and not options.busy:
         return _not_run(options, use, "end them, then invoke verify --tags p2p; or add --busy")
-    if split := run.mig_use():
+    if split := mig_use(run):
         why = f"{split}, and its instances have no peer access and no NCCL between them"
         return _not_run(options, why, "mig: off in the inventory and invoke provision, to test the whole GPUs", "info")
     try:

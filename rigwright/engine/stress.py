@@ -9,6 +9,7 @@ from rigwright.core.errors import HostError, Interrupted, RigwrightError, Unreac
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import measurement, nccl_test, onhost_program, recorder, wheel_copy
 from rigwright.engine.events import Note
+from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.onhost_program import OnhostProgram
@@ -38,11 +39,11 @@ class StressOptions:
 
 def refuse_busy(run: HostRun) -> None:
     """Raises HostError while processes use the GPUs, also those of another stress, and with MIG on."""
-    if use := run.gpu_use(continues=NAME):
+    if use := gpu_use(run, continues=NAME):
         found = f"{use}, and a stress takes all that the GPUs have"
         fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, found, "idle GPUs", fix)
-    if split := run.mig_use():
+    if split := mig_use(run):
         raise HostError(run.host.name, f"{split}, and a stress loads whole GPUs", "MIG off", WITHOUT_MIG)
 
 

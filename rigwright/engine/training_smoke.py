@@ -6,6 +6,7 @@ from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.training import Training
 from rigwright.engine import onhost_program, stress
+from rigwright.engine.gpu_use import gpu_use, mig_use
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
 from rigwright.facts import Unavailable, Unreadable, pci, training_smoke
@@ -28,10 +29,10 @@ class SmokeOptions:
 
 def refuse(run: HostRun, options: SmokeOptions, training: Training | None) -> None:
     """Raises HostError while processes use the GPUs, with MIG on, without a GPU, and where there is no interpreter to train with."""
-    if use := run.gpu_use(continues=NAME):
+    if use := gpu_use(run, continues=NAME):
         fix = "wait for their end, or end them; then the same command again"
         raise HostError(run.host.name, f"{use}, and the training takes all GPUs", "idle GPUs", fix)
-    if split := run.mig_use():
+    if split := mig_use(run):
         found = f"{split}, and the training takes whole GPUs, with NCCL between them"
         raise HostError(run.host.name, found, "MIG off", stress.WITHOUT_MIG)
     if not _gpus(run):

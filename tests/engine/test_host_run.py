@@ -8,6 +8,7 @@ import pytest
 
 from rigwright.core.errors import ConsentError
 from rigwright.core.schema import BusId
+from rigwright.engine.gpu_use import gpu_users, mig_use
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import Unavailable, Unreadable, gpu, mig
 from rigwright.facts.gpu import Process
@@ -22,7 +23,7 @@ def busy(processes: object, holders: object) -> str:
     """Returns the users of the GPUs for these values of the two facts."""
     run = HostRun(Host("h", (), {}), FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
     run.store.known.update({gpu.processes: processes, gpu.holders: holders})
-    return run.gpu_users()
+    return gpu_users(run)
 
 
 def test_the_drivers_own_programs_are_nobodys_work() -> None:
@@ -50,7 +51,7 @@ def test_gpus_with_mig_on_are_named() -> None:
             Host("h", (), {}), FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore())
         )
         run.store.known[mig.modes] = modes
-        return run.mig_use()
+        return mig_use(run)
 
     split = [MigMode("", BusId(f"0000:0{n}:00.0"), "A100", n > 1, n > 1) for n in (1, 2, 3)]
     assert use(tuple(split)) == "MIG is on on 0000:02:00.0 and 1 more"

@@ -1,0 +1,56 @@
+"""Who uses the GPUs of a host, and whether they are divided by MIG."""
+
+from __future__ import annotations
+
+from rigwright.core.errors import ConsentError
+from rigwright.engine import own_programs
+from rigwright.engine.host_run import HostRun
+from rigwright.facts import Unreadable, gpu, mig
+from rigwright.facts.own_programs import at_work
+
+
+def gpu_use(run: HostRun, continues: str = "") -> str:
+    """`the GPUs are in use by python3 (4711)`, or why that cannot be read; "" for idle GPUs. `continues`: as of `gpu_users`."""
+    try:
+        users = gpu_users(run, continues)
+    except ConsentError as error:
+        return error.found
+    return users and f"the GPUs are in use by {users}"
+
+
+def mig_use(run: HostRun) -> str:
+    """`MIG is on on 0000:07:00.0 and 7 more`, "" where it is on none, or that cannot be read.
+
+    A program sees one instance of such a GPU, and instances have neither peer access nor NCCL between them.
+    """
+    run.read_unknown((mig.modes,))
+    modes = run.store.known[mig.modes]
+    split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
+    more = f" and {len(split) - 1} more" if len(split) > 1 else ""
+    return f"MIG is on on {split[0]}{more}" if split else ""
+
+
+def gpu_users(run: HostRun, continues: str = "") -> str:
+    """The processes that use a GPU, without the driver's own: `python3 (4711)`, "" for none. A program of rigwright is named with
+    its run and its end; one with the name `continues` whose command has ended does not count: this command continues it.
+
+    Raises ConsentError when they cannot be read.
+    """
+    facts = (gpu.processes, gpu.holders, at_work)
+    run.read_unknown(facts)
+    holders = run.store.known[gpu.holders]
+    if isinstance(holders, Unreadable):
+        found = f"cannot read which processes use the GPUs ({holders})"
+        fix = "end the processes that use the GPUs; then the same command with --disrupt"
+        raise ConsentError(run.host.name, found, "idle GPUs", fix)
+    values = [value for fact in facts[:2] if isinstance(value := run.store.known[fact], tuple)]
+    users: dict[int, gpu.Process] = {process.pid: process for processes in values for process in processes}
+    own = {pid: program for program in own_programs.known(run) for pid in program.pids}
+    names: dict[str, None] = {}
+    for process in users.values():
+        program = own.get(process.pid)
+        if program is not None and not (program.name == continues and own_programs.left(program)):
+            names[own_programs.in_words(program)] = None
+        elif program is None and process.works:
+            names[f"{process.name} ({process.pid})"] = None
+    return ", ".join(names)
