@@ -201,6 +201,18 @@ def test_what_nobody_sees_has_the_limit_of_the_boots_which_is_said(waits: Any) -
     assert "the host goes back by itself now; waiting up to" in world.events[-1]
 
 
+def test_a_new_boot_that_was_seen_limits_the_wait_for_the_way_back(waits: Any) -> None:
+    world = World(*DOWN, Stage(70, TRIAL, refusal=SUDO), Stage(9999, shut=SILENT))
+    with pytest.raises(Unreachable, match="no answer"):
+        waits(world).until_up(30)
+    assert 20 + 60 + boot_wait.GOES_DOWN_S + 900 <= world.at_s < 20 + 60 + boot_wait.GOES_DOWN_S + 900 + 15
+
+
+def test_what_is_refused_after_the_way_back_is_no_reason_of_the_trial(waits: Any) -> None:
+    world = World(*DOWN, Stage(80, shut=CLOSED), Stage(110, BACK, refusal=SUDO), Stage(999, BACK))
+    assert waits(world).until_up(30) == ("the controller could not log in: port 22 was closed",)
+
+
 def test_a_host_key_that_stays_another_one_is_named_at_the_end(waits: Any) -> None:
     world = World(*DOWN, Stage(9999, shut=OTHER_KEY))
     with pytest.raises(Unreachable, match="the host key is another one") as caught:
