@@ -294,9 +294,11 @@ class _Application:
                 return
             self._note(f"the new boot is not healthy: {'; '.join(why)}; the host goes back")
             before = str(self.run.value(system.boot_id))
-            with self.run.critical_section(step.name):
-                self._order_reboot(step, [self.trials.give_up()], before, reboot_s, "; ".join(why))
-            self._wait(before, reboot_s).until_up(_UP_S)
+            wait = self._wait(before, reboot_s + self.trials.reboot.confirm_within_s)
+            # Where the connection is lost before the order, the host goes back by itself.
+            with self.run.critical_section(step.name), contextlib.suppress(Unreachable, NoRoot):
+                self._order_reboot(step, [self.trials.give_up()], before, wait.limit_s, "; ".join(why))
+            wait.until_up(_UP_S)
             reboot_order.forget(self.run.host)
             trial = self.trials.state()
         if trial is None:

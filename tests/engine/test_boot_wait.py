@@ -6,12 +6,14 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rigwright.core.command import Command, Result, command
+from rigwright.core.desired import Reboot
 from rigwright.core.errors import HostError, HostKeyRefused, LoginRefused, NoRoot, RigwrightError, Unreachable
 from rigwright.engine import boot_wait, lease
 from rigwright.engine.apply import _Application
@@ -254,9 +256,10 @@ class Trials:
     """The trials of a run, on a host whose boot a world tells."""
 
     judged_within_s = 30.0
+    reboot = Reboot(confirm_within_s=60)
 
-    def __init__(self, run: HostRun) -> None:
-        self.run = run
+    def __init__(self, run: HostRun, *unhealthy: str) -> None:
+        self.run, self.unhealthy = run, unhealthy
 
     def state(self) -> Any:
         self.run.store.forget()
@@ -266,7 +269,13 @@ class Trials:
     def reasons(self, _trial: Any, _step: Any) -> tuple[str, ...]:
         time.sleep(15)
         self.run.transport.run([command("systemctl", "is-system-running")])
-        return ()
+        return self.unhealthy
+
+    def give_up(self) -> Command:
+        return command("sh", "watch", "words")
+
+    def close(self, _trial: Any, why: tuple[str, ...], _work: Any, _seen: Any) -> Any:
+        return SimpleNamespace(text="; ".join(why), said=())
 
 
 @pytest.mark.parametrize(
@@ -285,9 +294,34 @@ def test_a_connection_that_is_lost_while_the_boot_is_judged_is_made_again(
     wait = waits(world)
     assert wait.until_up(30) == ()
     trials: Any = Trials(wait.run)
-    application = _Application(wait.run, (), (), trials)
+    application = _Application(wait.run, (), (), trials, "")
     application._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
     step: Any = None
     trial, why, kept_out = application._judged(step, wait, ())
     assert trial is not None
     assert (trial.stage, why, kept_out) == (stage, (), seen)
+
+
+def test_a_connection_that_is_lost_before_the_order_to_go_back_ends_when_the_host_has_gone_back(
+    waits: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    world = World(*DOWN, Stage(40, TRIAL), Stage(90, shut=SILENT), Stage(999, BACK))
+    wait = waits(world)
+    wait.until_up(30)
+    trials: Any = Trials(wait.run, "0 of 4 GPUs answer")
+    application = _Application(wait.run, (), (), trials, "")
+    application.lease = wait.held
+    application._becomes_ok = lambda *_args: True  # type: ignore[method-assign]
+    step: Any = SimpleNamespace(name="Reboot")
+    answer = world.answer
+
+    def lost(cmd: Command) -> Result:
+        if "watch" in cmd.argv:
+            world.now = 1050.0
+        return answer(cmd)
+
+    world._answers = lost
+    with pytest.raises(HostError, match="the host went back to what ran before: 0 of 4 GPUs answer"):
+        application._judge_trial(step, 900, wait)
+    assert 90 <= world.at_s < 115
