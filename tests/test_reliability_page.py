@@ -76,7 +76,7 @@ def test_places_of_a_run(tmp_path: Any) -> None:
     ]  # fmt: skip
     stops = [Stop(at, step, trip, step == "Words", float(second)) for second, (at, step, trip) in enumerate(told)]
     ran = {"apt-get install": (1.0, 2.0), "dpkg --configure": (1.1, 1.95), "dkms build": (1.2, 1.4), "sed": (1.1, 1.12)}
-    reference = Reference(tmp_path, PROVISION, {}, stops, {("Packages", 1): ran})
+    reference = Reference(tmp_path, PROVISION, {}, {}, stops, {("Packages", 1): ran})
     assert [str(place) for place in reference.places(0.5)] == [
         "Packages: before the first command of the run",
         "Packages: in dpkg --configure",
@@ -100,7 +100,7 @@ def test_places_of_a_run(tmp_path: Any) -> None:
 def test_places_of_a_program_that_measures(tmp_path: Any) -> None:
     told = [("begun", 1), ("sends", 1), ("ended", 1), ("removed", 1), ("sends", 2), ("ended", 2), ("removed", 2)]
     stops = [Stop(at, "load", trip, False, float(second)) for second, (at, trip) in enumerate(told)]
-    reference = Reference(tmp_path, ROLLBACK, {}, stops, {("load", 1): {"nccl_load.py": (1.0, 2.0)}})
+    reference = Reference(tmp_path, ROLLBACK, {}, {}, stops, {("load", 1): {"nccl_load.py": (1.0, 2.0)}})
     assert reference.places(0.5)[0].trip == 1
     assert [str(place) for place in reference.places(0.5)] == [
         "load: before the first command of the run",
@@ -117,7 +117,9 @@ def test_places_of_a_program_that_measures(tmp_path: Any) -> None:
 
 def test_a_command_is_cut_from_its_first_step(tmp_path: Any) -> None:
     stops = [Stop("begun", step, 0, False, 0.0) for step in ("Record", "Files")]
-    assert [Reference(tmp_path, ROLLBACK, {}, stops).disk(step).name for step in ("Record", "Files")] == ["Record"] * 2
+    assert [Reference(tmp_path, ROLLBACK, {}, {}, stops).disk(step).name for step in ("Record", "Files")] == [
+        "Record"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,14 @@ def test_only_a_recording_may_stay_after_a_power_cut() -> None:
 def test_differences_have_both_sides() -> None:
     here, reference = {"holds": frozenset({"a", "b"})}, {"holds": frozenset({"b", "c"})}
     assert [str(one) for one in differences(here, reference)] == ["holds: + a", "holds: - c"]
+
+
+def test_after_a_power_cut_each_section_may_be_as_after_a_boot() -> None:
+    run, booted = ({"boot": frozenset(line), "limits": frozenset(watts)} for line, watts in (("a", "2"), ("b", "3")))
+    here = {"boot": frozenset("a"), "limits": frozenset("3")}
+    assert [str(one) for one in differences(here, run)] == ["limits: + 3", "limits: - 2"]
+    assert differences(here, run, booted) == []
+    assert len(differences({**here, "boot": frozenset("c")}, run, booted)) == 2
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def _compared(machine: Machine, reference: Reference, cuts: Sequence[Cut]) -> tu
     began, powerless = time.monotonic(), any(cut.kind == "power" for cut in cuts)
     while True:
         waited_s = time.monotonic() - began
-        differs = state.differences(state.read(machine.root), reference.state)
+        differs = state.differences(state.read(machine.root), reference.state, reference.booted if powerless else None)
         left = [str(one) for one in differs if not (powerless and state.is_kept_for_the_next_run(one))]
         if not left or waited_s > reference.command.left_s:
             return waited_s, left

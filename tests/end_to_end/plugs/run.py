@@ -126,6 +126,8 @@ class Reference:
     folder: Path
     command: Command
     state: State = field(default_factory=dict)
+    booted: State = field(default_factory=dict)
+    """The state after the run, and after one more boot: a power cut is one."""
     stops: list[Stop] = field(default_factory=list)
     programs: dict[tuple[str, int], dict[str, tuple[float, float]]] = field(default_factory=dict)
     """The programs that ran while the commands of a step's trip ran: when the longest of each name was seen first and last."""
@@ -232,6 +234,10 @@ def record(machine: Machine, command: Command, folder: Path, log: Path) -> Refer
     code = run.end(120)
     assert code == command.exits, run.output
     found.state = state.read(machine.root)
+    machine.cut_power()
+    machine.power_on()
+    machine.wait()
+    found.booted = state.read(machine.root)
     return found
 
 

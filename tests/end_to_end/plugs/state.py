@@ -100,15 +100,20 @@ def _without_run(line: str) -> str:
 def _left_out(section: str, line: str) -> bool:
     if section in ("files", "contents"):
         return bool(_VOLATILE.search(line)) and not (section == "files" and _PRESENCE.search(line))
-    return section in ("units", "running") and bool(_OF_RUNS.search(line))
+    return section in ("units", "running", "left") and bool(_OF_RUNS.search(line))
 
 
-def differences(here: State, reference: State) -> list[Difference]:
-    """What differs between a host and the uninterrupted run."""
+def differences(here: State, reference: State, booted: State | None = None) -> list[Difference]:
+    """What differs between a host and the uninterrupted run. `booted`: the host after that run and one more boot; each section may also be
+    as there."""
     found = []
     for section in reference:
-        found += [Difference(section, line, "here") for line in sorted(here[section] - reference[section])]
-        found += [Difference(section, line, "reference") for line in sorted(reference[section] - here[section])]
+        ways = [
+            [Difference(section, line, "here") for line in sorted(here[section] - other[section])]
+            + [Difference(section, line, "reference") for line in sorted(other[section] - here[section])]
+            for other in (reference, booted or reference)
+        ]
+        found += min(ways, key=len)
     return found
 
 
