@@ -428,7 +428,7 @@ def _prove(run: HostRun, planned: SweepPlan, options: SweepOptions, error: Rigwr
         boot, has_unit = run.store(system.boot_id), run.store(unit).enabled == "enabled"
     except (RigwrightError, Unavailable, Unreadable) as problem:
         if error is None or isinstance(problem, Unreachable):
-            text = f"{f'{error.found}; ' if error else ''}and its limits could not be read afterwards: {problem}"
+            text = f"{f'{error.found}; and ' if error else ''}its limits could not be read afterwards: {problem}"
             raise HostError(run.host.name, text, "the limits as before", _again(run)) from None
         return
     if boot != boot_before:

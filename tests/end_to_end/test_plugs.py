@@ -16,11 +16,9 @@ import json
 import os
 import random
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
 import pytest
 import yaml
 
@@ -78,6 +76,12 @@ class Tables:
         self.machine, self.folder = machine, folder
         self._made: dict[str, Table] = {}
         self._disks: dict[str, Path] = {}
+        given = {**{command.name: command.variables for command in COMMANDS}, "trainable": {"training": TRAINING}}
+        for (
+            name,
+            variables,
+        ) in given.items():  # now: the lab's inventory has only the hosts that are on when another one comes
+            inventory(folder / name / "inventory", **{machine.name: dict(variables)})
 
     def of(self, name: str) -> Table:
         """The table of a command."""
@@ -86,16 +90,15 @@ class Tables:
             if command.start != "bare":
                 self.machine.put_back(self._disk(command.start))
             own = self.folder / name
-            typed = dataclasses.replace(command, words=(*command.words, *self._where(name, command.variables)))
+            typed = dataclasses.replace(command, words=(*command.words, *self._where(name)))
             reference = record(self.machine, typed, own / "disks", own / "uninterrupted.log")
             if name == "provision":
                 self._keep("provisioned")
             self._made[name] = Table(self.machine, reference)
         return self._made[name]
 
-    def _where(self, name: str, variables: Mapping[str, Any]) -> tuple[str, ...]:
-        host = self.machine.name
-        return "--host", host, "--inventory", inventory(self.folder / name / "inventory", **{host: dict(variables)})
+    def _where(self, name: str) -> tuple[str, ...]:
+        return "--host", self.machine.name, "--inventory", str(self.folder / name / "inventory")
 
     def _keep(self, state: str) -> None:
         self._disks[state] = self.folder / "states" / state
@@ -116,7 +119,7 @@ class Tables:
         root = switch.get(self.machine.name).root
         slow = TORCHRUN.replace("import json", "import time; time.sleep(3)\nimport json")
         (root / "srv/lock.txt").write_text(wheel(root / "srv/wheels", 4, slow))
-        where = self._where("trainable", {"training": TRAINING})
+        where = self._where("trainable")
         done = invoke("provision", "--playbook", "train", *where, "--yes", deadline=400)
         assert done.returncode == 0, done.stdout + done.stderr
 
