@@ -223,7 +223,7 @@ def test_each_command_has_its_own_table() -> None:
     assert titles == [f"## {name}: nspawn, rig servbadge" for name in ("provision", "remove --driver", "limits.find")]
     assert "Measured 2026-11-22, commit 0123abcd, seed 7" in text
     assert "| sweep | in limits_sweep.py | - | - | same, 12 s (refused for 20 s) (after 100 s) |" in text
-    assert "not measured yet: dpkg is whole, Holds, Driver and CUDA, Files, Records." in text
+    assert re.search(r"not measured yet: dpkg is whole, .*Files, Records\.", text)
 
 
 @pytest.mark.parametrize("line", ['{"host": "nspawn", "st', "[]", '{"host": 1}'])
