@@ -69,7 +69,7 @@ class _Application:
         }
         self.ended: list[PlannedStep] = []
         self.done: dict[str, tuple[Change, ...]] = {}
-        self.rebooted = self.recorded = self.complete = False
+        self.rebooted = self.recorded = False
         self.token = 0
 
     def run_all(self) -> ApplyResult:
@@ -92,10 +92,11 @@ class _Application:
                 self.run.store.forget()  # another run may have changed the host between the preview and the lease
                 self._walk()
                 self._end_trial()
-                self.complete = True
-            finally:
+            except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to report
-                    self.lease.release(run_record.done() if self.complete else None)
+                    self.lease.release()
+                raise
+            self.lease.release(run_record.done())
         except BaseException as error:  # also a bug: what was done before it must be in the result
             failure = error if isinstance(error, RigwrightError) else unexpected(self.run.host.name, error)
             if self._tries and not isinstance(error, Rebooting):

@@ -9,7 +9,7 @@ from typing import Any
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result, command
 from rigwright.core.errors import Unreachable
-from rigwright.engine import plugins
+from rigwright.engine import plugins, run_record
 from rigwright.engine.apply import apply
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
@@ -34,6 +34,22 @@ def test_a_host_that_is_lost_during_a_step_is_reported_with_the_step(tmp_path: P
     error = apply(run, (step,), (PlannedStep(step, "pending", (change,)),)).error
     assert error is not None
     assert error.found == "the connection was lost; it was at the step 'Room'"
+
+
+def test_a_host_that_is_lost_before_the_run_is_recorded_as_done_is_an_error(tmp_path: Path) -> None:
+    """The lease is still there, and a rollback is not recorded as done: the same command finishes that."""
+    run = Machine(tmp_path / "rigwright").run()
+    real = run.transport.run
+
+    def lost(commands: Any, **how: Any) -> Any:
+        if run_record.done() in commands:
+            raise Unreachable("box", "the connection was lost")
+        return real(commands, **how)
+
+    run.transport.run = lost  # type: ignore[method-assign]
+    error = apply(run, (), ()).error
+    assert error is not None
+    assert error.found == "the connection was lost"
 
 
 def test_a_job_of_a_killed_run_is_named_and_waited_for(tmp_path: Path) -> None:
