@@ -86,7 +86,7 @@ def until(condition: Callable[[], bool], what: str, within_s: float = 60) -> Non
 def test_a_recording_outlives_the_connection(run: Callable[[], HostRun]) -> None:
     first = run()
     folder = recorder.start(first, 120)
-    with pytest.raises(HostError, match="another recording is at work"):
+    with pytest.raises(HostError, match="at work is your recorder"):
         recorder.start(first, 120)
     first.transport.close()  # the controller goes away
     loads(100)

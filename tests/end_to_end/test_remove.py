@@ -32,8 +32,9 @@ PACKAGES = r"""sudo sh -c 'dpkg-query -W -f "\${Package} \${Version} \${db:Statu
 
 
 def _without_version(line: str) -> str:
-    name, *_, state = line.split()
-    return f"{name} {state}"
+    """Returns name and state of a package's line; a line of a mark is its name only."""
+    name, *more = line.split()
+    return " ".join((name, *more[-1:]))
 
 
 @pytest.fixture
