@@ -24,15 +24,11 @@ from rigwright.facts.run_recording import LISTED
 OWN_PACKAGES = (
     LISTED
     + r"""
-own_now() {  # NAME VERSION WANT STATUS MARK of each package
-  { apt-mark showauto | sed 's/$/\tauto/'; listed; } |
-    awk -F '\t' 'NF == 2 {automatic[$1]; next} $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
-}
 own_since() { if [ -s @STATE@/holds ]; then echo partial; else echo whole; fi; }
 own_record() {  # KIND NAME VERSION WANT STATUS MARK: the record as it is after the last work of apt
   { [ ! -f @STATE@/packages ] || sed 's/^/record\t/' @STATE@/packages
     [ ! -f @STATE@/packages-before ] || sed 's/^/before\t/' @STATE@/packages-before
-    own_now | sed 's/^/now\t/'; } | awk -F '\t' -v since="$(own_since)" '
+    marked | sed 's/^/now\t/'; } | awk -F '\t' -v since="$(own_since)" '
   $1 == "record" && $2 == "since" {since = $3; next}
   $1 == "record" && $2 ~ /^was-/ {was[$3] = $2; next}
   $1 == "record" {own[$3] = $2; next}
@@ -63,7 +59,7 @@ own_ended() {  # records what the last work of apt did, also one that was interr
   recorded=$(own_record) && printf '%s\n' "$recorded" | cut -f 1,2 | own_write && rm -f @STATE@/packages-before
 }
 own_begun() {  # NAME...: before apt begins; NAMEs are not installed now and will be
-  mkdir -p -m 755 @STATE@ && own_ended && own_now >@STATE@/packages-before.new && [ -s @STATE@/packages-before.new ] || return
+  mkdir -p -m 755 @STATE@ && own_ended && marked >@STATE@/packages-before.new && [ -s @STATE@/packages-before.new ] || return
   sync @STATE@/packages-before.new && mv @STATE@/packages-before.new @STATE@/packages-before || return
   { [ -s @STATE@/packages ] && cat @STATE@/packages || printf 'since\t%s\n' "$(own_since)"; for name; do printf 'new\t%s\n' "$name"; done; } | own_write
 }

@@ -293,10 +293,10 @@ _PACKAGES = (
     + _SINCE
     + """
 d=$(mktemp -d -p /run rigwright.XXXXXX) && trap 'rm -rf "$d"' EXIT || exit 1
-listed >"$d/now" && [ -s "$d/now" ] || exit 1
+listed >"$d/now" && [ -s "$d/now" ] && marked >"$d/marked" || exit 1
 for run in $(since "$1"); do
   head -c 1048576 "./$run/record/own-packages" 2>/dev/null | tr -d '\\000'
-  [ ! -e "./$run/record/apt-before" ] || LC_ALL=C comm -3 "./$run/record/apt-before" "$d/now" | sed 's/^\\t//' | cut -f 1
+  [ ! -e "./$run/record/apt-before" ] || LC_ALL=C comm -3 "./$run/record/apt-before" "$d/marked" | sed 's/^\\t//' | cut -f 1
 done | sort -u >"$d/own"
 { cat /var/lib/rigwright/holds; for run in $(since "$1"); do cat "./$run/record/before/var/lib/rigwright/holds"; done; } 2>/dev/null |
   head -c 1048576 | tr -d '\\000' | grep . | sort -u >"$d/holds"

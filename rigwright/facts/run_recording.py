@@ -60,15 +60,19 @@ listed() {
     awk -F '\t' -v native="$(dpkg --print-architecture)" '{print ($2 == "all" || $2 == native ? $1 : $1 ":" $2) "\t" $3 "\t" $4 "\t" $5}' |
     LC_ALL=C sort
 }
-ended() {  # FOLDER: adds the packages that differ from those of before apt began to the packages of that run
+marked() {  # NAME VERSION WANT STATUS MARK of each package; MARK: auto or manual
+  { apt-mark showauto | sed 's/$/\tauto/'; listed; } |
+    awk -F '\t' 'NF == 2 {automatic[$1]; next} $4 != "not-installed" {print $0 "\t" ($1 in automatic ? "auto" : "manual")}'
+}
+ended() {  # FOLDER: adds the packages that differ from those of before apt began, also by their mark, to the packages of that run
   [ -e "$1/apt-before" ] || return 0
-  listed | LC_ALL=C comm -3 "$1/apt-before" - | sed 's/^\t//' | cut -f 1 | sort -u >>"$1/own-packages" &&
+  marked | LC_ALL=C comm -3 "$1/apt-before" - | sed 's/^\t//' | cut -f 1 | sort -u >>"$1/own-packages" &&
     sync "$1/own-packages" && rm -f "$1/apt-before"
 }
 begun() {
   own=/var/lib/rigwright/runs/${RIGWRIGHT_RUN:-none}/record
   [ -d "$own" ] || return 0
-  ended "$own"; listed >"$own/apt-before.new" && sync "$own/apt-before.new" && mv "$own/apt-before.new" "$own/apt-before"
+  ended "$own"; marked >"$own/apt-before.new" && sync "$own/apt-before.new" && mv "$own/apt-before.new" "$own/apt-before"
 }
 """
 """Shell functions: the packages of dpkg; and `begun`, `ended "$own"` around each work of apt, which find out what it changed."""
