@@ -63,11 +63,10 @@ def test_the_same_rollback_again_changes_nothing_and_its_run_undoes_it(given: tu
     assert stands in said_by(0, "rollback", *given, "--list")
     assert state(ssh) == before
 
-    limit = ssh(NAME, "nvidia-smi -i 0 --query-gpu=power.limit --format=csv,noheader,nounits").stdout.strip()
-    ssh(NAME, "sudo nvidia-smi -i 0 -pl 250")  # by hand
-    assert "power limit: 250 W, not " in said_by(2, "rollback", *given, "--yes")
+    ssh(NAME, "sudo apt-get -qq -y --no-install-recommends install patch")  # by hand; the run had brought it, too
+    assert "patch: " in said_by(2, "rollback", *given, "--yes")
     assert state(ssh) != before, "it stays"
-    ssh(NAME, f"sudo nvidia-smi -i 0 -pl {limit}")
+    ssh(NAME, "sudo dpkg --purge patch")
 
     ssh(NAME, f"sudo cp -p /etc/machine-id /root/ && {OTHER_ID}")
     assert "rollback --host NAME --adopt" in said_by(1, "rollback", *given, "--yes")
