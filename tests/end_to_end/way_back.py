@@ -29,7 +29,7 @@ RESULTS = ROOT / ".lab" / "way-back.jsonl"
 _LEFT = {
     r" /var/lib/rigwright(/|$| )": "records of runs, and packages with which a driver can go back",
     r" /etc/(passwd|group|g?shadow)$": "system users that packages made",
-    r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia)?) ?$": "empty folders that DKMS made",
+    r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia[a-z-]*)?) ?$": "empty folders that DKMS made",
 }
 """Lines of a state that a way back leaves, with the reason (docs/rollback.md)."""
 STAYS = re.compile("|".join(_LEFT))
@@ -54,8 +54,8 @@ _DRIVER = {**_BARE, "cuda": None}
 GIVEN: dict[str, Given] = {
     "driver and CUDA, Ubuntu 22.04": Given("servbadge", "ubuntu2204", _BARE),
     "driver, Ubuntu 24.04": Given("servbadge", "ubuntu2404", _DRIVER),
-    "driver and CUDA, Debian 12": Given("rig-3090", "debian12", _BARE),
-    "driver, Debian 13": Given("rig-3090", "debian13", {**_DRIVER, "driver": {"branch": "580"}}),
+    "driver and CUDA, Debian 12": Given("rig-3090", "debian12", {**_BARE, "cuda": {"toolkit": "12.9"}}),
+    "driver 580, Debian 12": Given("rig-3090", "debian12", {**_DRIVER, "driver": {"branch": "580"}}),
     "boots not tried, Ubuntu 24.04": Given("servbadge", "ubuntu2404", {**_DRIVER, "reboot": {"trial": False}}),
     "containers, Ubuntu 24.04": Given(
         "rig-3090", "ubuntu2404", {**_DRIVER, "driver": {"branch": "580"}, "containers": {"engine": "podman"}},
