@@ -90,7 +90,7 @@ def _programs(result: Result) -> tuple[OwnProgram, ...]:
         )
     shown, _, rest = result.text.rpartition("\n\n")
     marks: dict[tuple[str, str], list[str]] = {}
-    for line in rest.splitlines():
+    for line in host_text.lines(rest):
         kind, _, more = line.partition(" ")
         unit, _, value = more.partition(" ")
         marks.setdefault((kind, unit), []).append(value)
@@ -100,7 +100,7 @@ def _programs(result: Result) -> tuple[OwnProgram, ...]:
 
 
 def _properties(block: str) -> list[tuple[str, str]]:
-    return [(key, value) for line in block.splitlines() for key, _, value in [line.partition("=")]]
+    return [(key, value) for line in host_text.lines(block) for key, _, value in [line.partition("=")]]
 
 
 def _program(unit: dict[str, str], marks: dict[tuple[str, str], list[str]], up: int) -> OwnProgram | None:

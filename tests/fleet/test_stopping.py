@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rigwright import operations
+from rigwright.core import interruption
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.engine import plugins
 from rigwright.fleet import pool
@@ -95,7 +96,10 @@ def test_nothing_more_is_begun_on_a_host(gpus: Fleet, capsys: pytest.CaptureFixt
 
     def before(name: str) -> None:
         if name == "gpu1":
+            last, until = interruption._last, time.monotonic() + 60
             ctrl_c()
+            while interruption._last == last and time.monotonic() < until:  # a busy machine may take long
+                time.sleep(0.01)
             time.sleep(0.2)
 
     gpus.before = before
