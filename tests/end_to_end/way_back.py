@@ -55,7 +55,6 @@ GIVEN: dict[str, Given] = {
     "driver and CUDA, Ubuntu 22.04": Given("servbadge", "ubuntu2204", _BARE),
     "driver, Ubuntu 24.04": Given("servbadge", "ubuntu2404", _DRIVER),
     "driver and CUDA, Debian 12": Given("rig-3090", "debian12", {**_BARE, "cuda": {"toolkit": "12.9"}}),
-    "driver 580, Debian 12": Given("rig-3090", "debian12", {**_DRIVER, "driver": {"branch": "580"}}),
     "boots not tried, Ubuntu 24.04": Given("servbadge", "ubuntu2404", {**_DRIVER, "reboot": {"trial": False}}),
     "containers, Ubuntu 24.04": Given(
         "rig-3090", "ubuntu2404", {**_DRIVER, "driver": {"branch": "580"}, "containers": {"engine": "podman"}},
