@@ -146,7 +146,11 @@ BROKEN = {
         "lab-breaks.service failed, and ran before",
     ),
     "a user that sshd refuses": (
-        acts(f"echo AllowUsers nobody >{CONF}", BEFORE_SSH),
+        acts(
+            f"if grep -q rigwright.trial /proc/cmdline; then echo AllowUsers nobody >{CONF}; else rm -f {CONF}; fi",
+            BEFORE_SSH,
+            only="",
+        ),
         "not allowed because not listed in AllowUsers",
     ),
     "no way back to the controller": (
