@@ -28,6 +28,7 @@ RESULTS = ROOT / ".lab" / "way-back.jsonl"
 """A line for each way that was gone: when, given, way, seconds of its commands, and how it ended."""
 _LEFT = {
     r" /var/lib/rigwright(/|$| )": "records of runs, and packages with which a driver can go back",
+    r" /(var/lib/containers|etc/containers/networks|etc/cni|var/lib/cni)(/|$| )": "images and networks of a container engine",
     r" /etc/(passwd|group|g?shadow)$": "system users that packages made",
     r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia[a-z-]*)?) ?$": "empty folders that DKMS made",
 }
