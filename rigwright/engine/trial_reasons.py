@@ -96,7 +96,7 @@ def full_disk(before: Words, then: Words) -> str:
 
 def refused_login(_before: Words, then: Words) -> str:
     """What sshd wrote of logins that it refused."""
-    return _listed("sshd said: ", then.get("login", ()))
+    return _listed("sshd said: ", tuple(dict.fromkeys(then.get("login", ()))))
 
 
 def no_logins(_before: Words, then: Words) -> str:

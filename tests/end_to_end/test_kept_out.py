@@ -11,6 +11,8 @@ import pytest
 from lab.bench import trials
 from lab.cli import commands
 from lab.faults import inject
+from lab.host import login
+from lab.power import switch
 from tests.end_to_end.conftest import Ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
@@ -30,6 +32,7 @@ def folder(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Yields a folder with a playbook for a host without GPUs that runs."""
     commands.down(name=NAME, say=print)
     commands.up(name=NAME, say=print)
+    login.ssh(switch.get(NAME), "sudo LC_ALL=C update-grub", 60)  # the image's grub.cfg was made without a locale
     made = tmp_path_factory.mktemp("kept-out")
     (made / "play.yml").write_text(PLAY)
     yield made
