@@ -49,7 +49,7 @@ def gpu_users(run: HostRun, continues: str = "") -> str:
     names: dict[str, None] = {}
     for process in users.values():
         program = own.get(process.pid)
-        if program is not None and not (program.name == continues and own_programs.left(program)):
+        if program is not None and not (program.name == continues and own_programs.command_ended(program)):
             names[own_programs.in_words(program)] = None
         elif program is None and process.works:
             names[f"{process.name} ({process.pid})"] = None

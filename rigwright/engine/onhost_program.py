@@ -145,7 +145,7 @@ def _begun(host_run: HostRun, program: OnhostProgram, token: str) -> Callable[[]
     """Starts the program, or follows the same one that is at work; returns what is to be called while it runs."""
     started = _started(host_run, program, token)
     if started.code == _BUSY and (other := ours.of_unit(host_run, UNIT)):
-        if other.key == program.key and ours.left(other):
+        if other.key == program.key and ours.command_ended(other):
             host_run.emit(Note(host_run.host.name, f"continues {ours.in_words(other)}"))
             follower = run_owner.owner(host_run.options.run_id, host_run.host.name)
             if host_run.transport.run([script(_FOLLOW, FOLDER, UNIT, token, follower)])[0].code == 0:

@@ -40,19 +40,19 @@ def _clock(seconds: int) -> str:
     return time.strftime("%H:%M:%S" if seconds < 120 else "%H:%M", time.localtime(time.time() + seconds))
 
 
-def left(program: OwnProgram) -> bool:
+def command_ended(program: OwnProgram) -> bool:
     """Whether the command that followed it has ended, on this machine."""
     return run_owner.ended(program.owner)
 
 
 def stoppable(program: OwnProgram) -> bool:
     """Whether its end takes nothing from anybody and leaves nothing half done: no job of apt, and its command has ended."""
-    return left(program) and not program.unit.startswith(JOB)
+    return command_ended(program) and not program.unit.startswith(JOB)
 
 
 def end_s(program: OwnProgram) -> int | None:
     """Seconds until its end at the latest; None for one without a limit."""
-    return program.alone_s if program.alone_s is not None and left(program) else program.left_s
+    return program.alone_s if program.alone_s is not None and command_ended(program) else program.left_s
 
 
 def known(run: HostRun) -> tuple[OwnProgram, ...]:
@@ -93,7 +93,7 @@ def await_end(run: HostRun, program: OwnProgram) -> None:
     """Waits for the end of a program whose command has ended, and forgets the facts. Raises HostError for a program that a command
     follows, that takes too long or does not end in time; Interrupted, Unreachable."""
     seconds = end_s(program)
-    if not left(program) or seconds is None or seconds > LONGEST_WAIT_S:
+    if not command_ended(program) or seconds is None or seconds > LONGEST_WAIT_S:
         raise busy(run, program)
     run.emit(Note(run.host.name, f"waits for {in_words(program)}"))
     count, deadline = countdown(run, program), time.monotonic() + seconds + SLACK_S
@@ -114,5 +114,5 @@ def busy(run: HostRun, program: OwnProgram) -> HostError:
 def await_left(run: HostRun, name: str) -> None:
     """Waits for each program of that name, of those that were read, whose command has ended. Raises as `await_end`."""
     for program in known(run):
-        if program.name == name and left(program):
+        if program.name == name and command_ended(program):
             await_end(run, program)

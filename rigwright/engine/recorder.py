@@ -95,7 +95,7 @@ def start(run: HostRun, limit_s: int, hz: float = HZ, idle_s: int = 0) -> str:
     begin = script(_START, *words, stdin=archive("recorder.py"), timeout_s=120)
     answer = run.transport.run([begin])[0]
     if answer.code == 75 and (other := ours.of_unit(run, UNIT)):
-        if not (idle_s and other.key == _IDLE_END and ours.left(other)):
+        if not (idle_s and other.key == _IDLE_END and ours.command_ended(other)):
             raise ours.busy(run, other)
         folder = f"{FOLDERS}/{run.transport.run([_NAME])[0].text.strip()[:80]}"
         if ours.of_unit(run, onhost_program.UNIT):

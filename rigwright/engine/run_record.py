@@ -42,7 +42,7 @@ done
 
 def before(step: str, changes: Sequence[Change], *, first: bool, tried: str = "") -> tuple[Command, ...]:
     """The commands that run before the changes of a step: with `first` what is on the host is recorded, once in a run; then the units of the
-    changes; the system log gets the name of the step. `tried`: the change of a `try`, until `decided` says that somebody has decided on it.
+    changes; the system log gets the name of the step. `tried`: the change of a `try`, until `decision` says that somebody has decided on it.
 
     A host that has no room for the record is not changed.
     """
@@ -59,7 +59,7 @@ def done(run: str = "") -> Command:
     return script(_DONE, run, timeout_s=30)
 
 
-def decided(run: str) -> Command:
+def decision(run: str) -> Command:
     """The command that records that the change of a `try` is kept or taken back."""
     return script(_DECIDED, run, timeout_s=30)
 

@@ -24,7 +24,7 @@ FOLDERS = ("/var/cache/apt/archives", f"{STATE}/debs")
 @dataclass(frozen=True)
 class Sources:
     """Where each package comes from: NAME=VERSION for a source's, a path for a file; "" nowhere. `moves`, `error`: what apt would do with
-    all of them, if none is missing. `room_mib`: what apt needs for the packages, fetched and unpacked."""
+    all of them, if none is missing. `room_mib`: the space that apt needs to fetch and unpack the packages, MiB."""
 
     words: dict[str, str]
     moves: tuple[Move, ...]

@@ -148,7 +148,7 @@ def keep(job: HostJob, kept: Attempt) -> Iterator[StageResult]:
 
 def _decide(job: HostJob, run: str) -> None:
     """Records on the host that somebody has decided on the change of a try."""
-    result = job.run.transport.run([recorder.decided(run)])[0]
+    result = job.run.transport.run([recorder.decision(run)])[0]
     if result.code != 0:
         found = f"the decision cannot be recorded: {result.error_text or 'no answer'}"
         raise HostError(job.host.name, found, f"room in {RUNS}")

@@ -88,7 +88,7 @@ class Local(Transport):
         raise NoRoot(self.host.name, found, "root, or a user who may use sudo", fix)
 
     def _given_password(self) -> Secret:
-        """The sudo password, asked for where none is known. Raises NoRoot without a terminal."""
+        """Returns the sudo password; asks for it if it is not known. Raises NoRoot without a terminal."""
         if self._password is None:
             if self.ask_password is None:
                 fix = "run it in a terminal or as root; or set ansible_become_password with !secret (docs/inventory.md#secrets)"

@@ -17,14 +17,6 @@ from tests.end_to_end.conftest import Ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 NAME = "t-kept-out"
-PLAY = """- name: P
-  hosts: all
-  tasks:
-    - name: Kernel command line
-      grub.cmdline:
-    - name: Reboot
-      reboot.if_needed: {with_driver: false}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +26,7 @@ def folder(lab_root: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     commands.up(name=NAME, say=print)
     login.ssh(switch.get(NAME), "sudo LC_ALL=C update-grub", 60)  # the image's grub.cfg was made without a locale
     made = tmp_path_factory.mktemp("kept-out")
-    (made / "play.yml").write_text(PLAY)
+    (made / "play.yml").write_text(trials.VM_PLAY)
     yield made
     commands.down(name=NAME, say=print)
 

@@ -10,22 +10,13 @@ import pytest
 import yaml
 
 from lab.base.paths import KNOWN_HOSTS, SSH_KEY
+from lab.bench import trials
 from lab.power import switch
 from tests.end_to_end.conftest import Ssh
 from tests.end_to_end.rw import document, not_as_wanted
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
-PLAY = """- name: A new kernel parameter
-  hosts: all
-  tasks:
-    - name: Kernel command line
-      grub.cmdline:
-    - name: Reboot
-      reboot.if_needed: {with_driver: false}
-  checks:
-    - name: Login after a boot
-      boot.host_comes_back:
-"""
+PLAY = trials.VM_PLAY + "  checks:\n    - name: Login after a boot\n      boot.host_comes_back:\n"
 SSHD, IFACE = "/etc/ssh/sshd_config.d/zz.conf", "/etc/network/interfaces"
 STATIC = "auto lo\\niface lo inet loopback\\nauto lan0\\niface lan0 inet %s\\n"
 

@@ -177,7 +177,7 @@ def test_a_gpu_is_lost_in_the_middle_and_a_second_stress_is_refused(healed: str,
 
 @pytest.mark.nightly
 def test_the_stress_of_a_killed_controller_is_continued(healed: str, tmp_path: Path, ssh: Ssh) -> None:
-    """The same command follows it and has its result; another one is told what to do."""
+    """The same command waits for it and reads its result; another command ends with what to do."""
     file = tmp_path / "continued.json"
     process = begin("--minutes", "0.5")
     reads_until(process, "alone, GPU 0: ok")

@@ -201,7 +201,7 @@ def test_a_try_is_open_until_somebody_decides(host: Host) -> None:
     assert host.run("one", *recorder.before("another", change, first=False, tried="driver: 580")).code == 0
     assert [(run.tried, run.tried_by) for run in host.facts()(run_record.runs)] == [("driver: 580 x", "one u@m 1 2")]
     for _ in range(2):
-        assert host.run("two", recorder.decided("one")).code == 0
+        assert host.run("two", recorder.decision("one")).code == 0
     assert [run.tried for run in host.facts()(run_record.runs)] == [""]
 
 

@@ -56,7 +56,7 @@ class _Places:
         self.stop("sends")
 
     def program(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, which is told as the start and end of a program."""
+        """Returns the function; its start and its end are places of a program."""
 
         def told(*args: Any, **named: Any) -> Any:
             self.start(name)
