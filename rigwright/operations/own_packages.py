@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rigwright.core import lazy_re
 from rigwright.core.change import Change, Note
-from rigwright.core.command import command
+from rigwright.core.command import command, script
 from rigwright.core.errors import HostError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count
@@ -68,7 +68,7 @@ def removed(facts: Facts) -> Iterator[Change]:
         return
     *first, last = changes
     commands = (
-        *((apt.remove(list(removal.go)),) if removal.go else ()),
+        *((script(_DISABLE, *removal.go, timeout_s=120), apt.remove(list(removal.go))) if removal.go else ()),
         apt.purge_left([*removal.go, *removal.left]),
     )
     yield from first
@@ -84,6 +84,13 @@ def marks_restored(facts: Facts) -> Iterator[Change]:
         if names:
             commands = (command("apt-mark", mark, *names), own_packages.RECORD_WORK)
             yield Change("change", f"apt-mark {mark}", f"{len(names)} not", ", ".join(names), commands)
+
+
+_DISABLE = r"""
+dpkg -L -- "$@" 2>/dev/null | sed -nE 's,^(/usr)?/lib/systemd/system/([A-Za-z0-9:._-]+\.(service|socket|timer|path))$,\2,p' |
+  sort -u | while read -r unit; do systemctl disable --quiet -- "$unit" 2>/dev/null </dev/null || :; done
+"""
+"""Disables the units of packages. A package whose unit rigwright enabled leaves the link to it when it is purged."""
 
 
 def _removal(facts: Facts) -> _Removal:
