@@ -20,7 +20,7 @@ OURS = "sudo find /etc /usr/local /usr/share/keyrings -path '*rigwright/*' -o -n
 
 STATE = r"""sudo sh -c '
 dpkg-query -W -f "\${Package}:\${Architecture} \${Version} \${db:Status-Abbrev}\n" | sort; apt-mark showauto | sort
-find /etc /usr/local /usr/share/keyrings ! -type d ! -name ld.so.cache ! -name mtab ! -name "*-" ! -name passwd ! -name group ! -name "*shadow" >/tmp/paths
+find /etc /usr/local /usr/share/keyrings ! -type d ! -name ld.so.cache ! -name mtab ! -name "*-" ! -name passwd ! -name group ! -name "*shadow" ! -name "*.pyc" >/tmp/paths
 sort /tmp/paths | xargs -d "\n" stat -c "%N %a %u:%g"; sort /tmp/paths | xargs -d "\n" sha256sum 2>/dev/null
 cat /boot/grub/grub.cfg; systemctl list-unit-files --plain --no-legend | grep -v transient | sort
 cat /proc/driver/nvidia/version; sed "s/ panic=60 rigwright.*//" /proc/cmdline; nvidia-smi --query-gpu=uuid,persistence_mode,power.limit --format=csv,noheader'
