@@ -23,7 +23,7 @@ def remove(options: RemoveOptions) -> int:
             "--host",
             "it is not given",
             "the hosts from which everything is to be removed",
-            f"{program_name()} remove --host NAME",
+            f"{program_name()} remove{' --driver' if options.driver else ''} --host NAME",
         )
     playbook = runner.playbook(options.playbook, "remove-driver" if options.driver else "remove")
     act = partial(

@@ -31,6 +31,12 @@ def rollback(options: RollbackOptions) -> int:
         name = f"{program_name()} rollback --host NAME"
         raise UsageError("--host", "it is not given", "the hosts that are to go back", name)
     engine.require_run(options.to, options.host)
+    if options.list and options.adopt:
+        found, fix = (
+            "both are given",
+            f"{program_name()} rollback --host {shlex.quote(options.host)} --list, then with --adopt",
+        )
+        raise UsageError("--list --adopt", found, "one of them", fix)
     inventory = f" --inventory {shlex.quote(str(options.inventory))}" if options.inventory else ""
     if options.list or options.adopt:
         act = _list if options.list else partial(_adopt, yes=options.yes, inventory=inventory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,24 @@ def test_the_script_asks_this_machine(tmp_path: Path) -> None:
     value = parsed(next_boot.conditions, Result(0, done.stdout))
     assert isinstance(value, tuple) or str(value) == "only root can look at it", value
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("u*", "ubuntu", True),
+        ("ubunt?", "ubuntu", True),
+        ("u[a-z]untu", "ubuntu", False),
+        ("*", "u", True),
+        ("ada", "ubuntu", False),
+    ],
+)
+def test_patterns_of_sshd(pattern: str, name: str, fits: bool) -> None:
+    assert next_boot._fits(pattern, name) is fits
+
+
+def test_a_hostile_pattern_takes_no_time() -> None:
+    """Fifty stars in a name that does not fit: each place of each star tried would be more than anybody can wait for."""
+    began = time.thread_time()
+    assert not next_boot._fits("*a" * 50 + "b", "a" * 32)
+    assert time.thread_time() - began < 1
