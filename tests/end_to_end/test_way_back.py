@@ -8,12 +8,12 @@ import pytest
 
 from tests.end_to_end.conftest import WORKER
 from tests.end_to_end.plugs import state
-from tests.end_to_end.way_back import GIVEN, MEASURED, WAYS, host, write
+from tests.end_to_end.way_back import GIVEN, ON_ONE_HOST, WAYS, host, write
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 SAMPLE = ("driver and CUDA, Ubuntu 22.04", "rollback")
 """What every run of the tests goes; `-m ways` goes all of them."""
-ALL = [(given, way) for given in GIVEN for way in WAYS] + [("driver, Ubuntu 24.04", way) for way in MEASURED]
+ALL = [(given, way) for given in GIVEN for way in WAYS] + [("driver, Ubuntu 24.04", way) for way in ON_ONE_HOST]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_host_is_as_before(lab_root: None, given: str, way: str, tmp_path: Pat
         ends = "failed"
         try:
             before = one.state()
-            {**WAYS, **MEASURED}[way](one, before)
+            {**WAYS, **ON_ONE_HOST}[way](one, before)
             ends = "same"
         finally:
             write(given, way, one.seconds, ends)

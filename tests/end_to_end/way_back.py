@@ -17,11 +17,13 @@ from typing import Any
 
 from lab.cli import commands
 from lab.faults import inject
+from lab.power import switch
 from tests.end_to_end.conftest import reboot
 from tests.end_to_end.plugs import state
 from tests.end_to_end.plugs.machine import Nspawn
 from tests.end_to_end.plugs.state import Difference, State
 from tests.end_to_end.rw import document, inventory, invoke, not_as_wanted
+from tests.end_to_end.test_training import wheel
 from tests.paths import ROOT
 
 RESULTS = ROOT / ".lab" / "way-back.jsonl"
@@ -40,7 +42,7 @@ STAYS = re.compile("|".join(_LEFT))
 class Given:
     """A host and what `provision` makes of it. `variables`: of the inventory; `words`: more words of provision.
 
-    `fault`: what the host is before, as `desktop`. `ready`: a playbook's tags that are run before, so that the way begins there.
+    `fault`: what the host is before, as `desktop`. `prepare`: puts on the host's disk what provision needs.
     """
 
     rig: str
@@ -48,6 +50,13 @@ class Given:
     variables: dict[str, Any] = field(default_factory=dict)
     words: tuple[str, ...] = ()
     fault: str = ""
+    prepare: Callable[[Path], None] | None = None
+
+
+def _wheels(disk: Path) -> None:
+    """Puts a folder of wheels with a stand-in for torch, and its lock, on a servbadge's disk."""
+    line = wheel(disk / "srv/wheels", gpus=4)
+    (disk / "srv/lock.txt").write_text(line)
 
 
 _BARE = {"p2p_wheels": "none"}
@@ -60,6 +69,13 @@ GIVEN: dict[str, Given] = {
     "containers, Ubuntu 24.04": Given(
         "rig-3090", "ubuntu2404", {**_DRIVER, "driver": {"branch": "580"}, "containers": {"engine": "podman"}},
         ("--playbook", "train"),
+    ),
+    "training, Ubuntu 24.04": Given(
+        "servbadge",
+        "ubuntu2404",
+        {**_DRIVER, "training": {"owner": "ubuntu", "lock": "/srv/lock.txt", "wheels": "/srv/wheels"}},
+        ("--playbook", "train"),
+        prepare=_wheels,
     ),
     "MIG, Ubuntu 22.04": Given("a100", "ubuntu2204", {**_DRIVER, "mig": {"SXM4-0": ["7g.40gb"]}}),
     "display, Debian 12": Given(
@@ -121,6 +137,8 @@ def host(name: str, given: Given, folder: Path) -> Iterator[Host]:
         made.machine.root("LC_ALL=C update-grub 2>/dev/null; apt-get -qq update")  # as later programs make them
         if given.fault:
             inject.fault(name, given.fault, "", print)
+        if given.prepare is not None:
+            given.prepare(switch.get(name).root)
         yield made
     finally:
         commands.down(name=name, say=print)
@@ -181,6 +199,15 @@ def try_taken_back(host: Host, _before: State) -> None:
     assert not (wrong := host.differences(was)), wrong[:20]
 
 
+def limits_alone(host: Host, _before: State) -> None:
+    """provision, then limits with other values, and a rollback of that run alone."""
+    host.provision()
+    was = host.state()
+    assert host.does("limits", limits={"power_limit_w": 220})["changes"]
+    host.does("rollback", "--yes")
+    assert not (wrong := host.differences(was)), wrong[:20]
+
+
 Way = Callable[[Host, State], None]
 WAYS: dict[str, Way] = {
     "rollback": rollback,
@@ -188,8 +215,8 @@ WAYS: dict[str, Way] = {
     "remove --driver": remove_with_driver,
     "rollback to each run": rollback_to_each_run,
 }
-MEASURED: dict[str, Way] = {"try, taken back and kept": try_taken_back}
-"""Ways that measure the GPUs, on one of the hosts only."""
+ON_ONE_HOST: dict[str, Way] = {"try, taken back and kept": try_taken_back, "limits alone": limits_alone}
+"""Ways that are the same on every host, and are gone on one host only."""
 
 
 def write(given: str, way: str, seconds: float, ends: str) -> None:
@@ -204,7 +231,7 @@ def write(given: str, way: str, seconds: float, ends: str) -> None:
 def table() -> str:
     """The last row of each way in RESULTS as Markdown: the seconds of its commands, or how it ended."""
     rows = {(row["given"], row["way"]): row for row in map(json.loads, RESULTS.read_text().splitlines())}
-    ways = [*WAYS, *MEASURED]
+    ways = [*WAYS, *ON_ONE_HOST]
     lines = [f"| host | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
     for given in GIVEN:
         cells = [rows.get((given, way)) for way in ways]
