@@ -19,11 +19,11 @@ from invoke.parser import Parser
 
 from rigwright.checks import Finding
 from rigwright.core.desired import VARIABLES
-from rigwright.engine.host_report import HostReport
+from rigwright.engine import limit_rows
 from rigwright.facts.gpu_health import Card, Errors
-from rigwright.fleet import limit_rows
 from rigwright.inventory.model import Host
 from rigwright.report import json_document, prometheus
+from tests import reports
 from tests.paths import ROOT
 from tests.report import fleet_documents, run_documents
 
@@ -121,7 +121,7 @@ def _keys(value: Any) -> Iterator[str]:
 
 def test_every_json_key_is_described() -> None:
     finding = Finding(**{field.name: "pass" for field in dataclasses.fields(Finding)})  # type: ignore[arg-type]
-    report = HostReport(Host("h", (), {}), findings=(finding,), facts={})
+    report = reports.report(Host("h", (), {}), findings=(finding,))
     made = json_document.document("plan", "r", 0, None, [report])
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert [key for key in _keys(made) if key != "h" and f'"{key}"' not in text] == []

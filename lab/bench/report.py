@@ -27,6 +27,7 @@ from typing import Any
 
 from lab.base.paths import CHECKOUT, INVENTORY
 from lab.bench.measured import row
+from rigwright.engine.machine import MachineResult
 
 NAME = "report"
 DAYS, EVERY_MIN = 365, 10
@@ -285,8 +286,8 @@ def report(documents: str, page: str, columns: str) -> None:
     from rigwright.core.errors import Unreachable
     from rigwright.core.machine_identity import MachineIdentity
     from rigwright.core.typed_json import Codec
-    from rigwright.engine.host_report import HostReport
     from rigwright.engine.playbook import BoundPlaybook
+    from rigwright.engine.report import CheckResult, HostReport, PlanResult
     from rigwright.facts import pci
     from rigwright.fleet.host_job import HostJob
     from rigwright.inventory.model import Host
@@ -308,7 +309,8 @@ def report(documents: str, page: str, columns: str) -> None:
         error = told["error"] and Unreachable(*(told["error"][key] for key in ("where", "found", "expected", "fix")))
         findings = tuple(Finding(**{key: finding[key] for key in keys}) for finding in told["findings"])
         status = told["status"]
-        about = HostReport(host, status, error=error, findings=findings, kept=kept, machine=told["machine"], simulated=told["simulated"])  # fmt: skip
+        results = (PlanResult((), told["simulated"]), MachineResult(told["machine"] or {}), CheckResult(findings))
+        about = HostReport(host, status, error, {type(each): each for each in results}, kept)
         jobs.append(HostJob(BoundPlaybook(host, (), ()), None, about))  # type: ignore[arg-type]
     del hosts
     parts: dict[str, float] = {"peak at the start": _peak_mib()}

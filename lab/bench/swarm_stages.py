@@ -27,7 +27,7 @@ STAGES = (
     ("facts parsed", "rigwright.facts", "FactStore.learn"),
     ("plans", "rigwright.engine.plan", "plan_steps"),
     ("checks", "rigwright.engine.verify", "CheckEvaluation.evaluate"),
-    ("description of the machine", "rigwright.fleet.machine", "describe"),
+    ("description of the machine", "rigwright.engine.machine", "describe"),
     ("comparison with past and peers", "rigwright.cli.fleet_check", "compare"),
     ("JSON document", "rigwright.report.json_document", "document"),
     ("JSON document", "rigwright.report.output_files", "write"),

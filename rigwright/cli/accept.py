@@ -9,8 +9,10 @@ from rigwright.checks import ranked
 from rigwright.cli import earlier_figures, runner
 from rigwright.cli.options import AcceptOptions
 from rigwright.engine import speed_rank
-from rigwright.engine.host_report import CheckResult, MeasuredResult
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
 from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.engine.report import CheckResult
 from rigwright.fleet import actions, measured_before, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.tables import accept as table
@@ -32,8 +34,8 @@ def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
     pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
     earlier = earlier_figures.read(jobs, text)
     for job in jobs:
-        measured = measured_before.of_machine(job.report.machine, earlier.get(job.host.name, {}))
-        job.merge(MeasuredResult(measured))
+        measured = measured_before.of_machine(job.report.last(MachineResult).machine, earlier.get(job.host.name, {}))
+        job.merge(MeasuredGpus(measured))
         slow = speed_rank.findings(job.host.name, measured)
         if slow and job.report.error is None:
             job.merge(CheckResult(ranked((*job.report.findings, *slow)), owed=job.report.owed))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rigwright.cli import runner
 from rigwright.cli.options import FactsOptions
-from rigwright.engine.host_report import FactsResult
+from rigwright.engine.report import FactsResult
 from rigwright.facts import Fact, dpkg, driver, footprint, gpu, grub, kernel, pci, system
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob

@@ -12,9 +12,10 @@ from rigwright.cli.history import parse_time
 from rigwright.cli.options import FleetCheckOptions, FleetReportOptions
 from rigwright.core.desired import GpuLimits
 from rigwright.core.errors import HistoryError
+from rigwright.core.host_result import HostResult
 from rigwright.engine import identity, verify
-from rigwright.engine.host_report import BAD, CheckResult, StageResult
 from rigwright.engine.plan import PlannedStep
+from rigwright.engine.report import BAD, CheckResult
 from rigwright.facts import Fact, driver, gpu, gpu_health, machine, pci, system
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, drift, pool, shared_identity
@@ -73,7 +74,7 @@ def _check(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> N
     table.check(text.console, [job.report for job in jobs])
 
 
-def _look(job: HostJob) -> Iterator[StageResult]:
+def _look(job: HostJob) -> Iterator[HostResult]:
     """Plans the steps and checks the health of the GPUs; reads all facts that are compared. Findings that pass are left out."""
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     health = verify.CheckEvaluation(job.run, [check for check in checks if check.declared.gpu_health])

@@ -16,7 +16,11 @@ from rigwright.cli.fleet_check import RecordedIds
 from rigwright.cli.options import FleetReportOptions
 from rigwright.cli.verify import never_provisioned
 from rigwright.core.errors import HistoryError
-from rigwright.engine.host_report import BAD, HistoryResult, MeasuredResult, StageResult
+from rigwright.core.host_result import HostResult
+from rigwright.engine.comparison import ComparisonResult
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.report import BAD
 from rigwright.facts import system
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, drift, measured_before, pool
@@ -59,16 +63,16 @@ def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | 
     _over_time(jobs, text, ids)
     earlier = earlier_figures.read(jobs, text, ids)
     for job in jobs:
-        if job.report.machine is not None:
+        if described := job.report.get(MachineResult):
             figures = earlier.get(job.host.name, {})
-            job.merge(MeasuredResult(measured_before.of_machine(job.report.machine, figures)))
+            job.merge(MeasuredGpus(measured_before.of_machine(described.machine, figures)))
     reports = [job.report for job in jobs]
     table.check(text.console, reports)
     table.over_time(text.console, reports)
     fleet_speed.show(text.console, reports)
 
 
-def _look(job: HostJob) -> Iterator[StageResult]:
+def _look(job: HostJob) -> Iterator[HostResult]:
     """Plans the steps, runs the checks that need no test, and reads all facts that are compared or shown, in one round trip."""
     job.run.prefetch(fleet_check.FACTS)
     yield from actions.verify_host(job, describe=True)
@@ -90,7 +94,7 @@ def _over_time(jobs: Sequence[HostJob], text: Any, ids: RecordedIds) -> None:
     for job in jobs:
         comparison = comparisons[job.host.name]
         _add_present(job, comparison["readings"])
-        job.merge(HistoryResult(comparison))
+        job.merge(ComparisonResult(comparison))
 
 
 def _add_past(
@@ -149,6 +153,6 @@ def turned(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[
 
 def _add_present(job: HostJob, readings: dict[str, list[list[Any]]]) -> None:
     """Adds the readings of this run at the end of the readings."""
-    for gpu in (job.report.machine or {}).get("gpus", ()):
+    for gpu in job.report.last(MachineResult).machine.get("gpus", ()):
         if gpu["uuid"] and (gpu["temperature_c"], gpu["power_w"]) != (None, None):
             readings.setdefault(gpu["uuid"], []).append([round(time.time(), 3), gpu["temperature_c"], gpu["power_w"]])

@@ -14,7 +14,7 @@ from rigwright.cli.options import FleetRunOptions
 from rigwright.core.command import script
 from rigwright.core.control_characters import visible
 from rigwright.core.errors import UsageError
-from rigwright.engine.host_report import CommandResult
+from rigwright.engine.command_result import CommandResult
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.tables import fleet_run as table
@@ -47,7 +47,7 @@ def fleet_run(options: FleetRunOptions) -> int:
 
 def _run_all(jobs: list[HostJob], text: Any, cmd: str, limit_s: float) -> None:
     pool.run_hosts(jobs, partial(_run, cmd=cmd, limit_s=limit_s), activity="running it")
-    answers = {job.host.name: job.report.ran for job in jobs if job.report.ran is not None}
+    answers = {job.host.name: ran for job in jobs if (ran := job.report.get(CommandResult)) is not None}
     table.show(text.console, answers, limit_s)
 
 

@@ -15,7 +15,7 @@ from rigwright.core.program_name import program_name
 from rigwright.core.schema import BusId
 from rigwright.engine import gpu_choice, host_variables
 from rigwright.engine.gpu_choice import MeasuredPairs
-from rigwright.engine.host_report import FactsResult
+from rigwright.engine.report import FactsResult
 from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, topology
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rigwright.cli import runner
 from rigwright.cli.options import LimitsOptions
 from rigwright.core.numbers import count
+from rigwright.engine.limit_rows import LimitsResult
 
 if TYPE_CHECKING:
     from rigwright.fleet.host_job import HostJob
@@ -33,8 +34,8 @@ def _limits(jobs: list[HostJob], text: Any, options: LimitsOptions) -> None:
             runner.consent(options.yes, "Make these changes?")  # the user's own playbook does more than set limits
         pool.run_hosts(jobs, actions.apply_limits, activity="applying")
     for job in jobs:
-        if job.report.rows:
-            text.limits(job.report)
+        if rows := job.report.last(LimitsResult).rows:
+            text.limits(rows)
         if job.report.error is None:
             changed = count(job.report.changes, "change") if job.report.changes else "nothing to change"
             text.line(f"[bold]{as_is(job.host.name)}[/]: {'drift' if job.report.status == 'pending' else changed}")

@@ -13,15 +13,16 @@ from rigwright.cli import inventory_line, runner
 from rigwright.cli.options import LimitsFindOptions
 from rigwright.core import prompt
 from rigwright.core.errors import HostError, UsageError
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.program_name import program_name
 from rigwright.engine import host_variables, limit_points
 from rigwright.engine.events import ActivityStarted
-from rigwright.engine.host_report import FactsResult, HostReport, SweepResult
 from rigwright.engine.host_variables import HostVariables
 from rigwright.engine.limit_points import NAMES, Sweep, SweepPlan
 from rigwright.engine.limits_sweep import FEWEST_POINTS, MOST_POINTS, SweepOptions
+from rigwright.engine.report import FactsResult, HostReport
 from rigwright.facts import system
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
@@ -89,26 +90,27 @@ class _Find:
         table.announce(text.console, job.host.name, planned)
         runner.consent(self.options.yes, "Load the GPUs and measure?")
         pool.run_hosts(jobs, partial(self._measure, planned=planned), activity="measuring")
-        if job.report.error is not None or job.report.sweep is None:
+        sweep = job.report.get(Sweep)
+        if job.report.error is not None or sweep is None:
             return
-        table.show(text.console, job.report.sweep)
-        chosen = self._chosen(job.report.sweep, text)
+        table.show(text.console, sweep)
+        chosen = self._chosen(sweep, text)
         if chosen != "none":
-            self._settle(job, planned, job.report.sweep, chosen, text)
+            self._settle(job, planned, sweep, chosen, text)
 
-    def _plan(self, job: HostJob) -> Iterator[SweepResult | FactsResult]:
+    def _plan(self, job: HostJob) -> Iterator[HostResult]:
         from rigwright.engine import limits_sweep
 
         assert self.variables is not None
         self.planned = limits_sweep.plan(job.run, self.variables, self.sweep)
         yield FactsResult({system.simulated.name: job.run.value(system.simulated)})
-        yield SweepResult(self.planned.sweep)
+        yield self.planned.sweep
 
-    def _measure(self, job: HostJob, planned: SweepPlan) -> Iterator[SweepResult]:
+    def _measure(self, job: HostJob, planned: SweepPlan) -> Iterator[Sweep]:
         from rigwright.engine import limits_sweep
 
         job.tell(ActivityStarted(job.host.name, "measuring"))
-        yield SweepResult(limits_sweep.measure(job.run, planned, self.sweep))
+        yield limits_sweep.measure(job.run, planned, self.sweep)
 
     def _chosen(self, sweep: Sweep, text: Any) -> str:
         """One of CHOICES: that of --choose, else the answer on a terminal. Raises HostError when the named point was not found."""
@@ -139,7 +141,7 @@ class _Find:
         value = limit_points.limits_with(now, planned.groups, point.limits, planned.all_gpus)
         path = runner.inventory_path(self.options.inventory)
         line = inventory_line.of(host, path if path.is_dir() else path.parent, "limits", value)
-        job.merge(SweepResult(replace(sweep, chosen=chosen, write=line.text, write_to=line.place)))
+        job.merge(replace(sweep, chosen=chosen, write=line.text, write_to=line.place))
         flag = f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
         command = f"{program_name()} limits --host {job.host.name}{flag}"
         if dict(value) == dict(now):

@@ -20,8 +20,8 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import whole
 from rigwright.core.schema import BusId
 from rigwright.engine import host_variables, recorder
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import HostRun
+from rigwright.engine.report import HostReport
 from rigwright.facts import recording as facts
 from rigwright.facts.recording import Lines, Recording
 from rigwright.fleet.host_job import HostJob

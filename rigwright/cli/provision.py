@@ -10,7 +10,7 @@ from rigwright.cli import runner
 from rigwright.cli.options import ProvisionOptions
 
 if TYPE_CHECKING:
-    from rigwright.engine.host_report import HostReport
+    from rigwright.engine.report import HostReport
     from rigwright.fleet.rollout import Rolling
 
 

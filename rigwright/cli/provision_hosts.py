@@ -14,7 +14,7 @@ from rigwright.core import host_ranges
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.report import HostReport, NcclTestResult
 from rigwright.fleet import actions, host_job, journal, pool, rollout
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.journal import HostEnd
@@ -250,7 +250,11 @@ def _with_one_result(reports: Sequence[HostReport]) -> list[list[HostReport]]:
     groups: dict[object, list[HostReport]] = {}
     for report in reports:
         counts = (report.changes, report.passed, report.failed, report.unanswered, report.owed)
-        same = (report.verdict, report.problems, counts) if report.p2p is None else report.host.name
+        same = (
+            (report.verdict, report.problems, counts)
+            if report.last(NcclTestResult).document is None
+            else report.host.name
+        )
         groups.setdefault(same, []).append(report)
     return [
         part for group in groups.values() for part in ([group] if len(group) >= ALIKE else [[one] for one in group])

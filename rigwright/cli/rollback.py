@@ -11,10 +11,11 @@ from rigwright.cli import runner
 from rigwright.cli.options import RollbackOptions
 from rigwright.cli.remove import take_back
 from rigwright.core.errors import ConsentError, UsageError
+from rigwright.core.host_result import HostResult
 from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
 from rigwright.engine import run_record as recorder
-from rigwright.engine.host_report import FactsResult, PlanResult, StageResult
+from rigwright.engine.report import FactsResult, PlanResult
 from rigwright.facts import past_runs, run_record
 from rigwright.facts.plain import plain
 from rigwright.facts.run_record import Run
@@ -66,7 +67,7 @@ def _rollback(jobs: list[HostJob], text: Any, options: RollbackOptions, inventor
         pool.run_hosts(ended, partial(_end, to=options.to), activity="recording")
 
 
-def _end(job: HostJob, to: str) -> Iterator[StageResult]:
+def _end(job: HostJob, to: str) -> Iterator[HostResult]:
     """Records that a rollback ended which was cut after its last change: nothing is left to take back."""
     for last in _runs(job)[-1:]:
         if _aims(last, to) and not last.done:
@@ -78,7 +79,7 @@ def _runs(job: HostJob) -> tuple[Run, ...]:
     return run_record.from_plain(job.report.facts[run_record.runs.name])
 
 
-def _plan(job: HostJob, to: str, inventory: str) -> Iterator[StageResult]:
+def _plan(job: HostJob, to: str, inventory: str) -> Iterator[HostResult]:
     """Plans the way back.
 
     Raises ConsentError where the last run is a rollback that ended and the host is not as before its aim, unless `to` is given: the same

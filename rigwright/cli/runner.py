@@ -16,13 +16,14 @@ from rigwright.core import forked, host_ranges, interruption, numbers, prompt, r
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
+from rigwright.engine.report import NcclTestResult
 from rigwright.report.lazy_terminal import Output
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
-    from rigwright.engine.host_report import HostReport
+    from rigwright.engine.report import HostReport
     from rigwright.fleet.host_job import HostJob
     from rigwright.fleet.rollout import Rolling
     from rigwright.inventory.model import Host, Inventory
@@ -424,10 +425,10 @@ def show_result(report: HostReport, text: Any, findings: bool, only_bad: bool = 
         text.findings(report, only_bad)
     else:
         text.problems(report)
-    if report.p2p is not None:
+    if (tested := report.last(NcclTestResult).document) is not None:
         from rigwright.report.tables import nccl
 
-        for line in nccl.lines(report.p2p, text.console.width):
+        for line in nccl.lines(tested, text.console.width):
             text.line(line)
 
 

@@ -11,6 +11,7 @@ from rigwright.cli.options import StressOptions
 from rigwright.core.errors import UsageError
 from rigwright.core.numbers import count
 from rigwright.engine import stress as engine
+from rigwright.facts.stress import Stress
 from rigwright.fleet import pool, stressed
 from rigwright.fleet.host_job import HostJob
 from rigwright.report.labels import as_is
@@ -54,11 +55,12 @@ def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engin
     before = earlier_figures.read(able, text)
     pool.run_hosts(able, partial(stressed.stress_host, options=asked, before=before), activity="loading the GPUs")
     for job in able:
-        if job.report.stress is None:
+        measured = job.report.get(Stress)
+        if measured is None:
             continue
         if job.report.error is None:
             runner.show_result(job.report, text, options.findings)
-        table.show(text.console, job.report.stress, job.bound.desired.slots)
+        table.show(text.console, measured, job.bound.desired.slots)
         table.with_other_settings(text.console, job.report.findings)
 
 

@@ -10,7 +10,7 @@ from rigwright.cli.options import TrainSmokeOptions
 from rigwright.core.errors import HistoryError, UsageError
 from rigwright.core.numbers import count
 from rigwright.engine.training_smoke import SmokeOptions
-from rigwright.facts.training_smoke import DatedFigures
+from rigwright.facts.training_smoke import DatedFigures, Smoke
 from rigwright.fleet import pool, smoked
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
@@ -73,7 +73,7 @@ def _train(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: Sm
     runner.consent(options.yes, "Train on these GPUs?")
     pool.run_hosts(able, partial(smoked.smoke_host, options=asked, before=_before(able, text)), activity="training")
     for job in able:
-        if job.report.smoke is not None and job.report.error is None:
+        if job.report.get(Smoke) is not None and job.report.error is None:
             runner.show_result(job.report, text, findings=True)
 
 

@@ -21,9 +21,9 @@ from rigwright.core.yaml_source import Mapping as YamlMapping
 from rigwright.core.yaml_source import loads, only_keys
 from rigwright.engine import attempt, host_variables, playbook, rollback
 from rigwright.engine.attempt import KEEP_IF, Attempt, Measurement
-from rigwright.engine.host_report import AttemptResult, HostReport
 from rigwright.engine.measurement import MeasurementOptions
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.report import HostReport
 from rigwright.facts import past_runs, run_record
 from rigwright.facts.run_record import Run
 from rigwright.fleet import actions, attempts, pool
@@ -191,7 +191,7 @@ class _Try:
             if job.report.error is None:
                 self._decide(job, text)
         except KeyboardInterrupt:
-            if job.report.attempt is None or job.report.attempt.decision not in ("kept", "back"):
+            if job.report.last(Attempt).decision not in ("kept", "back"):
                 text.plain(self._left(job))
             raise
         if job.report.error is not None and _begun(job.report):
@@ -221,7 +221,7 @@ class _Try:
 
     def _decide(self, job: HostJob, text: Any) -> None:
         """Shows the comparison, keeps the change or goes back, and says what became of it."""
-        tried = job.report.attempt or Attempt()
+        tried = job.report.last(Attempt)
         table.show(text.console, tried)
         if tried.comparison is None:
             kept, why = False, f"the change failed: {tried.failure}"
@@ -242,7 +242,7 @@ class _Try:
     def _go_back(self, job: HostJob, why: str, run: str, text: Any) -> None:
         """Takes the change of a run back with the playbook of the job, and proves that the host is as before it."""
         assert self.as_is is not None
-        change = as_is((job.report.attempt or Attempt()).change)
+        change = as_is(job.report.last(Attempt).change)
         text.line(f"[bold]{as_is(job.host.name)}[/]: going back, {as_is(why)}")
         pool.run_hosts([job], partial(attempts.go_back, why=why, run=run), activity="going back")
         job.bound = self.as_is
@@ -263,7 +263,7 @@ class _Try:
         text.plans([job.report])
         if job.report.status == "pending":
             runner.consent(self.options.yes, "Take it back?")
-        job.merge(AttemptResult(Attempt(cut.tried, self.options.note, decision="left")))
+        job.merge(Attempt(cut.tried, self.options.note, decision="left"))
         self._go_back(job, "nobody decided on it", cut.run, text)
         if job.report.error is None:
             text.line(f"[bold]{host}[/]: the same command now tries {as_is(self.change)}")
@@ -288,14 +288,14 @@ class _Try:
             attempts.measure, options=self.measurement, change="", note=self.options.note, with_checks=False
         )
         pool.run_hosts(jobs, first, activity="measuring")
-        tried = job.report.attempt
+        tried = job.report.get(Attempt)
         if job.report.error is not None or tried is None or tried.before is None:
             return
         if self.earlier:
             run, before = self.earlier
             comparison = attempt.compared(before, tried.before)
             tried = replace(tried, before=before, before_run=run, after=tried.before, comparison=comparison)
-            job.merge(AttemptResult(tried))
+            job.merge(tried)
         table.show(text.console, tried)
         if not self.earlier:
             again = f"{program_name()} try --host {job.host.name}{self.flag} --again --note 'WHAT YOU CHANGED'"
@@ -320,12 +320,12 @@ def _earlier(host: str, run: str) -> tuple[str, Measurement]:
 
 
 def _begun(report: HostReport) -> bool:
-    return report.attempt is not None and report.attempt.decision == "left"
+    return report.last(Attempt).decision == "left"
 
 
 def exit_code(report: HostReport) -> int:
     """0 when the change is kept, or when nothing was to be changed and nothing is worse; 2 when the host went back."""
-    tried = report.attempt
+    tried = report.get(Attempt)
     if report.error is not None or tried is None:
         return report.exit_code if report.error is not None or report.status != "ok" else 0
     if tried.decision == "kept":

@@ -12,7 +12,7 @@ from rigwright.core.numbers import count
 from rigwright.core.program_name import program_name
 
 if TYPE_CHECKING:
-    from rigwright.engine.host_report import HostReport
+    from rigwright.engine.report import HostReport
     from rigwright.fleet.host_job import HostJob
     from rigwright.inventory.model import Host
 

@@ -10,7 +10,7 @@ from typing import Any
 from rigwright.checks import Finding, ranked
 from rigwright.core import standard_streams
 from rigwright.engine import verify
-from rigwright.engine.host_report import CheckResult
+from rigwright.engine.report import CheckResult
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 
@@ -34,7 +34,7 @@ def watch(jobs: Sequence[HostJob], text: Any) -> None:
                 seen = f"does not answer ({report.error.found})"
                 fix = "none: the connection is tried again"
                 waiting = Finding("host", "unknown", seen, fix=fix, check="watch")
-                report = replace(report, findings=(waiting,), error=None)
+                report = replace(report.with_findings((waiting,)), error=None)
                 job.restart()
             if terminal:
                 text.findings(report)

@@ -15,10 +15,10 @@ from rigwright.core.host_templates import SHIPPED
 from rigwright.engine import continuation, events, jobs, lease, owed_test, own_programs, reboot_order, run_record
 from rigwright.engine.boot_wait import BootWait, Tried
 from rigwright.engine.gpu_use import gpu_users
-from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
+from rigwright.engine.report import ApplyResult
 from rigwright.engine.trial import Trials
 from rigwright.facts import system
 from rigwright.facts import trial as trial_facts

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 
 LEAST_PERCENT = 2.0
@@ -104,7 +105,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Attempt(HostResult):
     """What a run of `try` did on one host.
 
     `change`: what was changed for this run, as `driver: 580`; "" when nothing was. `before_run`: the run that measured `before`.
@@ -112,6 +113,8 @@ class Attempt:
     "" for a run that changed nothing; `why` is its reason. `write`: the line for the inventory of a change that was kept,
     `write_to`: the place for it.
     """
+
+    KEY = "try"
 
     change: str = ""
     note: str = ""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from rigwright.catalogue import Rig, power
 from rigwright.catalogue.power import Circuit, Setting
 from rigwright.core.errors import RigwrightError
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.nccl_load import Sensors
 
@@ -196,7 +197,7 @@ def measured(limits: Limits, carried: Carried, tflops: Sequence[float], sensors:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(HostResult):
     """A sweep over the limits of a host.
 
     `at`: when it was planned, UTC. `unit`: W or MHz. `groups`: the name of the GPUs of each group. `gpus`: bus id and UUID of each GPU,
@@ -205,6 +206,8 @@ class Sweep:
     lowest point that they do not carry, and why. `errors`: what was not measured, by place. `chosen`: one of NAMES, or "".
     `write`, `write_to`: its line for the inventory, and the place of that.
     """
+
+    KEY = "sweep"
 
     at: str
     unit: str

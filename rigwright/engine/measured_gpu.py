@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TYPE_CHECKING
 
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from rigwright.engine.report import HostReport
 
 
 @dataclass(frozen=True)
@@ -36,3 +41,16 @@ class MeasuredGpu:
     core_max_c: float | None = None
     memory_max_c: float | None = None
     slowed_by: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredGpus(HostResult):
+    """The figures of the newest stress of each GPU that had one on this machine."""
+
+    KEY = "measured"
+    gpus: tuple[MeasuredGpu, ...] = ()
+
+    def as_json(self, report: HostReport) -> tuple[MeasuredGpu, ...]:
+        """The figures of each GPU."""
+        del report
+        return self.gpus

@@ -15,10 +15,10 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import nccl_test, onhost_program, wheel_copy
 from rigwright.engine.attempt import FOLLOWS, Measurement
 from rigwright.engine.gpu_use import gpu_use
-from rigwright.engine.host_report import FAILS
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.report import FAILS
 from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, kernel, nccl_load, system
 from rigwright.facts.nccl import CopyResult, Document, Mistake, SendRecvResult
 from rigwright.facts.nccl_load import Load, Round

@@ -9,9 +9,9 @@ from rigwright.core.errors import UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program
 from rigwright.engine.gpu_use import gpu_use
-from rigwright.engine.host_report import NcclTestResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.report import NcclTestResult
 from rigwright.facts import Fact, Unavailable, Unreadable, pci
 from rigwright.facts import nccl_programs as facts
 

@@ -11,9 +11,9 @@ from rigwright.checks import Verdict, p2p
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine import onhost_program, wheel_copy
 from rigwright.engine.gpu_use import gpu_use, mig_use
-from rigwright.engine.host_report import NcclTestResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.report import NcclTestResult
 from rigwright.facts import Unavailable, Unreadable, driver, pci, system
 from rigwright.facts import nccl as facts_nccl
 from rigwright.facts.nccl import Document

@@ -22,9 +22,9 @@ from rigwright.core.command import Command, script
 from rigwright.core.control_characters import one_line
 from rigwright.core.host_folders import STATE
 from rigwright.core.schema import bus_id
-from rigwright.engine.host_report import FAILS
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.report import FAILS
 from rigwright.facts import Fact, Unavailable, Unreadable, driver, gpu, p2p_record, pci, system
 from rigwright.facts.p2p_record import LOCK, MOST_CHARACTERS, MOST_LINES, OWED, PASSED, Owing, Passed, Record
 

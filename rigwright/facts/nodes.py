@@ -9,6 +9,7 @@ from typing import Literal
 from rigwright.core import host_text
 from rigwright.core.command import Result, script
 from rigwright.core.control_characters import one_line
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import AbsolutePath
 from rigwright.core.typed_json import Codec
@@ -104,11 +105,13 @@ class DatedLink:
 
 
 @dataclass(frozen=True)
-class NodesMeasured:
+class NodesMeasured(HostResult):
     """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links of `own`.
 
     `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for the reason `untrained`.
     """
+
+    KEY = "nodes"
 
     own: str
     nodes: tuple[Node, ...]

@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any, Literal
 
 from rigwright.core.command import Result
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts import Fact
 from rigwright.facts.gpu_figures import GpuFigures
@@ -143,8 +144,10 @@ class Supplies:
 
 
 @dataclass(frozen=True)
-class Stress(MeasurementDocument):
+class Stress(HostResult, MeasurementDocument):
     """The document of one run of stress.py. `asked_s`: how long it was to take."""
+
+    KEY = "stress"
 
     asked_s: float
     gpus: tuple[StressedGpu, ...]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from rigwright.core.command import Result
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import Release
 from rigwright.facts import Fact
@@ -79,11 +80,13 @@ class SmokeRun:
 
 
 @dataclass(frozen=True)
-class Smoke:
+class Smoke(HostResult):
     """The document of one run of train_smoke.py. `asked_s`: how long all trainings were to take together.
 
     `examined`: the run that looked at the interpreter's torch; `build` None: it told nothing. Without a torch that can train there are no runs.
     """
+
+    KEY = "smoke"
 
     schema: int
     gpus: int

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rigwright.checks import ranked
 from rigwright.core.errors import HostError, RigwrightError
+from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted, Note
-from rigwright.engine.host_report import (
-    ApplyResult,
-    CheckResult,
-    LimitsResult,
-    MachineResult,
-    NcclTestResult,
-    PlanResult,
-    StageResult,
-)
+from rigwright.engine.report import ApplyResult, CheckResult, NcclTestResult, PlanResult
 from rigwright.facts import next_boot, system
 from rigwright.facts.own_programs import at_work
 from rigwright.fleet import host_job
@@ -32,11 +25,11 @@ if TYPE_CHECKING:
     from rigwright.engine.verify import CheckEvaluation
 
 R = TypeVar("R")
-Stages = Generator[StageResult, None, R]
+Stages = Generator[HostResult, None, R]
 """Yields the results of stages and returns what the next stage needs of them."""
 
 
-def connect_host(job: HostJob) -> Iterator[StageResult]:
+def connect_host(job: HostJob) -> Iterator[HostResult]:
     """Connects to the host, as `host_job.connect`."""
     yield host_job.connect(job)
 
@@ -64,13 +57,13 @@ def plan_host(job: HostJob, evaluation: CheckEvaluation | None = None) -> Stages
 
 def plan_or_fail(
     job: HostJob, describe: bool = False, checks: bool = False, unproved: bool = False
-) -> Iterator[StageResult]:
+) -> Iterator[HostResult]:
     """Plans all steps, and says what is new about the machine under its name. Raises the error of the first step that fails, with
     `describe` after the description of the machine. `checks`: on a host that an earlier run has proved, the facts of the checks are read
     along, so that a run without changes needs no round trip of its own for them; with `unproved` on every host."""
     from rigwright.engine import continuation, identity, rollback
 
-    def stages() -> Iterator[StageResult]:
+    def stages() -> Iterator[HostResult]:
         proved = checks and (unproved or job.run.earlier is not None)
         result = yield from plan_host(job, _evaluation(job, NcclTestResult(), describe) if proved else None)
         if (
@@ -115,20 +108,20 @@ def applied(job: HostJob, planned: Sequence[PlannedStep], tried: str = "") -> Ap
     return engine_apply.apply(job.run, job.bound.steps, planned, trials, tried)
 
 
-def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:
+def provision_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
     """Applies the plan of the report, runs the peer-to-peer test where the host owes it, and the checks.
 
     `wheels`: as in NcclTestOptions, "" for what the inventory says. `describe`: the description of the machine, too.
     """
 
-    def stages() -> Iterator[StageResult]:
+    def stages() -> Iterator[HostResult]:
         yield from apply_host(job)
         yield from prove_host(job, wheels, describe)
 
     yield from described(job, stages(), describe)
 
 
-def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[StageResult]:
+def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[HostResult]:
     """Runs the peer-to-peer test where the host owes it, and the checks; the machine as they find it becomes the baseline."""
     test = yield from _owed_test(job, wheels)
     job.tell(ActivityStarted(job.host.name, "checking"))
@@ -137,14 +130,14 @@ def prove_host(job: HostJob, wheels: str, describe: bool = False) -> Iterator[St
 
 def verify_host(
     job: HostJob, test: NcclTestOptions | None = None, programs: Programs | None = None, describe: bool = False
-) -> Iterator[StageResult]:
+) -> Iterator[HostResult]:
     """Plans the steps, runs the requested tests, and the checks. A step that is not ok is a finding."""
     yield from described(job, _verify(job, test, programs, describe), describe)
 
 
 def _verify(
     job: HostJob, test: NcclTestOptions | None, programs: Programs | None, describe: bool
-) -> Iterator[StageResult]:
+) -> Iterator[HostResult]:
     from rigwright.engine import identity, verify
 
     tested = NcclTestResult()
@@ -166,7 +159,7 @@ def _verify(
     yield CheckResult(findings, verify.baseline(job.run, findings, accept=False), owed)
 
 
-def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[StageResult]:
+def _check(job: HostJob, tested: NcclTestResult, describe: bool) -> Iterator[HostResult]:
     """Runs the checks after changes; the machine as they find it becomes the baseline."""
     from rigwright.engine import identity, verify
 
@@ -191,8 +184,7 @@ def _settled(
 
 def _evaluation(job: HostJob, tested: NcclTestResult, describe: bool) -> CheckEvaluation:
     """The evaluation of the checks that this run can answer; the facts of the description are read along with theirs."""
-    from rigwright.engine import verify
-    from rigwright.fleet import machine
+    from rigwright.engine import machine, verify
 
     checks = verify.answerable(job.bound.checks, job.run, tested=tested.document is not None)
     if describe:
@@ -246,41 +238,41 @@ def _test_programs(job: HostJob, programs: Programs, tested: NcclTestResult) -> 
     return NcclTestResult(tested.document, (*tested.not_run, *result.not_run))
 
 
-def plan_limits(job: HostJob, show: bool) -> Iterator[StageResult]:
+def plan_limits(job: HostJob, show: bool) -> Iterator[HostResult]:
     """Plans the steps. With `show`, and when the plan fails, the table of limits follows."""
-    from rigwright.fleet import limit_rows
+    from rigwright.engine import limit_rows
 
     job.run.prefetch(limit_rows.FACTS)
     yield from _followed(plan_or_fail(job), lambda: _limit_rows(job), always=show)
 
 
-def apply_limits(job: HostJob) -> Iterator[StageResult]:
+def apply_limits(job: HostJob) -> Iterator[HostResult]:
     """Applies the plan of the report; the table of limits follows, also when a change fails."""
     yield from _followed(apply_host(job), lambda: _limit_rows(job))
 
 
-def _limit_rows(job: HostJob) -> StageResult:
-    from rigwright.fleet import limit_rows
+def _limit_rows(job: HostJob) -> HostResult:
+    from rigwright.engine import limit_rows
 
-    return LimitsResult(tuple(limit_rows.rows(job.run, job.bound)))
+    return limit_rows.LimitsResult(tuple(limit_rows.rows(job.run, job.bound)))
 
 
 def described(
-    job: HostJob, stages: Iterator[StageResult], describe: bool = True, always: bool = True
-) -> Iterator[StageResult]:
+    job: HostJob, stages: Iterator[HostResult], describe: bool = True, always: bool = True
+) -> Iterator[HostResult]:
     """The stages; with `describe` the description of the machine follows, without `always` only when a stage fails."""
 
-    def description() -> StageResult:
-        from rigwright.fleet import machine
+    def description() -> HostResult:
+        from rigwright.engine import machine
 
-        return MachineResult(machine.describe(job.run, job.bound))
+        return machine.MachineResult(machine.describe(job.run, job.bound))
 
     return _followed(stages, description, always) if describe else stages
 
 
 def _followed(
-    stages: Iterator[StageResult], last: Callable[[], StageResult], always: bool = True
-) -> Iterator[StageResult]:
+    stages: Iterator[HostResult], last: Callable[[], HostResult], always: bool = True
+) -> Iterator[HostResult]:
     """The stages, then one more, also when they raise HostError: the host still answers."""
     try:
         yield from stages

@@ -8,7 +8,7 @@ from typing import Any
 from rigwright.core.errors import HostError
 from rigwright.core.numbers import count
 from rigwright.engine import lease, run_record
-from rigwright.engine.host_report import FactsResult
+from rigwright.engine.report import FactsResult
 from rigwright.facts import run_record as records
 from rigwright.facts.plain import plain
 from rigwright.facts.run_record import Run

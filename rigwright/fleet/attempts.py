@@ -9,18 +9,19 @@ from typing import Any
 from rigwright.checks import Finding
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
 from rigwright.core.host_folders import RUNS
+from rigwright.core.host_result import HostResult
 from rigwright.engine import attempt, rollback, run_owner
 from rigwright.engine import run_record as recorder
 from rigwright.engine.attempt import Attempt, Measurement
 from rigwright.engine.events import ActivityStarted, Note
-from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, FactsResult, PlanResult, StageResult
 from rigwright.engine.measurement import MeasurementOptions
+from rigwright.engine.report import ApplyResult, CheckResult, FactsResult, PlanResult
 from rigwright.facts import Fact, past_runs, run_record, system
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob
 
 
-def read_runs(job: HostJob) -> Iterator[StageResult]:
+def read_runs(job: HostJob) -> Iterator[HostResult]:
     """Reads the runs that the host remembers: the fact `run_record.runs` is known after it.
 
     Raises HostError when they cannot be read, and while another process tries a change.
@@ -32,7 +33,7 @@ def read_runs(job: HostJob) -> Iterator[StageResult]:
     yield from ()
 
 
-def plan_unchanged(job: HostJob) -> Iterator[StageResult]:
+def plan_unchanged(job: HostJob) -> Iterator[HostResult]:
     """Plans the playbook as the inventory has it. Raises HostError unless the host is so already: only one thing may change."""
     pending: list[str] = []
     for result in actions.plan_or_fail(job):
@@ -48,7 +49,7 @@ def plan_unchanged(job: HostJob) -> Iterator[StageResult]:
 
 def measure(
     job: HostJob, options: MeasurementOptions, change: str, note: str, with_checks: bool
-) -> Iterator[StageResult]:
+) -> Iterator[HostResult]:
     """Measures the host as it is; begins the Attempt. `with_checks`: with the failed checks of the playbook, because a change follows;
     then HostError is raised when there is nothing to compare with."""
     measured = _measured(job, options)
@@ -64,25 +65,25 @@ def measure(
             job.tell(Note(job.host.name, text))
         known = job.run.store.known
         yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *_conditions()) if fact in known})
-    yield AttemptResult(Attempt(change, note, before=measured, before_run=job.run.options.run_id))
+    yield Attempt(change, note, before=measured, before_run=job.run.options.run_id)
 
 
-def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[StageResult]:
+def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:
     """Applies the plan of the report, checks, measures again and compares. A change that fails is part of the Attempt, whose decision
     is `left` from now on, until somebody decides.
 
     Raises Unreachable when the host does not come back, Interrupted, and the error of a change that did not begin.
     """
-    begun = replace(job.report.attempt or Attempt(), decision="left")
+    begun = replace(job.report.last(Attempt), decision="left")
     applied = actions.applied(job, job.report.planned, tried=begun.change)
     yield applied
     if applied.error is not None and not _touched(applied):
         raise applied.error
-    yield AttemptResult(begun)
+    yield begun
     if applied.error is not None:
         if isinstance(applied.error, (Unreachable, Interrupted)):
             raise applied.error
-        yield AttemptResult(replace(begun, failure=_in_words(applied.error)))
+        yield replace(begun, failure=_in_words(applied.error))
         return
     try:
         after = _measured(job, options)
@@ -95,11 +96,11 @@ def change_and_measure(job: HostJob, options: MeasurementOptions) -> Iterator[St
             checked = CheckResult(_findings(job))
             yield checked
     except HostError as error:
-        yield AttemptResult(replace(begun, failure=_in_words(error)))
+        yield replace(begun, failure=_in_words(error))
         return
     after = _with_findings(after, checked.findings)
     before = begun.before or after
-    yield AttemptResult(replace(begun, after=after, comparison=attempt.compared(before, after)))
+    yield replace(begun, after=after, comparison=attempt.compared(before, after))
 
 
 def _touched(applied: ApplyResult) -> bool:
@@ -140,10 +141,10 @@ def _findings(job: HostJob) -> tuple[Finding, ...]:
     return verify.CheckEvaluation(job.run, checks).findings()
 
 
-def keep(job: HostJob, kept: Attempt) -> Iterator[StageResult]:
+def keep(job: HostJob, kept: Attempt) -> Iterator[HostResult]:
     """Records on the host that the change of this run is kept. Raises HostError when it cannot be recorded."""
     _decide(job, job.run.options.run_id)
-    yield AttemptResult(kept)
+    yield kept
 
 
 def _decide(job: HostJob, run: str) -> None:
@@ -154,13 +155,13 @@ def _decide(job: HostJob, run: str) -> None:
         raise HostError(job.host.name, found, f"room in {RUNS}")
 
 
-def go_back(job: HostJob, why: str, run: str) -> Iterator[StageResult]:
+def go_back(job: HostJob, why: str, run: str) -> Iterator[HostResult]:
     """Applies the playbook that takes the change of a run of `try` back. Raises the error that stopped it: the host is then neither.
 
     The changes that it makes are in the report after those of the try.
     """
-    begun = job.report.attempt or Attempt()
-    yield AttemptResult(replace(begun, decision="left", why=why))
+    begun = job.report.last(Attempt)
+    yield replace(begun, decision="left", why=why)
     job.run.store.forget()
     planned = job.run.planned(job.bound.steps)
     for step in planned:
@@ -178,13 +179,13 @@ def _joined(first: ApplyResult, second: ApplyResult) -> ApplyResult:
     return ApplyResult((*first.steps, *second.steps), done, second.error, first.rebooted or second.rebooted)
 
 
-def prove_back(job: HostJob, options: MeasurementOptions) -> Iterator[StageResult]:
+def prove_back(job: HostJob, options: MeasurementOptions) -> Iterator[HostResult]:
     """Proves that the host is as the inventory says, with the checks and the test that is owed. Raises HostError when it is not."""
-    begun = job.report.attempt or Attempt()
+    begun = job.report.last(Attempt)
     steps = job.run.planned(job.bound.steps)
     pending = [step.step.name for step in steps if step.status != "ok" and step.status != "skipped"]
     if pending:
         found = f"it went back, and is not as the inventory says: {', '.join(pending[:3])}"
         raise HostError(job.host.name, found, "nothing left to do", f"invoke provision --host {job.host.name}")
     yield from actions.prove_host(job, options.wheels)
-    yield AttemptResult(replace(begun, decision="back"))
+    yield replace(begun, decision="back")

@@ -12,15 +12,15 @@ from typing import Any
 
 from rigwright.core import interruption
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, unexpected
+from rigwright.core.host_result import HostResult
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.engine import run_owner
 from rigwright.engine.events import ActivityStarted, Event
-from rigwright.engine.host_report import ConnectResult, HostReport, StageResult
 from rigwright.engine.host_run import EventSink, HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.report import ConnectResult, HostReport
 from rigwright.facts import FactStore
-from rigwright.fleet.merge import merge, not_attempted, with_error
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import Transport
@@ -62,9 +62,9 @@ class HostJob:
         """The host, with its name, address and variables."""
         return self.bound.host
 
-    def merge(self, result: StageResult) -> None:
+    def merge(self, result: HostResult) -> None:
         """Merges a result that was computed without the host, such as a comparison with other hosts."""
-        self.report = merge(self.report, result)
+        self.report = self.report.with_result(result)
 
     def restart(self) -> None:
         """Closes the connection and begins a new report, so that the next action tries the host again."""
@@ -72,7 +72,7 @@ class HostJob:
         self.report = HostReport(self.host)
 
 
-HostAction = Callable[[HostJob], Iterable[StageResult]]
+HostAction = Callable[[HostJob], Iterable[HostResult]]
 """What is done with one host: yields the result of each stage, and raises the error that stops it. For an executor: a function of
 a module, or a `functools.partial` of one."""
 
@@ -173,17 +173,17 @@ def run_action(job: HostJob, action: HostAction, activity: str = "") -> HostRepo
     try:
         if job.to_connect:
             job.to_connect = False
-            report = merge(report, connect(job))
+            report = report.with_result(connect(job))
         for result in action(job):
-            report = merge(report, result)
+            report = report.with_result(result)
     except RigwrightError as error:
         if report.error is None:
             # A connection that was closed on purpose can look like any error of the host.
             ours = bool(job.left_in) or run.abandoned or isinstance(error, (Interrupted, Unreachable))
-            report = _stopped(job, report) if run.state.stopping.is_set() and ours else with_error(report, error)
+            report = _stopped(job, report) if run.state.stopping.is_set() and ours else report.with_error(error)
     except BaseException as error:  # also SystemExit of a library; the report must still say what was done
         bug = unexpected(job.host.name, error)
-        report = with_error(report, bug) if report.error is None else report
+        report = report.with_error(bug) if report.error is None else report
     return replace(
         report,
         kept={**report.kept, **_kept(run.store)},
@@ -209,8 +209,8 @@ def _stopped(job: HostJob, report: HostReport) -> HostReport:
             return report  # it was done; what is left out is what comes after the last step
         found = "stopped after some steps; the step that was running is complete"
     else:
-        return not_attempted(report)
-    return with_error(report, Interrupted(job.host.name, found, "", _AGAIN))
+        return report.not_attempted()
+    return report.with_error(Interrupted(job.host.name, found, "", _AGAIN))
 
 
 def left_behind(job: HostJob) -> HostReport:
@@ -218,7 +218,7 @@ def left_behind(job: HostJob) -> HostReport:
     found = "left before it was done; how far it came is not known here"
     if job.left_in:
         found = f"left in the middle of '{job.left_in}', which continues on the host"
-    return with_error(job.report, Interrupted(job.host.name, found, "", _AGAIN))
+    return job.report.with_error(Interrupted(job.host.name, found, "", _AGAIN))
 
 
 def _kept(store: FactStore) -> Mapping[str, Any]:

@@ -16,7 +16,6 @@ from rigwright.core.errors import unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.engine.events import HostFinished, Note
 from rigwright.fleet.host_job import HostJob, left_behind
-from rigwright.fleet.merge import not_attempted, with_error
 
 GRACE_S = 3.0
 """How long hosts that are abandoned may take to end."""
@@ -96,7 +95,7 @@ class HostPool:
                 try:
                     self.merge(job, future)
                 except BaseException as error:  # such as no memory; the host may have been changed
-                    job.report = with_error(job.report, unexpected(job.host.name, error))
+                    job.report = job.report.with_error(unexpected(job.host.name, error))
                 self.on_end(job)
                 begun = job.report.bad or job.report.seconds > before_s
                 outcome = "not attempted" if not begun else "failed" if job.report.bad else "done"
@@ -119,7 +118,7 @@ class HostPool:
             future.cancel()
 
     def _leave_out(self, job: HostJob) -> None:
-        job.report = not_attempted(job.report)
+        job.report = job.report.not_attempted()
         job.tell(HostFinished(job.host.name, "not attempted"))
 
     def _stop(self) -> None:

@@ -11,15 +11,16 @@ from typing import Any
 from rigwright.checks import ranked
 from rigwright.core import host_ranges
 from rigwright.core.errors import HostError
+from rigwright.core.host_result import HostResult
 from rigwright.core.nodes import Nodes
 from rigwright.core.typed_json import Codec
 from rigwright.engine import node_links, node_training
 from rigwright.engine import nodes as choice
 from rigwright.engine.events import ActivityStarted
-from rigwright.engine.host_report import CheckResult, FactsResult, NodesResult, StageResult
 from rigwright.engine.node_links import Meeting
 from rigwright.engine.node_training import Rendezvous
 from rigwright.engine.nodes import NodeNetwork
+from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.engine.training_smoke import SmokeOptions
 from rigwright.facts import Fact, driver, gpu, network, system
 from rigwright.facts import nodes as facts
@@ -38,7 +39,7 @@ def torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
     return facts.torch(f"{training.path}/bin/python", training.owner) if training else None
 
 
-def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[StageResult]:
+def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
     """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with `links_only` it need not."""
     from rigwright.engine import training_smoke as engine
 
@@ -110,7 +111,7 @@ def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
     return tuple(made)
 
 
-def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[StageResult]:
+def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[HostResult]:
     ends[job.host.name] = node_links.measure(job.run, meetings[job.host.name])
     return iter(())
 
@@ -131,7 +132,7 @@ def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOption
 
 def _train(
     job: HostJob, where: Rendezvous, options: SmokeOptions, found: dict[str, NodeTraining]
-) -> Iterator[StageResult]:
+) -> Iterator[HostResult]:
     training = job.bound.desired.training
     own = not options.python and training is not None
     python = f"{training.path}/bin/python" if own and training else options.python
@@ -152,13 +153,13 @@ def recorded(past: History, machine: int | None) -> tuple[DatedLink, ...]:
     return tuple(found)
 
 
-def judge(job: HostJob, measured: NodesMeasured, before: Mapping[str, tuple[DatedLink, ...]]) -> Iterator[StageResult]:
+def judge(job: HostJob, measured: NodesMeasured, before: Mapping[str, tuple[DatedLink, ...]]) -> Iterator[HostResult]:
     """Runs the checks of the playbook for one node; the figures of its links go to the history."""
     from rigwright.engine import verify
 
     own = replace(measured, own=job.host.name, before=before.get(job.host.name, ()))
     job.run.store.known[facts.links] = _figures(own)
-    yield NodesResult(own)
+    yield own
     job.tell(ActivityStarted(job.host.name, "checking"))
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, {"nodes_measured": own}).findings()))

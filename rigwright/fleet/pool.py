@@ -11,10 +11,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from rigwright.core import interruption
 from rigwright.core.errors import RigwrightError
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.report import HostReport
 from rigwright.fleet.host_job import MOST_OPEN, WORKERS, HostAction, HostJob, leave, run_action
 from rigwright.fleet.host_pool import HostPool
-from rigwright.fleet.merge import not_attempted, with_error
 from rigwright.fleet.remote_work import merge_report
 
 SLOW_S, MOST_SLOW = 5.0, 96
@@ -136,10 +135,10 @@ def refuse(jobs: Sequence[HostJob], errors: Mapping[str, RigwrightError]) -> Non
     """Reports an error of the input, by host, before anything is connected."""
     for job in jobs:
         if job.host.name in errors:
-            job.report = with_error(job.report, errors[job.host.name])
+            job.report = job.report.with_error(errors[job.host.name])
 
 
 def leave_out(jobs: Sequence[HostJob]) -> None:
     """Reports jobs as not attempted; those with an error keep it."""
     for job in jobs:
-        job.report = not_attempted(job.report)
+        job.report = job.report.not_attempted()

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from rigwright.core import secrets
 from rigwright.core.errors import HostError, InputError, RigwrightError
 from rigwright.engine.events import Connected
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import EventSink, RunState
+from rigwright.engine.report import HostReport
 from rigwright.fleet.host_job import HostAction, HostJob, new_run
-from rigwright.fleet.merge import with_error
 from rigwright.inventory.model import CONNECTION
 from rigwright.inventory.secret_sources import read_private
 
@@ -73,7 +72,7 @@ def refusal(job: HostJob, error: RigwrightError) -> str:
     """The answer in place of a worker's for work that was not sent."""
     from rigwright.fleet import worker_documents
 
-    return worker_documents.answer_text(job.bound, with_error(replace(job.report, events=()), error))
+    return worker_documents.answer_text(job.bound, replace(job.report, events=()).with_error(error))
 
 
 def host_job_of(remote: RemoteJob, state: RunState, tell: EventSink) -> HostJob:
@@ -114,16 +113,16 @@ def merge_answer(job: HostJob, answer: Future[str]) -> None:
     try:
         text = answer.result(timeout=0)
     except HostError as error:
-        job.report = with_error(job.report, error)
+        job.report = job.report.with_error(error)
         return
     except BaseException as error:
         found = f"the worker that had it gave no answer ({type(error).__name__}: {error})"
-        job.report = with_error(job.report, HostError(job.host.name, found, "a report", _AGAIN))
+        job.report = job.report.with_error(HostError(job.host.name, found, "a report", _AGAIN))
         return
     try:
         report = worker_documents.read_answer(job.bound, text)
     except HostError as error:
-        job.report = with_error(job.report, error)
+        job.report = job.report.with_error(error)
         return
     job.report = replace(report, events=(*job.report.events, *report.events))
     for _, event in report.events:

@@ -1,4 +1,4 @@
-"""The types of the JSON documents in a host's report, which `fleet.limit_rows`, `fleet.machine` and facts make for the history. Only
+"""The types of the JSON documents in a host's report, which `engine.limit_rows`, `engine.machine` and facts make for the history. Only
 answers of workers are checked with them. A dataclass stands for an object with its fields."""
 
 from __future__ import annotations
@@ -7,12 +7,12 @@ from types import GenericAlias
 from typing import Any, TypedDict, get_type_hints
 
 from rigwright.catalogue.rigs import Scaling
+from rigwright.engine.machine import NAMES
 from rigwright.facts import gpu_health, machine, nccl, stress, training_smoke
 from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.topology import Place
 from rigwright.facts.training_smoke import SmokeFigures
-from rigwright.fleet.machine import NAMES
 
 
 class Limit(TypedDict):

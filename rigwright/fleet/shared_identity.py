@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rigwright.core.machine_identity import MachineIdentity
 from rigwright.engine import identity as identities
-from rigwright.engine.host_report import IdentityResult
 from rigwright.facts import system
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import machines
@@ -27,7 +26,8 @@ def name_shared(jobs: Sequence[HostJob]) -> list[str]:
     doubtful = machines.shared(known)
     for job in jobs:
         if others := doubtful.get(job.host.name):
-            job.merge(IdentityResult((identities.shared_with(others, known[job.host.name]),)))
+            own = tuple(finding for finding in job.report.findings if finding.check != machines.CHECK)
+            job.report = job.report.with_findings((identities.shared_with(others, known[job.host.name]), *own))
     groups = {tuple(sorted((name, *others))): known[name] for name, others in doubtful.items()}
     return [
         f"{', '.join(names)} have the same identity ({identity}): two names of one machine, or a copied system; "

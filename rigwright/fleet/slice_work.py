@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from rigwright.core.errors import unexpected
 from rigwright.engine.events import ActivityStarted, Event, HostFinished, StepDone, StepStarted
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import RunState
+from rigwright.engine.report import HostReport
 from rigwright.fleet import host_job, remote_work, slice_documents, worker_documents
 from rigwright.fleet.host_job import WORKERS, HostAction, HostJob
 from rigwright.fleet.host_pool import HostPool

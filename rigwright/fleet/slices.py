@@ -23,7 +23,6 @@ from rigwright.engine.events import ActivityStarted
 from rigwright.fleet import slice_documents, slice_work
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.host_pool import HostPool, Stop
-from rigwright.fleet.merge import with_error
 from rigwright.fleet.remote_work import merge_answer, order, refusal
 
 LEAST, MOST = 50, 200
@@ -127,7 +126,7 @@ def run(
     if not hosts.no_more:
         for job in jobs:
             if job.report.seconds == before_s[job.host.name] and job.report.error is None:
-                job.report = with_error(job.report, _not_begun(job.host.name))
+                job.report = job.report.with_error(_not_begun(job.host.name))
 
 
 def _not_begun(name: str) -> HostError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rigwright.checks import ranked
+from rigwright.core.host_result import HostResult
 from rigwright.core.typed_json import Codec
 from rigwright.engine.events import ActivityStarted
-from rigwright.engine.host_report import CheckResult, FactsResult, SmokeResult, StageResult
+from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.engine.training_smoke import SmokeOptions
 from rigwright.facts import gpu, system, training_smoke
 from rigwright.facts.training_smoke import DatedFigures, SmokeFigures
@@ -27,7 +28,7 @@ def recorded(past: History, machine: int | None) -> tuple[DatedFigures, ...]:
     return tuple(found)
 
 
-def look(job: HostJob, options: SmokeOptions) -> Iterator[StageResult]:
+def look(job: HostJob, options: SmokeOptions) -> Iterator[HostResult]:
     """Reads what is in force. Raises HostError where the host may not or cannot train now."""
     from rigwright.engine import training_smoke as engine
 
@@ -40,14 +41,14 @@ def look(job: HostJob, options: SmokeOptions) -> Iterator[StageResult]:
 
 def smoke_host(
     job: HostJob, options: SmokeOptions, before: Mapping[str, tuple[DatedFigures, ...]]
-) -> Iterator[StageResult]:
+) -> Iterator[HostResult]:
     """Trains, then runs the checks of the playbook. `before`: by host the speeds of earlier trainings. Raises HostError, Unreachable."""
     from rigwright.engine import training_smoke as engine
     from rigwright.engine import verify
 
     job.tell(ActivityStarted(job.host.name, "training"))
     job.run.store.forget()
-    yield SmokeResult(engine.trained(job.run, options, job.bound.desired.training))
+    yield engine.trained(job.run, options, job.bound.desired.training)
     job.tell(ActivityStarted(job.host.name, "checking"))
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     remembered = {"smoke_before": before.get(job.host.name, ())}

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rigwright.checks import ranked
+from rigwright.core.host_result import HostResult
 from rigwright.engine.events import ActivityStarted
-from rigwright.engine.host_report import CheckResult, FactsResult, StageResult, StressResult
+from rigwright.engine.report import CheckResult, FactsResult
 from rigwright.engine.stress import StressOptions
 from rigwright.facts import system
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.measured_before import Figures
 
 
-def look(job: HostJob) -> Iterator[StageResult]:
+def look(job: HostJob) -> Iterator[HostResult]:
     """Reads what is in force. Raises HostError while processes use the GPUs, or when the host has none that answers."""
     from rigwright.engine import stress
 
@@ -23,7 +24,7 @@ def look(job: HostJob) -> Iterator[StageResult]:
     yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *stress.CONDITIONS) if fact in known})
 
 
-def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figures]) -> Iterator[StageResult]:
+def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figures]) -> Iterator[HostResult]:
     """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses, as `measured_before` returns.
 
     Raises HostError, Unreachable.
@@ -35,7 +36,7 @@ def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figur
     job.run.store.forget()
     wheels = actions.source_of_wheels(job, options.wheels or "inventory")
     found = stress.stressed(job.run, StressOptions(options.seconds, "" if wheels == "none" else wheels))
-    yield StressResult(found)
+    yield found
     job.tell(ActivityStarted(job.host.name, "checking"))
     checks = verify.answerable(job.bound.checks, job.run, tested=False)
     remembered = {"figures_before": before.get(job.host.name, {})}

@@ -20,12 +20,12 @@ from rigwright.core.errors import HostError, RigwrightError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.typed_json import Codec, Form, dumps, loads
 from rigwright.engine import events, plugins
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import Options
 from rigwright.engine.limit_points import Sweep
 from rigwright.engine.nccl_programs import Programs
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
+from rigwright.engine.report import HostReport
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.nccl import Document
 from rigwright.facts.nodes import NodesMeasured

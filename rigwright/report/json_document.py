@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
-from rigwright.checks import Finding, declared, problems
-from rigwright.core import secrets
+from rigwright.checks import Finding, problems
+from rigwright.core import features, secrets
 from rigwright.core.change import Change
 from rigwright.core.control_characters import escaped
 from rigwright.core.errors import RigwrightError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.engine.events import Event
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
+from rigwright.engine.report import ConnectResult, HostReport
 from rigwright.facts import guard, system
 from rigwright.facts.plain import plain
 
@@ -89,29 +89,25 @@ def _host(report: HostReport) -> dict[str, Any]:
         "problems": [problems.as_json(problem) for problem in report.problems],
         "owed": _findings(report.owed),
         "findings": _findings(report.findings),
-        "facts": plain(report.facts),
+        "facts": {},
         "kept": plain({name: value for name, value in report.kept.items() if name != guard.hours.name}),
         "readings": plain(report.kept.get(guard.hours.name, ())),
         "identity": plain(report.kept.get(system.identity.name)),
-        "baseline": plain(report.baseline),
-        "gpus": plain(report.rows),
-        "machine": report.machine,
-        "fleet": report.fleet,
+        "baseline": None,
+        "gpus": [],
+        "machine": None,
+        "fleet": None,
         "events": [_event(at_s, event) for at_s, event in report.events],
-        "p2p": p2p(report),
-        "ran": plain(report.ran),
-        "try": plain(report.attempt),
-        "stress": plain(report.stress),
-        "smoke": plain(report.smoke),
-        "nodes": plain(report.nodes),
-        "sweep": plain(report.sweep),
-        "measured": plain(report.measured),
+        "p2p": None,
+        **dict.fromkeys(features.result_keys()),
+        "measured": None,
         "simulated": report.simulated,
         "rebooted": bool(report.applied and report.applied.rebooted),
         "round_trips": report.round_trips,
         "seconds": round(report.seconds, 3),
-        "connecting_s": round(report.connecting_s, 3),
+        "connecting_s": round(report.last(ConnectResult).seconds, 3),
         "asking_s": round(report.asking_s, 3),
+        **{result.KEY: plain(result.as_json(report)) for result in report.results.values() if result.KEY},
     }  # fmt: skip
 
 
@@ -121,18 +117,6 @@ def over_time() -> dict[str, Any]:
         "groups": [], "answered": None, "since": None, "run": "", "was": "", "became": [], "new": [], "gone": [], "ends": [],
         "readings": {},
     }  # fmt: skip
-
-
-def p2p(report: HostReport) -> dict[str, Any] | None:
-    """The document of the peer-to-peer test, plus `judged`: the findings of the checks that judge it. None without a test."""
-    if report.p2p is None:
-        return None
-    test: dict[str, Any] = plain(report.p2p)
-    for pair in test["pairs"]:
-        pair["from"], pair["to"] = pair.pop("start"), pair.pop("end")
-    active = [finding for finding in report.findings if (check := declared(finding.check)) and check.active]
-    test["judged"] = [plain(finding) for finding in active]
-    return test
 
 
 def _event(at_s: float, event: Event) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rigwright.core.control_characters import harmless
 from rigwright.core.numbers import count
 
 if TYPE_CHECKING:
-    from rigwright.engine.host_report import HostReport
+    from rigwright.engine.report import HostReport
 
 FOLDED = 4
 """Up to this many failed steps of a host's plan are shown one by one, as findings; more are one entry."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from rigwright.core.control_characters import visible
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.engine.host_report import BAD
+from rigwright.engine.report import BAD
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -21,7 +21,7 @@ from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import shortened
 from rigwright.engine import events
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.report import HostReport
 from rigwright.report.causes import cause_of, listed, without_addresses
 from rigwright.report.console import console_on
 from rigwright.report.labels import FOLDED, SOURCES, as_is
@@ -246,12 +246,12 @@ class Text:
             else:
                 hanging(self.console, line, len(begin + label))
 
-    def limits(self, report: HostReport) -> None:
+    def limits(self, rows: Sequence[dict[str, Any]]) -> None:
         """The table of limits."""
         from rigwright.report.tables import limits
 
         with self._lock:
-            limits.show(self.console, report.rows)
+            limits.show(self.console, rows)
 
     def errors(self, errors: Sequence[tuple[str, RigwrightError]]) -> None:
         """The errors of hosts; one that three or more hosts share, but for addresses, is shown once."""

@@ -8,12 +8,12 @@ import threading
 from rigwright import catalogue
 from rigwright.checks import Finding, boot, of_symptom, ranked, unknown
 from rigwright.engine import plugins, verify
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import Check
 from rigwright.facts import FactStore, systemd
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
+from tests import reports
 from tests.ssh.fake_transport import FakeTransport
 
 
@@ -52,7 +52,7 @@ def test_what_cannot_be_judged_for_one_reason_is_one_entry() -> None:
         unknown("a", "Links", "no answer"),
         unknown("b", "Heat", "no answer"),
     )
-    Text(stream, "inventory", many=False).findings(HostReport(Host("h", (), {}), findings=findings))
+    Text(stream, "inventory", many=False).findings(reports.report(Host("h", (), {}), findings=findings))
     text = stream.getvalue()
     assert "????  Links, Heat: no answer" in text
     assert "PCIE-1 [x]: x1" in text

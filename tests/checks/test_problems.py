@@ -16,7 +16,6 @@ from rigwright.checks.problems import judge, problems
 from rigwright.core.change import Change, Note
 from rigwright.core.command import Result
 from rigwright.core.desired import Limits
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
 from rigwright.engine.verify import drift
@@ -24,6 +23,7 @@ from rigwright.facts import FactStore, gpu, gpu_health, kernel_log, pci
 from rigwright.inventory.model import Host
 from rigwright.operations import file
 from rigwright.report.terminal import Text
+from tests import reports
 from tests.paths import CASES
 
 RECORDED = sorted((CASES / "problems").glob("*.yml"))
@@ -162,7 +162,7 @@ def test_verdicts_without_a_failure() -> None:
 def test_the_terminal_shows_the_verdict_then_each_problem_once_with_commands_apart() -> None:
     stream = io.StringIO()
     _, findings = recorded(CASES / "problems" / "gpu_lost_and_ecc.yml")
-    report = HostReport(Host("box", (), {}), status="failed", findings=findings)
+    report = reports.report(Host("box", (), {}), status="failed", findings=findings)
     text = Text(stream, "inventory", many=False)
     text.verdict(report)
     text.problems(report)
@@ -187,7 +187,7 @@ def test_differences_are_shown_by_step_and_settings_of_others_are_warnings() -> 
         planned("Limits at boot", status="pending", changes=(Change("add", "gpu-limits.service", "", "1 byte"),)),
     ])  # fmt: skip
     stream = io.StringIO()
-    Text(stream, "inventory", many=False).problems(HostReport(Host("box", (), {}), status="failed", findings=found))
+    Text(stream, "inventory", many=False).problems(reports.report(Host("box", (), {}), status="failed", findings=found))
     shown = [line.strip() for line in stream.getvalue().splitlines() if line]
     assert shown[:3] == [
         "FAIL  3 differences from the playbook",
@@ -215,7 +215,7 @@ def test_unfinished_work_follows_from_a_job_at_work() -> None:
         ("SXM3-1: lost", 1),
     ]
     stream = io.StringIO()
-    report = HostReport(Host("box", (), {}), status="failed", findings=made[0].findings)
+    report = reports.report(Host("box", (), {}), status="failed", findings=made[0].findings)
     Text(stream, "inventory", many=False).problems(report)
     assert "6 more findings of the same cause" in stream.getvalue()
     assert "differ:" not in stream.getvalue()

@@ -10,14 +10,17 @@ import pytest
 from rigwright.cli import accept as command
 from rigwright.cli import earlier_figures
 from rigwright.cli.options import AcceptOptions
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.report import HostReport
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
 from rigwright.report.terminal import Text
+from tests import reports
 from tests.report import run_documents as made
 
 
@@ -28,7 +31,9 @@ def accepted(monkeypatch: pytest.MonkeyPatch, fp32: dict[int, float]) -> tuple[H
         for at, rate in fp32.items()
     }  # fmt: skip
     host = Host("servbadge", (), {})
-    job = HostJob(BoundPlaybook(host, (), ()), None, HostReport(host, "ok", machine=made.healthy()["machine"]))  # type: ignore[arg-type]
+    job = HostJob(
+        BoundPlaybook(host, (), ()), None, reports.report(host, MachineResult(made.healthy()["machine"]), status="ok")
+    )  # type: ignore[arg-type]
     monkeypatch.setattr(pool, "run_hosts", lambda *_given, **_words: None)
     monkeypatch.setattr(earlier_figures, "read", lambda _jobs, _text: {"servbadge": before})
     out = io.StringIO()
@@ -54,5 +59,5 @@ def test_gpus_that_are_well_and_gpus_that_nobody_stressed(monkeypatch: pytest.Mo
     assert "no flaw found" in text
     assert "known: " not in text
     report, text = accepted(monkeypatch, {})
-    assert report.measured == ()
+    assert report.last(MeasuredGpus).gpus == ()
     assert "no speed under full load is known" in text

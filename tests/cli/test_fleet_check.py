@@ -12,10 +12,10 @@ import pytest
 from rigwright.cli.fleet_check import compare, held
 from rigwright.core.desired import GpuLimits, Limits
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep, Status
 from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.report import HostReport
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host

@@ -14,7 +14,8 @@ from rigwright.checks import Finding
 from rigwright.cli import fleet_check, fleet_report
 from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import Unreachable
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.comparison import ComparisonResult
+from rigwright.engine.machine import MachineResult
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
@@ -22,6 +23,7 @@ from rigwright.inventory.model import Host
 from rigwright.report import json_document
 from rigwright.report.tables import fleet as told
 from rigwright.report.terminal import Text
+from tests import reports
 from tests.cli.run_command import run_command
 from tests.history.test_history import closed, play  # noqa: F401 (a fixture)
 
@@ -56,7 +58,9 @@ def a_host(name: str, kernel: str = "5.15", uuid: str = UUID, *findings: Finding
         "system.os_release": {"id": "ubuntu", "version_id": "22.04"},
     }
     card = {"uuid": uuid, "temperature_c": 61, "power_w": 180.0}
-    report = HostReport(host, "ok", kept=kept, findings=findings, machine={"gpus": [card]}, **more)
+    report = reports.report(
+        host, MachineResult({"gpus": [card]}), **{"status": "ok", "kept": kept, "findings": findings, **more}
+    )
     return HostJob(BoundPlaybook(host, (), ()), None, report)  # type: ignore[arg-type]
 
 
@@ -81,7 +85,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def over_time(*work: HostJob) -> list[dict[str, Any]]:
     """Returns the part of each report that compares it with earlier ones."""
     fleet_report._over_time(work, Quiet(), RecordedIds(work))
-    return [one.report.fleet or {} for one in work]
+    return [one.report.last(ComparisonResult).fleet or {} for one in work]
 
 
 def test_the_first_report() -> None:
@@ -152,7 +156,7 @@ def test_a_history_that_is_damaged_leaves_the_rest(history: Path) -> None:
     text, work = Quiet(), a_host("a")
     fleet_report._over_time([work], text, RecordedIds([work]))
     assert "is damaged" in text.lines[0]
-    found = work.report.fleet or {}
+    found = work.report.last(ComparisonResult).fleet or {}
     assert (found["since"], len(found["readings"]), len(found["ends"])) == (None, 1, 1)
 
 

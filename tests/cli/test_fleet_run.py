@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rigwright.cli import fleet_run
-from rigwright.engine.host_report import CommandResult
+from rigwright.engine.command_result import CommandResult
 from rigwright.report.tables import fleet_run as report
 from tests.cli.run_command import run_command
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rigwright.cli import provision, provision_hosts, train_hint
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
 

@@ -14,10 +14,10 @@ from rigwright.cli.rollback import rollback
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import ConsentError, HostError, UsageError
-from rigwright.engine.host_report import HostReport, PlanResult
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.report import HostReport, PlanResult
 from rigwright.facts import run_record
 from rigwright.facts.run_record import State, Written, WrittenFile
 from rigwright.fleet import actions

@@ -19,12 +19,12 @@ from rigwright.core import prompt
 from rigwright.core.errors import ConsentError, HostError, InputError, RigwrightError, Unreachable, UsageError
 from rigwright.engine import playbook
 from rigwright.engine.attempt import Attempt, Comparison, Measurement
-from rigwright.engine.host_report import AttemptResult, HostReport
 from rigwright.fleet import actions, attempts, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report.terminal import Text
+from tests import reports
 from tests.facts.test_past_runs import runs
 from tests.history.test_history import run_of
 
@@ -241,7 +241,9 @@ REFUSED = Comparison((), (), ("it hangs",), (), "refused")
     ],
 )
 def test_the_exit_code(tried: Attempt | None, error: RigwrightError | None, code: int) -> None:
-    report = HostReport(Host("frame", (), {}), status="failed" if tried else "ok", attempt=tried, error=error)
+    report = reports.report(
+        Host("frame", (), {}), *([tried] if tried else []), status="failed" if tried else "ok", error=error
+    )
     assert exit_code(report) == code
 
 
@@ -252,7 +254,7 @@ def job_of(made: Any, verdict: str, remembered: str = "") -> HostJob:
     tried = Attempt(made.change, before=measured, after=measured, comparison=comparison, decision="left")
     options = SimpleNamespace(run_id="20261122-193313-3570")
     run: Any = SimpleNamespace(options=options, value=lambda _fact: runs(*remembered.split()))
-    return HostJob(made.changed, run, HostReport(made.as_is.host, status="changed", attempt=tried))
+    return HostJob(made.changed, run, reports.report(made.as_is.host, tried, status="changed"))
 
 
 @pytest.mark.parametrize(
@@ -284,16 +286,16 @@ def test_the_decision(
     def run_hosts(jobs: list[HostJob], action: Any, **_more: Any) -> None:
         ran.append((action.func, jobs[0].bound))
         if action.func is attempts.prove_back:
-            jobs[0].merge(AttemptResult(replace(jobs[0].report.attempt or Attempt(), decision="back")))
+            jobs[0].merge(replace(jobs[0].report.last(Attempt), decision="back"))
         if action.func is attempts.keep:
-            jobs[0].merge(AttemptResult(action.keywords["kept"]))
+            jobs[0].merge(action.keywords["kept"])
 
     monkeypatch.setattr(pool, "run_hosts", run_hosts)
     made = bound(monkeypatch, folder, driver="580", **given)
     job, stream = job_of(made, verdict), io.StringIO()
     made._decide(job, Text(stream, "inventory", many=False))
-    assert job.report.attempt is not None
-    assert job.report.attempt.decision == decision, stream.getvalue()
+    assert job.report.last(Attempt) is not None
+    assert job.report.last(Attempt).decision == decision, stream.getvalue()
     assert left == []
     if decision == "back":
         assert ran == [(attempts.go_back, made.back), (attempts.prove_back, made.as_is)]
@@ -301,7 +303,7 @@ def test_the_decision(
         assert "id" in steps, "the way back is that of this run"
     else:
         assert [action for action, _ in ran] == [attempts.keep]
-        assert job.report.attempt.write == "driver: {branch: '580', source: auto}"
+        assert job.report.last(Attempt).write == "driver: {branch: '580', source: auto}"
     written = "branch: '580'" in (folder / "host_vars" / "frame.yml").read_text()
     assert written == (decision == "kept" and answers != ["y", "n"])
     assert ("The next provision takes it back" in stream.getvalue()) == (decision == "kept" and not written)
@@ -339,7 +341,7 @@ def test_a_try_that_was_cut_is_taken_back_first(
 ) -> None:
     made = bound(monkeypatch, folder, driver="580", yes=True)
     job, stream = job_of(made, "faster", remembered), io.StringIO()
-    job.report = replace(job.report, attempt=None)
+    job.report = replace(job.report, results={})
     ran: list[tuple[Any, Any]] = []
 
     def run_hosts(jobs: list[HostJob], action: Any, **_more: Any) -> None:
@@ -352,7 +354,7 @@ def test_a_try_that_was_cut_is_taken_back_first(
         if action is actions.plan_or_fail:
             jobs[0].report = replace(jobs[0].report, status="pending" if pending else "ok")
         elif ran[-1][0] is attempts.prove_back:
-            jobs[0].merge(AttemptResult(replace(jobs[0].report.attempt or Attempt(), decision="back")))
+            jobs[0].merge(replace(jobs[0].report.last(Attempt), decision="back"))
 
     monkeypatch.setattr(pool, "run_hosts", run_hosts)
     made.act([job], Text(stream, "inventory", many=False))

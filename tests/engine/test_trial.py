@@ -21,10 +21,10 @@ from rigwright.core.host_templates import SHIPPED
 from rigwright.engine import apply as engine_apply
 from rigwright.engine import plugins
 from rigwright.engine import trial as engine
-from rigwright.engine.host_report import ApplyResult
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
+from rigwright.engine.report import ApplyResult
 from rigwright.engine.trial_entries import block
 from rigwright.engine.trial_reasons import obstacles_to_login, reason, worse
 from rigwright.facts import gpu, grub, kernel_log, parsed, pci, pstore

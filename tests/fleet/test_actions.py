@@ -11,12 +11,13 @@ import pytest
 from rigwright.checks import Finding
 from rigwright.cli.provision import exit_code
 from rigwright.core.command import command
+from rigwright.core.host_result import HostResult
 from rigwright.engine import identity, nccl_test, rollback, run_owner
 from rigwright.engine.events import Event, Note
-from rigwright.engine.host_report import HostReport, NcclTestResult, StageResult
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import Check, Step
+from rigwright.engine.report import HostReport, NcclTestResult
 from rigwright.facts import Fact, Facts, nccl, p2p_record, run_record
 from rigwright.facts.machine import Past
 from rigwright.fleet import actions
@@ -43,7 +44,7 @@ class Hosts:
         run = self.machine.run()
         job = HostJob(PLAY, run, HostReport(HOST), ([] if told is None else told).append)
 
-        def stages(job: HostJob) -> list[StageResult]:
+        def stages(job: HostJob) -> list[HostResult]:
             return list(action(job, **given))  # type: ignore[operator]
 
         job.report = run_action(job, stages)

@@ -12,16 +12,17 @@ import pytest
 from rigwright.core.change import Change
 from rigwright.core.command import Result
 from rigwright.core.errors import ConsentError, HostError, Interrupted, RigwrightError, Unreachable
+from rigwright.core.host_result import HostResult
 from rigwright.engine import measurement, run_owner, verify
 from rigwright.engine.attempt import Attempt, Measurement
-from rigwright.engine.host_report import ApplyResult, AttemptResult, CheckResult, HostReport, PlanResult, StageResult
 from rigwright.engine.measurement import MeasurementOptions
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.report import ApplyResult, CheckResult, PlanResult
 from rigwright.fleet import actions, attempts
 from rigwright.fleet.host_job import HostJob
-from rigwright.fleet.merge import merge
 from rigwright.inventory.model import Host
+from tests import reports
 from tests.facts.test_past_runs import runs
 from tests.ssh.fake_transport import FakeTransport
 
@@ -40,15 +41,15 @@ def a_job(steps: tuple[PlannedStep, ...] = ()) -> HostJob:
         planned=lambda _steps, _also=None: steps, store=store, options=SimpleNamespace(run_id="r1"), earlier=None,
         transport=FakeTransport(lambda cmd: Result(1 if "full" in cmd.argv else 0, b"", b"no room")),
     )  # fmt: skip
-    report = HostReport(host, "ok", attempt=Attempt("driver: 580", before=FAST, before_run="r1"))
+    report = reports.report(host, Attempt("driver: 580", before=FAST, before_run="r1"), status="ok")
     return HostJob(BoundPlaybook(host, (STEP,), ()), run, report)
 
 
-def result_of(job: HostJob, stages: Iterator[StageResult]) -> RigwrightError | None:
+def result_of(job: HostJob, stages: Iterator[HostResult]) -> RigwrightError | None:
     """Merges the results of an action into the job's report; returns the error that it raised."""
     try:
         for result in stages:
-            job.report = merge(job.report, result)
+            job.report = job.report.with_result(result)
     except RigwrightError as error:
         return error
     return None
@@ -69,7 +70,7 @@ def after(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Returns what the next change and measurement return; an error is raised."""
     given: dict[str, Any] = {"apply": applied(None, True), "measure": FAST, "proved": 0, "tried": []}
 
-    def prove(_job: HostJob, _wheels: str) -> Iterator[StageResult]:
+    def prove(_job: HostJob, _wheels: str) -> Iterator[HostResult]:
         given["proved"] += 1
         yield CheckResult(())
 
@@ -105,7 +106,7 @@ def test_a_change_that_fails(
     after["apply"] = applied(error, done)
     job = a_job()
     assert result_of(job, attempts.change_and_measure(job, OPTIONS)) == (error if raised else None)
-    tried = job.report.attempt
+    tried = job.report.last(Attempt)
     assert tried is not None
     assert tried.decision == decision
     assert (tried.comparison is not None) == (error is None)
@@ -118,7 +119,7 @@ def test_a_change_that_hangs_is_compared_and_not_proved(after: dict[str, Any]) -
     after["measure"] = HANGS
     job = a_job()
     assert result_of(job, attempts.change_and_measure(job, OPTIONS)) is None
-    tried = job.report.attempt
+    tried = job.report.last(Attempt)
     assert tried is not None
     assert tried.comparison is not None
     assert tried.comparison.verdict == "refused"
@@ -129,8 +130,8 @@ def test_a_measurement_that_fails_after_the_change_is_a_failed_change(after: dic
     after["measure"] = HostError("frame", "the GPUs are in use by python3 (4711)")
     job = a_job()
     assert result_of(job, attempts.change_and_measure(job, OPTIONS)) is None
-    assert job.report.attempt is not None
-    assert job.report.attempt.failure == "frame: the GPUs are in use by python3 (4711)"
+    assert job.report.last(Attempt) is not None
+    assert job.report.last(Attempt).failure == "frame: the GPUs are in use by python3 (4711)"
 
 
 def test_a_host_that_cannot_be_measured_is_not_changed(after: dict[str, Any]) -> None:
@@ -147,7 +148,7 @@ def test_a_host_that_cannot_be_measured_is_not_changed(after: dict[str, Any]) ->
 def test_only_a_host_that_is_as_the_inventory_says_is_tried(
     status: Any, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(_job: HostJob) -> Iterator[StageResult]:
+    def plan(_job: HostJob) -> Iterator[HostResult]:
         yield PlanResult((PlannedStep(STEP, status, (CHANGE,)),) * 5)
 
     monkeypatch.setattr(actions, "plan_or_fail", plan)
@@ -162,12 +163,12 @@ def test_only_a_host_that_is_as_the_inventory_says_is_tried(
 def test_the_way_back(error: RigwrightError | None, after: dict[str, Any]) -> None:
     after["apply"] = applied(error, True)
     job = a_job((PlannedStep(STEP, "pending", (CHANGE,)),))
-    job.report = replace(job.report, applied=applied(None, True))
+    job.report = job.report.with_result(applied(None, True))
     assert result_of(job, attempts.go_back(job, "it is slower", "r0")) == error
     assert decided(job) == ([] if error else ["r0"])
     assert after["tried"] == [""], "the way back is no try"
-    assert job.report.attempt is not None
-    assert (job.report.attempt.decision, job.report.attempt.why) == ("left", "it is slower")
+    assert job.report.last(Attempt) is not None
+    assert (job.report.last(Attempt).decision, job.report.last(Attempt).why) == ("left", "it is slower")
     assert job.report.changes == 2, "those of the try and those of the way back"
 
 
@@ -186,16 +187,16 @@ def test_a_change_is_kept_once_the_host_knows(run: str) -> None:
     kept = Attempt("driver: 580", before=FAST, decision="kept")
     error = result_of(job, attempts.keep(job, kept))
     assert decided(job) == [run]
-    assert (job.report.attempt == kept) == (error is None) == (run == "r1")
+    assert (job.report.last(Attempt) == kept) == (error is None) == (run == "r1")
 
 
 @pytest.mark.parametrize("status", ["ok", "pending", "unknown", "failed"])
 def test_back_is_what_the_inventory_says(status: Any, after: dict[str, Any]) -> None:
     job = a_job((PlannedStep(STEP, status, (CHANGE,)), PlannedStep(STEP, "skipped")))
-    job.report = merge(job.report, AttemptResult(Attempt("driver: 580", before=FAST, decision="left")))
+    job.report = job.report.with_result(Attempt("driver: 580", before=FAST, decision="left"))
     error = result_of(job, attempts.prove_back(job, OPTIONS))
-    assert job.report.attempt is not None
-    assert job.report.attempt.decision == ("back" if status == "ok" else "left")
+    assert job.report.last(Attempt) is not None
+    assert job.report.last(Attempt).decision == ("back" if status == "ok" else "left")
     assert after["proved"] == (1 if status == "ok" else 0)
     assert (error is None) == (status == "ok")
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from rigwright.core.command import Result
-from rigwright.engine.host_report import FactsResult, StageResult
+from rigwright.core.host_result import HostResult
 from rigwright.engine.host_run import Options
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.report import ConnectResult, FactsResult
 from rigwright.facts import system
 from rigwright.fleet import host_job, pool
 from rigwright.fleet.host_job import HostJob
@@ -50,7 +51,7 @@ def prepared(count: int) -> list[HostJob]:
     return host_job.prepare([BoundPlaybook(host, (), ()) for host in hosts], Options("20261125-000000-00000000"), str)
 
 
-def look(job: HostJob) -> Iterator[StageResult]:
+def look(job: HostJob) -> Iterator[HostResult]:
     yield FactsResult({"system.boot_id": job.run.value(system.boot_id)})
 
 
@@ -99,7 +100,7 @@ def test_hosts_that_hang_keep_no_others_waiting(
     jobs, others_done, hanging = prepared(12), threading.Event(), ("h000", "h001", "h002")
     ended: list[str] = []
 
-    def action(job: HostJob) -> Iterator[StageResult]:
+    def action(job: HostJob) -> Iterator[HostResult]:
         if job.host.name in hanging:
             assert others_done.wait(20)
         yield from look(job)
@@ -129,6 +130,6 @@ def test_of_many_hosts_no_connection_stays_open(
         assert {(one.connected, one.closed) for one in endpoints.values()} == {(1, closed)}
         assert {bool(job.run.store.known) for job in jobs} == {not (last and closed)}
         assert {job.report.facts["system.boot_id"] for job in jobs} == {"b00d1d"}
-        assert all(job.report.connecting_s > 0 for job in jobs)
+        assert all(job.report.last(ConnectResult).seconds > 0 for job in jobs)
         pool.run_hosts(jobs, look)
         assert {one.connected for one in endpoints.values()} == {1}, "a later action connects when it needs the host"

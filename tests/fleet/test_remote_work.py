@@ -19,8 +19,8 @@ from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.secrets import Secret
 from rigwright.engine import playbook
 from rigwright.engine.events import Connected, Event, Note
-from rigwright.engine.host_report import CheckResult, ConnectResult, FactsResult, HostReport, StageResult
 from rigwright.engine.host_run import Options
+from rigwright.engine.report import CheckResult, ConnectResult, FactsResult, HostReport, StageResult
 from rigwright.facts import system
 from rigwright.facts.machine import Past
 from rigwright.facts.plain import plain

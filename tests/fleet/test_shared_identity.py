@@ -6,13 +6,13 @@ import threading
 
 from rigwright.checks import Finding
 from rigwright.core.machine_identity import MachineIdentity
-from rigwright.engine.host_report import HostReport
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.shared_identity import name_shared
 from rigwright.history.machines import CHECK
 from rigwright.inventory.model import Host
+from tests import reports
 from tests.ssh.fake_transport import FakeTransport
 
 EARLIER = (Finding("machine", "warn", "was gpu1", check=CHECK), Finding("memory", "pass", "all", check="t.memory"))
@@ -21,7 +21,7 @@ EARLIER = (Finding("machine", "warn", "was gpu1", check=CHECK), Finding("memory"
 def job(name: str, identity: object) -> HostJob:
     host = Host(name, (), {})
     run = HostRun(host, FakeTransport({}), Options("1"), lambda _: None, RunState(threading.Semaphore()))
-    report = HostReport(host, "pending", findings=EARLIER, kept={"system.identity": identity})
+    report = reports.report(host, status="pending", findings=EARLIER, kept={"system.identity": identity})
     return HostJob(BoundPlaybook(host, (), ()), run, report)
 
 

@@ -21,8 +21,8 @@ from rigwright.core.machine_identity import MachineIdentity
 from rigwright.core.typed_json import dumps
 from rigwright.engine import playbook
 from rigwright.engine.events import ActivityStarted, Event, HostFinished
-from rigwright.engine.host_report import CommandResult, StageResult
 from rigwright.engine.host_run import Options
+from rigwright.engine.report import CommandResult, StageResult
 from rigwright.fleet import host_job, pool, slice_documents, slice_work, slices, worker_documents
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.slice_documents import SliceAnswer, SliceOrder
@@ -406,7 +406,9 @@ def test_a_slice_has_the_machines_of_the_history_once(tmp_path: Path) -> None:
     with Kept(2) as executor:
         pool.run_hosts(jobs, of_the_history, executor=executor)
     assert [order.count('"of 1"') for order in orders] == [1, 1]
-    assert [job.report.ran for job in jobs] == [CommandResult(0, f"of {number}") for number in range(1, 7)]
+    assert [job.report.get(CommandResult) for job in jobs] == [
+        CommandResult(0, f"of {number}") for number in range(1, 7)
+    ]
 
 
 def of_the_history(job: HostJob) -> Iterator[StageResult]:

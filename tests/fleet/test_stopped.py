@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from rigwright.core.errors import HostError
-from rigwright.engine.host_report import ApplyResult, HostReport
 from rigwright.engine.plan import PlannedStep
+from rigwright.engine.report import ApplyResult
 from rigwright.fleet.host_job import _stopped
 from rigwright.inventory.model import Host
-from tests.fleet.test_merge import APPLIED, STEP
+from tests import reports
+from tests.fleet.test_results import APPLIED, STEP
 
 HOST = Host("gpu1", (), {})
 JOB: Any = SimpleNamespace(left_in="", run=SimpleNamespace(rebooting=False), host=HOST)
@@ -31,6 +32,6 @@ OTHER = PlannedStep(replace(STEP, name="Other"), "pending")
     ids=["all complete", "one left", "an error", "a failed step"],
 )
 def test_how_far_it_came(applied: ApplyResult, found: str) -> None:
-    report = _stopped(JOB, HostReport(HOST, applied=applied))
+    report = _stopped(JOB, reports.report(HOST, applied))
     assert str(report.error or "").find(found) >= 0
     assert (report.error is None) == (not found)

@@ -7,12 +7,13 @@ from typing import Any
 
 from rigwright import catalogue
 from rigwright.core.schema import BusId
+from rigwright.engine import machine
 from rigwright.facts import Unavailable, driver, gpu_health, system, topology
 from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.facts.gpu_health import Card, Errors
 from rigwright.facts.plain import plain
 from rigwright.facts.topology import NvLink, Place
-from rigwright.fleet import machine, measured_before
+from rigwright.fleet import measured_before
 
 RUN = "20261121-101500-1f2e"
 

@@ -10,16 +10,17 @@ from rich.console import Console
 
 from rigwright.core.program_name import as_typed
 from rigwright.core.typed_json import Codec
-from rigwright.engine.host_report import HostReport
-from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
 from rigwright.inventory.model import Host
 from rigwright.report.tables import accept
+from tests import reports
 from tests.report import run_documents as made
 
 
 def shown(host: dict[str, Any], measured: list[dict[str, Any]], columns: int) -> str:
     rows = Codec().read(measured, tuple[MeasuredGpu, ...])
-    report = HostReport(Host("servbadge", (), {}), status="ok", machine=host["machine"], measured=rows)
+    report = reports.report(Host("servbadge", (), {}), MachineResult(host["machine"]), MeasuredGpus(rows), status="ok")
     out = io.StringIO()
     accept.show(Console(file=out, width=columns, force_terminal=True, color_system=None), [report])
     return out.getvalue()

@@ -10,24 +10,25 @@ from rich.console import Console
 
 from rigwright.core.program_name import as_typed
 from rigwright.core.typed_json import Codec
-from rigwright.engine.host_report import HostReport
-from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
 from rigwright.inventory.model import Host
 from rigwright.report.tables import fleet_speed
+from tests import reports
 from tests.report import fleet_documents
 
 
 def shown(hosts: dict[str, Any], columns: int) -> str:
-    reports = [
-        HostReport(
+    all_reports = [
+        reports.report(
             Host(name, (), {}),
-            machine=host["machine"],
-            measured=Codec().read(host["measured"] or [], tuple[MeasuredGpu, ...]),
+            MachineResult(host["machine"] or {}),
+            MeasuredGpus(Codec().read(host["measured"] or [], tuple[MeasuredGpu, ...])),
         )
         for name, host in hosts.items()
     ]
     out = io.StringIO()
-    fleet_speed.show(Console(file=out, width=columns, force_terminal=True, color_system=None), reports)
+    fleet_speed.show(Console(file=out, width=columns, force_terminal=True, color_system=None), all_reports)
     assert max(map(len, out.getvalue().splitlines()), default=0) <= columns, out.getvalue()
     return out.getvalue()
 

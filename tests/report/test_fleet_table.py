@@ -10,16 +10,17 @@ from rich.console import Console
 
 from rigwright.checks import Finding
 from rigwright.core.errors import Unreachable
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report.tables import fleet
 from rigwright.report.terminal import Text
+from tests import reports
 
 
 def a_report(number: int, *findings: Finding, **more: Any) -> HostReport:
     """Returns the report of the host gpu<number>."""
     status = "failed" if any(each.verdict in ("fail", "unknown") for each in findings) else "ok"
-    return HostReport(Host(f"gpu{number:04}", ("gpu",), {}), **{"status": status, "findings": findings, **more})
+    return reports.report(Host(f"gpu{number:04}", ("gpu",), {}), **{"status": status, "findings": findings, **more})
 
 
 def a_thousand() -> list[HostReport]:

@@ -8,9 +8,13 @@ from tests.paths import ROOT
 
 ALLOWED_ENGINE = {
     "rigwright.engine.attempt",
+    "rigwright.engine.command_result",
+    "rigwright.engine.comparison",
     "rigwright.engine.events",
-    "rigwright.engine.host_report",
+    "rigwright.engine.report",
     "rigwright.engine.limit_points",
+    "rigwright.engine.limit_rows",
+    "rigwright.engine.machine",
     "rigwright.engine.measured_gpu",
     "rigwright.engine.plan",
     "rigwright.engine.pasted_text",

@@ -10,8 +10,7 @@ import pytest
 from rigwright.checks import Finding, Verdict
 from rigwright.cli import provision_hosts
 from rigwright.cli.provision_hosts import closing
-from rigwright.engine.host_report import CheckResult, HostReport, PlanResult
-from rigwright.fleet.merge import merge
+from rigwright.engine.report import CheckResult, HostReport, PlanResult
 from rigwright.inventory.model import Host
 from rigwright.report.labels import checks_in_words
 from rigwright.report.terminal import Text
@@ -25,7 +24,7 @@ def report(*verdicts: Verdict, owed: bool = False, name: str = "h") -> HostRepor
     """Returns the report of a host with these findings."""
     found = tuple(Finding(f"subject {number}", verdict, "text") for number, verdict in enumerate(verdicts))
     tests = (OWED,) if owed else ()
-    return merge(HostReport(Host(name, (), {})), CheckResult((*found, *tests), owed=tests))
+    return HostReport(Host(name, (), {})).with_result(CheckResult((*found, *tests), owed=tests))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_the_verdict_counts_an_owed_test_apart_from_the_warnings() -> None:
 
 
 def test_a_plan_names_what_is_owed_once_for_all_hosts_of_it() -> None:
-    reports = [merge(HostReport(Host(name, (), {})), PlanResult((), owed=(OWED,))) for name in ("gpu1", "gpu2")]
+    reports = [HostReport(Host(name, (), {})).with_result(PlanResult((), owed=(OWED,))) for name in ("gpu1", "gpu2")]
     assert [each.status for each in reports] == ["ok", "ok"]
     stream = io.StringIO()
     Text(stream, "inventory", True).plans(reports)
@@ -79,9 +78,9 @@ def test_a_plan_names_what_is_owed_once_for_all_hosts_of_it() -> None:
 
 
 def test_what_the_plan_says_is_owed_is_replaced_by_what_is_owed_after_the_checks() -> None:
-    planned = merge(HostReport(Host("h", (), {})), PlanResult((), owed=(OWED,)))
+    planned = HostReport(Host("h", (), {})).with_result(PlanResult((), owed=(OWED,)))
     assert (planned.findings, planned.verdict, planned.owed) == ((), None, (OWED,))
-    checked = merge(planned, CheckResult((Finding("GPUs", "pass", "4"),)))
+    checked = planned.with_result(CheckResult((Finding("GPUs", "pass", "4"),)))
     assert (len(checked.findings), checked.owed) == (1, ())
 
 

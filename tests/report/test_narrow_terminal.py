@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import io
 import re
@@ -16,17 +15,21 @@ from rigwright import catalogue
 from rigwright.catalogue import explain as explained
 from rigwright.catalogue.power import plan, setting_of
 from rigwright.checks import Finding
+from rigwright.core.host_result import HostResult
 from rigwright.engine import events
 from rigwright.engine.attempt import QUANTITIES, Attempt, Measurement, compared
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.comparison import ComparisonResult
+from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
+from rigwright.engine.report import HostReport, PlanResult
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.nccl import CopyResult, Counts, Document, Grant, Pair, SendRecvResult, Versions
 from rigwright.facts.nccl import Row as Scaled
 from rigwright.inventory.model import Host
 from rigwright.report.tables import accept, attempt, explain, fleet, limits, nccl, power
 from rigwright.report.terminal import Text
+from tests import reports
 from tests.checks.test_problems import recorded
 from tests.paths import CASES
 from tests.report import run_documents as made
@@ -38,18 +41,18 @@ COPIED = ("sudo ", "invoke ", ".venv/bin/invoke ", "nvidia-smi ", "application_c
 LIMIT = {"in_force": "200 W", "expected": "200 W", "supported": "150-300 W", "set_by": "", "drift": False}
 
 
-def _report(**more: Any) -> HostReport:
-    return HostReport(Host("h" * 30, (), {}), status="failed", findings=FINDINGS, **more)
+def _report(*results: HostResult, **more: Any) -> HostReport:
+    return reports.report(Host("h" * 30, (), {}), *results, status="failed", findings=FINDINGS, **more)
 
 
 def _planned() -> HostReport:
     step = Step("CUDA held", "apt.held", lambda _facts: iter(()), {}, "play.yml:1")
-    return _report(planned=(PlannedStep(step, "unknown", reason=WORDS),))
+    return _report(PlanResult((PlannedStep(step, "unknown", reason=WORDS),)))
 
 
 def _accept(console: Console) -> None:
     lost = Card(made.bus_id(2), "", "", lost="GPU is lost")
-    accept.show(console, [_report(machine=made.a_machine(made.known((made.a_card(0), made.a_card(1), lost, made.a_card(3)))))])  # fmt: skip
+    accept.show(console, [_report(MachineResult(made.a_machine(made.known((made.a_card(0), made.a_card(1), lost, made.a_card(3))))))])  # fmt: skip
 
 
 def _limits(console: Console) -> None:
@@ -83,7 +86,7 @@ def _measured() -> Document:
 def _over_time(console: Console) -> None:
     end = {"date": "2026-06-30", "name": "driver 535", "state": "ended", "words": WORDS}
     since = {"since": "2026-11-20T18:30:00+00:00", "became": [], "new": [], "gone": [], "ends": [end]}
-    fleet.over_time(console, [_report(fleet=since)])
+    fleet.over_time(console, [_report(ComparisonResult(since))])
 
 
 def _power(console: Console) -> None:
@@ -94,7 +97,7 @@ def _power(console: Console) -> None:
 def _check(console: Console) -> None:
     drift = Finding("driver", "fail", "580", expected="535", cause=WORDS, check="fleet.past")
     other = Finding("identity", "warn", "another machine", "", WORDS, "correct ansible_host", check="history.machine")
-    fleet.check(console, [_report(), dataclasses.replace(_report(), findings=(drift, other), simulated="a lab")])
+    fleet.check(console, [_report(), _report(PlanResult((), "a lab")).with_findings((drift, other))])
 
 
 def _explain(console: Console) -> None:

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from rigwright.checks import Finding
-from rigwright.engine.host_report import HostReport
 from rigwright.history.machines import CHECK
 from rigwright.inventory.model import Host
 from rigwright.report import tables
 from rigwright.report.tables import fleet
+from tests import reports
 
 ADDRESS = "a-user-with-a-long-name@192.168.100.200:2222"
 
@@ -63,7 +63,7 @@ def test_another_machine_comes_before_what_differs_from_the_playbook() -> None:
     drift = Finding("driver", "fail", "580", expected="535", check="plan")
     other = Finding("identity", "warn", "another machine", "", "serial 7", "correct ansible_host", check=CHECK)
     stream = io.StringIO()
-    report = HostReport(Host("box", (), {}), status="failed", findings=(drift, other))
+    report = reports.report(Host("box", (), {}), status="failed", findings=(drift, other))
     fleet.check(Console(file=stream, width=100), [report])
     shown = [line.split()[0] for line in stream.getvalue().splitlines()[1:4]]
     assert shown == ["machine", "fix", "playbook"]

@@ -24,12 +24,12 @@ from rigwright.core.control_characters import KEPT, LONGEST_LINE, escaped, harml
 from rigwright.core.errors import HostError
 from rigwright.core.terminal_stream import HarmlessStream
 from rigwright.engine import events
-from rigwright.engine.host_report import HostReport
 from rigwright.inventory.model import Host
 from rigwright.report import terminal
 from rigwright.report.console import console_on
 from rigwright.report.labels import as_is
 from rigwright.report.live import Region
+from tests import reports
 from tests.paths import ROOT
 
 HOSTILE = (
@@ -83,7 +83,7 @@ def test_no_text_of_a_host_controls_the_terminal_that_shows_a_run(monkeypatch: p
     text.line(said.replace("[/nothing]", ""))  # a caller that forgot to escape it
     text.plain(said)
     text.warn(said)
-    text.findings(HostReport(host, findings=(finding,)))
+    text.findings(reports.report(host, findings=(finding,)))
     text.error(HostError(said, said, said, said))
     text.console.out(said)
     text.console.print(Text(said), Text("x", style="link https://evil.example"))

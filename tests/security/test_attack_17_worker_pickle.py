@@ -30,16 +30,16 @@ from rigwright.core import errors
 from rigwright.core.change import Change, Note
 from rigwright.core.errors import HostError, RigwrightError, UsageError
 from rigwright.engine import events
-from rigwright.engine.host_report import ApplyResult, CommandResult, HostReport
+from rigwright.engine import machine as described
 from rigwright.engine.host_run import Options
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.engine.plugins import known
+from rigwright.engine.report import ApplyResult, CommandResult, HostReport
 from rigwright.facts import Fact, Unavailable, Unreadable, gpu, parsed
 from rigwright.facts.machine import Past
 from rigwright.facts.plain import plain
 from rigwright.fleet import actions, dask_executor, drift, pool, remote_work
-from rigwright.fleet import machine as described
 from rigwright.fleet.drift import Machine
 from rigwright.fleet.host_job import HostJob
 from rigwright.fleet.report_shapes import KEPT
@@ -449,7 +449,7 @@ def test_tls_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             except RigwrightError:
                 assert time.monotonic() < until, (ours / "log").read_text()
                 time.sleep(0.2)
-        assert [job.report.ran for job in jobs] == [CommandResult(0, "done")] * 3
+        assert [job.report.get(CommandResult) for job in jobs] == [CommandResult(0, "done")] * 3
         assert not exploded.exists()
 
         monkeypatch.setattr(dask_executor, "CONNECT_S", 2)

@@ -13,8 +13,8 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.numbers import count as plural
 from rigwright.engine import speed_rank
-from rigwright.engine.host_report import BAD
 from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.engine.report import BAD
 from rigwright.engine.speed_rank import Entry, RankedMachine
 from rigwright.report.html import fleet_attention, fleet_list, fleet_tiles
 from rigwright.report.html.fleet_attention import Changed, Ending, Problem

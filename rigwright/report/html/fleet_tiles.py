@@ -9,7 +9,7 @@ from typing import Any
 
 from rigwright.core.gpu_labels import SHORT_UUID
 from rigwright.core.lazy_dataclasses import dataclass
-from rigwright.engine.host_report import FAILS
+from rigwright.engine.report import FAILS
 from rigwright.report.html.fleet_attention import DRIFT, NEVER, never_provisioned
 from rigwright.report.html.host_page import HostView
 from rigwright.report.html.sparkline import Series, Trend, spread, total

@@ -25,7 +25,7 @@ from rigwright.core.fix_steps import Step
 from rigwright.core.host_ranges import folded
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
-from rigwright.engine.host_report import BAD
+from rigwright.engine.report import BAD
 from rigwright.report.html import gpu_cards
 from rigwright.report.html.p2p_matrix import Matrix, gb_s, matrices
 from rigwright.report.html.scaling_plot import Plot, plotted

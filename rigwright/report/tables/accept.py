@@ -7,9 +7,11 @@ from typing import Any
 from rich.console import Console
 
 from rigwright.core.program_name import as_typed
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.limit_rows import LimitsResult
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.report import HostReport, NcclTestResult
 from rigwright.facts.plain import plain
-from rigwright.report import json_document
 from rigwright.report.html import gpu_cards
 from rigwright.report.labels import SIGNS, WEIGHTS, as_is
 from rigwright.report.tables import with_columns, write, write_labels
@@ -24,7 +26,7 @@ _COLUMNS = ("Bus id", "UUID", "Serial")
 def show(console: Console, reports: list[HostReport]) -> None:
     """Writes for each host a table of its cards, a line for each property of theirs, and a line that counts the findings."""
     for report in reports:
-        machine = report.machine or {}
+        machine = report.last(MachineResult).machine
         console.print()
         if machine.get("gpus"):
             table = with_columns("position", "bus id", "serial", "UUID")
@@ -33,7 +35,7 @@ def show(console: Console, reports: list[HostReport]) -> None:
                 table.add_row(*(as_is(cell or "-") for cell in cells))
             write(console, table)
             write_labels(console, _properties(machine["gpus"], report))
-            if not report.measured:
+            if not report.last(MeasuredGpus).gpus:
                 hanging(console, as_typed(as_is(NOT_MEASURED.format(host=report.host.name))), 2)
         for name, why in machine.get("unknown", {}).items():
             hanging(console, f"[yellow]?[/] {as_is(name)}: {as_is(why)}")
@@ -53,11 +55,11 @@ def _flaws(console: Console, report: HostReport) -> None:
 def _properties(gpus: list[dict[str, Any]], report: HostReport) -> list[tuple[str, str]]:
     """A label and a text for each property; those that not all cards that answer share name the cards that have it."""
     places: dict[gpu_cards.Row, list[str]] = {}
-    p2p: dict[str, Any] = json_document.p2p(report) or {}
-    measured = plain(report.measured or ())
+    p2p: dict[str, Any] = report.last(NcclTestResult).as_json(report) or {}
+    measured = plain(report.last(MeasuredGpus).gpus)
     for gpu in gpus:
-        limits = next((row for row in report.rows if row["bus_id"] == gpu["bus_id"]), {})
-        groups = gpu_cards.groups(gpu, report.machine or {}, p2p, limits, measured)
+        limits = next((row for row in report.last(LimitsResult).rows if row["bus_id"] == gpu["bus_id"]), {})
+        groups = gpu_cards.groups(gpu, report.last(MachineResult).machine, p2p, limits, measured)
         card = gpu_cards.Row("Card", gpu["name"] or gpu["expected"] or "unknown")
         for row in (card, *(row for group in groups for row in group.rows if row.label not in _COLUMNS)):
             places.setdefault(row, []).append(gpu["position"] or gpu["bus_id"])

@@ -17,7 +17,8 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import cut
-from rigwright.engine.host_report import BAD, HostReport
+from rigwright.engine.comparison import ComparisonResult
+from rigwright.engine.report import BAD, HostReport
 from rigwright.report.causes import LONGEST_NAMES, cause_of, common, listed, without_addresses, without_places
 from rigwright.report.labels import FOLDED, as_is, local_time
 from rigwright.report.wrapping import hanging
@@ -183,7 +184,7 @@ def _kind(finding: Finding) -> str:
 
 def over_time(console: Console, reports: Sequence[HostReport]) -> None:
     """Writes a line that counts the differences from the last report, and one for each end of life that is past or near."""
-    known = [report.fleet for report in reports if report.fleet and report.fleet["since"]]
+    known = [past for report in reports if (past := report.last(ComparisonResult).fleet) and past["since"]]
     if known:
         became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))
         oldest = min(datetime.datetime.fromisoformat(host["since"]) for host in known)
@@ -191,7 +192,7 @@ def over_time(console: Console, reports: Sequence[HostReport]) -> None:
         hanging(console, f"since the report of {local_time(oldest)}: {words}")
     hosts: dict[tuple[str, str, str, str], list[str]] = {}
     for report in reports:
-        for end in (report.fleet or {}).get("ends", ()):
+        for end in report.last(ComparisonResult).fleet.get("ends", ()):
             if end["state"] in ("ended", "soon"):
                 key = (end["date"], end["name"], end["state"], end["words"])
                 hosts.setdefault(key, []).append(report.host.name)

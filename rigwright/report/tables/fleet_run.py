@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 
 from rigwright.core import host_ranges
-from rigwright.engine.host_report import CommandResult
+from rigwright.engine.command_result import CommandResult
 from rigwright.report.labels import as_is
 
 

@@ -12,7 +12,9 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.numbers import count
 from rigwright.core.program_name import as_typed
 from rigwright.engine import speed_rank
-from rigwright.engine.host_report import HostReport
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.report import HostReport
 from rigwright.report.causes import LONGEST_NAMES
 from rigwright.report.labels import as_is
 from rigwright.report.tables import with_columns, write
@@ -24,7 +26,7 @@ SHOWN = 8
 
 def show(console: Console, reports: Sequence[HostReport]) -> None:
     """Writes the machines and the slowest GPUs by their share of the model's figure, and of which machines no speed is known."""
-    measured = {report.host.name: report.measured for report in reports if report.measured}
+    measured = {report.host.name: gpus for report in reports if (gpus := report.last(MeasuredGpus).gpus)}
     ranked = speed_rank.gpus(measured)
     if ranked:
         console.print()
@@ -47,7 +49,8 @@ def unmeasured(reports: Sequence[HostReport]) -> list[str]:
     return [
         report.host.name
         for report in reports
-        if not report.measured and any(gpu["answers"] for gpu in (report.machine or {}).get("gpus", ()))
+        if not report.last(MeasuredGpus).gpus
+        and any(gpu["answers"] for gpu in report.last(MachineResult).machine.get("gpus", ()))
     ]
 
 

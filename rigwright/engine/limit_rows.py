@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rigwright import catalogue
 from rigwright.core.desired import GpuLimits, Limits
+from rigwright.core.host_result import HostResult
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
@@ -13,7 +15,23 @@ from rigwright.facts import Fact, gpu, pci
 from rigwright.facts.gpu import ClockPair, Gpu, Locks
 from rigwright.operations.limits import wanted_of
 
+if TYPE_CHECKING:
+    from rigwright.engine.report import HostReport
+
 FACTS: tuple[Fact[Any], ...] = (pci.gpus, gpu.gpus, gpu.locked)
+
+
+@dataclass(frozen=True)
+class LimitsResult(HostResult):
+    """One row per GPU with its limits, as `rows` returns them."""
+
+    KEY = "gpus"
+    rows: tuple[dict[str, Any], ...] = ()
+
+    def as_json(self, report: HostReport) -> tuple[dict[str, Any], ...]:
+        """The rows."""
+        del report
+        return self.rows
 
 
 def rows(run: HostRun, bound: BoundPlaybook) -> list[dict[str, Any]]:

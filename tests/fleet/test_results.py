@@ -11,21 +11,20 @@ from rigwright.checks import Finding
 from rigwright.core.change import Change
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
-from rigwright.engine.host_report import (
-    ApplyResult,
-    CheckResult,
-    CommandResult,
-    HostReport,
-    MachineResult,
-    PlanResult,
-    StageResult,
-)
+from rigwright.core.host_result import HostResult
+from rigwright.engine.command_result import CommandResult
 from rigwright.engine.host_run import HostRun, Options, RunState
+from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import BoundPlaybook, Step
+from rigwright.engine.report import (
+    ApplyResult,
+    CheckResult,
+    HostReport,
+    PlanResult,
+)
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
-from rigwright.fleet.merge import merge
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 
@@ -58,21 +57,21 @@ def job() -> HostJob:
         ([CommandResult(None, "")], "failed"),
     ],
 )
-def test_status(results: list[StageResult], status: str) -> None:
+def test_status(results: list[HostResult], status: str) -> None:
     report = HostReport(HOST)
     for result in results:
-        report = merge(report, result)
+        report = report.with_result(result)
     assert report.status == status
 
 
 def test_facts_from_before_a_change_are_not_kept() -> None:
     report = HostReport(HOST, kept={"driver.loaded_version": "535"})
-    assert merge(report, ApplyResult()).kept == report.kept
-    assert merge(report, APPLIED).kept == {}
+    assert report.with_result(ApplyResult()).kept == report.kept
+    assert report.with_result(APPLIED).kept == {}
 
 
 def test_results_from_before_an_error_stay() -> None:
-    def action(_job: HostJob) -> Iterator[StageResult]:
+    def action(_job: HostJob) -> Iterator[HostResult]:
         yield APPLIED
         raise Unreachable("h", "the connection was lost")
 
@@ -86,35 +85,35 @@ def test_results_from_before_an_error_stay() -> None:
 def test_a_host_that_fails_and_still_answers_is_described(
     error: RigwrightError, is_described: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rigwright.fleet.machine.describe", lambda _run, _bound: {"gpus": []})
+    monkeypatch.setattr("rigwright.engine.machine.describe", lambda _run, _bound: {"gpus": []})
 
-    def stages() -> Iterator[StageResult]:
+    def stages() -> Iterator[HostResult]:
         yield PENDING
         raise error
 
     report = run_action(job(), lambda each: actions.described(each, stages()))
     assert report.error is error
-    assert (report.machine is not None) == is_described
+    assert (report.get(MachineResult) is not None) == is_described
 
 
 def test_the_error_of_the_action_counts_and_not_that_of_the_description(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_run: HostRun, _bound: BoundPlaybook) -> None:
         raise Unreachable("h", "the connection was lost")
 
-    monkeypatch.setattr("rigwright.fleet.machine.describe", away)
+    monkeypatch.setattr("rigwright.engine.machine.describe", away)
 
-    def stages() -> Iterator[StageResult]:
+    def stages() -> Iterator[HostResult]:
         raise HostError("h", "no room")
         yield
 
     report = run_action(job(), lambda each: actions.described(each, stages()))
     assert "no room" in str(report.error)
-    assert (report.status, report.machine) == ("failed", None)
+    assert (report.status, report.get(MachineResult)) == ("failed", None)
 
 
 def test_a_second_error_does_not_replace_the_first() -> None:
-    def failing(found: str) -> Callable[[HostJob], Iterator[StageResult]]:
-        def action(_job: HostJob) -> Iterator[StageResult]:
+    def failing(found: str) -> Callable[[HostJob], Iterator[HostResult]]:
+        def action(_job: HostJob) -> Iterator[HostResult]:
             yield MachineResult({})
             raise HostError("h", found)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig
+from rigwright.core.host_result import HostResult
+from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.schema import BusId
 from rigwright.engine.host_run import HostRun
 from rigwright.engine.playbook import BoundPlaybook
@@ -15,6 +18,9 @@ from rigwright.facts import Fact, driver, gpu_health, system, topology
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.plain import plain
 from rigwright.facts.topology import NvLink, Place
+
+if TYPE_CHECKING:
+    from rigwright.engine.report import HostReport
 
 NAMES: dict[str, Fact[Any]] = {
     "board": system.board,
@@ -24,6 +30,19 @@ NAMES: dict[str, Fact[Any]] = {
     "driver": driver.loaded_version,
 }
 FACTS: tuple[Fact[Any], ...] = (*NAMES.values(), gpu_health.cards, topology.places, topology.nvlinks)
+
+
+@dataclass(frozen=True)
+class MachineResult(HostResult):
+    """The description of the machine, as `describe` returns it; {} where it was not read."""
+
+    KEY = "machine"
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self, report: HostReport) -> dict[str, Any]:
+        """The description."""
+        del report
+        return self.machine
 
 
 def describe(run: HostRun, bound: BoundPlaybook) -> dict[str, Any]:

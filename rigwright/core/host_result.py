@@ -1,0 +1,39 @@
+"""What a stage of a run finds on one host. A report holds the last result of each class (`engine/report.py`)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeVar
+
+HostStatus = Literal["ok", "pending", "changed", "failed", "unreachable", "not_attempted"]
+
+R = TypeVar("R", bound="HostResult")
+
+
+class HostResult:
+    """The base of all results.
+
+    `KEY`: its key in the host's part of the JSON document; "" for a result that the document does not hold as a whole.
+    `FAILURE_CODE`: the exit code if the host's status is failed after it.
+    """
+
+    KEY: ClassVar[str] = ""
+    FAILURE_CODE: ClassVar[int] = 2
+
+    def host_status(self, earlier: HostStatus) -> HostStatus:
+        """The status of the host after this result."""
+        return earlier
+
+    def combine(self: R, earlier: R) -> R:
+        """This result and an earlier one of the same class together; by default this one alone."""
+        del earlier
+        return self
+
+    @property
+    def outdates_facts(self) -> bool:
+        """Whether facts that were read before it are not recorded in the history."""
+        return False
+
+    def as_json(self, report: Any) -> Any:
+        """The value of KEY in the document of this HostReport, before `facts.plain.plain` converts it to JSON types."""
+        del report
+        return self

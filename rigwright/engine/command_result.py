@@ -1,0 +1,23 @@
+"""How a command that somebody typed ended on a host (`fleet.run`)."""
+
+from __future__ import annotations
+
+from rigwright.core.host_result import HostResult, HostStatus
+from rigwright.core.lazy_dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CommandResult(HostResult):
+    """How the command ended: its exit code (None: the time limit passed) and its output. `cut`: the output was too long, and
+    its end is missing."""
+
+    KEY = "ran"
+    FAILURE_CODE = 1
+    code: int | None
+    output: str
+    cut: bool = False
+
+    def host_status(self, earlier: HostStatus) -> HostStatus:
+        """ok for exit code 0, else failed."""
+        del earlier
+        return "ok" if self.code == 0 else "failed"
