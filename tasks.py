@@ -11,7 +11,7 @@ sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 from lab.cli.tasks import COMMANDS as LAB_COMMANDS  # noqa: E402
 from rigwright.cli import program  # noqa: E402
 
-ns = program.collection(program.typed((*program.COMMANDS, *LAB_COMMANDS)))
+ns = program.collection(program.commands(LAB_COMMANDS))
 
 _called = Path(sys.argv[0])
 if _called.name in ("invoke", "inv") or _called.parts[-2:] == ("invoke", "__main__.py"):

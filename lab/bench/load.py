@@ -28,9 +28,9 @@ from lab.host import cgroups
 from lab.power import switch
 from rigwright import inventory
 from rigwright.core.errors import HostError, RigwrightError
-from rigwright.engine import recorder
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.facts.recording import Recording
+from rigwright.features.recorder import recorder
+from rigwright.features.recorder.facts import Recording
 from rigwright.fleet import host_job
 
 NAME, RIG = "load", "servbadge"

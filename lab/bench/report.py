@@ -282,13 +282,13 @@ def _size(history: Any) -> int:
 def report(documents: str, page: str, columns: str) -> None:
     """Makes the report of hosts that were looked at, as the command does, and prints seconds and peak memory of each part as JSON."""
     from rigwright.checks import Finding
-    from rigwright.cli import fleet_report
     from rigwright.core.errors import Unreachable
     from rigwright.core.machine_identity import MachineIdentity
     from rigwright.core.typed_json import Codec
     from rigwright.engine.playbook import BoundPlaybook
     from rigwright.engine.report import CheckResult, HostReport, PlanResult
     from rigwright.facts import pci
+    from rigwright.features.fleet_report import command as fleet_report
     from rigwright.fleet.host_job import HostJob
     from rigwright.inventory.model import Host
     from rigwright.report import json_document, output_files

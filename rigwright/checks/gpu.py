@@ -10,19 +10,16 @@ from rigwright import catalogue
 from rigwright.catalogue import Rig
 from rigwright.catalogue.summary import counted, counted_of, not_described, unknown_model
 from rigwright.checks import Finding, Verdict, check, of_symptom
-from rigwright.core import schema
+from rigwright.core import features, schema
 from rigwright.core.desired import Ecc, GpuLimits, Limits
 from rigwright.core.gpu_labels import called, place
-from rigwright.core.guard import Guard
 from rigwright.core.mig import Mig, words
 from rigwright.core.schema import BusId
 from rigwright.driver.start_failure import StartFailure, StartFailures, start_failures
 from rigwright.facts import Facts, gpu, pci
-from rigwright.facts import guard as guards
 from rigwright.facts import mig as instances
 from rigwright.facts import systemd as units
 from rigwright.facts.gpu import Gpu, NoGpus
-from rigwright.facts.guard import GuardState
 from rigwright.facts.systemd import GUARD_UNIT
 
 
@@ -98,13 +95,14 @@ def _not_started(at: str, seen: str, failure: StartFailure) -> Finding:
 
 @check(follows=("gpu.", "module.", "run."))
 def limits_in_force(
-    facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None, guard: Guard | None = None
+    facts: Facts, *, limits: Limits, slots: dict[BusId, str] | None = None, guard: Any = None
 ) -> Iterator[Finding]:
     """NVML itself reports the wanted persistence, power limit and application clocks for every GPU; of locked clocks, which
     no driver tells, the program's record of this boot and this driver load counts. A GPU without application clocks passes
     without them, and the finding says so. Of a power limit that the guard of the host lowered in this boot, it says when."""
-    answer, bus, *more = facts.all(gpu.nvml, pci.gpus, *((guards.state,) if guard else ()))
-    guarded: GuardState | None = more[0] if more else None
+    guards = features.part("guard", "facts") if guard else None
+    answer, bus, *more = facts.all(gpu.nvml, pci.gpus, *((guards.state,) if guards else ()))
+    guarded = more[0] if more else None
     models = {device.bus_id: catalogue.model_of(device.device_id) for device in bus}
     devices = answer["gpus"]
     if not devices:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rigwright.cli import runner
 from rigwright.cli.history import parse_time
-from rigwright.cli.options import FleetCheckOptions, FleetReportOptions
+from rigwright.cli.options import FleetCheckOptions, FleetOptions
 from rigwright.core.desired import GpuLimits
 from rigwright.core.errors import HistoryError
 from rigwright.core.host_result import HostResult
@@ -49,7 +49,7 @@ def fleet_check(options: FleetCheckOptions) -> int:
 
 
 def fleet_command(
-    options: FleetCheckOptions | FleetReportOptions,
+    options: FleetOptions,
     act: Callable[[list[HostJob], Any, datetime.datetime | None], None],
     *,
     tags: frozenset[str] = frozenset(),

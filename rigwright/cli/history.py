@@ -14,9 +14,8 @@ from rich.console import Console
 from rigwright import history
 from rigwright.cli import options as cli
 from rigwright.cli.answer import Answer, Options, answered
-from rigwright.core import numbers
+from rigwright.core import features, numbers
 from rigwright.core.errors import UsageError
-from rigwright.fleet import measured_before
 from rigwright.history import History
 from rigwright.report.labels import as_is
 from rigwright.report.tables import history as table
@@ -54,7 +53,9 @@ def show(options: cli.HistoryShowOptions, past: History) -> Answer:
 def diff(options: cli.HistoryDiffOptions, past: History) -> Answer:
     """What changed on a host."""
     since = parse_time(options.since)
-    changes = [*past.diff(options.host, since), *measured_before.became(past, past.named(options.host), since)]
+    changes = [*past.diff(options.host, since)]
+    for feature in features.parts("history"):
+        changes += feature.changes(past, past.named(options.host), since)
     changes.sort(key=lambda change: change.at)
     data = {"changed": [_plain(change) for change in changes]}
     return Answer(lambda console: table.diff(console, options.host, since, changes), data)

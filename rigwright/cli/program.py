@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import signal
 import sys
 from collections.abc import Iterable
@@ -19,38 +20,27 @@ import rigwright
 from rigwright.cli import options, usage_hint
 from rigwright.cli.command import Command
 from rigwright.cli.options import CommandOptions
-from rigwright.core import process_start, standard_streams
+from rigwright.core import features, process_start, standard_streams
 
 COMMANDS: tuple[type[CommandOptions], ...] = (
     options.ProvisionOptions,
     options.PlanOptions,
     options.VerifyOptions,
-    options.AcceptOptions,
     options.FactsOptions,
-    options.GpusChooseOptions,
     options.LimitsOptions,
-    options.LimitsFindOptions,
-    options.TryOptions,
-    options.StressOptions,
-    options.TrainSmokeOptions,
     options.RemoveOptions,
-    options.RollbackOptions,
     options.InitOptions,
     options.TrustOptions,
-    options.ExplainOptions,
     options.InventoryListOptions,
     options.FleetCheckOptions,
-    options.FleetRunOptions,
-    options.FleetReportOptions,
     options.HistoryListOptions,
     options.HistoryShowOptions,
     options.HistoryDiffOptions,
     options.HistorySetAsideOptions,
     options.ConnectionsCloseOptions,
     options.CatalogueCheckOptions,
-    options.PowerPlanOptions,
-    options.PowerWatchOptions,
 )
+"""The commands that are no feature of their own; those of features are in `core.features.commands`."""
 
 
 class Group(Collection):
@@ -65,13 +55,24 @@ class Group(Collection):
         return super().task_with_config(name)
 
 
-def typed(commands: Iterable[type[CommandOptions]] = COMMANDS) -> tuple[type[CommandOptions], ...]:
-    """The commands whose names are words of the command line; all where none is. The flags of the others need not be made."""
-    all_commands = tuple(commands)
-    return tuple(one for one in all_commands if one.command in sys.argv[1:]) or all_commands
+def commands(others: Iterable[type[CommandOptions]] = ()) -> tuple[type[CommandOptions], ...]:
+    """The options of the commands whose names are words of the command line; of all commands where no word is one.
+
+    Only their modules are loaded. `others`: more commands than those of rigwright.
+    """
+    own = {each.command: each for each in (*COMMANDS, *others)}
+    of_features = features.commands()
+    names = (*own, *of_features)
+    typed = [name for name in names if name in sys.argv[1:]] or names
+    return tuple(own[name] if name in own else _options(of_features[name]) for name in typed)
 
 
-def collection(commands: Iterable[type[CommandOptions]] = COMMANDS) -> Collection:
+def _options(place: str) -> type[CommandOptions]:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+
+
+def collection(commands: Iterable[type[CommandOptions]]) -> Collection:
     """The commands as Invoke runs them: `fleet.check` is the task `check` of the collection `fleet`."""
     top = Collection()
     for options_class in commands:
@@ -107,5 +108,5 @@ def main() -> None:
     """The program `rigwright`. Raises SystemExit with its exit code."""
     name = "rigwright"
     _Program(
-        name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection(typed())
+        name=name, binary=name, binary_names=[name], version=rigwright.__version__, namespace=collection(commands())
     ).run()

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cache
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
-from rigwright.core.containers import Containers
-from rigwright.core.guard import Guard
+from rigwright.core import features
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import Mig
-from rigwright.core.nodes import Nodes
 from rigwright.core.schema import BusId, KernelWord, Release
-from rigwright.core.training import Training
 from rigwright.core.yaml_source import did_you_mean
 
 SecureBoot = Literal["enrol", "trusted"]
 """With Secure Boot on: rigwright enrols DKMS' key, together with a person at the console; or the owner has seen to the key."""
-
-Metrics = Literal["textfile"]
-"""How Prometheus gets the GPUs' metrics: by node_exporter's textfile collector."""
 CpuGovernor = Literal["performance", "powersave", "schedutil", "ondemand", "conservative", "userspace"]
 """The frequency governors of Linux."""
 
@@ -251,7 +246,8 @@ class Desired:
 
     A parameter of an operation or check with the name of a field gets the field's value, unless the task sets the
     parameter. `rig` is the name of a machine in the catalogue; a parameter `rig` gets that machine. `slots` maps bus
-    ids to positions. The defaults of `slots` and `expected_gpus` come from the rig.
+    ids to positions. The defaults of `slots` and `expected_gpus` come from the rig. `of_features`: the variables that
+    features declare, by name.
     """
 
     rig: str | None = None
@@ -266,26 +262,32 @@ class Desired:
     expected_gpus: int | None = None
     secure_boot: SecureBoot | None = None
     reboot: Reboot | None = None
-    guard: Guard | None = None
-    containers: Containers | None = None
-    training: Training | None = None
-    nodes: Nodes | None = None
-    container_repository: CudaSource | None = None
     ecc: Ecc | None = None
     mig: Mig | None = None
-    dcgm: bool | None = None
-    metrics: Metrics | None = None
     cpu_governor: CpuGovernor | None = None
     ulimits: Ulimits | None = None
     hugepages: Hugepages | None = None
+    of_features: Mapping[str, Any] = field(default_factory=dict)
 
 
-VARIABLES = tuple(field.name for field in dataclasses.fields(Desired))
-"""The names of the inventory variables that rigwright knows."""
+VARIABLES = tuple(field.name for field in dataclasses.fields(Desired) if field.name != "of_features")
+"""The names of the inventory variables that rigwright knows, without those of features."""
 
 
 @cache
-def variable_types() -> dict[str, Any]:
-    """The type of each field of Desired, without None."""
-    hints = get_type_hints(Desired)
-    return {name: next(kind for kind in get_args(hint) if kind is not type(None)) for name, hint in hints.items()}
+def variable_names() -> tuple[str, ...]:
+    """The names of all inventory variables that rigwright and its features know."""
+    return (*VARIABLES, *features.variables())
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Desired)
+
+
+@cache
+def variable_type(name: str) -> Any:
+    """The type of a variable, without None."""
+    if feature := features.variables().get(name):
+        return features.part(feature, "variables").TYPES[name]
+    return next(kind for kind in get_args(_hints()[name]) if kind is not type(None))

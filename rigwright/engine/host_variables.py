@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rigwright.core.desired import VARIABLES, Desired, Limits, variable_types
+from rigwright.core.desired import VARIABLES, Desired, Limits, variable_names, variable_type
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.mig import ALL
@@ -40,7 +40,8 @@ class HostVariables:
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """The values that parameters of these names get where a task does not give them."""
-        given = {name: value for name, value in vars(self.desired).items() if value is not None}
+        given = {name: value for name in VARIABLES if (value := getattr(self.desired, name)) is not None}
+        given |= self.desired.of_features
         return {**given, "rig": self.rig} if self.rig else given
 
     def with_vars(self, given: YamlMapping | None, where: str) -> HostVariables:
@@ -48,13 +49,13 @@ class HostVariables:
         if not given:
             return self
         variables = settled({**self.variables, **given}, where, self.host.origins, self.host.closed)
-        ours = {name: variables[name] for name in given if name in VARIABLES}
+        ours = {name: variables[name] for name in given if name in variable_names()}
         if not ours:
             return replace(self, variables=variables)
         origins = {**self.host.origins, **{name: given.where(name) for name in ours}}
         host = replace(self.host, variables={**self.host.variables, **ours}, origins=origins)
         typed = of_host(host, self.rigs)
-        ours = {name: typed.variables[name] for name in VARIABLES if name in typed.variables}
+        ours = {name: typed.variables[name] for name in variable_names() if name in typed.variables}
         return replace(typed, variables={**variables, **ours})
 
 
@@ -73,9 +74,14 @@ def of_host(host: Host, rigs: Path) -> HostVariables:
             found = f"limits are auto, and {f'the rig {rig.key} has none' if rig else 'there is no rig'}"
             raise InputError(host.origin("limits"), found, "a rig with limits, or limits written out")
         variables["limits"] = {key: value for key, value in asdict(rig.limits).items() if value not in (None, {})}
-    types = variable_types()
-    names = [name for name in VARIABLES if name in variables]
-    desired = Desired(**{name: convert(variables[name], types[name], host.origin(name), name) for name in names})
+    values = {
+        name: convert(variables[name], variable_type(name), host.origin(name), name)
+        for name in variable_names()
+        if name in variables
+    }
+    own = {name: value for name, value in values.items() if name in VARIABLES}
+    of_features = {name: value for name, value in values.items() if name not in VARIABLES and value is not None}
+    desired = Desired(**own, of_features=of_features)
     if rig:
         _check_slots(desired.slots or {}, rig, host.origin("slots"))
     _check_exceptions("limits.gpus", (desired.limits or Limits()).gpus, desired, host.origin("limits"))

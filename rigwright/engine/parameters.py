@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from rigwright.core.desired import VARIABLES
+from rigwright.core.desired import variable_names
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.secrets import Secret
@@ -95,7 +95,7 @@ def bind(
         values[parameter] = filled
     values = inject(function, values, {**host.parameters, **others})
     missing = next((parameter for parameter in _required(function) if parameter not in values), "")
-    if missing in VARIABLES:
+    if missing in variable_names():
         found = (
             f"{name} needs '{missing}': the task does not give it, and host {host.host.name} has none in the inventory"
         )

@@ -16,6 +16,9 @@ from rigwright.core.command import Command, Result
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.facts.repeated_answers import RepeatedAnswers
 
+READINGS = "readings"
+"""The name under which readings over time are kept for the history, which records them apart."""
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -27,6 +30,8 @@ class Fact(Generic[T]):
     `kept`: a function that returns the part of the value that the history records: `whole` for all of it, another function
     to leave out momentary readings; None: the history records nothing.
 
+    `kept_as`: the name under which it records it, by default that of the fact.
+
     `scratch`: the command uses a scratch directory of the host (scratch.py), which the run removes at its end.
     """
 
@@ -36,6 +41,7 @@ class Fact(Generic[T]):
     durable: bool = False
     kept: Callable[[T], object] | None = field(default=None, compare=False)
     scratch: bool = field(default=False, compare=False)
+    kept_as: str = field(default="", compare=False)
 
     def __hash__(self) -> int:
         return hash(self.name)  # Python keeps the hash of a text; that of all fields takes ten times as long

@@ -1,3 +1,25 @@
-"""Features: a folder for each, with its command, options, operations, checks, facts, table and page."""
+"""Features: a folder for each, with its command, options, operations, checks, facts, table and page (core/features.py).
 
-RESULT_KEYS = ("ran", "try", "stress", "smoke", "nodes", "sweep")
+NAMES: rigwright's own, in the order of their keys in JSON documents.
+"""
+
+NAMES = (
+    "guard",
+    "containers",
+    "metrics",
+    "dcgm",
+    "fleet_run",
+    "rollback",
+    "try_",
+    "recorder",
+    "stress",
+    "training",
+    "training_smoke",
+    "nodes",
+    "power",
+    "limits_find",
+    "gpus_choose",
+    "accept",
+    "explain",
+    "fleet_report",
+)

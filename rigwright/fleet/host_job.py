@@ -223,7 +223,7 @@ def left_behind(job: HostJob) -> HostReport:
 
 def _kept(store: FactStore) -> Mapping[str, Any]:
     return {
-        fact.name: fact.kept(value)
+        fact.kept_as or fact.name: fact.kept(value)
         for fact, value in store.known.items()
         if fact.kept and not isinstance(value, Exception)
     }

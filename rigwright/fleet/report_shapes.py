@@ -8,11 +8,13 @@ from typing import Any, TypedDict, get_type_hints
 
 from rigwright.catalogue.rigs import Scaling
 from rigwright.engine.machine import NAMES
-from rigwright.facts import gpu_health, machine, nccl, stress, training_smoke
+from rigwright.facts import gpu_health, machine, nccl
 from rigwright.facts.gpu_figures import GpuFigures
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.topology import Place
-from rigwright.facts.training_smoke import SmokeFigures
+from rigwright.features.stress import facts as stress
+from rigwright.features.training_smoke import facts as training_smoke
+from rigwright.features.training_smoke.facts import SmokeFigures
 
 
 class Limit(TypedDict):

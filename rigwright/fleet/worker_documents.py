@@ -21,16 +21,16 @@ from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.typed_json import Codec, Form, dumps, loads
 from rigwright.engine import events, plugins
 from rigwright.engine.host_run import Options
-from rigwright.engine.limit_points import Sweep
 from rigwright.engine.nccl_programs import Programs
 from rigwright.engine.nccl_test import NcclTestOptions
 from rigwright.engine.playbook import BoundPlaybook, Check, Step
 from rigwright.engine.report import HostReport
 from rigwright.facts import Fact, Unavailable, Unreadable
 from rigwright.facts.nccl import Document
-from rigwright.facts.nodes import NodesMeasured
-from rigwright.facts.stress import Stress
-from rigwright.facts.training_smoke import Smoke
+from rigwright.features.limits_find.points import Sweep
+from rigwright.features.nodes.facts import NodesMeasured
+from rigwright.features.stress.facts import Stress
+from rigwright.features.training_smoke.facts import Smoke
 from rigwright.fleet.host_job import HostAction, HostJob
 from rigwright.fleet.report_shapes import KEPT, MACHINE, LimitRow
 from rigwright.history.machines import RecordedMachines

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from rigwright.core.desired import VARIABLES
+from rigwright.core.desired import variable_names
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.machine_identity import MachineIdentity
@@ -327,7 +327,7 @@ _BECOME = {
 BECOME = (*_PASSWORDS, *_BECOME)
 """The variables about root, with its passwords."""
 
-NOT_SECRET = frozenset((*VARIABLES, *CONNECTION, *_BECOME))
+NOT_SECRET = frozenset((*variable_names(), *CONNECTION, *_BECOME))
 """Variables that are no secrets in a file that is encrypted as a whole: what rigwright does, and how it connects."""
 
 

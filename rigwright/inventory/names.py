@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from rigwright.core import lazy_re
-from rigwright.core.desired import VARIABLES
+from rigwright.core.desired import variable_names
 from rigwright.core.errors import InputError
 from rigwright.core.host_ranges import expand
 from rigwright.core.yaml_source import did_you_mean
@@ -44,14 +44,14 @@ def variable(name: str, where: str) -> None:
     """Raises InputError for an invalid variable name, and for a misspelled variable of rigwright (`limts`)."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name) or len(name) > _LONGEST:
         raise InputError(where, f"'{name[:80]}' is no name of a variable", "letters, digits and _")
-    if name in VARIABLES:
+    if name in variable_names():
         return
     import difflib
 
-    if near := difflib.get_close_matches(name, VARIABLES, n=1, cutoff=0.82):
+    if near := difflib.get_close_matches(name, variable_names(), n=1, cutoff=0.82):
         problem = f"unknown variable '{name}'; did you mean '{near[0]}'?"
         raise InputError(
-            where, problem, f"one of {', '.join(VARIABLES)}; a variable of your own has a name unlike these"
+            where, problem, f"one of {', '.join(variable_names())}; a variable of your own has a name unlike these"
         )
 
 

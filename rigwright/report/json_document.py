@@ -18,7 +18,7 @@ from rigwright.core.program_name import as_typed
 from rigwright.engine.events import Event
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.report import ConnectResult, HostReport
-from rigwright.facts import guard, system
+from rigwright.facts import READINGS, system
 from rigwright.facts.plain import plain
 
 SCHEMA = 2
@@ -90,8 +90,8 @@ def _host(report: HostReport) -> dict[str, Any]:
         "owed": _findings(report.owed),
         "findings": _findings(report.findings),
         "facts": {},
-        "kept": plain({name: value for name, value in report.kept.items() if name != guard.hours.name}),
-        "readings": plain(report.kept.get(guard.hours.name, ())),
+        "kept": plain({name: value for name, value in report.kept.items() if name != READINGS}),
+        "readings": plain(report.kept.get(READINGS, ())),
         "identity": plain(report.kept.get(system.identity.name)),
         "baseline": None,
         "gpus": [],

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rigwright.core import atomic_files, numbers, terminal_stream
+from rigwright.core import atomic_files, features, numbers, terminal_stream
 from rigwright.core.errors import RigwrightError, UsageError, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.report import json_document
@@ -107,10 +107,8 @@ def write(document: dict[str, Any], files: Files, output: Output) -> int:
 
 
 def _write_page(reload: str, document: dict[str, Any], file: str) -> None:
-    if document["command"] == "fleet.report":
-        from rigwright.report.html import fleet_page
-
-        text = fleet_page.page(document, seconds("--reload", reload) if not document["error"] else 0)
+    if own := features.part(document["command"].replace(".", "_"), "page"):
+        text = own.page(document, seconds("--reload", reload) if not document["error"] else 0)
     else:
         from rigwright.report.html import host_page
 

@@ -9,10 +9,10 @@ import datetime
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rigwright.catalogue.explain import Explanation, explain
 from rigwright.core.errors import UsageError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import load
+from rigwright.features.explain.topics import Explanation, explain
 
 FILE = Path(__file__).with_name("error_texts.yml")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue.explain import explain
 from rigwright.core.errors import UsageError
+from rigwright.features.explain.topics import explain
 from tests.machine_speed import within
 from tests.paths import ROOT
 

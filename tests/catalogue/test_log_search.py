@@ -7,8 +7,8 @@ import re
 import pytest
 
 from rigwright import catalogue
-from rigwright.catalogue.log_search import LogSearch
 from rigwright.catalogue.symptoms import literal
+from rigwright.features.explain.log_search import LogSearch
 
 PATTERNS = [
     pytest.param(symptom, pattern, id=f"{key}-{at}")

@@ -13,16 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from rigwright.features.budget import VERDICTS
 
 from rigwright import catalogue
-from rigwright.catalogue import Rig, power
-from rigwright.catalogue.power import Plan, Setting
-from rigwright.catalogue.power.budget import VERDICTS
-from rigwright.catalogue.power.draw import cost, draw
-from rigwright.cli import power_plan
+from rigwright.catalogue import Rig
 from rigwright.core import prompt
 from rigwright.core.errors import InputError, UsageError
-from rigwright.report.tables import power as report
+from rigwright.features.power import power_plan
+from rigwright.features.power import table as report
+from rigwright.features.power.budget import budget, circuits
+from rigwright.features.power.draw import Setting, cost, draw, setting_of
+from rigwright.features.power.missing import missing
+from rigwright.features.power.plan import Plan, plan
 from tests.cli.run_command import run_command
 from tests.end_to_end import fork_server
 from tests.paths import ROOT
@@ -37,7 +39,7 @@ def _rig(name: str, supplies: str = "") -> Rig:
 
 def _plan(name: str, supplies: str = "", setting: Setting | None = None, price: float | None = None) -> Plan:
     rig = _rig(name, supplies)
-    return power.plan(rig, "a test", setting or power.setting_of(rig.limits), price)
+    return plan(rig, "a test", setting or setting_of(rig.limits), price)
 
 
 def _texts(plan: Plan) -> str:
@@ -59,7 +61,7 @@ def _texts(plan: Plan) -> str:
 )
 def test_servbadge(supplies: str, setting: Setting | None, verdict: str, words: str) -> None:
     rig = _rig("servbadge", supplies)
-    found = power.plan(rig, "a test", setting)
+    found = plan(rig, "a test", setting)
     assert found.chosen.verdict == verdict
     assert words in _texts(found)
 
@@ -99,7 +101,7 @@ def test_every_rig_gives_a_plan_or_says_what_is_missing(name: str) -> None:
             _plan(name)
         assert "supplies: [{watts: 1600}]" in caught.value.expected
         rig = _rig(name, "4x3000")
-    found = power.plan(rig, "a test", power.setting_of(rig.limits), 0.3)
+    found = plan(rig, "a test", setting_of(rig.limits), 0.3)
     json.dumps(report.document(found), allow_nan=False)
     console = Console(file=None, record=True, width=80, force_terminal=True)
     with console.capture() as shown:
@@ -160,7 +162,7 @@ def test_what_is_recommended_is_what_it_says() -> None:
     for name, supplies in (("servbadge", "2x1100"), ("rig-3090", ""), ("rtx-2080ti", "2x1600"), ("desktop", "550")):
         found = _plan(name, supplies)
         for option in found.options:
-            again = power.plan(_rig(name, supplies), "a test", option.budget.setting)
+            again = plan(_rig(name, supplies), "a test", option.budget.setting)
             assert again.chosen.verdict == option.verdict != "does not fit"
 
 
@@ -178,7 +180,7 @@ def test_more_watts_are_never_worse(
 ) -> None:
     def verdict(count: int, watts: int) -> int:
         rig = power_plan.supplied(replace(_rig(name), supplies=()), f"{count}x{watts}")
-        return VERDICTS.index(power.budget(rig, power.circuits(rig, "a test"), Setting(limit, mhz)).verdict)
+        return VERDICTS.index(budget(rig, circuits(rig, "a test"), Setting(limit, mhz)).verdict)
 
     assert verdict(count, watts + more) <= verdict(count, watts)
     assert verdict(count + 1, watts) <= verdict(count, watts)
@@ -243,7 +245,7 @@ def test_a_broken_file_is_one_message(tmp_path: Path, text: str, words: str) -> 
 def test_a_supply_without_feeds_feeds_the_rest(tmp_path: Path) -> None:
     _file(tmp_path, "supplies: [{watts: 850, feeds: [PCIE-2]}, {watts: 1000}]\n")
     rig = catalogue.rig("mine", "a test", tmp_path)
-    found = power.circuits(rig, "a test")
+    found = circuits(rig, "a test")
     assert [(one.positions, one.base) for one in found] == [(("PCIE-2",), False), (("PCIE-1",), True)]
 
 
@@ -359,7 +361,7 @@ def test_what_a_rig_lacks_is_named_with_its_flags(tmp_path: Path) -> None:
 
 
 def test_the_smallest_supply_that_is_named_fits_and_a_smaller_one_does_not() -> None:
-    (lacks,) = power.missing(_rig("desktop"), None)
+    (lacks,) = missing(_rig("desktop"), None)
     assert lacks.flag == "--supplies 1x650"
     assert [_plan("desktop", f"1x{watts}").chosen.verdict for watts in (600, 650)] == ["tight", "fits"]
 

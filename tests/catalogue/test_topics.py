@@ -12,11 +12,11 @@ from rich.console import Console
 
 from rigwright import catalogue
 from rigwright.catalogue import loader
-from rigwright.catalogue.explain import explain
 from rigwright.catalogue.topics import MOST_LINES, check_conflicts, topics
 from rigwright.core.errors import InputError, UsageError
 from rigwright.core.yaml_source import load, only_keys
-from rigwright.report.tables.explain import show
+from rigwright.features.explain.table import show
+from rigwright.features.explain.topics import explain
 from tests.paths import CASES
 
 TODAY = datetime.date(2026, 11, 22)

@@ -14,12 +14,13 @@ import pytest
 
 from lab.hardware.rigfile import describe
 from rigwright import catalogue
-from rigwright.checks import Finding, training_smoke
-from rigwright.checks._torch import runs_on
+from rigwright.checks import Finding
 from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed, pci
 from rigwright.facts.pci import PciGpu
-from rigwright.facts.training_smoke import Smoke, trained
+from rigwright.features.training.torch_build import runs_on
+from rigwright.features.training_smoke import checks as training_smoke
+from rigwright.features.training_smoke.facts import Smoke, trained
 from tests.paths import ROOT
 
 VERSION = "535.261.03"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from rigwright.cli import accept as command
-from rigwright.cli import earlier_figures
-from rigwright.cli.options import AcceptOptions
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpus
 from rigwright.engine.playbook import BoundPlaybook
 from rigwright.engine.report import HostReport
 from rigwright.facts.gpu_figures import Dated, GpuFigures
+from rigwright.features.accept import command
+from rigwright.features.accept.options import AcceptOptions
+from rigwright.features.stress import earlier_figures
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host

@@ -11,7 +11,7 @@ import pytest
 
 from rigwright import catalogue
 from rigwright.cli import command, runner
-from rigwright.cli import explain as explain_command
+from rigwright.features.explain import command as explain_command
 from tests.cli.run_command import OPTIONS, run_command
 from tests.fleet import fake_fleet
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.cli import earlier_figures
+from rigwright.features.stress import earlier_figures
 from rigwright.history import History, diff
 from tests.cli.test_fleet_report import Quiet, a_host
 from tests.fleet.test_measured_before import kept

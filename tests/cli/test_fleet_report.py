@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from rigwright.checks import Finding
-from rigwright.cli import fleet_check, fleet_report
+from rigwright.cli import fleet_check
 from rigwright.cli.fleet_check import RecordedIds
 from rigwright.core.errors import Unreachable
-from rigwright.engine.comparison import ComparisonResult
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.playbook import BoundPlaybook
+from rigwright.features.fleet_report import command as fleet_report
+from rigwright.features.fleet_report import table
+from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host
 from rigwright.report import json_document
-from rigwright.report.tables import fleet as told
 from rigwright.report.terminal import Text
 from tests import reports
 from tests.cli.run_command import run_command
@@ -296,7 +297,7 @@ def test_it_tells_in_a_line_what_became_different_and_what_ended(capsys: pytest.
     for one in work:
         one.report.kept["driver.loaded_version"] = "470.256.02"
     over_time(*work)
-    told.over_time(Text(sys.stdout, "", True).console, [one.report for one in work])
+    table.over_time(Text(sys.stdout, "", True).console, [one.report for one in work])
     out = capsys.readouterr().out
     assert "1 change, 0 new findings, 1 gone" in out
     assert "driver 470 ended on 2024-07-20 (2 hosts)" in out

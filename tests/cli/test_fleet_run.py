@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rigwright.cli import fleet_run
-from rigwright.engine.command_result import CommandResult
-from rigwright.report.tables import fleet_run as report
+from rigwright.features.fleet_run import command as fleet_run
+from rigwright.features.fleet_run import table as report
+from rigwright.features.fleet_run.result import CommandResult
 from tests.cli.run_command import run_command
 
 INVENTORY = """all:

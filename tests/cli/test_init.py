@@ -15,7 +15,7 @@ from rigwright import catalogue, inventory
 from rigwright.cli import init, init_draft
 from rigwright.cli.options import InitOptions
 from rigwright.core import prompt
-from rigwright.core.desired import variable_types
+from rigwright.core.desired import variable_type
 from rigwright.core.errors import HostError, InputError, UsageError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import Mapping as YamlMapping
@@ -122,7 +122,7 @@ def test_the_variables_of_every_rig_are_understood(name: str) -> None:
     positions = {f"0000:{at:02x}:00.0": position for at, position in enumerate(rig.gpus, 1)}
     found = loads(init_draft.host_text(rig, positions, TODAY), "host_vars/x.yml")
     for key, value in found.items():
-        convert(value, variable_types()[key], found.where(key), key)
+        convert(value, variable_type(key), found.where(key), key)
     assert (found["rig"], found["slots"]) == (name, positions)
     assert found["driver"]["branch"] == rig.driver
 
@@ -271,7 +271,7 @@ def _without_rig(folder: Path, seen: init.Seen, options: InitOptions = BOX) -> Y
     found = loads(files[path], str(path))
     assert isinstance(found, YamlMapping)
     for key, value in found.items():
-        convert(value, variable_types()[key], found.where(key), key)
+        convert(value, variable_type(key), found.where(key), key)
     return found
 
 

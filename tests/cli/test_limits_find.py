@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rigwright.cli import limits_find as command
 from rigwright.cli import runner
-from rigwright.cli.options import LimitsFindOptions
 from rigwright.core import prompt
 from rigwright.core.errors import RigwrightError
-from rigwright.engine import limit_points
-from rigwright.engine.limit_points import Carried, Group, Point, Supplies, Sweep, SweepPlan
 from rigwright.facts.nccl_load import Sensors
+from rigwright.features.limits_find import command, table
+from rigwright.features.limits_find import points as limit_points
+from rigwright.features.limits_find.options import LimitsFindOptions
+from rigwright.features.limits_find.points import Carried, Group, Point, Supplies, Sweep, SweepPlan
 from rigwright.inventory.model import Host
-from rigwright.report.tables import limits_find as table
 
 RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b"), "power_limit_w", 100, 350)
 GTX = Group("gtx-1070", "NVIDIA GeForce GTX 1070", ("GPU-c",), "power_limit_w", 76, 151)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.cli import power_watch
 from rigwright.core.errors import HostError
+from rigwright.features.power import power_watch
 from tests.cli.run_command import run_command
 from tests.report.recordings import header
 

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from rigwright.cli import runner
-from rigwright.cli.options import RollbackOptions
-from rigwright.cli.rollback import rollback
 from rigwright.core.change import Change
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import ConsentError, HostError, UsageError
@@ -20,6 +18,8 @@ from rigwright.engine.playbook import BoundPlaybook, Step
 from rigwright.engine.report import HostReport, PlanResult
 from rigwright.facts import run_record
 from rigwright.facts.run_record import State, Written, WrittenFile
+from rigwright.features.rollback.command import rollback
+from rigwright.features.rollback.options import RollbackOptions
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob
 from rigwright.inventory.model import Host
@@ -78,7 +78,7 @@ class Box:
         run = HostRun(HOST, transport, options, lambda _event: None, RunState(threading.Semaphore()))
         run.store.known.update(known)
         self.job = HostJob(BoundPlaybook(HOST, (), ()), run, HostReport(HOST))
-        monkeypatch.setattr("rigwright.cli.rollback.program_name", lambda: "invoke")
+        monkeypatch.setattr("rigwright.features.rollback.command.program_name", lambda: "invoke")
         monkeypatch.setattr("rigwright.engine.rollback.require_run", lambda _to, _host: None)
         steps = (PlannedStep(STEP, "pending" if changes else "ok", changes),)
         monkeypatch.setattr(actions, "plan_or_fail", lambda _job: iter((PlanResult(steps),)))

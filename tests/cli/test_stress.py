@@ -11,13 +11,13 @@ import yaml
 from rich.console import Console
 
 from rigwright.cli import runner
-from rigwright.cli.options import StressOptions
-from rigwright.cli.stress import minutes, stress
 from rigwright.core.command import Result
 from rigwright.core.errors import RigwrightError
 from rigwright.core.schema import BusId
-from rigwright.facts.stress import Stress, measured
-from rigwright.report.tables import stress as table
+from rigwright.features.stress import table
+from rigwright.features.stress.command import minutes, stress
+from rigwright.features.stress.facts import Stress, measured
+from rigwright.features.stress.options import StressOptions
 from tests.paths import CASES
 
 SLOTS = {BusId("0000:06:00.0"): "SXM2-1", BusId("0000:07:00.0"): "SXM2-2"}

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rigwright.cli import runner, train_nodes
-from rigwright.cli.options import TrainSmokeOptions
-from rigwright.cli.train_smoke import train_smoke
+from rigwright.cli import runner
 from rigwright.core.errors import HostError, RigwrightError, UsageError
-from rigwright.engine.training_smoke import SmokeOptions
-from rigwright.facts.nodes import Link, Node, NodesMeasured
-from rigwright.report.tables import nodes as table
+from rigwright.features.nodes import command as train_nodes
+from rigwright.features.nodes import table
+from rigwright.features.nodes.facts import Link, Node, NodesMeasured
+from rigwright.features.training_smoke.command import train_smoke
+from rigwright.features.training_smoke.options import TrainSmokeOptions
+from rigwright.features.training_smoke.run import SmokeOptions
 
 
 @pytest.mark.parametrize("flag", ["links", "unlike"])

@@ -13,13 +13,14 @@ import yaml
 
 from rigwright import inventory
 from rigwright.cli import inventory_line, runner
-from rigwright.cli.options import TryOptions
-from rigwright.cli.try_ import exit_code, try_
 from rigwright.core import prompt
 from rigwright.core.errors import ConsentError, HostError, InputError, RigwrightError, Unreachable, UsageError
 from rigwright.engine import playbook
-from rigwright.engine.attempt import Attempt, Comparison, Measurement
-from rigwright.fleet import actions, attempts, pool
+from rigwright.features.try_ import run as attempts
+from rigwright.features.try_.attempt import Attempt, Comparison, Measurement
+from rigwright.features.try_.command import exit_code, try_
+from rigwright.features.try_.options import TryOptions
+from rigwright.fleet import actions, pool
 from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 from rigwright.inventory.model import Host

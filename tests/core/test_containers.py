@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rigwright.core.containers import Containers
 from rigwright.core.errors import InputError
 from rigwright.core.schema import convert
 from rigwright.core.yaml_source import loads
+from rigwright.features.containers.variables import Containers
 
 
 def made(text: str) -> Containers:

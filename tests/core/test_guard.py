@@ -8,12 +8,12 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError, InputError
-from rigwright.core.guard import Guard, Heat, Turns
 from rigwright.core.schema import convert
 from rigwright.core.secrets import Secret, holds, redacted
 from rigwright.core.yaml_source import loads
 from rigwright.facts import FactStore, Missing, parsed
-from rigwright.operations.guard import CONFIG, installed
+from rigwright.features.guard.operations import CONFIG, installed
+from rigwright.features.guard.variables import Guard, Heat, Turns
 
 CANARY = "https://hooks.example/canary-8821"
 

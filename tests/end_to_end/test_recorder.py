@@ -18,12 +18,11 @@ from lab.hardware.rigfile import describe
 from lab.host import login
 from lab.power import switch
 from rigwright import inventory
-from rigwright.checks.recording import explained
 from rigwright.core.errors import HostError
-from rigwright.engine import recorder
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.facts import recording as facts
-from rigwright.facts.recording import FOLDERS, PROGRAM, UNIT, Recording
+from rigwright.features.recorder import facts, recorder
+from rigwright.features.recorder.checks import explained
+from rigwright.features.recorder.facts import FOLDERS, PROGRAM, UNIT, Recording
 from rigwright.fleet import host_job
 from tests.end_to_end.conftest import ssh
 from tests.end_to_end.rw import INVENTORY, argv, document, invoke

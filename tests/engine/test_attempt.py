@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rigwright.core.typed_json import Codec
-from rigwright.engine.attempt import (
+from rigwright.features.try_.attempt import (
     FOLLOWS,
     KEEP_IF,
     LEAST_PERCENT,

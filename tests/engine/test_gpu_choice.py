@@ -10,10 +10,10 @@ import pytest
 from rigwright import catalogue
 from rigwright.core.errors import HostError
 from rigwright.core.schema import BusId
-from rigwright.engine.gpu_choice import Choice, DatedPair, Join, choose
 from rigwright.facts.gpu import Gpu, Process
 from rigwright.facts.nccl import PairFigures
 from rigwright.facts.topology import NvLink, Place
+from rigwright.features.gpus_choose.choice import Choice, DatedPair, Join, choose
 from tests.machine_speed import within
 
 

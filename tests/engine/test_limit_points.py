@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rigwright import catalogue
-from rigwright.engine import limit_points
-from rigwright.engine.limit_points import Carried, Group, Point, Supplies
 from rigwright.facts.nccl_load import Sensors
+from rigwright.features.limits_find import points as limit_points
+from rigwright.features.limits_find.points import Carried, Group, Point, Supplies
 
 RTX = Group("rtx-3090", "NVIDIA GeForce RTX 3090", ("GPU-a", "GPU-b", "GPU-c"), "power_limit_w", 100, 350)
 GTX = Group("gtx-1070", "NVIDIA GeForce GTX 1070", ("GPU-d",), "power_limit_w", 76, 151)

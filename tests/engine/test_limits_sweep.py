@@ -13,17 +13,18 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError, UsageError
-from rigwright.engine import host_variables, limits_sweep
+from rigwright.engine import host_variables
 from rigwright.engine.host_run import HostRun, Options, RunState
-from rigwright.engine.limit_points import SweepPlan
-from rigwright.engine.limits_sweep import SweepOptions
 from rigwright.facts import Fact, Unavailable, gpu, pci, system
 from rigwright.facts.gpu import ClockPair, Gpu, Process
-from rigwright.facts.limits_sweep import LostGpu, SweepDocument, left
 from rigwright.facts.nccl import Versions
 from rigwright.facts.nccl_load import LoadedGpu
 from rigwright.facts.own_programs import OwnProgram, at_work
 from rigwright.facts.pci import PciGpu
+from rigwright.features.limits_find import run as limits_sweep
+from rigwright.features.limits_find.facts import LostGpu, SweepDocument, left
+from rigwright.features.limits_find.points import SweepPlan
+from rigwright.features.limits_find.run import SweepOptions
 from rigwright.inventory.model import Host
 from tests.checks.test_findings import FakeTransport
 

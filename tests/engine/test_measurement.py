@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rigwright.core.command import Result
-from rigwright.engine import measurement
 from rigwright.facts import kernel, system
 from rigwright.facts.nccl import (
     AllReduceResult,
@@ -21,6 +20,7 @@ from rigwright.facts.nccl import (
     Versions,
 )
 from rigwright.facts.nccl_load import Load, Round, Sensors, Speed
+from rigwright.features.try_ import measurement
 
 VERSIONS = Versions("535.261.03", "12.2", "12.4", "2.21.5")
 

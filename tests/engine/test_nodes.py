@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rigwright.core.errors import HostError
-from rigwright.core.nodes import Nodes
-from rigwright.engine.nodes import NodeNetwork, choose, differences, environment, rounds, subnet
 from rigwright.facts.network import HcaPort, Interface, Network, Route
+from rigwright.features.nodes.run import NodeNetwork, choose, differences, environment, rounds, subnet
+from rigwright.features.nodes.variables import Nodes
 
 
 def _interface(name: str, *addresses: str, mbit: int | None = 1000, up: bool = True) -> Interface:

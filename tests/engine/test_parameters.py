@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from rigwright import inventory
-from rigwright.core.desired import VARIABLES, Cuda, Driver, Limits, variable_types
+from rigwright.core.desired import Cuda, Driver, Limits, variable_names, variable_type
 from rigwright.core.errors import InputError
 from rigwright.engine import parameters, playbook, plugins
 from rigwright.engine.host_variables import of_host
@@ -211,7 +211,7 @@ def test_a_value_of_the_wrong_type(project: Project, task: str, line: int, messa
 
 @pytest.mark.parametrize("kind", ["operations", "checks"])
 def test_a_parameter_named_like_a_variable_has_its_type(kind: plugins.Kind) -> None:
-    variables = {**variable_types(), "rig": Cuda}
+    variables = {**{name: variable_type(name) for name in variable_names()}, "rig": Cuda}
     odd = []
     for name, function in plugins.known(kind).items():
         for parameter, hint in parameters.types(function).items():
@@ -228,7 +228,7 @@ def test_our_own_playbooks_give_no_parameter_its_own_variable() -> None:
         for play in playbook.read(path):
             for task in [*(play.get("tasks") or []), *(play.get("checks") or [])]:
                 for given in (value for value in task.values() if isinstance(value, dict)):
-                    own = [name for name in given if name in VARIABLES and f"{{{{ {name}" in str(given[name])]
+                    own = [name for name in given if name in variable_names() and f"{{{{ {name}" in str(given[name])]
                     assert own == [], path.name
 
 

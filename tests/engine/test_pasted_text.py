@@ -15,8 +15,8 @@ import pytest
 from rigwright import catalogue
 from rigwright.core.errors import UsageError
 from rigwright.core.yaml_source import load, only_keys
-from rigwright.engine.pasted_text import BLOCK_BYTES, LONGEST_LINE, PastedText, read
-from rigwright.report.tables import pasted_text as table
+from rigwright.features.explain import pasted_table as table
+from rigwright.features.explain.pasted_text import BLOCK_BYTES, LONGEST_LINE, PastedText, read
 from tests.machine_speed import within
 from tests.paths import CASES
 

@@ -10,7 +10,10 @@ import pytest
 
 from rigwright import checks, operations
 from rigwright.engine import plugins
-from rigwright.facts import nccl_programs, node_training, stress, training_smoke
+from rigwright.facts import nccl_programs
+from rigwright.features.nodes import training_facts as node_training
+from rigwright.features.stress import facts as stress
+from rigwright.features.training_smoke import facts as training_smoke
 
 
 @pytest.mark.parametrize(

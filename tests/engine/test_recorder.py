@@ -9,10 +9,11 @@ import pytest
 
 from rigwright.core.command import Command, Result
 from rigwright.core.errors import HostError
-from rigwright.engine import recorder, run_owner
+from rigwright.engine import run_owner
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.facts import own_programs
-from rigwright.facts.recording import FOLDERS
+from rigwright.features.recorder import recorder
+from rigwright.features.recorder.facts import FOLDERS
 from rigwright.inventory.model import Host
 from tests.ssh.fake_transport import FakeTransport
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rigwright.engine import speed_rank
 from rigwright.engine.measured_gpu import MeasuredGpu
+from rigwright.features.stress import speed_rank
 
 CARD = MeasuredGpu(
     "0000:06:00.0", "GPU-0", "SXM2-1", "Tesla V100-SXM2-16GB", "2026-05-12T10:00:00+00:00", "r1", 200.0, "535.161.08",

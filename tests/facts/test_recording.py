@@ -11,7 +11,7 @@ import pytest
 
 from rigwright.core.command import Result
 from rigwright.facts import Unreadable, parsed
-from rigwright.facts.recording import READ_BYTES, Recording, unended, unfetched
+from rigwright.features.recorder.facts import READ_BYTES, Recording, unended, unfetched
 from tests.machine_speed import within
 from tests.report.recordings import NEXT_BOOT, Line, T, followed, header, read, tick, volts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rigwright.facts.smi_text import QueryGpu, QueryReader, Row, Table, TableReader
+from rigwright.features.explain.smi_text import QueryGpu, QueryReader, Row, Table, TableReader
 
 HEAD = "| NVIDIA-SMI 535.183.01             Driver Version: 535.183.01   CUDA Version: 12.2     |"
 FIRST = "|   0  NVIDIA GeForce RTX 2080 ...    Off |   00000000:0C:00.0  On |                  N/A |"

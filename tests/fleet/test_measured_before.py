@@ -13,8 +13,8 @@ import yaml
 
 from rigwright.core.command import Result
 from rigwright.facts import nccl
-from rigwright.facts.stress import figures, measured
-from rigwright.fleet import measured_before
+from rigwright.features.stress import measured_before
+from rigwright.features.stress.facts import figures, measured
 from rigwright.history import History, diff
 from tests.history.test_history import NOON, run_of
 from tests.paths import CASES

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from rigwright.core.errors import HostError, Unreachable
-from rigwright.core.nodes import Nodes
-from rigwright.engine.node_links import Meeting
-from rigwright.engine.training_smoke import SmokeOptions
 from rigwright.facts import FactStore, network
-from rigwright.facts import nodes as facts
 from rigwright.facts.network import Interface, Network
-from rigwright.facts.nodes import Link, LinkEnd, LinkFigures, Node, NodesMeasured, Received
-from rigwright.fleet import nodes
+from rigwright.features.nodes import action as nodes
+from rigwright.features.nodes import facts
+from rigwright.features.nodes.facts import Link, LinkEnd, LinkFigures, Node, NodesMeasured, Received
+from rigwright.features.nodes.links import Meeting
+from rigwright.features.nodes.variables import Nodes
+from rigwright.features.training_smoke.run import SmokeOptions
 from rigwright.history import History
 from tests.history.test_history import run_of
 

@@ -12,7 +12,6 @@ from rigwright.core.change import Change
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError, RigwrightError, Unreachable
 from rigwright.core.host_result import HostResult
-from rigwright.engine.command_result import CommandResult
 from rigwright.engine.host_run import HostRun, Options, RunState
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
@@ -23,6 +22,7 @@ from rigwright.engine.report import (
     HostReport,
     PlanResult,
 )
+from rigwright.features.fleet_run.result import CommandResult
 from rigwright.fleet import actions
 from rigwright.fleet.host_job import HostJob, run_action
 from rigwright.inventory.model import Host

@@ -17,7 +17,7 @@ from lab.hardware.rigfile import describe
 from lab.simulators.cuda.bare import add_cuda
 from lab.simulators.nvml.bare import Bare, bare
 from rigwright.core.command import Result
-from rigwright.facts.limits_sweep import SweepDocument, swept
+from rigwright.features.limits_find.facts import SweepDocument, swept
 from tests.paths import ROOT
 
 VERSION = "535.261.03"

@@ -15,10 +15,10 @@ import pytest
 
 from onhost import node_link
 from rigwright.core.command import Result
-from rigwright.engine import node_links
-from rigwright.engine.node_links import Meeting
 from rigwright.facts import parsed
-from rigwright.facts.nodes import LinkEnd, Node, linked
+from rigwright.features.nodes import links as node_links
+from rigwright.features.nodes.facts import LinkEnd, Node, linked
+from rigwright.features.nodes.links import Meeting
 from tests.paths import ROOT
 
 PROGRAM = ROOT / "onhost" / "node_link.py"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from rigwright.checks import Finding
-from rigwright.checks import nodes as checks
 from rigwright.core.command import Result
-from rigwright.engine.nodes import environment
 from rigwright.facts import FactStore, driver, parsed
-from rigwright.facts.node_training import NodeTraining, trained
-from rigwright.facts.nodes import Link, Node, NodesMeasured
+from rigwright.features.nodes import checks
+from rigwright.features.nodes.facts import Link, Node, NodesMeasured
+from rigwright.features.nodes.run import environment
+from rigwright.features.nodes.training_facts import NodeTraining, trained
 from tests.onhost.real_torch import real_torch
 from tests.onhost.test_node_link import _free_port
 from tests.paths import ROOT

@@ -27,7 +27,7 @@ import pytest
 from lab.simulators.nvml.bare import Bare, bare
 from rigwright.core.command import Result
 from rigwright.facts import parsed
-from rigwright.facts.recording import HUNG, LOST, Recording, unfetched
+from rigwright.features.recorder.facts import HUNG, LOST, Recording, unfetched
 from tests.paths import ROOT
 
 VERSION = "535.261.03"

@@ -22,7 +22,7 @@ from lab.simulators.cuda.bare import add_cuda
 from lab.simulators.nvml.bare import Bare, bare
 from rigwright import catalogue
 from rigwright.core.command import Result
-from rigwright.facts.stress import Stress, measured
+from rigwright.features.stress.facts import Stress, measured
 from tests.paths import ROOT
 
 VERSION = "535.261.03"

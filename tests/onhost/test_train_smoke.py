@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from onhost import train_smoke
-from rigwright.checks import Finding, training_smoke
+from rigwright.checks import Finding
 from rigwright.core.command import Result
 from rigwright.facts import FactStore, driver, parsed
-from rigwright.facts.training_smoke import Smoke, trained
+from rigwright.features.training_smoke import checks as training_smoke
+from rigwright.features.training_smoke.facts import Smoke, trained
 from tests.onhost.real_torch import real_torch
 from tests.paths import ROOT
 

@@ -9,7 +9,7 @@ from typing import Any
 from rigwright.core.command import Result
 from rigwright.core.schema import BusId
 from rigwright.facts import parsed
-from rigwright.facts.recording import Lines, Recording, unfetched
+from rigwright.features.recorder.facts import Lines, Recording, unfetched
 
 BOOT, NEXT_BOOT = "1d9c1c14-6f0e-4b7e-9d0a-0a3c5f0f7f01", "2e9c1c14-6f0e-4b7e-9d0a-0a3c5f0f7f02"
 T = 1795352601.9

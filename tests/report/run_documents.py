@@ -13,7 +13,7 @@ from rigwright.facts.gpu_figures import Dated, GpuFigures
 from rigwright.facts.gpu_health import Card, Errors
 from rigwright.facts.plain import plain
 from rigwright.facts.topology import NvLink, Place
-from rigwright.fleet import measured_before
+from rigwright.features.stress import measured_before
 
 RUN = "20261121-101500-1f2e"
 

@@ -12,8 +12,8 @@ from rigwright.core.program_name import as_typed
 from rigwright.core.typed_json import Codec
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
+from rigwright.features.accept import table as accept
 from rigwright.inventory.model import Host
-from rigwright.report.tables import accept
 from tests import reports
 from tests.report import run_documents as made
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from rigwright.engine.attempt import Attempt, Measurement, compared
-from rigwright.report.tables import attempt
+from rigwright.features.try_ import table as attempt
+from rigwright.features.try_.attempt import Attempt, Measurement, compared
 
 
 def test_a_quantity_of_another_version_is_left_out() -> None:

@@ -12,8 +12,8 @@ from rigwright.core.program_name import as_typed
 from rigwright.core.typed_json import Codec
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.measured_gpu import MeasuredGpu, MeasuredGpus
+from rigwright.features.fleet_report import speed_table as fleet_speed
 from rigwright.inventory.model import Host
-from rigwright.report.tables import fleet_speed
 from tests import reports
 from tests.report import fleet_documents
 

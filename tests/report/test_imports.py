@@ -7,18 +7,18 @@ import ast
 from tests.paths import ROOT
 
 ALLOWED_ENGINE = {
-    "rigwright.engine.attempt",
-    "rigwright.engine.command_result",
-    "rigwright.engine.comparison",
+    "rigwright.features.try_.attempt",
+    "rigwright.features.fleet_run.result",
+    "rigwright.features.fleet_report.comparison",
     "rigwright.engine.events",
     "rigwright.engine.report",
-    "rigwright.engine.limit_points",
+    "rigwright.features.limits_find.points",
     "rigwright.engine.limit_rows",
     "rigwright.engine.machine",
     "rigwright.engine.measured_gpu",
     "rigwright.engine.plan",
-    "rigwright.engine.pasted_text",
-    "rigwright.engine.speed_rank",
+    "rigwright.features.explain.pasted_text",
+    "rigwright.features.stress.speed_rank",
 }
 """Modules of the engine that a report may import: they hold what a run returns."""
 

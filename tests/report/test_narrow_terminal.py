@@ -12,13 +12,9 @@ import pytest
 from rich.console import Console
 
 from rigwright import catalogue
-from rigwright.catalogue import explain as explained
-from rigwright.catalogue.power import plan, setting_of
 from rigwright.checks import Finding
 from rigwright.core.host_result import HostResult
 from rigwright.engine import events
-from rigwright.engine.attempt import QUANTITIES, Attempt, Measurement, compared
-from rigwright.engine.comparison import ComparisonResult
 from rigwright.engine.machine import MachineResult
 from rigwright.engine.plan import PlannedStep
 from rigwright.engine.playbook import Step
@@ -26,8 +22,18 @@ from rigwright.engine.report import HostReport, PlanResult
 from rigwright.facts.gpu_health import Card
 from rigwright.facts.nccl import CopyResult, Counts, Document, Grant, Pair, SendRecvResult, Versions
 from rigwright.facts.nccl import Row as Scaled
+from rigwright.features.accept import table as accept
+from rigwright.features.explain import table as explain
+from rigwright.features.explain import topics as explained
+from rigwright.features.fleet_report.comparison import ComparisonResult
+from rigwright.features.fleet_report.table import over_time
+from rigwright.features.power import plan
+from rigwright.features.power import table as power
+from rigwright.features.power.draw import setting_of
+from rigwright.features.try_ import table as attempt
+from rigwright.features.try_.attempt import QUANTITIES, Attempt, Measurement, compared
 from rigwright.inventory.model import Host
-from rigwright.report.tables import accept, attempt, explain, fleet, limits, nccl, power
+from rigwright.report.tables import fleet, limits, nccl
 from rigwright.report.terminal import Text
 from tests import reports
 from tests.checks.test_problems import recorded
@@ -86,7 +92,7 @@ def _measured() -> Document:
 def _over_time(console: Console) -> None:
     end = {"date": "2026-06-30", "name": "driver 535", "state": "ended", "words": WORDS}
     since = {"since": "2026-11-20T18:30:00+00:00", "became": [], "new": [], "gone": [], "ends": [end]}
-    fleet.over_time(console, [_report(ComparisonResult(since))])
+    over_time(console, [_report(ComparisonResult(since))])
 
 
 def _power(console: Console) -> None:

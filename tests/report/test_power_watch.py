@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from rigwright.facts.recording import Lines
-from rigwright.report.tables import power_watch as table
-from rigwright.report.tables.power_watch import Extremes
+from rigwright.features.power import watch_table as table
+from rigwright.features.power.watch_table import Extremes
+from rigwright.features.recorder.facts import Lines
 from rigwright.report.terminal import Text
 from tests.report.recordings import BUS_IDS, SLOTS, followed, tick, volts
 

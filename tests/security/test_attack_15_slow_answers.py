@@ -21,7 +21,7 @@ from rigwright.checks import problems
 from rigwright.core import command_failures, host_text
 from rigwright.core.command import Result
 from rigwright.facts import Unreadable, gpu, gpu_health, kernel_log, machine, nccl, parsed
-from rigwright.facts.smi_text import QueryReader, TableReader
+from rigwright.features.explain.smi_text import QueryReader, TableReader
 from rigwright.ssh import batch_script
 from tests import test_cases
 from tests.machine_speed import slowness, within

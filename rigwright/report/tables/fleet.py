@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,9 @@ from rigwright.core.host_ranges import folded
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import as_typed
 from rigwright.core.shortening import cut
-from rigwright.engine.comparison import ComparisonResult
 from rigwright.engine.report import BAD, HostReport
 from rigwright.report.causes import LONGEST_NAMES, cause_of, common, listed, without_addresses, without_places
-from rigwright.report.labels import FOLDED, as_is, local_time
+from rigwright.report.labels import FOLDED, as_is
 from rigwright.report.wrapping import hanging
 
 SHOWN = 8
@@ -180,26 +178,6 @@ def _host(console: Console, report: HostReport, wide: int) -> None:
 
 def _kind(finding: Finding) -> str:
     return finding.check if finding.check in _KINDS else "checks"
-
-
-def over_time(console: Console, reports: Sequence[HostReport]) -> None:
-    """Writes a line that counts the differences from the last report, and one for each end of life that is past or near."""
-    known = [past for report in reports if (past := report.last(ComparisonResult).fleet) and past["since"]]
-    if known:
-        became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))
-        oldest = min(datetime.datetime.fromisoformat(host["since"]) for host in known)
-        words = f"{numbers.count(became, 'change')}, {numbers.count(new, 'new finding')}, {gone} gone"
-        hanging(console, f"since the report of {local_time(oldest)}: {words}")
-    hosts: dict[tuple[str, str, str, str], list[str]] = {}
-    for report in reports:
-        for end in report.last(ComparisonResult).fleet.get("ends", ()):
-            if end["state"] in ("ended", "soon"):
-                key = (end["date"], end["name"], end["state"], end["words"])
-                hosts.setdefault(key, []).append(report.host.name)
-    for (date, name, state, words), names in sorted(hosts.items()):
-        mark = "[yellow]ended[/] on" if state == "ended" else "[yellow]ends[/] on"
-        on = f"{len(names)} hosts" if len(names) > 1 else names[0]
-        hanging(console, f"{as_is(name)} {mark} {date} ({as_is(on)}): {as_is(words)}")
 
 
 def _finding(title: str, finding: Finding) -> str:

@@ -9,12 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
+from rigwright.core import features
 from rigwright.core.numbers import count
-from rigwright.core.typed_json import Codec
-from rigwright.engine.attempt import Attempt
 from rigwright.history import Changed, RunSummary
 from rigwright.report.labels import as_is, local_time
-from rigwright.report.tables import attempt, with_columns, write
+from rigwright.report.tables import with_columns, write
 from rigwright.report.terminal import SIGN, VERDICT, before_after, simulated_mark
 from rigwright.report.wrapping import hanging
 
@@ -73,23 +72,11 @@ def _host(console: Console, name: str, host: dict[str, Any]) -> None:
             verdict, subject, seen = VERDICT[finding["verdict"]], as_is(finding["subject"]), as_is(finding["seen"])
             expected = f"  [dim]expected {as_is(finding['expected'])}[/]" if finding["expected"] else ""
             hanging(console, f"  {verdict}  {subject}: {seen}{expected}", 8)
-    if host.get("try"):
-        _attempt(console, host["try"])
+    for feature in features.parts("history"):
+        feature.show(console, host)
     passed = sum(finding["verdict"] == "pass" for finding in host["findings"])
     steps = count(host["steps_planned"], "step")
     hanging(console, f"  [dim]{steps}, {count(passed, 'check')} passed, {host['seconds']:.1f} s[/]")
-
-
-def _attempt(console: Console, document: dict[str, Any]) -> None:
-    """What a run of `try` measured and decided; one line for a record of another form."""
-    try:
-        tried = Codec().read(document, Attempt)
-    except ValueError as error:
-        hanging(console, f"  [yellow]the record of the try cannot be read[/]: {as_is(str(error)[:100])}")
-        return
-    attempt.show(console, tried)
-    if tried.decision:
-        hanging(console, f"[bold]{as_is(tried.change)}[/]: {tried.decision}, {as_is(tried.why)}", 4)
 
 
 def diff(console: Console, host: str, since: datetime.datetime, changes: Sequence[Changed]) -> None:

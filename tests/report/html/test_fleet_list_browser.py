@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.report.html import fleet_page
+from rigwright.features.fleet_report import page as fleet_page
 from tests.report.chromium import CONTRAST, Chromium
 from tests.report.html.test_fleet_list import large
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from rigwright.features.fleet_report import attention as fleet_attention
+from rigwright.features.fleet_report import page as fleet_page
+from rigwright.features.fleet_report import sparkline
+from rigwright.features.fleet_report import tiles as fleet_tiles
 from rigwright.report import json_document as document
-from rigwright.report.html import fleet_attention, fleet_page, fleet_tiles, sparkline
 from rigwright.report.html.host_page import HostView, view
 from tests.report import fleet_documents as made
 from tests.report.html.test_host_page import HOSTILE, Parsed

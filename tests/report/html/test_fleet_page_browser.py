@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rigwright.report.html import fleet_page
+from rigwright.features.fleet_report import page as fleet_page
 from tests.paths import ROOT
 from tests.report import fleet_documents as made
 from tests.report.chromium import CONTRAST, Chromium

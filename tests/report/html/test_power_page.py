@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rigwright.report.html import power_page
+from rigwright.features.power import page as power_page
 from tests.report.chromium import Chromium
 from tests.report.recordings import SLOTS, header, read, tick, volts
 

@@ -1,0 +1,3 @@
+"""The acceptance sheet of second-hand hardware."""
+
+COMMANDS = {"accept": "options:AcceptOptions"}

@@ -1,0 +1,45 @@
+"""`invoke accept`: checks second-hand hardware."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rigwright.checks import ranked
+from rigwright.cli import runner
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.engine.report import CheckResult
+from rigwright.features.accept import table
+from rigwright.features.accept.options import AcceptOptions
+from rigwright.features.stress import earlier_figures, measured_before, speed_rank
+from rigwright.fleet import actions, pool
+from rigwright.fleet.host_job import HostJob
+
+
+def accept(options: AcceptOptions) -> int:
+    """Prints the findings of every host and the table of its GPUs; returns the exit code, 2 when there is a flaw."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        options.check_wheels()
+        playbook = runner.playbook(options.playbook, "accept")
+        return runner.HostCommand(options, partial(_accept, options=options), playbook)
+
+    return runner.run(options, prepare)
+
+
+def _accept(jobs: list[HostJob], text: Any, options: AcceptOptions) -> None:
+    test = None if options.quick else NcclTestOptions(False, options.busy, options.wheels)
+    pool.run_hosts(jobs, partial(actions.verify_host, test=test, describe=True), activity="looking at the steps")
+    earlier = earlier_figures.read(jobs, text)
+    for job in jobs:
+        measured = measured_before.of_machine(job.report.last(MachineResult).machine, earlier.get(job.host.name, {}))
+        job.merge(MeasuredGpus(measured))
+        slow = speed_rank.findings(job.host.name, measured)
+        if slow and job.report.error is None:
+            job.merge(CheckResult(ranked((*job.report.findings, *slow)), owed=job.report.owed))
+        if job.report.error is None:
+            text.verdict(job.report)
+            text.findings(job.report) if options.findings else text.problems(job.report)
+    table.show(text.console, [job.report for job in jobs])

@@ -1,0 +1,3 @@
+"""The container toolkit: GPUs in docker, podman and containerd."""
+
+VARIABLES = ("containers", "container_repository")

@@ -1,0 +1,3 @@
+"""NVIDIA's DCGM: its service and its diagnosis."""
+
+VARIABLES = ("dcgm",)

@@ -1,0 +1,5 @@
+"""The inventory variable `dcgm`: whether NVIDIA's DCGM is installed and runs."""
+
+from __future__ import annotations
+
+TYPES = {"dcgm": bool}

@@ -1,0 +1,25 @@
+"""The options of `invoke explain`."""
+
+from __future__ import annotations
+
+from rigwright.cli.options import REQUIRED, InventoryOptions, option
+
+
+class ExplainOptions(InventoryOptions, command="explain", positional=("name",)):
+    """Explain a GPU, a machine, a driver, a word, an error text or an Xid: cause, fix, source. Connects to no host.
+
+        invoke explain v100-sxm2-16gb      # a name; also servbadge, 535, 12.2, 10de:1db1
+        invoke explain 'RTX 6000'          # part of a name: lists the entries
+        invoke explain iommu               # a word; also P2P, bf16, 'training hangs'
+        invoke explain 'Xid 79'            # an error; also its whole text, in quotes
+        nvidia-smi -q | invoke explain -   # what a program printed
+        sudo dmesg | invoke explain -
+
+    With - it reads nvidia-smi, nvidia-smi -q, dmesg, an NCCL log or a Python traceback,
+    and says what is wrong in it, causes before their consequences.
+    """
+
+    name: str = option(
+        "a name, a word, an error text in quotes, 'Xid 79', or - to read what nvidia-smi, dmesg or a program printed",
+        REQUIRED,
+    )

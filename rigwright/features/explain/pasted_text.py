@@ -1,0 +1,377 @@
+"""Says what is wrong in text that somebody pasted: nvidia-smi, nvidia-smi -q, a kernel log, an NCCL log, a Python traceback.
+
+The text is read once, line by line, and kept no longer than needed: memory is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import BinaryIO
+
+from rigwright import catalogue
+from rigwright.catalogue.consequences import follows
+from rigwright.catalogue.symptoms import Cause
+from rigwright.checks import Finding
+from rigwright.core import lazy_re
+from rigwright.core.control_characters import one_line
+from rigwright.core.errors import UsageError
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.numbers import count
+from rigwright.features.explain import smi_checks as judge
+from rigwright.features.explain.log_search import Hit, LogSearch
+from rigwright.features.explain.smi_text import QueryGpu, QueryReader, Table, TableReader
+
+BLOCK_BYTES = 1 << 20
+LONGEST_LINE = 4096
+"""Characters of a line that are read; the rest of it is ignored."""
+SHORTEST_LINE = 6
+"""Bytes; shorter lines say nothing of a GPU."""
+_BATCH = 2000
+_SEEN_SHAPES = 50_000
+_SAME_SHAPE = 3
+_MOST_FINDINGS = 500
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong in the text.
+
+    `key`: a symptom, `Xid 13`, or "". `line`: the line where it was first seen. `after`: the number of the problem that it
+    may follow from, counted from 1; 0: none. `codes`: what the numbers in the message mean. `causes`: possible causes, each
+    with whether the text shows it; those come first.
+    """
+
+    key: str
+    title: str
+    level: str
+    line: int
+    seen: str
+    cause: str
+    fix: str
+    source: str = ""
+    after: int = 0
+    codes: tuple[str, ...] = ()
+    causes: tuple[tuple[Cause, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class PastedText:
+    """What a text contains. `parts`: what was read, in words. `problems`: causes before their consequences, worst first.
+
+    `notes`: what is worth knowing and not wrong.
+    """
+
+    lines: int
+    parts: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+
+
+def read(stream: BinaryIO, today: datetime.date) -> PastedText:
+    """Reads a text to its end. Raises UsageError for an empty one, and for bytes that are no text."""
+    reading = _Reading()
+    lines = 0
+    for lines, line in _lines(stream):
+        reading.feed(lines, line)
+    reading.end()
+    if not reading.has_text:
+        raise UsageError("explain", "stdin is empty", "the text of a log", "sudo dmesg | invoke explain -")
+    return PastedText(lines, reading.parts(), _ordered(reading.problems()), tuple(reading.notes(today)))
+
+
+_ESCAPE_SEQUENCE = lazy_re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, str]]:
+    """The lines of a stream with their numbers, without escape sequences of a terminal, cut to LONGEST_LINE characters.
+
+    Beyond the first hundred, lines of fewer than SHORTEST_LINE bytes are left out. The last one may be empty.
+    """
+    rest, first, number = b"", True, 0
+    while block := stream.read(BLOCK_BYTES):
+        if block.endswith(b"\r"):
+            block += stream.read(1)
+        if first:
+            _insist_on_text(block)
+            first = False
+        *lines, rest = (rest + block).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        rest = rest[:LONGEST_LINE]
+        for line in lines:
+            number += 1
+            if len(line) >= SHORTEST_LINE or number < 100:
+                yield number, _decoded(line)
+    yield number + bool(rest), _decoded(rest)
+
+
+def _decoded(line: bytes) -> str:
+    text = line[:LONGEST_LINE].decode("utf-8", "replace")
+    return _ESCAPE_SEQUENCE.sub("", text) if "\x1b" in text else text
+
+
+_TEXT_BYTES = bytes({*range(32, 256), 7, 8, 9, 10, 12, 13, 27} - {127})
+
+
+def _insist_on_text(block: bytes) -> None:
+    start = block[:65536]
+    other = len(start.translate(None, _TEXT_BYTES))
+    broken = start.decode("utf-8", "replace").count("\ufffd")
+    if other * 10 > len(start) or broken * 4 > len(start):
+        fix = "a journal: journalctl -k | invoke explain -; a compressed log: zcat FILE | invoke explain -"
+        raise UsageError("explain", "stdin is no text: most of its bytes are binary", "a log in UTF-8", fix)
+
+
+_KINDS = (
+    ("a kernel log", lazy_re.compile(r"^(?:<\d+>)?\[ *\d+\.\d{6}\]|\bkernel: |\bNVRM: |\bnvidia-(?:peermem|nvswitch)|^\d{4}-\d\d-\d\dT[\d:,.+]+ .*\bXid\b|SXid \(")),
+    ("an NCCL log", lazy_re.compile(r"\bNCCL (?:INFO|WARN|version)\b|Channel \d+(?:/\d+)? : \d+\[")),
+    ("an error of nvidia-smi", lazy_re.compile(r"Unable to determine the device handle|NVIDIA-SMI (?:has failed|couldn't)|Failed to initialize NVML|^No devices (?:were )?found")),
+)  # fmt: skip
+_VARIABLE = lazy_re.compile(r"\d+[.:]\d[\d.:]*|(?:0x)?[0-9a-fA-F]{4,}")
+
+
+class _Reading:
+    """The state of the reading. Lines that differ only in long numbers are searched three times at most."""
+
+    def __init__(self) -> None:
+        self.has_text = False
+        self._search = LogSearch()
+        self._table, self._query = TableReader(), QueryReader()
+        self._tracebacks = _Tracebacks()
+        self._batch: list[tuple[int, str]] = []
+        self._shapes: Counter[str] = Counter()
+        self._kinds: dict[str, None] = {}
+        self._findings: dict[tuple[str, str, str], tuple[int, Finding]] = {}
+        self._gpus: Counter[str] = Counter()
+        self._versions: dict[tuple[str, str], None] = {}
+        self._warnings: dict[str, None] = {}
+
+    def feed(self, number: int, line: str) -> None:
+        """Reads the next line."""
+        if not line or line.isspace():
+            return
+        self.has_text = True
+        if "Xid (" in line:
+            self._search.count_xid(number, line)
+        self._tracebacks.feed(number, line)
+        is_table, table = self._table.feed(number, line)
+        if table:
+            self._end_table(table)
+        if is_table:
+            return
+        _, gpu = self._query.feed(number, line)
+        if gpu:
+            self._end_gpu(gpu)
+        shape = _VARIABLE.sub("#", line)
+        self._shapes[shape] += 1
+        if self._shapes[shape] > _SAME_SHAPE:
+            return
+        if len(self._shapes) > _SEEN_SHAPES:
+            self._shapes.clear()
+        for kind, pattern in _KINDS:
+            if kind not in self._kinds and pattern.search(line):
+                self._kinds[kind] = None
+        if "NCCL WARN " in line and len(self._warnings) < 8:
+            self._warnings[line] = None
+        self._batch.append((number, line))
+        if len(self._batch) >= _BATCH:
+            self._search_batch()
+
+    def end(self) -> None:
+        """Reads what is not complete yet, at the end of the text."""
+        if table := self._table.end():
+            self._end_table(table)
+        if gpu := self._query.end():
+            self._end_gpu(gpu)
+        self._search_batch()
+
+    def _search_batch(self) -> None:
+        if self._batch:
+            self._search.feed(self._batch)
+            self._batch = []
+
+    def _end_table(self, table: Table) -> None:
+        self._gpus["nvidia-smi"] = max(self._gpus["nvidia-smi"], len(table.rows))
+        self._versions[table.driver, table.cuda] = None
+        for row in table.rows:
+            self._keep(row.line, judge.of_row(row, table))
+
+    def _end_gpu(self, gpu: QueryGpu) -> None:
+        self._gpus["nvidia-smi -q"] += 1
+        self._versions[self._query.driver, self._query.cuda] = None
+        self._keep(gpu.line, judge.of_query(gpu))
+
+    def _keep(self, line: int, findings: Iterator[Finding]) -> None:
+        for finding in findings:
+            key = (finding.symptom, finding.cause, finding.subject)
+            if key not in self._findings and len(self._findings) < _MOST_FINDINGS:
+                self._findings[key] = (line, finding)
+
+    def parts(self) -> tuple[str, ...]:
+        """What was read."""
+        smi = [f"{kind} of {count(number, 'GPU')}" for kind, number in self._gpus.items() if number]
+        if "nvidia-smi" in self._gpus and not self._gpus["nvidia-smi"]:
+            smi.append("nvidia-smi without a GPU")
+        traceback = ["a Python traceback"] if self._tracebacks.ends else []
+        return (*smi, *self._kinds, *traceback)
+
+    def problems(self) -> list[Problem]:
+        """Everything that is wrong, in the order of the lines."""
+        found = [*self._from_findings("fail", "warn", "unknown"), *self._from_xids(), *self._from_tracebacks()]
+        keys = {problem.key for problem in found}
+        found += [
+            self._of_symptom(catalogue.all_symptoms()[key], hit)
+            for key, hit in self._search.symptoms.items()
+            if key not in keys and catalogue.all_symptoms()[key].level != "info"
+        ]
+        telling = [problem for problem in found if _rank(problem) != "wrapper"] or found
+        return sorted(telling, key=lambda problem: problem.line)
+
+    def _of_symptom(self, symptom: catalogue.Symptom, hit: Hit) -> Problem:
+        seen = _quoted(hit.line, hit.text, self._xid_count(hit))
+        causes = sorted(((cause, cause in self._search.causes) for cause in symptom.causes), key=lambda row: not row[1])
+        codes = catalogue.init_failures_in(hit.text) if symptom.key.startswith("gpu.init_") else ()
+        texts = (symptom.cause, symptom.fix, symptom.source)
+        return Problem(
+            symptom.key, symptom.title, symptom.level, hit.line, seen, *texts, codes=tuple(codes), causes=tuple(causes)
+        )
+
+    def _xid_count(self, hit: Hit) -> int:
+        return next((xid.count for xid in self._search.xids.values() if xid.line == hit.line), 1)
+
+    def _from_findings(self, *verdicts: str) -> Iterator[Problem]:
+        groups: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
+        for line, finding in self._findings.values():
+            if finding.verdict in verdicts:
+                groups.setdefault((finding.symptom, finding.cause), []).append((line, finding))
+        for (key, cause), members in groups.items():
+            line, first = members[0]
+            known = catalogue.all_symptoms().get(key)
+            seen = _seen([finding for _, finding in members])
+            title = known.title if known else first.seen[:1].upper() + first.seen[1:]
+            yield Problem(key, title, first.verdict, line, seen, cause, first.fix, known.source if known else "")
+
+    def _from_xids(self) -> Iterator[Problem]:
+        codes: dict[int, list[Hit]] = {}
+        for (_, code), hit in self._search.xids.items():
+            codes.setdefault(code, []).append(hit)
+        for code, hits in codes.items():
+            if not any(symptom.key in self._search.symptoms for symptom in catalogue.symptoms_in(hits[0].text)):
+                yield _of_xid(code, hits)
+
+    def _from_tracebacks(self) -> Iterator[Problem]:
+        for number, text in self._tracebacks.ends.values():
+            if not catalogue.symptoms_in(text):
+                cause = "the catalogue does not know this text"
+                fix = "the lines above it name the place in the program; earlier errors in the same log come first"
+                title = f"A Python program ended with {text.partition(':')[0][:60]}"
+                yield Problem("traceback", title, "warn", number, text, cause, fix)
+
+    def notes(self, today: datetime.date) -> Iterator[str]:
+        """What is worth knowing: properties of GPUs, symptoms that are normal, warnings that nothing explains, versions."""
+        for problem in self._from_findings("info"):
+            yield f"{problem.seen}. {problem.cause}" if problem.cause else problem.seen
+        keys = {finding.symptom for _, finding in self._findings.values()}
+        for key, hit in self._search.symptoms.items():
+            symptom = catalogue.all_symptoms()[key]
+            if symptom.level == "info" and key not in keys:
+                yield f"line {hit.line}: {symptom.title}. {symptom.cause}"
+        unknown = [line for line in self._warnings if not catalogue.symptoms_in(line)]
+        for line in unknown[:3]:
+            yield f"the catalogue does not know: {one_line(line)[-160:]}"
+        for driver, cuda in list(self._versions)[:3]:
+            yield from judge.of_versions(driver, cuda, today)
+
+
+class _Tracebacks:
+    """The last line of each Python traceback: `ends` has its number and text, by text; twenty at most."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, tuple[int, str]] = {}
+        self._column = -1
+
+    def feed(self, number: int, line: str) -> None:
+        """Reads the next line."""
+        if "Traceback (most recent call last)" in line:
+            self._column = line.index("Traceback")
+        elif self._column >= 0:
+            text = line[self._column :]
+            if text[:1] not in ("", " ", "\t"):
+                self._column = -1
+                if re.match(r"[A-Za-z_][\w.]*(?::|$)", text) and len(self.ends) < 20:
+                    self.ends.setdefault(text, (number, text))
+
+
+def _seen(findings: Sequence[Finding]) -> str:
+    """The findings of one cause, in one line: `GPU 0, GPU 1: persistence mode is off`."""
+    subjects: dict[str, list[str]] = {}
+    for finding in findings:
+        subjects.setdefault(finding.seen, []).append(finding.subject or "the GPU")
+    texts = []
+    for seen, names in list(subjects.items())[:4]:
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        texts.append(f"{', '.join(names[:8])}{more}: {seen}")
+    return "; ".join(texts) + (f"; and {len(subjects) - 4} more" if len(subjects) > 4 else "")
+
+
+def _of_xid(code: int, hits: Sequence[Hit]) -> Problem:
+    known, first = catalogue.xids().get(code), hits[0]
+    seen = _quoted(first.line, first.text, sum(hit.count for hit in hits))
+    if known is None:
+        fix = "look at the lines around it"
+        return Problem(
+            f"Xid {code}", f"Xid {code}", "warn", first.line, seen, "a code that the catalogue does not describe", fix
+        )
+    level = "fail" if known.action not in ("ignore", "follow_other") and not known.application else "warn"
+    cause = known.meaning + (" Mostly the program, not the GPU." if known.application else "")
+    fix = "; ".join((*known.first_steps, known.do))
+    return Problem(f"Xid {code}", f"Xid {code}", level, first.line, seen, cause, fix, catalogue.xid_source())
+
+
+def _quoted(number: int, text: str, times: int) -> str:
+    more = f" ({times} times)" if times > 1 else ""
+    return f"line {number}: {one_line(text)[:160]}{more}"
+
+
+def _ordered(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems, each followed by those that may follow from it; failures before warnings, then by line.
+
+    A traceback that nothing explains may follow from every failure.
+    """
+    parents: dict[int, int] = {}
+    for at, effect in enumerate(problems):
+        for other, cause in enumerate(problems):
+            if other != at and _may_follow(effect, cause) and not _may_follow(cause, effect):
+                parents.setdefault(at, other)
+
+    def below(at: int) -> list[int]:
+        return [at, *(inner for child, parent in parents.items() if parent == at for inner in below(child))]
+
+    trees = [below(at) for at in range(len(problems)) if at not in parents]
+    trees.sort(key=lambda tree: (not any(problems[at].level == "fail" for at in tree), problems[tree[0]].line))
+    order = [at for tree in trees for at in tree]
+    places = {at: number for number, at in enumerate(order, 1)}
+    return tuple(replace(problems[at], after=places[parents[at]] if at in parents else 0) for at in order)
+
+
+def _may_follow(effect: Problem, cause: Problem) -> bool:
+    if effect.key == "traceback":
+        return cause.level == "fail" and cause.key != "traceback"
+    return follows(effect.key, cause.key) or (
+        _rank(effect) == "consequence"
+        and _rank(cause) == "cause"
+        and cause.level == "fail"
+        and _kind(cause) in {_kind(effect), "driver", "boot", "hardware", "power"}
+    )
+
+
+def _rank(problem: Problem) -> str:
+    symptom = catalogue.all_symptoms().get(problem.key)
+    return symptom.rank if symptom else "cause"
+
+
+def _kind(problem: Problem) -> str:
+    symptom = catalogue.all_symptoms().get(problem.key)
+    return symptom.kind if symptom else ""

@@ -1,0 +1,160 @@
+"""`invoke fleet.report`: writes a page of the state, the differences and the end-of-life dates of all hosts."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rigwright.catalogue import lifecycle
+from rigwright.checks import Finding
+from rigwright.cli import fleet_check, runner
+from rigwright.cli.fleet_check import RecordedIds
+from rigwright.cli.verify import never_provisioned
+from rigwright.core.errors import HistoryError
+from rigwright.core.host_result import HostResult
+from rigwright.engine.machine import MachineResult
+from rigwright.engine.measured_gpu import MeasuredGpus
+from rigwright.engine.report import BAD
+from rigwright.facts import system
+from rigwright.facts.plain import plain
+from rigwright.features.fleet_report import speed_table as fleet_speed
+from rigwright.features.fleet_report.comparison import ComparisonResult
+from rigwright.features.fleet_report.options import FleetReportOptions
+from rigwright.features.fleet_report.table import over_time
+from rigwright.features.stress import earlier_figures, measured_before
+from rigwright.fleet import actions, drift, pool
+from rigwright.fleet.drift import Machine
+from rigwright.fleet.host_job import HostJob
+from rigwright.history import History
+from rigwright.report import json_document
+from rigwright.report.output_files import Files
+from rigwright.report.tables import fleet as table
+
+PAGE = "fleet.html"
+DAYS, SPANS = 7, 56
+"""The plots show at most DAYS days, in SPANS spans of three hours."""
+
+_COMPARISONS = ("fleet.past", "fleet.gpus")
+"""Checks whose findings are differences; the report shows these elsewhere."""
+
+
+def fleet_report(options: FleetReportOptions) -> int:
+    """Writes the report of a fleet, prints a line for each host; returns the exit code: 2 for a difference, 3 when one does not answer."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        only = partial(never_provisioned, playbook=options.playbook)
+        return fleet_check.fleet_command(options, _report, checks_only=only)
+
+    html = options.html or ("" if options.json or options.prometheus else PAGE)
+    return runner.run(options, prepare, replace(Files.of(options), html=html))
+
+
+def _report(jobs: list[HostJob], text: Any, since: datetime.datetime | None) -> None:
+    pool.run_hosts(jobs, _look, activity="looking", last=True, reads=True)
+    compare_and_show(jobs, text, since)
+
+
+def compare_and_show(jobs: list[HostJob], text: Any, since: datetime.datetime | None = None) -> None:
+    """Compares hosts that were looked at with their past and each other, completes their reports, and writes the text."""
+    ids = RecordedIds(jobs)
+    fleet_check.compare([job for job in jobs if job.report.error is None], since, text, ids)
+    _over_time(jobs, text, ids)
+    earlier = earlier_figures.read(jobs, text, ids)
+    for job in jobs:
+        if described := job.report.get(MachineResult):
+            figures = earlier.get(job.host.name, {})
+            job.merge(MeasuredGpus(measured_before.of_machine(described.machine, figures)))
+    reports = [job.report for job in jobs]
+    table.check(text.console, reports)
+    over_time(text.console, reports)
+    fleet_speed.show(text.console, reports)
+
+
+def _look(job: HostJob) -> Iterator[HostResult]:
+    """Plans the steps, runs the checks that need no test, and reads all facts that are compared or shown, in one round trip."""
+    job.run.prefetch(fleet_check.FACTS)
+    yield from actions.verify_host(job, describe=True)
+
+
+def _over_time(jobs: Sequence[HostJob], text: Any, ids: RecordedIds) -> None:
+    """Merges into every report what changed since the report before, what reaches its end of life, and the temperature over time."""
+    today = datetime.date.today()
+    comparisons: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        ends = lifecycle.ends(plain(job.report.kept), today) if job.report.error is None else ()
+        known = {"groups": list(job.host.groups), "ends": [plain(end) for end in ends]}
+        comparisons[job.host.name] = {**json_document.over_time(), **known}
+    try:
+        with History.open() as past:
+            _add_past(jobs, past, comparisons, ids.of(past))
+    except HistoryError as error:
+        text.warn(f"nothing is known of the reports before: {error}")
+    for job in jobs:
+        comparison = comparisons[job.host.name]
+        _add_present(job, comparison["readings"])
+        job.merge(ComparisonResult(comparison))
+
+
+def _add_past(
+    jobs: Sequence[HostJob],
+    past: History,
+    comparisons: Mapping[str, dict[str, Any]],
+    recorded: Mapping[str, int | None],
+) -> None:
+    """Adds the report before this one, and the changes and readings since then, to the comparison of each host."""
+    readings = past.readings(DAYS, SPANS)
+    machines = {}
+    for job in jobs:
+        name, id = job.host.name, recorded[job.host.name]
+        comparison, before = comparisons[name], past.previous(FleetReportOptions.command, id)
+        comparison["readings"] = {uuid: list(map(list, rows)) for uuid, rows in readings.get(id or 0, {}).items()}
+        if seen := past.last(id, system.running_kernel.name):
+            comparison["answered"] = seen.last_seen.isoformat()
+        if before:
+            comparison |= {"since": before["ended"].isoformat(), "run": before["run"], "was": before["status"]}
+        if id and before and job.report.error is None:
+            machines[name] = fleet_check.machine_of(job, fleet_check.as_of(past, job, id, before["ended"]))
+            comparison |= turned(before["findings"], job.report.findings)
+            comparison["became"] = [
+                {"subject": change.subject, "before": change.before, "after": change.after, "run": change.run}
+                for change in past.made(id, before["ended"])
+            ]
+    of_gpus = drift.placed(list(machines.values()), fleet_check.seen_last(past))
+    for name, machine in machines.items():
+        comparisons[name]["became"] += became(machine, of_gpus.get(name, ()))
+
+
+def became(now: Machine, of_gpus: Sequence[Finding]) -> list[dict[str, str]]:
+    """The facts of a machine that differ from those at the last report, and the findings about GPUs that came or went."""
+    findings = (*drift.past(now), *of_gpus)
+    return [{"subject": each.subject, "before": each.expected, "after": each.seen, "run": ""} for each in findings]
+
+
+def turned(before: Sequence[Mapping[str, str]], now: Sequence[Finding]) -> dict[str, list[dict[str, str]]]:
+    """`new`: findings that the last report did not have; `gone`: findings that only the last report had. Values are ignored."""
+
+    def bad(findings: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+        return {
+            (finding["check"], finding["subject"]): {
+                key: finding[key] for key in ("check", "subject", "verdict", "seen")
+            }
+            for finding in findings
+            if finding["verdict"] in BAD and finding["check"] not in _COMPARISONS
+        }
+
+    old, new = bad(before), bad([plain(finding) for finding in now])
+    return {
+        "new": [finding for name, finding in new.items() if name not in old],
+        "gone": [finding for name, finding in old.items() if name not in new],
+    }
+
+
+def _add_present(job: HostJob, readings: dict[str, list[list[Any]]]) -> None:
+    """Adds the readings of this run at the end of the readings."""
+    for gpu in job.report.last(MachineResult).machine.get("gpus", ()):
+        if gpu["uuid"] and (gpu["temperature_c"], gpu["power_w"]) != (None, None):
+            readings.setdefault(gpu["uuid"], []).append([round(time.time(), 3), gpu["temperature_c"], gpu["power_w"]])

@@ -1,0 +1,34 @@
+"""What changed since the last report of a fleet, as text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from rigwright.core import numbers
+from rigwright.engine.report import HostReport
+from rigwright.features.fleet_report.comparison import ComparisonResult
+from rigwright.report.labels import as_is, local_time
+from rigwright.report.wrapping import hanging
+
+
+def over_time(console: Console, reports: Sequence[HostReport]) -> None:
+    """Writes a line that counts the differences from the last report, and one for each end of life that is past or near."""
+    known = [past for report in reports if (past := report.last(ComparisonResult).fleet) and past["since"]]
+    if known:
+        became, new, gone = (sum(len(host[key]) for host in known) for key in ("became", "new", "gone"))
+        oldest = min(datetime.datetime.fromisoformat(host["since"]) for host in known)
+        words = f"{numbers.count(became, 'change')}, {numbers.count(new, 'new finding')}, {gone} gone"
+        hanging(console, f"since the report of {local_time(oldest)}: {words}")
+    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+    for report in reports:
+        for end in report.last(ComparisonResult).fleet.get("ends", ()):
+            if end["state"] in ("ended", "soon"):
+                key = (end["date"], end["name"], end["state"], end["words"])
+                hosts.setdefault(key, []).append(report.host.name)
+    for (date, name, state, words), names in sorted(hosts.items()):
+        mark = "[yellow]ended[/] on" if state == "ended" else "[yellow]ends[/] on"
+        on = f"{len(names)} hosts" if len(names) > 1 else names[0]
+        hanging(console, f"{as_is(name)} {mark} {date} ({as_is(on)}): {as_is(words)}")

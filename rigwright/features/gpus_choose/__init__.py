@@ -1,0 +1,3 @@
+"""`invoke gpus.choose`: the GPUs that work best together."""
+
+COMMANDS = {"gpus.choose": "options:GpusChooseOptions"}

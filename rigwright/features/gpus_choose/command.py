@@ -1,0 +1,88 @@
+"""`invoke gpus.choose`: which GPUs of a host a program should use, as environment variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from rigwright.cli import runner
+from rigwright.core.errors import HostError, UsageError
+from rigwright.core.numbers import whole
+from rigwright.core.program_name import program_name
+from rigwright.core.schema import BusId
+from rigwright.engine import host_variables
+from rigwright.engine.report import FactsResult
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, topology
+from rigwright.features.gpus_choose import choice as gpu_choice
+from rigwright.features.gpus_choose.options import GpusChooseOptions
+from rigwright.features.stress import earlier_figures
+from rigwright.features.stress.measured_before import MeasuredPairs
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+
+NAME = "gpus.choose"
+FACTS = (gpu.gpus, gpu.users, topology.places, topology.nvlinks, driver.loaded_version, mig.modes)
+
+
+def gpus_choose(options: GpusChooseOptions) -> int:
+    """Prints the environment variables for the GPUs of each host that are best joined; returns the exit code."""
+    slots: dict[str, dict[BusId, str]] = {}
+
+    def bind(inventory: Any, bound: Sequence[Any]) -> None:
+        if options.export and len(bound) != 1:
+            names = ", ".join(one.host.name for one in bound[:4])
+            raise UsageError("--export", f"{len(bound)} hosts: {names}", "one host", f"--host {bound[0].host.name}")
+        for one in bound:
+            slots[one.host.name] = host_variables.of_host(one.host, inventory.rigs).desired.slots or {}
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        number = whole("COUNT", options.count, 1, "GPUs", most=gpu_choice.MOST_GPUS)
+        act = partial(_choose, number=number, options=options, slots=slots)
+        return runner.HostCommand(options, act, before_connecting=bind, quiet=True)
+
+    return runner.run(options, prepare, to_stderr=options.export)
+
+
+def _choose(
+    jobs: list[HostJob], text: Any, number: int, options: GpusChooseOptions, slots: dict[str, dict[BusId, str]]
+) -> None:
+    before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
+    pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots, before=before))
+    for job in jobs:
+        if job.report.error is None:
+            chosen = gpu_choice.Choice(**job.report.facts[NAME])
+            settings = " ".join(chosen.settings)
+            if options.export:
+                print(f"export {settings}")
+            else:
+                text.copied(settings)
+            host = f"{job.host.name}, " if len(jobs) > 1 else ""
+            joined = f": {chosen.joined}" if chosen.joined else ""
+            text.plain(f"# {host}{', '.join(chosen.names)}{joined}")
+            if chosen.basis:
+                text.plain(f"# {chosen.basis}")
+            for reason in chosen.left_out:
+                text.plain(f"# {reason}")
+
+
+def _read(
+    job: HostJob, number: int, busy: bool, slots: dict[str, dict[BusId, str]], before: dict[str, MeasuredPairs]
+) -> Iterator[FactsResult]:
+    job.run.read(FACTS)
+    cards, links = job.run.store.known[gpu.gpus], job.run.store.known[topology.nvlinks]
+    if isinstance(cards, (Unavailable, Unreadable)):
+        fix = f"{program_name()} verify --host {job.host.name}, which says why"
+        raise HostError(job.host.name, str(cards), "GPUs that nvidia-smi lists", fix)
+    places = job.run.value(topology.places)
+    known = () if isinstance(links, (Unavailable, Unreadable)) else links
+    users = {} if busy else job.run.value(gpu.users)
+    loaded = job.run.store.known[driver.loaded_version]
+    version = "" if loaded is None or isinstance(loaded, (Unavailable, Unreadable)) else str(loaded)
+    measured = before.get(job.host.name)
+    modes = job.run.store.known[mig.modes]
+    split = [mode.bus_id for mode in modes if mode.current] if isinstance(modes, tuple) else []
+    of_host = slots.get(job.host.name), measured
+    chosen = gpu_choice.choose(number, cards, places, known, users, *of_host, driver=version, split=split)
+    yield FactsResult({NAME: asdict(chosen)})

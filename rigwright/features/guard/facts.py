@@ -1,0 +1,246 @@
+"""What the guard of a host says: its state, what it did, and the energy of each month. onhost/guard.py and guard_store.py write it."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rigwright.core import host_text, lazy_re
+from rigwright.core.command import Result, script
+from rigwright.core.control_characters import one_line
+from rigwright.core.host_folders import STATE
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.facts import READINGS, Fact, whole
+from rigwright.features.guard.variables import STEPS
+
+FOLDER = f"{STATE}/guard"
+"""The guard's records; only root can read them."""
+RUN = "/run/rigwright-guard"
+MOST_EVENTS, LONGEST_TEXT, MOST_MONTHS, MOST_GPUS, MOST_FANS = 100, 400, 36, 64, 64
+
+_BOOT_ID = lazy_re.compile(r"[0-9a-f]{32}")
+_MONTH = lazy_re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+_EVENT = lazy_re.compile(r"[a-z][a-z-]{0,30}")
+_LOWERED = lazy_re.compile(
+    r"(?:\S{1,60} )?(?P<bus_id>[0-9a-f]{4,8}:[0-9a-f:.]{7}): power limit (?P<before>[0-9.]{1,9}) W -> (?P<watts>\d{1,6}(\.\d{1,3})?) W"
+)
+_ZONE = lazy_re.compile(r"([+-])(\d\d)(\d\d)")
+
+
+@dataclass(frozen=True)
+class GuardEvent:
+    """Something that the guard saw or did: a step, `gpu-hung`, `oom-kill`, ... `t`: seconds since 1970 by the host's clock."""
+
+    t: float
+    boot_id: str
+    event: str
+    text: str
+
+
+@dataclass(frozen=True)
+class GuardMonth:
+    """The energy of a month, kWh. `machine_kwh`: by the supplies, None where they report no power. `hours`: how long was measured."""
+
+    month: str
+    gpus_kwh: float
+    machine_kwh: float | None
+    hours: float
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """What a guard wrote. `age_s`: seconds since its last reading in this boot; None without one. `without_gpus`, `ring` and `textfile`:
+    why there is no reading of the GPUs, and why the ring or the metrics are not written; "" if all is well.
+
+    `hung`: GPUs that did not answer at that reading. `utc_offset_s`: of the host's time zone."""
+
+    boot_id: str
+    utc_offset_s: int
+    age_s: float | None
+    gpus: int
+    hung: int
+    fans: int
+    without_gpus: str
+    ring: str
+    textfile: str
+    month: str
+    events: tuple[GuardEvent, ...]
+    months: tuple[GuardMonth, ...]
+
+    def lowered(self, bus_id: str, power_limit_w: float) -> GuardEvent | None:
+        """The event of this boot by which the guard gave this GPU that power limit, W; None if it did not."""
+        for one in reversed(self.events):
+            found = _LOWERED.fullmatch(one.text) if one.event == "lowered" and one.boot_id == self.boot_id else None
+            if found and found["bus_id"] == bus_id:
+                return one if float(found["watts"]) == power_limit_w and found["before"] != found["watts"] else None
+        return None
+
+    def clock(self, event: GuardEvent) -> str:
+        """The time of an event in the host's zone: 2026-11-22 14:03:22."""
+        zone = datetime.timezone(datetime.timedelta(seconds=self.utc_offset_s))
+        return f"{datetime.datetime.fromtimestamp(event.t, zone):%Y-%m-%d %H:%M:%S}"
+
+
+_READ = f"""
+echo "boot $(tr -d - </proc/sys/kernel/random/boot_id)"
+echo "zone $(date +%z)"
+read -r up rest </proc/uptime; echo "up $up"
+[ ! -f {RUN}/state.json ] || echo "state $(head -c 32768 {RUN}/state.json | tr -d '\\000\\n')"
+[ ! -f {FOLDER}/energy.json ] || echo "energy $(head -c 32768 {FOLDER}/energy.json | tr -d '\\000\\n')"
+[ ! -f {FOLDER}/events.jsonl ] || tail -n {MOST_EVENTS} {FOLDER}/events.jsonl | head -c 262144 | tr -d '\\000' | sed 's/^/event /'
+"""
+
+
+def _state(result: Result) -> GuardState | None:
+    said: dict[str, str] = {}
+    events: list[GuardEvent] = []
+    for line in result.lines:
+        word, _, value = line.partition(" ")
+        if word == "event":
+            events += _event(value)
+        else:
+            said[word] = value
+    zone = _ZONE.fullmatch(said["zone"])
+    if not _BOOT_ID.fullmatch(said["boot"]) or not zone:
+        raise ValueError("no id of the boot, or no time zone")
+    if not events and "state" not in said and "energy" not in said:
+        return None
+    state = _object(said.get("state", "{}"))
+    gpus = [one for one in _list(state.get("gpus"), MOST_GPUS) if isinstance(one, dict)]
+    up_s, read_s = _number(float(said["up"]), 1e9), _number(state.get("up_s"), 1e9)
+    fresh = state.get("boot_id") == said["boot"] and up_s is not None and read_s is not None
+    month = state.get("month")
+    return GuardState(
+        boot_id=said["boot"],
+        utc_offset_s=(1 if zone[1] == "+" else -1) * (int(zone[2]) * 3600 + int(zone[3]) * 60),
+        age_s=max(0.0, round((up_s or 0) - (read_s or 0), 1)) if fresh else None,
+        gpus=len(gpus),
+        hung=sum(one.get("state") not in ("", "none") for one in gpus),
+        fans=int(_number(state.get("fans"), MOST_FANS) or 0),
+        without_gpus=_text(state.get("without_gpus")),
+        ring=_text(state.get("ring")),
+        textfile=_text(state.get("textfile")),
+        month=_text(month.get("month"))[:7] if isinstance(month, dict) else "",
+        events=tuple(events[-MOST_EVENTS:]),
+        months=_months(_object(said.get("energy", "{}"))),
+    )
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    """The JSON object of a text. Raises ValueError for another text."""
+    found = host_text.json_value(text)
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object")
+    return found
+
+
+def _list(value: Any, most: int) -> list[Any]:
+    return value[:most] if isinstance(value, list) else []
+
+
+def _number(value: Any, most: float) -> float | None:
+    """A number of 0 to `most`; None for anything else."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or not 0 <= value <= most
+    ):
+        return None
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    return one_line(value)[:LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def _event(text: str) -> list[GuardEvent]:
+    """The event of a line; none of a line that a power cut has damaged."""
+    try:
+        given = _object(text)
+    except ValueError:
+        return []
+    t, event = _number(given.get("t"), 4e9), given.get("event")
+    if t is None or not isinstance(event, str) or not _EVENT.fullmatch(event):
+        return []
+    return [GuardEvent(t, _text(given.get("boot_id"))[:32], event, _text(given.get("text")))]
+
+
+def _months(energy: Mapping[str, Any]) -> tuple[GuardMonth, ...]:
+    given = energy.get("months")
+    found = []
+    for month, of_month in sorted(given.items())[-MOST_MONTHS:] if isinstance(given, dict) else ():
+        if not _MONTH.fullmatch(month) or not isinstance(of_month, dict):
+            continue
+        gpus_j, machine_j, seconds, machine_s = (
+            _number(of_month.get(key), 1e15) for key in ("gpus_j", "machine_j", "s", "machine_s")
+        )
+        if gpus_j is None or seconds is None:
+            continue
+        machine = round(machine_j / 3.6e6, 2) if machine_j is not None and machine_s else None
+        found.append(GuardMonth(month, round(gpus_j / 3.6e6, 2), machine, round(seconds / 3600, 1)))
+    return tuple(found)
+
+
+def _lasting(state: GuardState | None) -> GuardState | None:
+    """What the history keeps: the energy of the months that are over, and the steps. The present month changes with every reading."""
+    if state is None:
+        return None
+    steps = tuple(one for one in state.events if one.event in STEPS)[-20:]
+    over = tuple(one for one in state.months if one.month < state.month)
+    still = replace(
+        state, boot_id="", age_s=None, gpus=0, hung=0, fans=0, without_gpus="", ring="", textfile="", month=""
+    )
+    return replace(still, events=steps, months=over)
+
+
+state = Fact("guard.state", script(_READ, reads=True), _state, kept=_lasting)
+"""What the guard wrote; None on a host on which none ever ran."""
+
+
+@dataclass(frozen=True)
+class GuardReading:
+    """A GPU in an hour: `t`, the middle of the hour, seconds since 1970; its hottest reading, degrees Celsius, and its mean power, W."""
+
+    t: float
+    uuid: str
+    hottest_c: float | None
+    mean_w: float | None
+
+
+MOST_HOURS, MOST_BYTES = 14 * 24, 2 << 20
+_UUID = lazy_re.compile(r"GPU-[0-9a-f-]{4,40}")
+_HOURS = f"[ ! -f {FOLDER}/hours.jsonl ] || tail -n {MOST_HOURS} {FOLDER}/hours.jsonl | gzip | base64 -w 1000"
+
+
+def _hours(result: Result) -> tuple[GuardReading, ...]:
+    if not result.stdout.strip():
+        return ()
+    unpacker = zlib.decompressobj(31)
+    try:
+        data = unpacker.decompress(base64.b64decode(result.stdout, validate=False), MOST_BYTES + 1)
+    except zlib.error as error:
+        raise ValueError(f"packed readings that cannot be read ({error})") from None
+    if len(data) > MOST_BYTES or not unpacker.eof:
+        raise ValueError(f"packed readings that are cut, or of more than {MOST_BYTES} bytes")
+    found: list[GuardReading] = []
+    for line in host_text.lines(data.decode("utf-8", "replace"))[-MOST_HOURS:]:
+        try:
+            given = _object(line)
+        except ValueError:
+            continue
+        t, gpus = _number(given.get("t"), 4e9), given.get("gpus")
+        for uuid, pair in list(gpus.items())[:MOST_GPUS] if t is not None and isinstance(gpus, dict) else ():
+            if _UUID.fullmatch(uuid) and isinstance(pair, list) and len(pair) == 2:
+                found.append(GuardReading((t or 0) + 1800, uuid, _number(pair[0], 200), _number(pair[1], 1e5)))
+    return tuple(found)
+
+
+hours = Fact("guard.hours", script(_HOURS, reads=True), _hours, kept=whole, kept_as=READINGS)
+"""The readings of the last two weeks, an entry for each hour and GPU; () without a guard. The history keeps them among the readings of
+runs."""

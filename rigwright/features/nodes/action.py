@@ -1,0 +1,175 @@
+"""Several hosts as the nodes of one training: what each has, the links between them, and the checks of each."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rigwright.checks import ranked
+from rigwright.core import host_ranges
+from rigwright.core.errors import HostError
+from rigwright.core.host_result import HostResult
+from rigwright.core.typed_json import Codec
+from rigwright.engine.events import ActivityStarted
+from rigwright.engine.report import CheckResult, FactsResult
+from rigwright.facts import Fact, driver, gpu, network, system
+from rigwright.features.nodes import facts
+from rigwright.features.nodes import links as node_links
+from rigwright.features.nodes import run as choice
+from rigwright.features.nodes import training as node_training
+from rigwright.features.nodes.facts import DatedLink, Link, LinkEnd, LinkFigures, Node, NodesMeasured, Torch
+from rigwright.features.nodes.links import Meeting
+from rigwright.features.nodes.run import NodeNetwork
+from rigwright.features.nodes.training import Rendezvous
+from rigwright.features.nodes.training_facts import NodeTraining
+from rigwright.features.nodes.variables import Nodes
+from rigwright.features.training_smoke.run import SmokeOptions
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.history import History
+
+
+def torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
+    """The fact of the torch that trains on the host; None where the inventory has no `training` and --python is not given."""
+    training = job.bound.desired.of_features.get("training")
+    if options.python:
+        return facts.torch(options.python, "")
+    return facts.torch(f"{training.path}/bin/python", training.owner) if training else None
+
+
+def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[HostResult]:
+    """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with `links_only` it need not."""
+    from rigwright.features.training_smoke import run as engine
+
+    torch = None if links_only else torch_fact(job, options)
+    if not links_only:
+        engine.refuse(job.run, options, job.bound.desired.of_features.get("training"))
+    wanted = (system.simulated, network.network, network.hcas, network.firewalls, driver.loaded_version)
+    of_gpus: tuple[Fact[Any], ...] = () if links_only else (gpu.gpus, *((torch,) if torch else ()))
+    job.run.read_unknown((*wanted, *of_gpus))
+    needed: tuple[Fact[Any], ...] = (network.network, network.hcas, driver.loaded_version, *of_gpus)
+    for fact in needed:
+        job.run.value(fact)  # raises HostError
+    known = job.run.store.known
+    yield FactsResult({fact.name: known[fact] for fact in (*wanted, *of_gpus) if fact in known})
+
+
+def traits(job: HostJob, options: SmokeOptions, links_only: bool) -> dict[str, str]:
+    """In what nodes of one training are alike: driver, GPUs, torch, NCCL, Python."""
+    store = job.run.store
+    found = {"driver": store(driver.loaded_version)}
+    if links_only:
+        return found
+    names = [one.name for one in store(gpu.gpus)]
+    found["GPUs"] = " and ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
+    if fact := torch_fact(job, options):
+        torch = store(fact)
+        found.update({"torch": torch.torch, "CUDA of torch": torch.cuda, "NCCL of torch": torch.nccl})
+    return found
+
+
+def chosen(jobs: Sequence[HostJob]) -> tuple[Node, ...]:
+    """The nodes with their interfaces and adapters. Raises HostError."""
+    seen = []
+    for job in jobs:
+        store, wanted = job.run.store, job.bound.desired.of_features.get("nodes") or Nodes()
+        origin = job.host.origin("nodes") if job.bound.desired.of_features.get("nodes") else ""
+        has = store(network.network), store(network.hcas)
+        seen.append(NodeNetwork(job.host.name, job.host.address, *has, wanted, origin))
+    ports = {one.name: one.wanted.port for one in seen}
+    if len(set(ports.values())) > 1:
+        found = ", ".join(f"{name} {port}" for name, port in ports.items())
+        raise HostError(
+            "nodes.port", f"the nodes have different ports: {found}", "one port", "nodes: {port: 29400}, for the group"
+        )
+    made = choice.choose(seen)
+    return tuple(
+        replace(node, port=ports[node.name], firewalls=_firewalls(job)) for node, job in zip(made, jobs, strict=True)
+    )
+
+
+def _firewalls(job: HostJob) -> tuple[str, ...]:
+    found = job.run.store.known.get(network.firewalls)
+    return found if isinstance(found, tuple) else ()
+
+
+def links(jobs: Sequence[HostJob], nodes: Sequence[Node]) -> tuple[Link, ...]:
+    """The links between all nodes, measured in rounds of pairs that share no node. A host that an error stops is in no further round."""
+    by_name, node_of = {job.host.name: job for job in jobs}, {node.name: node for node in nodes}
+    made: list[Link] = []
+    all_rounds = choice.rounds([node.name for node in nodes])
+    for number, pairs in enumerate(all_rounds, 1):
+        able = [pair for pair in pairs if all(by_name[name].report.error is None for name in pair)]
+        meetings = [Meeting(node_of[a], node_of[b], secrets.token_hex(8)) for a, b in able]
+        of_host = {node.name: meeting for meeting in meetings for node in (meeting.a, meeting.b)}
+        ends: dict[str, LinkEnd] = {}
+        action = partial(_link, meetings=of_host, ends=ends)
+        pool.run_hosts([by_name[name] for name in of_host], action, activity=f"links {number}/{len(all_rounds)}")
+        made += [node_links.joined(one, ends.get(one.a.name), ends.get(one.b.name)) for one in meetings]
+    return tuple(made)
+
+
+def _link(job: HostJob, meetings: Mapping[str, Meeting], ends: dict[str, LinkEnd]) -> Iterator[HostResult]:
+    ends[job.host.name] = node_links.measure(job.run, meetings[job.host.name])
+    return iter(())
+
+
+def train(jobs: Sequence[HostJob], measured: NodesMeasured, options: SmokeOptions) -> NodesMeasured:
+    """What the nodes found in a training over all of them, beside the links. Where a link or a host failed nothing is trained, for a
+    reason that is said."""
+    by_name = {job.host.name: job for job in jobs}
+    if wrong := [job.host.name for job in jobs if job.report.error is not None]:
+        return replace(measured, untrained=f"not trained: {host_ranges.folded(wrong)} failed before")
+    if broken := [f"{link.a} - {link.b}" for link in measured.links if link.error]:
+        return replace(measured, untrained=f"not trained: no connection {', '.join(broken[:4])}")
+    gpus = [len(by_name[node.name].run.store(gpu.gpus)) for node in measured.nodes]
+    where, found = Rendezvous(measured.nodes, gpus, secrets.token_hex(8)), dict[str, NodeTraining]()
+    pool.run_hosts(jobs, partial(_train, where=where, options=options, found=found), activity="training")
+    return replace(measured, trainings=tuple(found.get(node.name) for node in measured.nodes))
+
+
+def _train(
+    job: HostJob, where: Rendezvous, options: SmokeOptions, found: dict[str, NodeTraining]
+) -> Iterator[HostResult]:
+    training = job.bound.desired.of_features.get("training")
+    own = not options.python and training is not None
+    python = f"{training.path}/bin/python" if own and training else options.python
+    user = training.owner if own and training else ""
+    found[job.host.name] = node_training.trained(job.run, where, options.seconds, python, user)
+    return iter(())
+
+
+def recorded(past: History, machine: int | None) -> tuple[DatedLink, ...]:
+    """The figures of earlier measurements of a machine's links; () for a new one. Raises HistoryError."""
+    found: list[DatedLink] = []
+    for one in past.every(machine, facts.links.name):
+        try:
+            figures = Codec().read(one.value, tuple[LinkFigures, ...])
+        except ValueError:
+            continue  # another version wrote it
+        found += [DatedLink(one.last_seen.isoformat(), one.run, each) for each in figures]
+    return tuple(found)
+
+
+def judge(job: HostJob, measured: NodesMeasured, before: Mapping[str, tuple[DatedLink, ...]]) -> Iterator[HostResult]:
+    """Runs the checks of the playbook for one node; the figures of its links go to the history."""
+    from rigwright.engine import verify
+
+    own = replace(measured, own=job.host.name, before=before.get(job.host.name, ()))
+    job.run.store.known[facts.links] = _figures(own)
+    yield own
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    checks = verify.answerable(job.bound.checks, job.run, tested=False)
+    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, {"nodes_measured": own}).findings()))
+
+
+def _figures(measured: NodesMeasured) -> tuple[LinkFigures, ...]:
+    interface, found = measured.node(measured.own).interface, []
+    for link in measured.own_links():
+        sent, received = link.sent_gbit_s(measured.own), link.received_gbit_s(measured.own)
+        if not link.error and sent is not None and received is not None:
+            found.append(LinkFigures(link.other(measured.own), interface, sent, received))
+    return tuple(found)

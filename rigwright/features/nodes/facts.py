@@ -1,0 +1,238 @@
+"""Several nodes of one training: the interface of each, the links between them, and what an interpreter's torch is."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+from rigwright.core import host_text
+from rigwright.core.command import Result, script
+from rigwright.core.control_characters import one_line
+from rigwright.core.host_result import HostResult
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.schema import AbsolutePath
+from rigwright.core.typed_json import Codec
+from rigwright.facts import Fact, Unreadable, whole
+from rigwright.facts.nccl import READ_DOCUMENT, left_document, read_document
+from rigwright.features.nodes.training_facts import NodeTraining
+
+LEAST, MOST = 2, 32
+"""How many nodes a training over several may have; all of them are connected at once."""
+LONGEST = 400
+GONE = "its measurement did not end"
+"""The error of a link whose node `at` has no result."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node and how it reaches the others. `why`: the reason of the choice of the interface, `hca_why` of the adapters.
+
+    `speed_mbit`: of the interface's port, None if unknown. `hcas`: the ports that NCCL uses, () for TCP. `hca_gbit_s`: the rate of the
+    slowest of them. `link_layer`: of these ports, "" for TCP. `port`: of the rendezvous. `firewalls`: units of firewalls that are active.
+    """
+
+    name: str
+    address: str
+    interface: str
+    speed_mbit: int | None
+    why: str
+    hcas: tuple[str, ...] = ()
+    hca_gbit_s: float | None = None
+    link_layer: Literal["", "InfiniBand", "Ethernet"] = ""
+    hca_why: str = ""
+    port: int = 29400
+    firewalls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """What two nodes showed: 10^9 bits a second in each direction, measured by the receiver, None where nothing came.
+
+    `at`: the name of the node whose `error` it is, "" without one. `rtt_us`: the median time of a byte there and back.
+    `past_a`, `past_b`: interfaces of the node, other than the chosen one, that carried the bytes.
+    """
+
+    a: str
+    b: str
+    a_to_b_gbit_s: float | None
+    b_to_a_gbit_s: float | None
+    rtt_us: float | None
+    at: str = ""
+    error: str = ""
+    past_a: tuple[str, ...] = ()
+    past_b: tuple[str, ...] = ()
+
+    @property
+    def slower_gbit_s(self) -> float:
+        """The rate of its slower direction; 0 where a direction has none."""
+        return min(self.a_to_b_gbit_s or 0.0, self.b_to_a_gbit_s or 0.0)
+
+    def joins(self, name: str) -> bool:
+        """Whether it is a link of that node."""
+        return name in (self.a, self.b)
+
+    def other(self, name: str) -> str:
+        """The node at its other end."""
+        return self.b if name == self.a else self.a
+
+    def sent_gbit_s(self, name: str) -> float | None:
+        """The rate at which that node sent."""
+        return self.a_to_b_gbit_s if name == self.a else self.b_to_a_gbit_s
+
+    def received_gbit_s(self, name: str) -> float | None:
+        """The rate at which that node received."""
+        return self.b_to_a_gbit_s if name == self.a else self.a_to_b_gbit_s
+
+
+@dataclass(frozen=True)
+class LinkFigures:
+    """What the history keeps of a link of a node."""
+
+    peer: str
+    interface: str
+    sent_gbit_s: float
+    received_gbit_s: float
+
+
+@dataclass(frozen=True)
+class DatedLink:
+    """Figures of an earlier measurement, with its time (ISO 8601) and run."""
+
+    at: str
+    run: str
+    figures: LinkFigures
+
+
+@dataclass(frozen=True)
+class NodesMeasured(HostResult):
+    """What a run over several nodes found, as it is judged for the node `own`. `before`: earlier figures of the links of `own`.
+
+    `trainings`: by the order of the nodes what each found in a training over all of them; () where there was none, for the reason `untrained`.
+    """
+
+    KEY = "nodes"
+
+    own: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    before: tuple[DatedLink, ...] = ()
+    trainings: tuple[NodeTraining | None, ...] = ()
+    untrained: str = ""
+
+    def node(self, name: str) -> Node:
+        """The node of that name. Raises KeyError."""
+        return {node.name: node for node in self.nodes}[name]
+
+    @property
+    def training(self) -> NodeTraining | None:
+        """The training as the node that is judged saw it."""
+        by_name = dict(zip((node.name for node in self.nodes), self.trainings, strict=False))
+        return by_name.get(self.own)
+
+    def own_links(self) -> tuple[Link, ...]:
+        """The links of the node that is judged."""
+        return tuple(link for link in self.links if link.joins(self.own))
+
+
+# --- the document of onhost/node_link.py
+
+
+@dataclass(frozen=True)
+class Received:
+    """Bytes that arrived during `seconds`, on all connections together."""
+
+    bytes: int
+    seconds: float
+    gbit_s: float
+
+
+@dataclass(frozen=True)
+class LinkEnd:
+    """The document of one end of a link. `stage`: the last one that began. `moved`: bytes by interface, both directions together."""
+
+    schema: int
+    role: Literal["listen", "connect"]
+    address: str
+    peer: str
+    port: int
+    streams: int
+    stage: Literal["start", "connect", "answer", "send", "receive", "done"]
+    received: Received | None
+    rtt_us: float | None
+    moved: dict[str, int]
+    error: str | None
+
+
+def _linked(result: Result) -> LinkEnd:
+    found = read_document(
+        left_document(result, "the link was not measured", "the measurement left no document"), LinkEnd, "link's"
+    )
+    rates = (found.rtt_us, found.received.gbit_s if found.received else None)
+    if not all(rate is None or (math.isfinite(rate) and 0 <= rate < 1e9) for rate in rates):
+        raise ValueError("a rate that no network has")
+    texts = (found.error or "", found.address, found.peer, *found.moved)
+    if max(map(len, texts)) > LONGEST or len(found.moved) > 256:
+        raise ValueError("a text that is too long")
+    return found
+
+
+linked = Fact("nodes.linked", READ_DOCUMENT, _linked)
+"""What one end of a link found; it exists on the host only right after the measurement."""
+
+
+def _figures(result: Result) -> tuple[LinkFigures, ...]:
+    figures: tuple[LinkFigures, ...] = Codec().read(host_text.json_value(result.text), tuple[LinkFigures, ...])
+    if len(figures) > MOST:
+        raise ValueError(f"more than {MOST} links")
+    return figures
+
+
+links = Fact("nodes.links", script("echo '[]'", reads=True), _figures, kept=whole)
+"""The links of a node, for the history. The controller computes them from both ends of each link; a host by itself knows none."""
+
+
+# --- the torch of an interpreter
+
+
+@dataclass(frozen=True)
+class Torch:
+    """Versions of an interpreter and its torch; `cuda`, `nccl` "" for one that was built without."""
+
+    python: str
+    torch: str
+    cuda: str
+    nccl: str
+
+
+_TORCH = """
+user=${1:-${SUDO_USER:-}} python=$2
+case $python in '~/'*) python=$(getent passwd -- "${user:-root}" | cut -d: -f6)/${python#'~/'};; esac
+ask='
+import sys, torch
+nccl = ""
+try:
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else ""
+except Exception:
+    pass
+print("%d.%d.%d" % sys.version_info[:3], torch.__version__, torch.version.cuda or "-", nccl or "-")
+'
+cd /
+if [ -n "$user" ] && [ "$(id -u)" = 0 ]; then exec runuser -u "$user" -- "$python" -IB -c "$ask"; fi
+exec "$python" -IB -c "$ask"
+"""
+
+
+def _torch(result: Result) -> Torch:
+    if result.code != 0:
+        raise Unreadable(one_line(result.error_text)[-300:] or f"the interpreter ended with {result.code}")
+    words = result.lines[-1].split()
+    if len(words) != 4 or not all(re.fullmatch(r"[\w.+-]{1,60}", word) for word in words):
+        raise ValueError("no versions")
+    python, version, cuda, nccl = ("" if word == "-" else word for word in words)
+    return Torch(python, version, cuda, nccl)
+
+
+def torch(python: str, user: str) -> Fact[Torch]:
+    """The versions of the torch of an interpreter, as that user. Unreadable with the interpreter's last words."""
+    return Fact(f"nodes.torch({python}, {user})", script(_TORCH, user, AbsolutePath(python), timeout_s=150), _torch)

@@ -1,0 +1,3 @@
+"""The power plan of a machine, and its power while it works."""
+
+COMMANDS = {"power.watch": "options:PowerWatchOptions", "power.plan": "options:PowerPlanOptions"}

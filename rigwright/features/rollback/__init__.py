@@ -1,0 +1,3 @@
+"""`invoke rollback`: a host goes back to what it was before a run."""
+
+COMMANDS = {"rollback": "options:RollbackOptions"}

@@ -1,0 +1,45 @@
+"""The actions of `invoke stress` on one host: look whether it may be stressed, then load its GPUs and check what that showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rigwright.checks import ranked
+from rigwright.core.host_result import HostResult
+from rigwright.engine.events import ActivityStarted
+from rigwright.engine.report import CheckResult, FactsResult
+from rigwright.facts import system
+from rigwright.facts.conditions import CONDITIONS
+from rigwright.features.stress.measured_before import Figures
+from rigwright.features.stress.run import StressOptions
+from rigwright.fleet.host_job import HostJob
+
+
+def look(job: HostJob) -> Iterator[HostResult]:
+    """Reads what is in force. Raises HostError while processes use the GPUs, or when the host has none that answers."""
+    from rigwright.features.stress import run as stress
+
+    stress.refuse_busy(job.run)
+    job.run.read_unknown(CONDITIONS)
+    known = job.run.store.known
+    yield FactsResult({fact.name: known[fact] for fact in (system.simulated, *CONDITIONS) if fact in known})
+
+
+def stress_host(job: HostJob, options: StressOptions, before: Mapping[str, Figures]) -> Iterator[HostResult]:
+    """Runs the stress, then the checks of the playbook. `before`: by host the figures of earlier stresses, as `measured_before` returns.
+
+    Raises HostError, Unreachable.
+    """
+    from rigwright.engine import verify
+    from rigwright.features.stress import run as stress
+    from rigwright.fleet import actions
+
+    job.tell(ActivityStarted(job.host.name, "loading the GPUs"))
+    job.run.store.forget()
+    wheels = actions.source_of_wheels(job, options.wheels or "inventory")
+    found = stress.stressed(job.run, StressOptions(options.seconds, "" if wheels == "none" else wheels))
+    yield found
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    checks = verify.answerable(job.bound.checks, job.run, tested=False)
+    remembered = {"figures_before": before.get(job.host.name, {})}
+    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, remembered).findings()))

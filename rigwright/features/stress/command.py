@@ -1,0 +1,76 @@
+"""`invoke stress`: loads all GPUs of a host, and judges what that shows."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from rigwright.cli import runner
+from rigwright.core.errors import UsageError
+from rigwright.core.numbers import count
+from rigwright.features.stress import action as stressed
+from rigwright.features.stress import earlier_figures, table
+from rigwright.features.stress import run as engine
+from rigwright.features.stress.facts import Stress
+from rigwright.features.stress.options import StressOptions
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.report.labels import as_is
+
+MOST_MINUTES = 24 * 60
+LEAST_MINUTES = 0.1
+
+
+def stress(options: StressOptions) -> int:
+    """Loads the GPUs of every host after a yes; prints the verdict, the problems and a table for each. Returns the exit code."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        if options.executor:
+            raise UsageError("--executor", "a stress is watched from this machine", "stress without --executor")
+        options.check_wheels()
+        asked = engine.StressOptions(60 * minutes(options.minutes), options.wheels)
+        act = partial(_stress, options=options, asked=asked)
+        return runner.HostCommand(options, act, runner.playbook(options.playbook, "stress"))
+
+    return runner.run(options, prepare)
+
+
+def minutes(text: str) -> float:
+    """The value of --minutes. Raises UsageError for what is no duration of LEAST_MINUTES to MOST_MINUTES."""
+    value = float(text) if re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,3})?", text.strip()) else -1.0
+    if not LEAST_MINUTES <= value <= MOST_MINUTES:
+        expected = f"minutes from {LEAST_MINUTES:g} to {MOST_MINUTES}, such as 10"
+        raise UsageError("--minutes", f"'{text}' is no duration of a stress", expected)
+    return value
+
+
+def _stress(jobs: list[HostJob], text: Any, options: StressOptions, asked: engine.StressOptions) -> None:
+    pool.run_hosts(jobs, stressed.look, activity="looking at the GPUs")
+    able = [job for job in jobs if job.report.error is None]
+    if not able:
+        return
+    for job in able:
+        text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(_announced(job, asked.seconds))}")
+    runner.consent(options.yes, "Load these GPUs with all that they can do?")
+    before = earlier_figures.read(able, text)
+    pool.run_hosts(able, partial(stressed.stress_host, options=asked, before=before), activity="loading the GPUs")
+    for job in able:
+        measured = job.report.get(Stress)
+        if measured is None:
+            continue
+        if job.report.error is None:
+            runner.show_result(job.report, text, options.findings)
+        table.show(text.console, measured, job.bound.desired.slots)
+        table.with_other_settings(text.console, job.report.findings)
+
+
+def _announced(job: HostJob, seconds: float) -> str:
+    """What will be done with a host."""
+    cards = job.report.facts.get("gpu.gpus")
+    number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
+    duration = f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
+    return (
+        f"{number} at full load for about {duration}: each alone, then more and more together, then in the pattern of training,"
+        " then all for the rest. A weak supply or a poor contact may lose GPUs, or reset the machine."
+    )

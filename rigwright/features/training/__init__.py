@@ -1,0 +1,3 @@
+"""A Python environment with torch for training."""
+
+VARIABLES = ("training",)

@@ -1,0 +1,56 @@
+"""The actions of `invoke train.smoke` on one host: look whether it may train, then train and check what that showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rigwright.checks import ranked
+from rigwright.core.host_result import HostResult
+from rigwright.core.typed_json import Codec
+from rigwright.engine.events import ActivityStarted
+from rigwright.engine.report import CheckResult, FactsResult
+from rigwright.facts import gpu, system
+from rigwright.features.training_smoke import facts as training_smoke
+from rigwright.features.training_smoke.facts import DatedFigures, SmokeFigures
+from rigwright.features.training_smoke.run import SmokeOptions
+from rigwright.fleet.host_job import HostJob
+from rigwright.history import History
+
+
+def recorded(past: History, machine: int | None) -> tuple[DatedFigures, ...]:
+    """The speeds of earlier trainings of a machine, oldest first; () for a new one. Raises HistoryError."""
+    found: list[DatedFigures] = []
+    for one in past.every(machine, training_smoke.trained.name):
+        try:
+            figures = Codec().read(one.value, tuple[SmokeFigures, ...])
+        except ValueError:
+            continue  # another version wrote it
+        found += [DatedFigures(one.last_seen.isoformat(), one.run, each) for each in figures]
+    return tuple(found)
+
+
+def look(job: HostJob, options: SmokeOptions) -> Iterator[HostResult]:
+    """Reads what is in force. Raises HostError where the host may not or cannot train now."""
+    from rigwright.features.training_smoke import run as engine
+
+    engine.refuse(job.run, options, job.bound.desired.of_features.get("training"))
+    wanted = (system.simulated, gpu.gpus)
+    job.run.read_unknown(wanted)
+    known = job.run.store.known
+    yield FactsResult({fact.name: known[fact] for fact in wanted if fact in known})
+
+
+def smoke_host(
+    job: HostJob, options: SmokeOptions, before: Mapping[str, tuple[DatedFigures, ...]]
+) -> Iterator[HostResult]:
+    """Trains, then runs the checks of the playbook. `before`: by host the speeds of earlier trainings. Raises HostError, Unreachable."""
+    from rigwright.engine import verify
+    from rigwright.features.training_smoke import run as engine
+
+    job.tell(ActivityStarted(job.host.name, "training"))
+    job.run.store.forget()
+    yield engine.trained(job.run, options, job.bound.desired.of_features.get("training"))
+    job.tell(ActivityStarted(job.host.name, "checking"))
+    checks = verify.answerable(job.bound.checks, job.run, tested=False)
+    remembered = {"smoke_before": before.get(job.host.name, ())}
+    yield CheckResult(ranked(verify.CheckEvaluation(job.run, checks, remembered).findings()))

@@ -1,0 +1,186 @@
+"""Checks of what the training of a small model on 1, 2, 4, ... GPUs showed. Only `invoke train.smoke` runs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from rigwright import catalogue
+from rigwright.catalogue import Rig
+from rigwright.checks import AGAIN, Finding, Verdict, check, of_symptom, of_text
+from rigwright.checks.nccl_programs import linked_ranks, past_nvlink
+from rigwright.checks.p2p import blamed, left_behind
+from rigwright.core.numbers import count
+from rigwright.core.schema import BusId
+from rigwright.facts import Facts, driver, pci
+from rigwright.features.training_smoke import facts as facts_of
+from rigwright.features.training_smoke.facts import DatedFigures, SmokeFigures, SmokeRun
+from rigwright.features.training_smoke.torch import built
+
+FALLS_TO = 0.8
+"""Of the first loss; the model comes there within a few dozen steps."""
+EQUAL = 1e-3
+"""The relative difference that losses of GPUs of different models may have."""
+SLOWER = 0.1
+"""Of an earlier speed. Two trainings of a minute differ by less on idle GPUs (assumed)."""
+LEAST_EFFICIENCY = 0.5
+"""Where the rig has no figure: below it, training on all GPUs is hardly faster than on half of them."""
+
+
+def _title(run: SmokeRun) -> str:
+    return f"training on {count(run.gpus, 'GPU')}"
+
+
+@check(needs=facts_of.trained, follows=("driver.", "xid."))
+def torch(facts: Facts) -> Iterator[Finding]:
+    """The torch that trains can be imported, has CUDA, NCCL and kernels for every GPU, runs on the driver, and sees all GPUs."""
+    document, loaded, bus = facts.all(facts_of.trained, driver.loaded_version, pci.gpus)
+    models = [model for entry in bus if (model := catalogue.model_of(entry.device_id))]
+    yield from built(document, loaded, models)
+
+
+@check(needs=facts_of.trained, follows=("driver.", "xid.", torch))
+def learned(facts: Facts) -> Iterator[Finding]:
+    """Each training ends in time; its loss falls and is equal on all ranks, and so are the weights of GPUs of one model."""
+    document, loaded = facts.all(facts_of.trained, driver.loaded_version)
+    yield from left_behind(document.left_behind)
+    for run in document.runs:
+        yield unfinished(run, loaded) or losses_of(run)
+    if not document.runs:
+        yield Finding("training", "unknown", "not run: its torch cannot train", "a training", "", AGAIN)
+        return
+    missing = document.gpus - max((run.gpus for run in document.runs), default=0)
+    if missing:
+        seen = "not run, because one on fewer GPUs did not end"
+        yield Finding(f"training on {count(document.gpus, 'GPU')}", "unknown", seen, "a training", "", AGAIN)
+
+
+def unfinished(run: SmokeRun, loaded: str | None) -> Finding | None:
+    """The finding for a training that did not come to its end, with driver `loaded`; None for one that did."""
+    ended = run.run
+    failed = next((rank for rank in run.ranks if rank.error is not None), None)
+    if failed is not None:
+        seen = f"rank {failed.rank} at {failed.stage}: {failed.error}"
+        return of_text(f"{seen}\n{ended.said}", _title(run), seen, "an end without an error")
+    if ended.outcome == "hang":
+        still = next((rank for rank in run.ranks if rank.stage != "done"), None)
+        at = f"; rank {still.rank} at {still.stage}" if still else ""
+        return of_symptom(
+            blamed(loaded, "nccl.timeout"), _title(run), f"{ended.error}{at}; killed", "an end", verdict="fail"
+        )
+    if ended.outcome == "not run":
+        return Finding(_title(run), "unknown", f"not run: {ended.error}", "a training", "", AGAIN)
+    if run.samples_s is None:
+        last = next((line.strip() for line in reversed(ended.said.splitlines()) if line.strip()), "no output")
+        seen = f"{len(run.ranks)} of {run.gpus} ranks reported; exit status {ended.code}: {last[:200]}"
+        return of_text(ended.said, _title(run), seen, "a result of every rank")
+    return None
+
+
+def losses_of(run: SmokeRun) -> Finding:
+    """The finding for a training that came to its end: its losses and weights."""
+    first = run.ranks[0].loss_first or 0.0
+    losses = [rank.loss_last for rank in run.ranks if rank.loss_last is not None]
+    shown = f"loss {first:.4g} -> {max(losses):.4g}" if losses else "no loss"
+    fix = "invoke stress; then the same command again"
+    if len(losses) < run.gpus or not all(math.isfinite(one) for one in losses):
+        return Finding(
+            _title(run), "fail", f"{shown}: not a number", "a loss", "wrong results of a GPU, or of a copy", fix
+        )
+    if max(losses) - min(losses) > EQUAL * max(losses):
+        worst = max(run.ranks, key=lambda rank: abs((rank.loss_last or 0) - losses[0]))
+        seen = f"the loss is not equal on all ranks: {min(losses):.6g} to {max(losses):.6g}, rank {worst.rank} differs from rank 0"
+        return of_symptom("nccl.wrong_data", _title(run), seen, "the same loss on each rank", verdict="fail")
+    if max(losses) > FALLS_TO * first:
+        return Finding(
+            _title(run),
+            "fail",
+            f"{shown} after {run.ranks[0].steps} steps",
+            f"{FALLS_TO * first:.4g} or less",
+            "wrong results of a GPU, or too short",
+            fix,
+        )
+    same = len({rank.device for rank in run.ranks}) == 1
+    if same and len({rank.weights for rank in run.ranks}) > 1:
+        seen = "the weights of the ranks are not equal, bit for bit, on GPUs of one model"
+        return of_symptom("nccl.wrong_data", _title(run), seen, "equal weights", verdict="fail")
+    precision = run.ranks[0].precision
+    weights = " and weights" if same and run.gpus > 1 else ""
+    equal = f", loss{weights} equal on all ranks" if run.gpus > 1 else ""
+    return Finding(_title(run), "pass", f"{precision}, {run.ranks[0].steps} steps: {shown}{equal}")
+
+
+@check(needs=facts_of.trained, follows=(learned,))
+def transport(facts: Facts, *, rig: Rig | None = None, slots: dict[BusId, str] | None = None) -> Iterator[Finding]:
+    """Reports which transport NCCL took between the GPUs in training; pairs with NVLinks use them."""
+    document, bus = facts.all(facts_of.trained, pci.gpus)
+    if not document.runs:
+        return
+    run = max((one for one in document.runs if one.gpus > 1), key=lambda one: one.gpus, default=None)
+    if run is None:
+        yield Finding("NCCL in training", "info", "one GPU: nothing to transport")
+        return
+    if not run.run.transports:
+        if run.samples_s is not None:
+            backend = run.ranks[0].backend or "no backend"
+            yield Finding("NCCL in training", "info", f"{backend}: its log names no transport")
+        return
+    linked = linked_ranks(rig, slots, [gpu.bus_id for gpu in bus]) if run.gpus == len(bus) else frozenset()
+    ways = sorted({way.transport for way in run.run.transports.values()})
+    yield past_nvlink(run.run, "NCCL in training", linked) or Finding("NCCL in training", "pass", " and ".join(ways))
+
+
+@check(needs=facts_of.trained, follows=("health.", learned, transport))
+def speed(
+    facts: Facts, *, rig: Rig | None = None, smoke_before: tuple[DatedFigures, ...] | None = None
+) -> Iterator[Finding]:
+    """Samples a second, and the efficiency against one GPU, compared with the rig's figure and with earlier trainings of this machine."""
+    found = facts_of.figures(facts(facts_of.trained))
+    alone = next((one for one in found if one.gpus == 1), None)
+    for one in found:
+        yield _speed(one, alone, rig, smoke_before or ())
+
+
+def _speed(one: SmokeFigures, alone: SmokeFigures | None, rig: Rig | None, before: Sequence[DatedFigures]) -> Finding:
+    title = f"speed of training on {count(one.gpus, 'GPU')}"
+    seen = f"{one.samples_s:.0f} samples/s in {one.precision}"
+    efficiency = one.samples_s / (one.gpus * alone.samples_s) if alone and one.gpus > 1 else None
+    if efficiency is not None:
+        seen += f", efficiency {efficiency:.0%}"
+    same = [
+        each
+        for each in before
+        if (each.figures.gpus, each.figures.precision, each.figures.devices) == (one.gpus, one.precision, one.devices)
+    ]
+    best = max(same, key=lambda each: each.figures.samples_s, default=None)
+    if best and one.samples_s < (1 - SLOWER) * best.figures.samples_s:
+        other = f", with torch {best.figures.torch} in place of {one.torch}" if best.figures.torch != one.torch else ""
+        wanted = f"{best.figures.samples_s:.0f} samples/s, as on {best.at[:10]}{other}"
+        verdict: Verdict = "info" if other else "warn"
+        return Finding(
+            title,
+            verdict,
+            seen,
+            wanted,
+            "lower clocks, or a slower link",
+            "invoke stress; invoke verify --tags p2p",
+            "past",
+        )
+    seen += f"; {best.figures.samples_s:.0f} on {best.at[:10]}" if best else ""
+    known = rig.scaling if rig else None
+    if efficiency is not None and known and known.gpus == one.gpus:
+        wanted = f"{known.speed_up / known.gpus:.0%}, in the training of a real model"
+        if efficiency < 0.6 * known.speed_up / known.gpus:
+            return Finding(title, "warn", seen, wanted, "a slow pair of GPUs", "invoke verify --tags p2p", "rig")
+        return Finding(title, "pass", seen, wanted, source="rig")
+    if efficiency is not None and efficiency < LEAST_EFFICIENCY:
+        wanted = f"{LEAST_EFFICIENCY:.0%} or more"
+        return Finding(
+            title,
+            "info",
+            seen,
+            wanted,
+            "slow links: the model is small, so its gradients weigh much",
+            "invoke verify --tags p2p",
+        )
+    return Finding(title, "pass", seen)

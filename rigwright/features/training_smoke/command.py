@@ -1,0 +1,90 @@
+"""`invoke train.smoke`: trains a small model on the GPUs of a host, and judges what that shows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rigwright.cli import fleet_check, runner
+from rigwright.core import features
+from rigwright.core.errors import HistoryError, UsageError
+from rigwright.core.numbers import count
+from rigwright.features.training_smoke import action as smoked
+from rigwright.features.training_smoke.facts import DatedFigures, Smoke
+from rigwright.features.training_smoke.options import TrainSmokeOptions
+from rigwright.features.training_smoke.run import SmokeOptions
+from rigwright.fleet import pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.history import History
+from rigwright.report.labels import as_is
+
+LEAST_S, MOST_S = 5, 3600
+
+
+def train_smoke(options: TrainSmokeOptions) -> int:
+    """Trains on the GPUs of every host after a yes; prints the verdict and every finding. Returns the exit code."""
+
+    def prepare(_run_id: str) -> runner.HostCommand:
+        if options.executor:
+            raise UsageError("--executor", "a training is watched from this machine", "train.smoke without --executor")
+        if options.python and not options.python.startswith(("/", "~/")):
+            raise UsageError(
+                "--python",
+                f"{options.python} does not say where on the host",
+                "a path that begins with / or ~/",
+                "--python ~/venv/bin/python",
+            )
+        asked = SmokeOptions(seconds(options.seconds), options.python)
+        if (options.links or options.unlike) and not options.nodes:
+            flag = "--links" if options.links else "--unlike"
+            raise UsageError(flag, "is for several nodes", "--nodes", f"train.smoke --nodes {flag}")
+        if options.nodes:
+            train_nodes = features.part("nodes", "command")
+            act = partial(train_nodes.act, options=options, asked=asked)
+            return runner.HostCommand(options, act, runner.playbook(options.playbook, train_nodes.PLAYBOOK))
+        return runner.HostCommand(
+            options, partial(_train, options=options, asked=asked), runner.playbook(options.playbook, "train-smoke")
+        )
+
+    return runner.run(options, prepare)
+
+
+def seconds(text: str) -> float:
+    """The value of --seconds. Raises UsageError for what is no number from LEAST_S to MOST_S."""
+    value = int(text) if text.strip().isascii() and text.strip().isdigit() and len(text) < 8 else -1
+    if not LEAST_S <= value <= MOST_S:
+        raise UsageError(
+            "--seconds",
+            f"'{text}' is no duration of a training",
+            f"whole seconds from {LEAST_S} to {MOST_S}, such as 60",
+        )
+    return float(value)
+
+
+def _train(jobs: list[HostJob], text: Any, options: TrainSmokeOptions, asked: SmokeOptions) -> None:
+    pool.run_hosts(jobs, partial(smoked.look, options=asked), activity="looking at the GPUs")
+    able = [job for job in jobs if job.report.error is None]
+    if not able:
+        return
+    for job in able:
+        cards = job.report.facts.get("gpu.gpus")
+        number = count(len(cards), "GPU") if isinstance(cards, tuple) else "the GPUs"
+        words = f"trains a small model on {number} for about {asked.seconds:g} s, first on one, then on more and more together."
+        text.line(f"[bold]{as_is(job.host.name)}[/]: {as_is(words)}")
+    runner.consent(options.yes, "Train on these GPUs?")
+    pool.run_hosts(able, partial(smoked.smoke_host, options=asked, before=_before(able, text)), activity="training")
+    for job in able:
+        if job.report.get(Smoke) is not None and job.report.error is None:
+            runner.show_result(job.report, text, findings=True)
+
+
+def _before(jobs: list[HostJob], text: Any) -> dict[str, tuple[DatedFigures, ...]]:
+    """By host the speeds of earlier trainings; {} and a warning where the history cannot be read."""
+    try:
+        with History.open() as past:
+            return {
+                name: smoked.recorded(past, machine) for name, machine in fleet_check.machines_of(past, jobs).items()
+            }
+    except HistoryError as error:
+        text.warn(f"nothing is known of earlier trainings: {error}")
+        return {}

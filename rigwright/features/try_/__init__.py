@@ -1,0 +1,5 @@
+"""`invoke try`: a change is measured before and after, and kept or taken back."""
+
+RESULT_KEYS = ("try",)
+
+COMMANDS = {"try": "options:TryOptions"}

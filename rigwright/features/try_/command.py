@@ -1,0 +1,336 @@
+"""`invoke try`: changes one thing on a host, measures before and after, and keeps the change or goes back."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rigwright.cli import inventory_line, runner
+from rigwright.core import prompt
+from rigwright.core.desired import Limits
+from rigwright.core.errors import InputError, UsageError
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.core.numbers import whole
+from rigwright.core.program_name import program_name
+from rigwright.core.yaml_source import Mapping as YamlMapping
+from rigwright.core.yaml_source import loads, only_keys
+from rigwright.engine import host_variables, playbook, rollback
+from rigwright.engine.playbook import BoundPlaybook
+from rigwright.engine.report import HostReport
+from rigwright.facts import past_runs, run_record
+from rigwright.facts.run_record import Run
+from rigwright.features.try_ import attempt, table
+from rigwright.features.try_ import run as attempts
+from rigwright.features.try_.attempt import KEEP_IF, Attempt, Measurement
+from rigwright.features.try_.measurement import MeasurementOptions
+from rigwright.features.try_.options import TryOptions
+from rigwright.fleet import actions, pool
+from rigwright.fleet.host_job import HostJob
+from rigwright.inventory.model import Inventory
+from rigwright.report.labels import as_is
+
+
+def try_(options: TryOptions) -> int:
+    """Runs one try on one host; returns the exit code."""
+
+    def prepare(run_id: str) -> runner.HostCommand:
+        if options.executor:
+            raise UsageError("--executor", "a try measures and decides from this machine", "try without --executor")
+        options.check_wheels()
+        given = _given(options)
+        keep_if = _keep_if(options, bool(given))
+        rounds = whole("--rounds", options.rounds, 2, "rounds", most=50)
+        trial = _Try(run_id, options, keep_if, MeasurementOptions(options.wheels, rounds), given)
+        return runner.HostCommand(
+            options,
+            trial.act,
+            runner.playbook(options.playbook, "provision"),
+            disrupt=options.disrupt,
+            before_connecting=trial.bind,
+            exit_code=exit_code,
+        )
+
+    return runner.run(options, prepare)
+
+
+_OPTIONS = {"driver": "--driver", "kernel_cmdline": "--kernel-cmdline", "limits": "--limits"}
+
+
+def _given(options: TryOptions) -> str:
+    """The variable of the inventory that is to be changed, "" for none. Raises UsageError for more than one thing."""
+    given = [name for name in _OPTIONS if getattr(options, name)]
+    if len(given) > 1:
+        found = f"{' and '.join(_OPTIONS[name] for name in given)} are {len(given)} changes"
+        todo = "one of them; which of several changes made a difference cannot be measured"
+        raise UsageError("try", found, "one change", todo)
+    if given and options.again:
+        raise UsageError("--again", f"changes nothing, and {_OPTIONS[given[0]]} is a change", "one or the other")
+    return given[0] if given else ""
+
+
+def _keep_if(options: TryOptions, changes: bool) -> str:
+    """What decides: --keep-if, else `ask` on a terminal and `never` without one. Raises UsageError."""
+    if options.keep_if and options.keep_if not in KEEP_IF:
+        raise UsageError("--keep-if", f"'{options.keep_if}' is none", ", ".join(KEEP_IF))
+    if options.keep_if and not changes:
+        raise UsageError("--keep-if", "nothing is to be changed", f"with it {', '.join(_OPTIONS.values())}")
+    if options.keep_if == "ask" and not prompt.on_terminal():
+        raise UsageError("--keep-if ask", "there is no terminal to ask at", "--keep-if faster, no-slower or never")
+    return options.keep_if or ("ask" if prompt.on_terminal() else "never")
+
+
+def _value(options: TryOptions, variable: str, now: Any) -> Any:
+    """The value of the variable for this run, from the one of the inventory. Raises InputError."""
+    if variable == "driver":
+        same = (
+            {key: value for key, value in now.items() if key not in ("branch", "version")}
+            if isinstance(now, Mapping)
+            else {}
+        )
+        return {"branch": options.driver, **same}
+    if variable == "kernel_cmdline":
+        words, before = options.kernel_cmdline.split(), list(now) if isinstance(now, (list, tuple)) else []
+        left_out = [word for word in before if word not in words]
+        if left_out and not set(words) - set(before):
+            found = f"it has no new word, and provision does not reboot to take {' '.join(left_out)} away"
+            raise UsageError("--kernel-cmdline", found, "a word that is new, such as iommu=off in place of iommu=pt")
+        return words
+    text = options.limits.strip()
+    if ":" not in text:
+        raise InputError("--limits", f"{text!r} is no mapping", "'power_limit_w: 250'", "invoke explain power-limit")
+    given = loads(text if text.startswith("{") else f"{{{text}}}", "--limits")
+    if not isinstance(given, YamlMapping):
+        raise InputError("--limits", f"{text!r} is no mapping", "'power_limit_w: 250'")
+    only_keys(given, [field.name for field in fields(Limits)], "limit")
+    return {**(now if isinstance(now, Mapping) else {}), **given}
+
+
+@dataclass
+class _Try:
+    """One try. `as_is`: the playbook with the variables of the inventory; `changed`: with the other value; `back`: the way back."""
+
+    run_id: str
+    options: TryOptions
+    keep_if: str
+    measurement: MeasurementOptions
+    variable: str
+    value: Any = None
+    as_is: BoundPlaybook | None = None
+    changed: BoundPlaybook | None = None
+    back: BoundPlaybook | None = None
+    earlier: tuple[str, Measurement] | None = None
+
+    def bind(self, inventory: Inventory, bound: Sequence[BoundPlaybook]) -> None:
+        """Binds the playbook to the host with the other value. Raises UsageError for several hosts, InputError for the value."""
+        if len(bound) != 1:
+            found = f"{len(bound)} hosts are named, and a try is about one machine"
+            raise UsageError("--host", found, "one host", f"{program_name()} try --host {bound[0].host.name}")
+        self.as_is = bound[0]
+        if self.options.again:
+            self.earlier = _earlier(bound[0].host.name, self.options.again)
+        if not self.variable:
+            return
+        host = self.as_is.host
+        now = host.variables.get(self.variable)
+        if self.variable == "limits" and now == "auto":
+            now = host_variables.of_host(host, inventory.rigs).variables["limits"]
+        self.value = _value(self.options, self.variable, now)
+        origins = {**host.origins, self.variable: _OPTIONS[self.variable]}
+        other = replace(host, variables={**host.variables, self.variable: self.value}, origins=origins)
+        path = runner.playbook(self.options.playbook, "provision")
+        self.changed = playbook.bind(path, inventory, other)
+        self.back = rollback.aimed(playbook.bind(rollback.path(), inventory, host), self.run_id)
+
+    @property
+    def folder(self) -> Path:
+        """The folder with the `host_vars/` of the inventory."""
+        path = runner.inventory_path(self.options.inventory)
+        return path if path.is_dir() else path.parent
+
+    @property
+    def change(self) -> str:
+        """The change in words: `driver: 580`."""
+        return inventory_line.in_words(self.variable, self.value) if self.variable else ""
+
+    def act(self, jobs: list[HostJob], text: Any) -> None:
+        """Measures; with a change plans it, asks, makes it, measures again, and keeps it or goes back."""
+        (job,) = jobs
+        if self.changed is None:
+            self._measure_only(jobs, text)
+            return
+        assert self.as_is is not None
+        pool.run_hosts(jobs, attempts.read_runs, activity="reading")
+        if job.report.error is not None:
+            return
+        cut = past_runs.cut_try(job.run.value(run_record.runs))
+        if cut is not None:
+            self._take_back(job, cut, text)
+            return
+        pool.run_hosts(jobs, attempts.plan_unchanged, activity="planning")
+        job.bound = self.changed
+        pool.run_hosts(jobs, actions.plan_or_fail, activity="planning")
+        if job.report.error is not None:
+            return
+        text.plans([job.report])
+        if job.report.status != "pending":
+            text.line(f"[bold]{as_is(job.host.name)}[/]: it is so already: {as_is(self.change)}")
+            return
+        text.plain(self._announced())
+        runner.consent(self.options.yes, "Measure, make these changes, and measure again?")
+        planned, job.bound = job.bound, self.as_is
+        first = partial(
+            attempts.measure, options=self.measurement, change=self.change, note=self.options.note, with_checks=True
+        )
+        pool.run_hosts(jobs, first, activity="measuring")
+        job.bound = planned
+        try:
+            pool.run_hosts(jobs, partial(attempts.change_and_measure, options=self.measurement), activity="changing")
+            if job.report.error is None:
+                self._decide(job, text)
+        except KeyboardInterrupt:
+            if job.report.last(Attempt).decision not in ("kept", "back"):
+                text.plain(self._left(job))
+            raise
+        if job.report.error is not None and _begun(job.report):
+            text.plain(self._left(job))
+
+    @property
+    def flag(self) -> str:
+        """The --inventory of this command, for other commands."""
+        return f" --inventory {shlex.quote(str(self.options.inventory))}" if self.options.inventory else ""
+
+    def _left(self, job: HostJob, run: str = "") -> str:
+        """What to type when the change of a run, without `run` of this one, may still be in force."""
+        return (
+            f"{job.host.name}: the change may still be in force; once the host answers:"
+            f" {program_name()} rollback --host {job.host.name}{self.flag} --to {run or job.run.options.run_id}"
+        )
+
+    def _announced(self) -> str:
+        """What follows the measurements, before the host is changed."""
+        rules = {
+            "faster": "it is kept if it is faster, else the host goes back",
+            "no-slower": "it is kept unless it is slower, else the host goes back",
+            "ask": "you decide whether it is kept; the host goes back if it fails",
+            "never": "the host goes back; --keep-if faster or no-slower keeps it",
+        }
+        return f"{self.change}, for this run: measured before and after; then {rules[self.keep_if]}."
+
+    def _decide(self, job: HostJob, text: Any) -> None:
+        """Shows the comparison, keeps the change or goes back, and says what became of it."""
+        tried = job.report.last(Attempt)
+        table.show(text.console, tried)
+        if tried.comparison is None:
+            kept, why = False, f"the change failed: {tried.failure}"
+        else:
+            decided, why = attempt.decided(tried.comparison, self.keep_if)
+            if decided is None:
+                with text.paused():
+                    decided = prompt.answer("Keep it? [y/N] ").lower() in ("y", "yes")
+                why = f"{why}; the answer was {'yes' if decided else 'no'}"
+            kept = decided
+        if kept:
+            self._keep(job, tried, why, text)
+            return
+        assert self.back is not None
+        job.bound = self.back
+        self._go_back(job, why, self.run_id, text)
+
+    def _go_back(self, job: HostJob, why: str, run: str, text: Any) -> None:
+        """Takes the change of a run back with the playbook of the job, and proves that the host is as before it."""
+        assert self.as_is is not None
+        change = as_is(job.report.last(Attempt).change)
+        text.line(f"[bold]{as_is(job.host.name)}[/]: going back, {as_is(why)}")
+        pool.run_hosts([job], partial(attempts.go_back, why=why, run=run), activity="going back")
+        job.bound = self.as_is
+        pool.run_hosts([job], partial(attempts.prove_back, options=self.measurement), activity="checking")
+        if job.report.error is None:
+            runner.show_result(job.report, text, findings=False)
+            text.line(f"[bold]{as_is(job.host.name)}[/]: [bold]back[/] as it was before {change}")
+
+    def _take_back(self, job: HostJob, cut: Run, text: Any) -> None:
+        """Takes back the change of an earlier try that ended before anybody decided on it: also one that was going back already."""
+        assert self.back is not None
+        host = as_is(job.host.name)
+        text.line(f"[bold]{host}[/]: run {cut.run} tried {as_is(cut.tried)}, and ended before anybody decided on it")
+        job.bound = rollback.aimed(self.back, cut.run)
+        pool.run_hosts([job], actions.plan_or_fail, activity="planning")
+        if job.report.error is not None:
+            return
+        text.plans([job.report])
+        if job.report.status == "pending":
+            runner.consent(self.options.yes, "Take it back?")
+        job.merge(Attempt(cut.tried, self.options.note, decision="left"))
+        self._go_back(job, "nobody decided on it", cut.run, text)
+        if job.report.error is None:
+            text.line(f"[bold]{host}[/]: the same command now tries {as_is(self.change)}")
+        else:
+            text.plain(self._left(job, cut.run))
+
+    def _keep(self, job: HostJob, tried: Attempt, why: str, text: Any) -> None:
+        """Records that the change is kept; writes the line into the inventory with --write or a yes, or says where it belongs."""
+        assert self.as_is is not None
+        line = inventory_line.of(self.as_is.host, self.folder, self.variable, self.value)
+        kept = replace(tried, decision="kept", why=why, write=line.text, write_to=line.place)
+        pool.run_hosts([job], partial(attempts.keep, kept=kept), activity="keeping")
+        if job.report.error is not None:
+            return
+        text.line(f"[bold]{as_is(job.host.name)}[/]: [bold green]kept[/], {as_is(why)}")
+        inventory_line.settle(line, self.options.write, lambda: runner.read_inventory(self.options.inventory), text)
+
+    def _measure_only(self, jobs: list[HostJob], text: Any) -> None:
+        """Measures the host as it is; with --again compares it with what an earlier run left it in."""
+        (job,) = jobs
+        first = partial(
+            attempts.measure, options=self.measurement, change="", note=self.options.note, with_checks=False
+        )
+        pool.run_hosts(jobs, first, activity="measuring")
+        tried = job.report.get(Attempt)
+        if job.report.error is not None or tried is None or tried.before is None:
+            return
+        if self.earlier:
+            run, before = self.earlier
+            comparison = attempt.compared(before, tried.before)
+            tried = replace(tried, before=before, before_run=run, after=tried.before, comparison=comparison)
+            job.merge(tried)
+        table.show(text.console, tried)
+        if not self.earlier:
+            again = f"{program_name()} try --host {job.host.name}{self.flag} --again --note 'WHAT YOU CHANGED'"
+            text.line("Change one thing by hand, such as a setting of the BIOS; then compare:")
+            text.plain(f"  {again}")
+
+
+def _earlier(host: str, run: str) -> tuple[str, Measurement]:
+    """The id of an earlier run of `try` on the host, and what it measured of the state that it left. Raises UsageError."""
+    from rigwright.core.typed_json import Codec
+    from rigwright.history import History
+
+    with History.open(write=False) as past:
+        found_run, document = past.attempt(host, run)
+    problem = "did not measure the state that it left"
+    try:
+        if measured := Codec().read(document, Attempt).stands:
+            return found_run, measured
+    except ValueError as error:
+        problem = f"recorded what cannot be read ({error})"
+    raise UsageError("--again", f"run {found_run} {problem}", "another run of try", "invoke history.list")
+
+
+def _begun(report: HostReport) -> bool:
+    return report.last(Attempt).decision == "left"
+
+
+def exit_code(report: HostReport) -> int:
+    """0 when the change is kept, or when nothing was to be changed and nothing is worse; 2 when the host went back."""
+    tried = report.get(Attempt)
+    if report.error is not None or tried is None:
+        return report.exit_code if report.error is not None or report.status != "ok" else 0
+    if tried.decision == "kept":
+        return 0
+    if tried.decision:
+        return 2
+    return 2 if tried.comparison is not None and tried.comparison.verdict == "refused" else 0

@@ -1,0 +1,228 @@
+"""Measures a host for a comparison: the quick peer-to-peer test, then a short load in rounds, and what is in force meanwhile."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from rigwright.checks import Finding
+from rigwright.core.errors import HostError
+from rigwright.core.gpu_labels import SHORT_UUID
+from rigwright.core.lazy_dataclasses import dataclass
+from rigwright.engine import nccl_test, onhost_program, wheel_copy
+from rigwright.engine.gpu_use import gpu_use
+from rigwright.engine.host_run import HostRun
+from rigwright.engine.nccl_test import NcclTestOptions
+from rigwright.engine.onhost_program import OnhostProgram
+from rigwright.engine.report import FAILS
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, kernel, nccl_load, system
+from rigwright.facts.conditions import CONDITIONS
+from rigwright.facts.nccl import CopyResult, Document, Mistake, SendRecvResult
+from rigwright.facts.nccl_load import Load, Round
+from rigwright.features.try_.attempt import FOLLOWS, Measurement
+
+NAME = "load"
+PROCESSES = 2
+ROUND_LIMIT_S = 15
+LONGEST = 300
+"""Characters of an error that are kept."""
+SIMULATED_ROUND_S = 1.0
+"""The clock of a simulated GPU has nothing to settle; on a real one a round has the length that nccl_load.py gives it."""
+
+
+@dataclass(frozen=True)
+class MeasurementOptions:
+    """`wheels`: a source of libraries, as in NcclTestOptions. `rounds`: counted rounds of each of PROCESSES processes."""
+
+    wheels: str = ""
+    rounds: int = 3
+
+
+def measure(run: HostRun, options: MeasurementOptions) -> Measurement:
+    """Measures the host; what could not be measured is in `missing`. Nothing stays on it but libraries that were copied to it.
+
+    Raises HostError while processes use the GPUs, and Unreachable.
+    """
+    run.store.forget()
+    at = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if use := gpu_use(run):
+        found = f"{use}, and beside their work a measurement says nothing"
+        raise HostError(
+            run.host.name, found, "idle GPUs", "wait for their end, or end them; then the same command again"
+        )
+    run.read(CONDITIONS)
+    quick = NcclTestOptions(quick=True, wheels=options.wheels)
+    tested = nccl_test.test(run, quick)
+    missing = {finding.subject: finding.seen for finding in tested.not_run}
+    document, load = tested.document, None
+    failures = dict(failed(document)) if document else {}
+    if document is not None and document.outcome != "could not run":
+        load = _load(run, replace(quick, quick=False), options.rounds, document, missing)
+    elif document is not None:
+        missing["peer-to-peer test"] = _words(document.errors)
+    return Measurement(
+        at,
+        conditions(run, document),
+        len(results(document)) - len(failures) if document else 0,
+        failures,
+        transport(document) if document else "",
+        rounds(load) if load else {},
+        missing,
+    )
+
+
+def with_findings(measurement: Measurement, findings: Sequence[Finding]) -> Measurement:
+    """The measurement with the failed ones of these findings."""
+    wrong = {f"{finding.check} {finding.subject}": finding.seen for finding in findings if finding.verdict in FAILS}
+    return replace(measurement, wrong=wrong)
+
+
+def parts_that_fail(document: Document) -> list[str]:
+    """The parts of the load that hang or fail in the peer-to-peer test already."""
+    parts: dict[str, Sequence[CopyResult | SendRecvResult | None]] = {
+        "copies": [pair.bytes for pair in document.pairs],
+        "collective": [pair.collective for pair in document.pairs],
+    }
+    without = [part for part, found in parts.items() if any(one is not None and one.ok is False for one in found)]
+    summed = document.all_reduce
+    if summed is not None and summed.ok is not True and "collective" not in without and len(document.gpus) > 1:
+        without.append("collective")
+    return without
+
+
+def _load(
+    run: HostRun, options: NcclTestOptions, rounds: int, document: Document, missing: dict[str, str]
+) -> Load | None:
+    """Runs the load with the libraries of the peer-to-peer test; None when it could not run. Adds to `missing` what it could not
+    measure. Raises HostError, Unreachable."""
+    without = parts_that_fail(document)
+    copied = any(path.startswith(onhost_program.LIBRARIES) for path in document.libraries.values())
+    try:
+        load = None if copied else _run_once(run, rounds, without, ())
+        if load is None or (load.outcome == "could not run" and any(one.where == "libraries" for one in load.errors)):
+            folders = nccl_test.libraries(run, options)
+            load = _run_once(run, rounds, without, folders) if folders or load is None else load
+    except (wheel_copy.NoWheels, Unavailable, Unreadable) as error:
+        missing[NAME] = str(error)
+        return None
+    if load.outcome == "could not run":
+        missing[NAME] = _words(load.errors)
+        return None
+    missing |= {f"{NAME}: {part}": FOLLOWS for part in without}
+    missing |= {f"{NAME}: {error.where[:60]}": error.what[:LONGEST] for error in load.errors}
+    return load
+
+
+def _run_once(run: HostRun, rounds: int, without: Sequence[str], folders: Sequence[str]) -> Load:
+    limit_s = 90 + PROCESSES * (rounds + 1) * ROUND_LIMIT_S
+    words = ["--timeout-s", str(limit_s), "--processes", str(PROCESSES), "--rounds", str(rounds)]
+    words += ["--round-s", str(SIMULATED_ROUND_S)] if run.value(system.simulated) else []
+    words += ["--without", ",".join(without)] if without else []
+    program = OnhostProgram("nccl_load.py", words, limit_s, NAME, folders)
+    onhost_program.run_and_read(run, program, nccl_load.measured)
+    return run.store(nccl_load.measured)
+
+
+def _words(errors: Sequence[Mistake]) -> str:
+    return errors[0].what[:LONGEST] if errors else "no reason was given"
+
+
+# --- what a document says
+
+
+def results(document: Document) -> dict[str, str]:
+    """The outcomes of the peer-to-peer test, by what was tested. What CUDA refuses is not one."""
+    found: dict[str, str] = {}
+    for card in document.gpus:
+        if card.own is not None:
+            found[f"GPU {card.index}, its own memory"] = card.own.outcome
+    for pair in document.pairs:
+        tests: dict[str, CopyResult | SendRecvResult | None]
+        tests = {"copy": pair.bytes, "copy through the host": pair.staged, "NCCL": pair.collective}
+        for name, result in tests.items():
+            if result is not None and result.outcome != "refused":
+                found[f"GPU {pair.start} to {pair.end}, {name}"] = result.outcome
+    if document.all_reduce is not None:
+        found["NCCL all-reduce"] = document.all_reduce.outcome
+    return found
+
+
+def failed(document: Document) -> dict[str, str]:
+    """Those of `results` that are not ok."""
+    return {name: outcome for name, outcome in results(document).items() if outcome != "ok"}
+
+
+def transport(document: Document) -> str:
+    """How NCCL connected the pairs: `P2P`, `SHM`, or several with their numbers of pairs; "" when that is not known."""
+    kinds = [pair.collective.kind for pair in document.pairs if pair.collective and pair.collective.kind]
+    counted = {kind: kinds.count(kind) for kind in kinds}
+    return next(iter(counted)) if len(counted) == 1 else ", ".join(f"{kind} ({n} pairs)" for kind, n in counted.items())
+
+
+def conditions(run: HostRun, document: Document | None) -> dict[str, str]:
+    """What is in force on the host, as far as it is known: the texts by name."""
+    known = {
+        fact: value for fact in CONDITIONS if (value := run.store.known.get(fact)) and not isinstance(value, Exception)
+    }
+    found: dict[str, str] = {}
+    if version := known.get(driver.loaded_version):
+        found["driver"] = str(version)
+    if version := known.get(system.running_kernel):
+        found["kernel"] = str(version)
+    if line := known.get(kernel.command_line):
+        words = [word for word in str(line).split() if not word.startswith(("BOOT_IMAGE=", "root="))]
+        found["kernel command line"] = " ".join(words)
+    if firmware := known.get(system.firmware):
+        found["firmware"] = " ".join(word for word in (firmware.vendor, firmware.version, firmware.date) if word)
+    cards = known.get(gpu.gpus) or ()
+    found["power limits"] = _same_or_each([f"{card.power_limit_w:g} W" for card in cards if card.power_limit_w])
+    clocks = [card.application_clocks for card in cards if card.application_clocks]
+    found["application clocks"] = _same_or_each([f"{pair.memory_mhz},{pair.graphics_mhz} MHz" for pair in clocks])
+    found["GPUs"] = ", ".join(f"{card.bus_id} {card.uuid[:SHORT_UUID]}" for card in cards)
+    if document is not None:
+        found["NCCL"], found["CUDA runtime"] = document.versions.nccl or "", document.versions.cuda_runtime or ""
+    return {name: text for name, text in found.items() if text}
+
+
+def _same_or_each(texts: Sequence[str]) -> str:
+    return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
+
+
+def rounds(load: Load) -> dict[str, tuple[float, ...]]:
+    """The values of each quantity of QUANTITIES that every counted round has."""
+    found: dict[str, list[float]] = {}
+    for one in load.rounds:
+        for name, value in _values(one).items():
+            found.setdefault(name, []).append(round(value, 4))
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _values(one: Round) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if one.tflops:
+        found["products"] = sum(one.tflops)
+        if len(one.tflops) > 1:
+            found["slowest_gpu"] = min(one.tflops)
+    if one.copies:
+        found |= {
+            "copies": fmean(pair.gb_s for pair in one.copies),
+            "slowest_copy": min(pair.gb_s for pair in one.copies),
+        }
+    if one.all_reduce_gb_s is not None:
+        found["all_reduce"] = one.all_reduce_gb_s
+    sensors = one.sensors or ()
+    clocks, powers, temperatures = (
+        [value for sensor in sensors if (value := getattr(sensor, name)) is not None]
+        for name in ("clock_mhz", "power_w", "temperature_c")
+    )
+    if clocks:
+        found["clock"] = min(clocks)
+    if powers:
+        found["power"] = sum(powers)
+    if temperatures:
+        found["temperature"] = max(temperatures)
+    if powers and one.tflops and sum(powers):
+        found["per_watt"] = 1000 * sum(one.tflops) / sum(powers)
+    return found
