@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from rigwright.features.budget import VERDICTS
+from rigwright.features.power.budget import VERDICTS
 
 from rigwright import catalogue
 from rigwright.catalogue import Rig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rigwright.cli import command, program
 
-OPTIONS = {one.command: one for one in program.COMMANDS}
+OPTIONS = {one.command: one for one in program.commands()}
 
 
 def run_command(name: str, **given: object) -> int:

@@ -102,7 +102,7 @@ def test_the_wheel_has_every_module_and_data_file_and_not_the_lab(wheel: Path) -
 
 def test_it_has_the_commands_without_those_of_the_lab(rigwright) -> None:  # type: ignore[no-untyped-def]
     listed = rigwright("--list").stdout
-    for command in program.COMMANDS:
+    for command in program.commands():
         assert f"  {command.command} " in listed
     assert "lab." not in listed
     assert rigwright("--version").stdout == f"rigwright {__version__}\n"

@@ -25,7 +25,7 @@ VALUES = ("a", "-", "", "a b", "=x", "7", "--yes", "-y", "all", "provision", "-5
 
 def by_invoke(options: type[CommandOptions], words: list[str]) -> dict[str, object] | None:
     """The values that Invoke's parser reads; None for a mistake, or for more than one command."""
-    contexts = [ParserContext(name=one.command, args=Command(one).get_arguments()) for one in program.COMMANDS]
+    contexts = [ParserContext(name=one.command, args=Command(one).get_arguments()) for one in program.commands()]
     try:
         found = Parser(initial=program.Program().initial_context, contexts=contexts).parse_argv(words)
     except ParseError:
@@ -43,7 +43,7 @@ def by_invoke(options: type[CommandOptions], words: list[str]) -> dict[str, obje
 @st.composite
 def lines(draw: st.DrawFn) -> tuple[type[CommandOptions], list[str]]:
     """A command, and words that may be its flags and their values."""
-    options = draw(st.sampled_from(program.COMMANDS))
+    options = draw(st.sampled_from(program.commands()))
     flags = [f"--{field.name.replace('_', '-')}" for field in options.fields()]
     words = [options.command]
     for flag in draw(st.lists(st.sampled_from([*flags, "--nonsense", "-h", "word"]), max_size=4)):

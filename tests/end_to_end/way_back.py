@@ -191,7 +191,7 @@ def try_taken_back(host: Host, _before: State) -> None:
     """provision, then a try that is taken back, and one that is kept and then rolled back."""
     host.provision()
     was = host.state()
-    words = ("--limits", "power_limit_w: 260", "--rounds", "2", "--yes")
+    words = ("--limits", "power_limit_w: 260", "--rounds", "2", "--yes", "--wheels", "fetch")
     host.does("try", *words, "--keep-if", "never", code=2)
     assert not (wrong := host.differences(was)), wrong[:20]
     host.does("try", *words, "--keep-if", "no-slower")

@@ -1,0 +1,18 @@
+"""The inventory variable `scratch`: the folder, and how much room it must have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rigwright.core.schema import AbsolutePath
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """`least_gib`: room that is left for data."""
+
+    path: AbsolutePath
+    least_gib: int = 100
+
+
+TYPES = {"scratch": Scratch}
