@@ -24,6 +24,7 @@ import pynvml
 import pytest
 import yaml
 
+from rigwright.core import features
 from rigwright.core.change import Note
 from rigwright.core.command import Result
 from rigwright.core.errors import HostError
@@ -133,11 +134,14 @@ def _matches(found: list[Any], wanted: list[dict[str, Any]]) -> None:
 
 @functools.cache
 def _facts() -> dict[str, Any]:
-    """Returns every fact, and every function that makes one, of rigwright.facts and rigwright.jobs, as MODULE.NAME."""
+    """Returns every fact, and every function that makes one, as MODULE.NAME; of a feature a fact by its own name."""
     found: dict[str, Any] = {}
     package = importlib.import_module("rigwright.facts")
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"rigwright.facts.{info.name}")
+    modules = [(info.name, f"rigwright.facts.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    for name, feature in features.features().items():
+        modules += [(name, info.name) for info in pkgutil.iter_modules(feature.__path__, f"{feature.__name__}.")]
+    for prefix, path in modules:
+        module = importlib.import_module(path)
         for name, value in vars(module).items():
             makes = (
                 inspect.isfunction(value)
@@ -145,8 +149,10 @@ def _facts() -> dict[str, Any]:
                 and value.__module__ == module.__name__
                 and "Fact[" in str(inspect.signature(value).return_annotation)
             )
-            if isinstance(value, Fact) or makes:
-                found[f"{info.name}.{name}"] = value
+            if isinstance(value, Fact) and "features" in path:
+                found[value.name] = value
+            elif isinstance(value, Fact) or makes:
+                found[f"{prefix}.{name}"] = value
     return found
 
 

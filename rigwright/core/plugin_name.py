@@ -8,12 +8,12 @@ from typing import Any
 from rigwright.core import features
 
 KINDS = ("operations", "checks")
-"""The modules of a feature that hold operations and checks, and the packages of those of the system."""
+"""The modules or packages of a feature that hold its operations and checks, and the packages of those of the system."""
 
 
 def plugin_name(function: Callable[..., Any]) -> str:
     """The name of an operation or check in a playbook: MODULE.FUNCTION, or for one of a feature PREFIX.FUNCTION."""
-    package, _, module = function.__module__.rpartition(".")
-    if module in KINDS:
-        module = features.prefix(package)
-    return f"{module}.{function.__name__}"
+    parts = function.__module__.split(".")
+    at = next(number for number, part in enumerate(parts) if part in KINDS)
+    of_system = parts[at + 1] if parts[:at] == ["rigwright"] else ""
+    return f"{of_system or features.prefix('.'.join(parts[:at]))}.{function.__name__}"

@@ -58,7 +58,7 @@ def test_the_list_of_runs_needs_no_playbook(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 HOST = Host("box", (), {})
-STEP = Step("Packages", "rollback_packages.versions", lambda _facts: iter(()), {}, "rollback.yml:1")
+STEP = Step("Packages", "rollback.package_versions", lambda _facts: iter(()), {}, "rollback.yml:1")
 PATCH = Change("remove", "patch", "2.7.6", "")
 UNDO = "to bring back what that rollback took away: invoke rollback --host box --to c"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import yaml
 from lab.cli import commands
 from lab.faults import inject
 from lab.hardware.rigfile import describe
+from tests.end_to_end import way_back
 from tests.end_to_end.conftest import Ssh
+from tests.end_to_end.plugs import state as state_of_host
+from tests.end_to_end.plugs.machine import Nspawn
 from tests.end_to_end.rw import argv, inventory, invoke
 from tests.end_to_end.test_rigs import Server
 from tests.paths import ROOT
@@ -95,6 +99,28 @@ def test_a_driver_that_hangs_and_words_that_are_faster(folder: Path, ssh: Ssh) -
     assert again.returncode == 0, again.stdout
     shown = invoke("history.show", "last").stdout
     assert shown
+
+
+@pytest.mark.ways
+def test_a_try_that_is_taken_back_or_rolled_back_leaves_the_host_as_before(folder: Path) -> None:
+    machine = Nspawn(NAME, RIG)
+    before, began, ends = state_of_host.read(machine.root), time.monotonic(), "failed"
+    try:
+        words = ("--limits", "power_limit_w: 300")
+        tried(folder, 2, *words, "--keep-if", "never")
+        assert not _differences(machine, before)
+        tried(folder, 0, *words, "--keep-if", "no-slower")
+        again = invoke("rollback", "--host", NAME, "--inventory", str(folder), "--yes", deadline=600)
+        assert again.returncode == 0, again.stdout
+        assert not _differences(machine, before)
+        ends = "same"
+    finally:
+        way_back.write("driver, Ubuntu 22.04", "try, taken back and kept", time.monotonic() - began, ends)
+
+
+def _differences(machine: Nspawn, before: state_of_host.State) -> list[str]:
+    now = state_of_host.differences(state_of_host.read(machine.root), before)
+    return [str(each) for each in now if not way_back.STAYS.search(each.line)]
 
 
 PLACES = {"while it is measured": "✓ Limits", "before the way back": "going back,", "in the way back": "• Files"}

@@ -187,18 +187,6 @@ def rollback_to_each_run(host: Host, before: State) -> None:
         assert not (wrong := host.differences(was)), (run, wrong[:20])
 
 
-def try_taken_back(host: Host, _before: State) -> None:
-    """provision, then a try that is taken back, and one that is kept and then rolled back."""
-    host.provision()
-    was = host.state()
-    words = ("--limits", "power_limit_w: 260", "--rounds", "2", "--yes", "--wheels", "fetch")
-    host.does("try", *words, "--keep-if", "never", code=2)
-    assert not (wrong := host.differences(was)), wrong[:20]
-    host.does("try", *words, "--keep-if", "no-slower")
-    host.does("rollback", "--yes")
-    assert not (wrong := host.differences(was)), wrong[:20]
-
-
 def limits_alone(host: Host, _before: State) -> None:
     """provision, then limits with other values, and a rollback of that run alone."""
     host.provision()
@@ -215,7 +203,7 @@ WAYS: dict[str, Way] = {
     "remove --driver": remove_with_driver,
     "rollback to each run": rollback_to_each_run,
 }
-ON_ONE_HOST: dict[str, Way] = {"try, taken back and kept": try_taken_back, "limits alone": limits_alone}
+ON_ONE_HOST: dict[str, Way] = {"limits alone": limits_alone}
 """Ways that are the same on every host, and are gone on one host only."""
 
 
@@ -231,7 +219,7 @@ def write(given: str, way: str, seconds: float, ends: str) -> None:
 def table() -> str:
     """The last row of each way in RESULTS as Markdown: the seconds of its commands, or how it ended."""
     rows = {(row["given"], row["way"]): row for row in map(json.loads, RESULTS.read_text().splitlines())}
-    ways = [*WAYS, *ON_ONE_HOST]
+    ways = list(dict.fromkeys(way for _, way in rows))
     lines = [f"| host | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
     for given in GIVEN:
         cells = [rows.get((given, way)) for way in ways]

@@ -78,13 +78,13 @@ def test_what_operations_declare() -> None:
         "rollback.boot_files",
         "rollback.module_built",
         "rollback.rebooted",
-        "rollback_packages.versions",
+        "rollback.package_versions",
     }
     assert _operations("affects_gpus") == {
         "driver.installed",
         "driver.reloaded",
         "rollback.module_built",
-        "rollback_packages.versions",
+        "rollback.package_versions",
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from rigwright.features.rollback.limits import _LOCK
+from rigwright.features.rollback.operations.limits import _LOCK
 
 
 def lock(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -32,7 +32,7 @@ from rigwright.fleet.host_job import HostJob
 from rigwright.history import History
 
 
-def torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
+def _torch_fact(job: HostJob, options: SmokeOptions) -> Fact[Torch] | None:
     """The fact of the torch that trains on the host; None where the inventory has no `training` and --python is not given."""
     training = job.bound.desired.of_features.get("training")
     if options.python:
@@ -44,7 +44,7 @@ def look(job: HostJob, options: SmokeOptions, links_only: bool) -> Iterator[Host
     """Reads the network of a node, its GPUs and its torch. Raises HostError where it cannot train now; with `links_only` it need not."""
     from rigwright.features.training_smoke import run as engine
 
-    torch = None if links_only else torch_fact(job, options)
+    torch = None if links_only else _torch_fact(job, options)
     if not links_only:
         engine.refuse(job.run, options, job.bound.desired.of_features.get("training"))
     wanted = (system.simulated, network.network, network.hcas, network.firewalls, driver.loaded_version)
@@ -65,7 +65,7 @@ def traits(job: HostJob, options: SmokeOptions, links_only: bool) -> dict[str, s
         return found
     names = [one.name for one in store(gpu.gpus)]
     found["GPUs"] = " and ".join(f"{names.count(name)} x {name}" for name in sorted(set(names)))
-    if fact := torch_fact(job, options):
+    if fact := _torch_fact(job, options):
         torch = store(fact)
         found.update({"torch": torch.torch, "CUDA of torch": torch.cuda, "NCCL of torch": torch.nccl})
     return found

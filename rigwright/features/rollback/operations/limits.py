@@ -29,7 +29,7 @@ if [ -n "$low" ]; then nvidia-smi -i "$uuid" "$set" "$low,$high"; else nvidia-sm
 
 
 @operation()
-def restored(facts: Facts, *, to: str = "", slots: dict[BusId, str] | None = None) -> Iterator[Change | Note]:
+def limits_restored(facts: Facts, *, to: str = "", slots: dict[BusId, str] | None = None) -> Iterator[Change | Note]:
     """Every GPU has the persistence, power limit, application clocks and locked clocks that were in force before the run.
 
     Nothing is changed where no driver was loaded then. A warning names a GPU of then that does not answer now.

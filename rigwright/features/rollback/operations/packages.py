@@ -12,7 +12,7 @@ from rigwright.driver.package_sets import branch_of
 from rigwright.facts import Fact, Facts, Unavailable, dpkg, run_record, system
 from rigwright.facts.run_record import MovedPackage, Run
 from rigwright.features.rollback import facts as rollback_source
-from rigwright.features.rollback.operations import RULES
+from rigwright.features.rollback.operations.files import RULES
 from rigwright.operations import apt, operation
 from rigwright.operations._going_back import differing, require_room, target, toward
 
@@ -23,7 +23,7 @@ _WITHOUT = "invoke rollback --tags files,boot,units,limits goes back with all bu
 
 
 @operation()
-def possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
+def packages_possible(facts: Facts, *, to: str = "") -> Iterator[Note]:
     """Every package that a run changed can go back: its version is in a source or in a package file on the host, and nothing else
     needs what is removed.
 
@@ -110,7 +110,7 @@ def holds_freed(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 
 @operation(affects_p2p=True, affects_gpus=True)
-def versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
+def package_versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
     """The packages that runs installed, changed or removed have the versions of before, or are gone with their configuration.
 
     One work of apt does it, after all packages are fetched, in a job that outlives the controller. DKMS and initramfs-tools make the
@@ -163,7 +163,7 @@ def versions(facts: Facts, *, to: str = "") -> Iterator[Change]:
 
 
 @operation()
-def marks(facts: Facts, *, to: str = "") -> Iterator[Change]:
+def package_marks(facts: Facts, *, to: str = "") -> Iterator[Change]:
     """The packages of runs are held that were held before, and apt counts those as automatically installed that it did before."""
     run, _ = target(facts, to)
     moved = facts(run_record.packages(run.run, run.number)).moved
