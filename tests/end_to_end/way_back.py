@@ -31,6 +31,7 @@ RESULTS = ROOT / ".lab" / "way-back.jsonl"
 _LEFT = {
     r" /var/lib/rigwright(/|$| )": "records of runs, and packages with which a driver can go back",
     r" /(var/lib/containers|etc/containers/networks|etc/cni|var/lib/cni)(/|$| )": "images and networks of a container engine",
+    r" /opt/train(/|$| )": "a training environment, with what its owner installed into it",
     r" /etc/(passwd|group|g?shadow)$": "system users that packages made",
     r"^d [0-7]{3,4} \S+ /(usr/lib/modules/\S+/updates(/dkms)?|var/lib/dkms(/nvidia[a-z-]*)?) ?$": "empty folders that DKMS made",
 }
