@@ -46,7 +46,6 @@ COMMANDS: tuple[type[CommandOptions], ...] = (
     options.HistoryShowOptions,
     options.HistoryDiffOptions,
     options.HistorySetAsideOptions,
-    options.ConnectionsCloseOptions,
     options.CatalogueCheckOptions,
     options.PowerPlanOptions,
     options.PowerWatchOptions,

@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 _SHARED = (
     "provision|plan|verify|accept|facts|limits|try|stress|remove|rollback|init|trust|explain|TASK|--list"
-    r"|(?:inventory|fleet|gpus|history|connections|catalogue|power|train)\.[a-z-]+"
+    r"|(?:inventory|fleet|gpus|history|catalogue|power|train)\.[a-z-]+"
 )
 _COMMAND = r"(?<![\w/.-])(?<!-m )invoke (?=(?:{})(?![\w-]))"
 """Matches `invoke ` before one of these commands."""
