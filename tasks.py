@@ -1,18 +1,38 @@
-"""The commands of rigwright and of its lab. `invoke TASK --help` explains a command, `invoke --list` lists all."""
+"""The commands of rigwright and of its lab. `invoke --list` lists all, `invoke TASK --help` explains one.
+
+A command is a class in rigwright/cli/options.py or lab/cli/tasks.py, and a function (CONTRIBUTING.md, "Add a command").
+"""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from importlib.util import find_spec
 
-# Invoke turns the bytecode cache off, which makes a command a third slower; program.start does the same for rigwright.
+missing = [name for name in ("fabric", "jinja2", "paramiko", "pynvml", "rich", "yaml") if find_spec(name) is None]
+if missing or sys.version_info < (3, 10):
+    found = f"has no {', '.join(missing)}" if missing else "is older than 3.10"
+    expected = "  expected: Python 3.10 or newer, with the packages of requirements.lock\n"
+    sys.exit(f"error invoke: {sys.executable} {found}\n{expected}  fix:      scripts/setup, then type .venv/bin/invoke")
+
+# Invoke turns the cache of compiled modules off, and each start would compile them all.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
+from invoke import task  # noqa: E402, F401  # for tasks of your own
 
 from lab.cli.tasks import COMMANDS as LAB_COMMANDS  # noqa: E402
 from rigwright.cli import program  # noqa: E402
+from rigwright.core import program_name  # noqa: E402
 
 ns = program.collection(program.commands(LAB_COMMANDS))
 
-_called = Path(sys.argv[0])
-if _called.name in ("invoke", "inv") or _called.parts[-2:] == ("invoke", "__main__.py"):
-    program.start(ns)
+# Tasks of your own stand here, such as:
+#
+#     @task(help={"host": "a host of ~/.ssh/config"})
+#     def scratch(c, host="servbadge", size_gb=8):
+#         """Mount memory as /scratch on a host."""
+#         c.run(f"ssh {host} sudo mount -m -t tmpfs -o size={size_gb}g scratch /scratch")
+#
+#     ns.add_task(scratch)
+
+if program_name.was_started():
+    program.start(ns)  # explains a mistake on the command line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
 import statistics
@@ -19,10 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Measured:
-    """A command and the cost of each of its runs in a folder, including the child processes that it waited for.
-
-    `beside`: the last words of the command lines of processes that stay and work for it; their processor time counts too.
-    """
+    """A command and the cost of each of its runs in a folder, including the child processes that it waited for."""
 
     name: str
     argv: tuple[str, ...]
@@ -33,7 +29,6 @@ class Measured:
     cpu_s: list[float] = field(default_factory=list)
     peak_mib: list[float] = field(default_factory=list)
     round_trips: int | None = None
-    beside: tuple[str, ...] = ()
 
     def run(self) -> str:
         """Runs the command once and returns its output.
@@ -41,7 +36,6 @@ class Measured:
         Exits the benchmark when it fails or its output lacks `says`.
         """
         out, back = os.pipe()
-        before_s = _used_s(self.beside)
         began = time.perf_counter()
         child = subprocess.Popen(
             self.argv, stdin=subprocess.DEVNULL, stdout=back, stderr=back, cwd=self.folder, **person(self.environment)
@@ -52,7 +46,7 @@ class Measured:
         _, status, used = os.wait4(child.pid, 0)
         self.wall_s.append(time.perf_counter() - began)
         child.returncode = os.waitstatus_to_exitcode(status)
-        self.cpu_s.append(used.ru_utime + used.ru_stime + _used_s(self.beside) - before_s)
+        self.cpu_s.append(used.ru_utime + used.ru_stime)
         self.peak_mib.append(used.ru_maxrss / 1024)
         if child.returncode != 0 or self.says not in said:
             sys.exit(f"error {' '.join(self.argv)}: exit {child.returncode}, without {self.says!r}\n{said[-2000:]}")
@@ -67,16 +61,6 @@ class Measured:
     def median_cpu_s(self) -> float:
         """The median CPU time."""
         return statistics.median(self.cpu_s)
-
-
-def _used_s(last_words: tuple[str, ...]) -> float:
-    """The processor time of the processes whose command line ends in one of these words, with that of their children that have ended."""
-    ticks = 0
-    for folder in Path("/proc").glob("[0-9]*") if last_words else ():
-        with contextlib.suppress(OSError):
-            if (folder / "cmdline").read_bytes().rstrip(b"\0").rpartition(b"\0")[2].decode() in last_words:
-                ticks += sum(map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def in_turn(commands: Sequence[Measured], rounds: int) -> None:

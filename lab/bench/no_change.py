@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,6 @@ from lab.bench.measured import Measured, in_turn, person, row
 
 PYTHON = str(CHECKOUT / ".venv" / "bin" / "python")
 RIG = "servbadge"
-KEEP = ("--keep", "10m")
-STAY = ("(keeps ssh connections)", "(prepared to run rigwright)")
-"""The last words of the command lines of the processes that runs with --keep start."""
-STARTED_S = 3.0
-"""So long after a run these processes are ready."""
 SSH_CONFIG = str(CHECKOUT / ".lab" / "ssh_config")
 
 
@@ -67,13 +63,6 @@ class Version:
             self.command("fleet.check", "fleet.check", says=self.host),
         )
 
-    def kept(self) -> tuple[Measured, ...]:
-        """The commands that provision, over a kept connection and in a fork of a prepared process."""
-        return tuple(
-            replace(one, name=f"{one.name.partition(',')[0]}, kept connection", argv=(*one.argv, *KEEP), beside=STAY)
-            for one in self.commands()[:2]
-        )
-
 
 NOW = Version("bench")
 
@@ -84,10 +73,7 @@ def before(commit: str, folder: Path) -> Version:
     subprocess.run(["tar", "-x", "-C", str(folder)], input=files, check=True)
     invoke = folder / ".venv" / "bin" / "invoke"
     invoke.parent.mkdir(parents=True)
-    old = not (folder / "rigwright" / "cli" / "start.py").exists()
-    start = "import sys, rigwright.cli.lean_invoke\nfrom invoke.main import program\nsys.exit(program.run())\n"
-    invoke.write_text(f"#!{PYTHON}\n" + (start if old else "from rigwright.cli import start\nstart.invoke()\n"))
-    invoke.chmod(0o755)
+    shutil.copy(CHECKOUT / ".venv" / "bin" / "invoke", invoke)
     return Version("bench-before", folder, ", before")
 
 
@@ -105,7 +91,6 @@ GOALS = {
     "provision.yml, with checks": Goal(2.5, 2),
     "verify --quick": Goal(3.0, 2),
     "fleet.check": Goal(2.5, 2),
-    "bench.yml, kept connection": Goal(1.0, 1),
     "invoke --list": Goal(seconds=0.2),
 }
 """By row. The seconds are those of a whole processor."""
@@ -117,7 +102,6 @@ def commands(versions: Sequence[Version]) -> tuple[Measured, ...]:
     return (
         Measured("ssh true", ("ssh", "-F", SSH_CONFIG, NOW.host, "true")),
         *(one for version in versions for one in version.commands()),
-        *NOW.kept(),
         Measured("invoke --list", (invoke, "--list"), "provision"),
         Measured("import rigwright.cli.runner", (PYTHON, "-c", "import rigwright.cli.runner")),
         Measured("python -c pass", (PYTHON, "-c", "pass")),
@@ -180,11 +164,6 @@ def prepare(version: Version, rows: Sequence[Measured]) -> None:
             hosts: dict[str, Any] = json.loads(_once(one, "--json", "-"))["hosts"]
             one.round_trips = int(hosts[version.host]["round_trips"])
         _once(one)
-    for one in [one for one in rows if one.beside] if version is NOW else ():
-        for _ in range(3):
-            document = json.loads(_once(one, "--json", "-"))
-            one.round_trips = int(document["hosts"][version.host]["round_trips"])
-            time.sleep(STARTED_S)
 
 
 def main() -> int:
@@ -214,8 +193,6 @@ def main() -> int:
                 print(f"\nWith {percent} % of a processor:", end="")
                 _show(slow, rounds, False)
         finally:
-            close = (str(CHECKOUT / ".venv" / "bin" / "invoke"), "connections.close")
-            subprocess.run(close, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=False, **person())
             for version in versions:
                 lab.down(name=version.host, say=print)
     return 0
@@ -223,7 +200,7 @@ def main() -> int:
 
 def _profile(rows: Sequence[Measured], runs: int) -> None:
     """Prints where the processor time of each command that connects goes."""
-    for one in (each for each in rows[1:] if each.round_trips is not None and not each.beside):
+    for one in (each for each in rows[1:] if each.round_trips is not None):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "profile"
             for _ in range(runs):

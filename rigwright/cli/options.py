@@ -105,10 +105,6 @@ class HostsOptions(InventoryOptions, JsonOptions):
     )
     insecure: bool = option("accept tcp:// for --executor: neither encrypted nor authenticated", False)
     slice: str = option("for --executor: how many hosts a worker gets at a time (default: 50 to 200)")
-    keep: str = option(
-        "keep the connections to the hosts for the next runs with --keep, for this time after the last one: 10m, 90s, 1h;"
-        " 0 closes them (default: not kept; docs/performance.md#kept-connections)"
-    )
 
 
 class PlaybookOptions(HostsOptions):
@@ -377,15 +373,6 @@ class HistoryDiffOptions(
 
 class HistorySetAsideOptions(CommandOptions, command="history.set-aside", function="rigwright.cli.history:set_aside"):
     """Rename the history file, for example when it is damaged; the next run creates a new one. Deletes nothing."""
-
-
-class ConnectionsCloseOptions(JsonOptions, command="connections.close"):
-    """Close the connections that runs with --keep have kept. Connects to no host.
-
-    Runs that use one at this moment make a new one.
-
-        invoke connections.close
-    """
 
 
 class CatalogueCheckOptions(CommandOptions, command="catalogue.check"):

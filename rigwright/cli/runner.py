@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rigwright.cli.options import HostsOptions
-from rigwright.core import forked, host_ranges, interruption, numbers, prompt, run_ids, shipped_files
+from rigwright.core import host_ranges, interruption, numbers, prompt, run_ids, shipped_files
 from rigwright.core.errors import Interrupted, RigwrightError, Unreachable, UsageError, unexpected
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.program_name import program_name
@@ -167,20 +167,14 @@ def _workers(address: str, insecure: bool) -> AbstractContextManager[Executor | 
 
 def _run(command: HostCommand, run_id: str, jobs: list[HostJob], output: Output, files: Files | None) -> int:
     """Connects to the hosts and lets the command act; `jobs` has one for each host, also after an error."""
-    keep_s = _keep_s(command.options)
     inventory, hosts = _hosts(command)
-    if keep_s == 0:
-        from rigwright.ssh import kept
-
-        for host in hosts:
-            kept.drop(host)
-    begun = _begun(command, run_id, hosts, keep_s)  # what is imported from here on is imported while they connect
+    begun = _begun(command, run_id, hosts)  # what is imported from here on is imported while they connect
     try:
         from rigwright.report import output_files
 
         output_files.require_writable(files or output_files.Files.of(command.options))
         with _workers(command.options.executor, command.options.insecure) as executor:
-            return _run_on(command, run_id, inventory, hosts, begun, jobs, output, executor, keep_s)
+            return _run_on(command, run_id, inventory, hosts, begun, jobs, output, executor)
     finally:
         for transport in begun.values() if not jobs else ():
             transport.abandon()
@@ -195,7 +189,6 @@ def _run_on(
     jobs: list[HostJob],
     output: Output,
     executor: Executor | None,
-    keep_s: float | None,
 ) -> int:
     """As _run. `begun`: the transports that have begun to connect."""
     from rigwright.engine import playbook as playbooks
@@ -222,7 +215,6 @@ def _run_on(
         restart_title=command.options.command,
         earlier_runs=command.rollout.state.runs[:-1] if command.rollout else (),
         slice=_slice(command.options),
-        keep_s=keep_s,
     )
     stage: host_job.Stage = nullcontext if command.watch else output.stage
     sink = output.progress if command.quiet else output.event
@@ -247,36 +239,11 @@ def _run_on(
         _record_what_was_asked(jobs, command, executor)
     finally:
         host_job.close(jobs)
-    _have_kept(jobs, keep_s)
     lab = shipped_files.CHECKOUT / ".lab" / "inventory"
     failed = [(job.host, job.report.error) for job in jobs if job.report.error is not None]
     output.text.errors([(host.name, with_hint(error, host, lab)) for host, error in failed])
     codes = {command.exit_code(job.report) for job in jobs}
     return next((code for code in (130, 1, 3, 2) if code in codes), 0)  # the most important one
-
-
-def _keep_s(options: HostsOptions) -> float | None:
-    """The seconds of --keep; None without it. Raises UsageError."""
-    if not options.keep:
-        return None
-    from rigwright.ssh import kept
-
-    if options.executor:
-        found = "is for connections of this machine, and --executor connects from others"
-        raise UsageError("--keep", found, "one of them", "the same command without --keep")
-    return kept.duration_s(options.keep)
-
-
-def _have_kept(jobs: Sequence[HostJob], keep_s: float | None) -> None:
-    """Has the connections kept that this run has made itself, to hosts that it could reach until its end; prepares a process for the next run."""
-    if not keep_s:
-        return
-    from rigwright.cli import prepared
-    from rigwright.ssh import kept
-
-    reached = [job for job in jobs if job.run.transport.decision and not isinstance(job.report.error, Unreachable)]
-    kept.order([(job.host, job.run.transport.decision) for job in reached], keep_s)
-    prepared.start_one(keep_s)
 
 
 def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
@@ -289,14 +256,12 @@ def _hosts(command: HostCommand) -> tuple[Inventory, Sequence[Host]]:
     if command.rollout:
         command.rollout.insist(inventory.hosts)
     hosts = [inventory.only()] if host is None else inventory.select(host)
-    if any(each.is_this_machine for each in hosts):
-        forked.leave()
     if command.playbook:
         _require_alone(hosts, command.options)
     return inventory, hosts
 
 
-def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host], keep_s: float | None) -> dict[str, Transport]:
+def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host]) -> dict[str, Transport]:
     """Transports that have begun to connect, by host name: of hosts that the same command has read before, if they are few."""
     from rigwright.engine import read_ahead
 
@@ -310,7 +275,7 @@ def _begun(command: HostCommand, run_id: str, hosts: Sequence[Host], keep_s: flo
             from rigwright.ssh import open_transport
 
             environment = run_owner.environment(run_id)
-            begun[host.name] = open_transport.open_transport(host, environment, None, command.root, keep_s)
+            begun[host.name] = open_transport.open_transport(host, environment, None, command.root)
             begun[host.name].begin(commands)
     if begun:
         sys.setswitchinterval(SWITCH_S)

@@ -6,10 +6,11 @@ import itertools
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.parser.parser import Parser
 
@@ -18,6 +19,8 @@ from rigwright.core.program_name import program_name
 if TYPE_CHECKING:
     from invoke.collection import Collection
 
+Tasks = Mapping[str, Sequence[Argument]]
+"""The flags of each task, by its name."""
 _INFORMATIONAL = {"--help", "--list", "-l", "--version", "-V", "--complete", "--print-completion-script"}
 
 
@@ -33,21 +36,21 @@ def check(words: Sequence[str], namespace: Collection, core: ParserContext) -> N
     """
     if is_informational(words):
         return
-    names = [word for word in dict.fromkeys(words) if word in namespace.task_names]
-    contexts = [ParserContext(name=name, args=namespace[name].get_arguments()) for name in names]
+    contexts = namespace.to_contexts()
     try:
         Parser(initial=core, contexts=contexts).parse_argv(list(words))
     except ParseError as error:
-        _refuse(words, names[0] if names else "", error, namespace)
+        _refuse(words, error, {str(context.name): tuple(context.args.values()) for context in contexts})
 
 
-def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Collection) -> NoReturn:
+def _refuse(words: Sequence[str], error: ParseError, tasks: Tasks) -> NoReturn:
     from rigwright.core.errors import UsageError
     from rigwright.report.wrapping import message
 
     first = next((word for word in words if not word.startswith("-")), "")
-    fix = _fix(words, name, first, namespace)
-    found, expected = _mistake(error, words, name, first, namespace)
+    name = next((word for word in words if word in tasks), "")
+    fix = _fix(words, name, first, tasks)
+    found, expected = _mistake(error, words, name, first, tasks)
     refused = UsageError(name or "command line", found, expected, fix)
     if "--json=-" in words or ("--json", "-") in itertools.pairwise(words):
         from rigwright.core import terminal_stream
@@ -57,7 +60,7 @@ def _refuse(words: Sequence[str], name: str, error: ParseError, namespace: Colle
     raise Exit(message(f"error {refused}", sys.stderr), 1) from None
 
 
-def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, namespace: Collection) -> tuple[str, str]:
+def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, tasks: Tasks) -> tuple[str, str]:
     """What is wrong in the words, and what is expected there. An error that is not known keeps Invoke's words."""
     text = str(error)
     if not name:
@@ -65,13 +68,12 @@ def _mistake(error: ParseError, words: Sequence[str], name: str, first: str, nam
             f"'{first}' is no command" if first else f"{_quoted(text)} stands without a command",
             "one of the commands",
         )
-    command = namespace[name].options
-    meaning = {field.name: field.metadata["help"] for field in command.fields()}
-    flag = re.search(r"Flag <Argument: (\w+)", text)
-    if flag and flag[1] in meaning and "needed value" in text:
-        return f"{_flag(flag[1])} has no value", f"a value after it: {meaning[flag[1]].partition(' (')[0]}"
+    meaning = {str(flag.name): flag.help or str(flag.name) for flag in tasks[name]}
+    empty = re.search(r"Flag <Argument: (\w+)", text)
+    if empty and empty[1] in meaning and "needed value" in text:
+        return f"{_flag(empty[1])} has no value", f"a value after it: {meaning[empty[1]].partition(' (')[0]}"
     if "required positional" in text:
-        missing = [option for option in command.positional if f"'{option}'" in text]
+        missing = [str(flag.name) for flag in tasks[name] if flag.positional and f"'{flag.name}'" in text]
         return f"{' and '.join(missing).upper()} is missing", "; ".join(meaning[option] for option in missing)
     if text == _quoted(text):
         return text, "a command and its flags"
@@ -101,24 +103,24 @@ def _listed(options: Iterable[str]) -> str:
     return ", ".join(flags[:6] if more else flags) + more
 
 
-def _fix(words: Sequence[str], name: str, first: str, namespace: Collection) -> str:
+def _fix(words: Sequence[str], name: str, first: str, tasks: Tasks) -> str:
     """The command that was probably meant, and where all are shown. `first` is the first word that is no flag."""
     program = program_name()
     if not name:
-        meant = _nearest(first, namespace.task_names) if first else ""
+        meant = _nearest(first, tasks) if first else ""
         shown = f"{program} --list, then {program} {meant or 'TASK'} --help"
         return f"{program} {shlex.join(_replaced(words, first, meant))}; all commands: {shown}" if meant else shown
     shown = f"{program} {name} --help"
-    meant = _meant(words, name, namespace)
+    meant = _meant(words, name, tasks)
     return f"{meant}; all flags: {shown}" if meant else shown
 
 
-def _meant(words: Sequence[str], name: str, namespace: Collection) -> str:
+def _meant(words: Sequence[str], name: str, tasks: Tasks) -> str:
     """What was probably meant with the words after and before a known command; "" when it is not known."""
     program = program_name()
     before, after = words[: words.index(name)], words[words.index(name) + 1 :]
-    names = [flag for argument in namespace[name].get_arguments() for flag in argument.names if len(flag) > 1]
-    flags = {flag.replace("_", "-") for flag in names}
+    names = [each for flag in tasks[name] for each in flag.names if len(each) > 1]
+    flags = {each.replace("_", "-") for each in names}
     if before and before[0].partition("=")[0].removeprefix("--") in flags:
         return f"flags stand after the command: {program} {shlex.join([name, *after, *before])}"
     unknown = next((word for word in after if word.startswith("--") and word[2:].partition("=")[0] not in flags), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
@@ -15,3 +16,4 @@ def prepare() -> None:
     terminal_stream.guard()
     sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # Invoke turns the bytecode cache off
     gc.set_threshold(100_000)  # modules stay loaded: collecting garbage among them takes 4 % of a short command
+    atexit.register(gc.freeze)  # nor at the end of the process, which takes 7 %

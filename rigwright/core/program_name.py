@@ -12,10 +12,12 @@ from pathlib import PurePath
 
 _SHARED = (
     "provision|plan|verify|accept|facts|limits|try|stress|remove|rollback|init|trust|explain|TASK|--list"
-    r"|(?:inventory|fleet|gpus|history|connections|catalogue|power|train)\.[a-z-]+"
+    r"|(?:inventory|fleet|gpus|history|catalogue|power|train)\.[a-z-]+"
 )
 _COMMAND = r"(?<![\w/.-])(?<!-m )invoke (?=(?:{})(?![\w-]))"
 """Matches `invoke ` before one of these commands."""
+_MODULE = ("invoke", "__main__.py")
+"""The end of the path of the program that `PYTHON -m invoke` runs."""
 
 
 def program_name() -> str:
@@ -26,13 +28,22 @@ def program_name() -> str:
     return _typed(sys.argv[0], sys.orig_argv[0], os.environ.get("PATH"))
 
 
+def was_started() -> bool:
+    """Whether this process was started as `invoke` or `rigwright`; not by another program, such as a test or a worker."""
+    return _is_program(PurePath(sys.argv[0]))
+
+
+def _is_program(file: PurePath) -> bool:
+    return file.name in ("rigwright", "invoke", "inv") or file.parts[-2:] == _MODULE
+
+
 @lru_cache(maxsize=8)
 def _typed(script: str, interpreter: str, path: str | None) -> str:
     file = PurePath(script)
-    if file.parts[-2:] == ("invoke", "__main__.py"):
-        return f"{shlex.quote(interpreter)} -m invoke"
-    if file.name not in ("rigwright", "invoke", "inv"):
+    if not _is_program(file):
         return "invoke"
+    if file.parts[-2:] == _MODULE:
+        return f"{shlex.quote(interpreter)} -m invoke"
     return file.name if shutil.which(file.name, path=path) == script else shlex.quote(script)
 
 

@@ -8,7 +8,6 @@ and `write_document` for JSON, which has no control characters.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from typing import IO, Any, cast
 
@@ -44,22 +43,6 @@ def guard() -> None:
         with contextlib.suppress(AttributeError, ValueError):  # a stream of a test, or one that is closed
             stream.reconfigure(errors="replace")
         setattr(sys, name, cast(IO[str], HarmlessStream(stream)))
-
-
-def reopen() -> None:
-    """Makes stdin, stdout and stderr new text streams of the file descriptors 0 to 2, without the filter, as the interpreter does at its start.
-
-    For a forked process that got the descriptors of another one. The encodings stay.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        old = getattr(sys, f"__{name}__")
-        stream = open(number, "w" if number else "r", encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115  # it lives as long as the process
-        if number:
-            unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-            at_once = number == 2 or os.isatty(number) or unbuffered
-            stream.reconfigure(line_buffering=at_once, write_through=unbuffered)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
 
 
 def unfiltered(stream: IO[str]) -> IO[str]:

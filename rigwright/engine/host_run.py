@@ -36,7 +36,7 @@ class Options:
     reboot at a time. `root`: commands run as root; otherwise as the user who logs in. `restart`: the words that start this command again
     after a reboot of the machine that it runs on, () for a command that cannot go on; `restart_title` is its name. `earlier_runs`: the
     earlier runs of the same rollout; this run takes over hosts that one of them has not released. `slice`: how many hosts a worker gets
-    at a time, 0 for a computed number. `keep_s`: for how long connections are kept for later runs; None for not at all.
+    at a time, 0 for a computed number.
     """
 
     run_id: str
@@ -47,7 +47,6 @@ class Options:
     restart_title: str = ""
     earlier_runs: tuple[str, ...] = ()
     slice: int = 0
-    keep_s: float | None = None
 
 
 @dataclass

@@ -156,7 +156,7 @@ def new_run(
 ) -> HostRun:
     """The run of a host, with a transport that is not connected yet, or with one that has begun to connect."""
     transport = begun or open_transport.open_transport(
-        host, run_owner.environment(options.run_id), ask_password, options.root, options.keep_s
+        host, run_owner.environment(options.run_id), ask_password, options.root
     )
     transport.ask_password = ask_password
     return HostRun(host, transport, options, emit, state, since)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rigwright.core import forked
 from rigwright.core.errors import InputError
 from rigwright.inventory import files
 from rigwright.inventory.groups import Declared, Given
@@ -28,8 +27,6 @@ def read(path: Path, vault_password_file: str = "") -> Inventory:
     """
     folder = path if path.is_dir() else path.parent
     password_file = vault_password_file or os.environ.get(PASSWORD_VARIABLE, "")
-    if password_file:
-        forked.leave()  # it may be a program that asks at the terminal
     secrets = Sources(folder, password_file)
     sources = list(files.sources(path))
     if not sources:

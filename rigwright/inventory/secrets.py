@@ -7,7 +7,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from rigwright.core import forked
 from rigwright.core.errors import InputError
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
@@ -50,8 +49,6 @@ class Sources:
         ((kind, value),) = given.items()
         if kind not in kinds:
             raise misspelt(where, f"unknown source of a secret '{kind}'", kind, kinds)
-        if kind == "command":
-            forked.leave()  # it may ask at the terminal
         source = kinds[kind](value)
         if source is None:
             todo = (

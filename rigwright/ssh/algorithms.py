@@ -7,7 +7,7 @@ from functools import partial
 from hashlib import sha1
 from typing import Any
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from cryptography.hazmat.primitives import hashes
 from paramiko.kex_group14 import KexGroup14SHA256
 

@@ -4,42 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rigwright.core import host_text
 from rigwright.core.errors import HostError, Unreachable
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script
 
-
-class Channel(Protocol):
-    """What this package uses of a channel of paramiko, and of one of a kept connection."""
-
-    closed: bool
-
-    def settimeout(self, timeout: float, /) -> None:
-        """Limits each of the following waits, in seconds."""
-
-    def exec_command(self, command: str, /) -> None:
-        """Requests a program."""
-
-    def sendall(self, data: bytes, /) -> None:
-        """Sends data to its stdin."""
-
-    def recv(self, nbytes: int, /) -> bytes:
-        """Waits for stdout and returns a part of it; b"" at its end."""
-
-    def recv_stderr(self, nbytes: int, /) -> bytes:
-        """A part of its stderr."""
-
-    def recv_ready(self) -> bool:
-        """Whether stdout has come."""
-
-    def recv_stderr_ready(self) -> bool:
-        """Whether stderr has come."""
-
-    def exit_status_ready(self) -> bool:
-        """Whether the program has ended."""
+if TYPE_CHECKING:
+    from paramiko import Channel
 
 
 MOST_BYTES = host_text.SCRIPT_BYTES

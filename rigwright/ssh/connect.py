@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Any
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 
 from rigwright.core import deadlines
@@ -57,24 +57,6 @@ def verified(
         return _logged_in(host, timeout_s, opening, early_exec)
     except _PipelinedLoginFailed:
         return _logged_in(host, timeout_s, opening, lambda _user: "")
-
-
-def still_verified(session: Session) -> bool:
-    """Whether a new login would be made like that of an open session, and would accept the host keys that its hops have offered.
-
-    Reads the inventory's variables of the host, ssh_config, known_hosts and lists of revoked keys anew. Raises InputError.
-    """
-    now = route.to(session.host)
-    if route.decision(now) != session.decision or len(now.all) != len(session.hops):
-        return False
-    if not set(session.legacy) <= set(algorithms.allowed(session.host)):
-        return False
-    try:
-        for hop, opened in zip(now.all, session.hops, strict=True):
-            _require_recorded(hop, opened.connection.client.get_transport().get_remote_server_key())
-    except (_KeyNotAccepted, paramiko.SSHException, AttributeError):  # AttributeError: the hop is closed
-        return False
-    return True
 
 
 class _PipelinedLoginFailed(Exception):
@@ -291,7 +273,6 @@ def _logged_in(
 ) -> Session:
     attempt = _Attempt(host, timeout_s)
     last = hop = route.to(host)
-    decided = route.decision(last)  # the key files of before the login, not of after it
     opening(attempt.abort)
     try:
         with attempt.limited():
@@ -299,7 +280,6 @@ def _logged_in(
                 at_once = hop is last and last.identities.named
                 attempt.open(hop, early_exec(hop.connection.user) if at_once else "")
             session = Session(host, last.connection, attempt.abort)
-            session.hops, session.decision = tuple(last.all), decided
             session.accepted_key = last.identities.accepted
             session.open_first(time.monotonic() + timeout_s)
     except BaseException as error:

@@ -11,7 +11,7 @@ from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from paramiko.agent import AgentSSH
 
 from rigwright.core.errors import RigwrightError

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
 from rigwright.core import atomic_files

@@ -13,20 +13,13 @@ def open_transport(
     environment: Mapping[str, str] | None = None,
     ask_password: Callable[[str], str] | None = None,
     root: bool = True,
-    keep_s: float | None = None,
 ) -> Transport:
-    """The transport of a host of the inventory (`ansible_connection: local` is this machine).
-
-    `keep_s`: for how long its connection is kept for later runs, and may be one that was kept; None for neither.
-    """
+    """The transport of a host of the inventory (`ansible_connection: local` is this machine)."""
     if host.is_this_machine:
         from rigwright.ssh.local import Local
 
         return Local(host, environment, ask_password, root)
-    from rigwright.ssh import kept
+    # Imported before the worker threads start, which would otherwise all wait for the import.
+    from rigwright.ssh import connect  # noqa: F401
 
-    if not keep_s or not kept.exists():
-        # Imported before the worker threads start, which would otherwise all wait for the import. A kept connection needs no paramiko.
-        from rigwright.ssh import connect  # noqa: F401
-
-    return Ssh(host, environment, ask_password, root, keep_s)
+    return Ssh(host, environment, ask_password, root)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from paramiko.packet import Packetizer
 
 from rigwright.core import deadlines

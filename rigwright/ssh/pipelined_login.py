@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from paramiko.auth_handler import AuthHandler
 from paramiko.common import (
     DEFAULT_WINDOW_SIZE,

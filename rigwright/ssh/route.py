@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
-import json
 import os
 import shlex
 import time
@@ -14,7 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 from fabric import Config, Connection
 
 from rigwright.core.errors import InputError
@@ -68,31 +66,6 @@ class Hop:
     def precedes_own(self, record: known_hosts.Record) -> bool:
         """Whether the file of a record counts before rigwright's own, so that `trust` alone does not replace the key."""
         return record.path in self.files[: self.files.index(known_hosts.OWN.expanduser())]
-
-
-def decision(last: Hop) -> str:
-    """A digest of all that decides how the way to a host is logged in to: of each hop the address, user, files, key files and command.
-
-    Two ways with the same digest are logged in to alike; a key file that changed makes another digest. Which host keys are on record
-    is not part of it.
-    """
-    said = [
-        (
-            str(hop.connection.host), str(hop.connection.user), int(hop.connection.port), hop.known_as, list(map(str, hop.files)),
-            hop.revoked, hop.command, hop.identities.named, hop.identities.only, hop.identities.agent,
-            [(str(path), _state(path), _state(path.with_name(f"{path.name}.pub"))) for path in hop.identities.files],
-        )
-        for hop in last.all
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(said).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    """What changes when a file is written or replaced; () for one that cannot be read."""
-    with contextlib.suppress(OSError):
-        about = path.stat()
-        return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino, about.st_mode
-    return ()
 
 
 def to(host: Host) -> Hop:

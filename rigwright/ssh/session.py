@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rigwright.ssh.lean_paramiko import paramiko  # isort: skip  # before other imports of it
+import paramiko
 
 from rigwright.inventory.model import Host
 from rigwright.ssh.channel_io import lost
 from rigwright.ssh.pipelined_login import exec_request
-
-if TYPE_CHECKING:
-    from rigwright.ssh.route import Hop
 
 EARLY_CHANNEL_S = 5.0
 """Seconds to wait after the login for a channel that was requested with it; both answers normally arrive together
@@ -34,12 +30,8 @@ class Session:
         self.user: str = connection.user
         self.legacy: list[str] = []
         """The old algorithms that it uses, which the inventory allows."""
-        self.hops: tuple[Hop, ...] = ()
-        """The gateways and the host, as they were logged in to."""
         self.accepted_key = ""
         """The public key with which the host let the user in (`Identities.accepted`)."""
-        self.decision = ""
-        """How they were logged in to (`route.decision`)."""
         self._abort = abort
         self._first: list[tuple[paramiko.Channel, str]] = []
 
@@ -51,22 +43,6 @@ class Session:
         login = self.connection.client.get_transport()
         wait_s = max(1.0, min(EARLY_CHANNEL_S, deadline - time.monotonic()))
         self._first = [login.first_channel(wait_s) or (self._open(deadline), "")]
-
-    def open_next(self, deadline: float) -> None:
-        """Opens a channel for the next call of `channel`, which then waits for none. Raises Unreachable."""
-        if not self._first:
-            self._first = [(self._open(deadline), "")]
-
-    def answers(self, wait_s: float) -> bool:
-        """Whether the host answers within `wait_s` seconds. A connection that does not is closed."""
-        transport = self.connection.client.get_transport()
-        asking = threading.Thread(target=_ask_for_life, args=(transport,), daemon=True)
-        asking.start()
-        asking.join(wait_s)
-        if asking.is_alive() or not transport.is_active():
-            self.close()
-            return False
-        return True
 
     @contextlib.contextmanager
     def channel(self, deadline: float, program: str) -> Iterator[paramiko.Channel]:
@@ -106,9 +82,3 @@ class Session:
         self._abort()  # first, because it ends the reading of paramiko's thread
         with contextlib.suppress(Exception):
             self.connection.close()
-
-
-def _ask_for_life(transport: Any) -> None:
-    """Returns when the host has answered a request that it does not know, or the connection is closed."""
-    with contextlib.suppress(Exception):
-        transport.global_request("keepalive@openssh.com", wait=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rigwright.core.errors import NoRoot, Unreachable
 from rigwright.core.host_text import LINE_CHARACTERS
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import channel_io
+
+if TYPE_CHECKING:
+    from paramiko import Channel
 
 _ASKS = rb"password|authentication is required|terminal is required"
 
@@ -32,7 +36,7 @@ def wants_password(errors: bytes, host: Host) -> bool:
 
 
 def start_root_shell(
-    channel: channel_io.Channel,
+    channel: Channel,
     host: Host,
     password: Secret | None,
     ask_password: Callable[[str], str] | None,

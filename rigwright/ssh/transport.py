@@ -18,19 +18,16 @@ from typing import TYPE_CHECKING
 
 from rigwright.core import deadlines, interruption
 from rigwright.core.command import LOGIN, Command, Result
-from rigwright.core.errors import HostError, Interrupted, NoRoot, Unreachable
+from rigwright.core.errors import Interrupted, Unreachable
 from rigwright.core.lazy_dataclasses import dataclass
 from rigwright.core.secrets import Secret
 from rigwright.inventory.model import Host
 from rigwright.ssh import batch_script, channel_io, sudo
 
 if TYPE_CHECKING:
-    from rigwright.ssh.kept import KeptSession
     from rigwright.ssh.session import Session
 
 CONNECT_S = 20.0
-AGAIN_S = 30.0
-"""A batch that failed over a kept connection is sent again over a new one, unless it took longer than this."""
 FRESH_S = 10.0
 """So long an answer that was read ahead stands for the host as it is."""
 
@@ -47,12 +44,10 @@ class Transport:
     """A connection to a host, whose shell runs batches of commands as one script. `environment`: of the commands.
 
     `round_trips` is the number of batches that were run. `acted`: whether commands were sent that may have changed the host. `ask_password`
-    returns the sudo password of a host; None: nobody can be asked. `decision`: how a connection of its own was logged in to
-    (`route.decision`); "" without one.
+    returns the sudo password of a host; None: nobody can be asked.
     """
 
     acted = False
-    decision = ""
     ask_password: Callable[[str], str] | None = None
 
     def __init__(self, host: Host, environment: Mapping[str, str] | None = None, root: bool = True) -> None:
@@ -182,11 +177,7 @@ class Transport:
 
 
 class Ssh(Transport):
-    """One SSH session with one host for a whole run. Commands run as root, or with `root=False` as the login user.
-
-    `keep_s`: for how long the connection is kept for later runs; None for not at all. Then commands that only read use the connection
-    that an earlier run had kept (`rigwright.ssh.kept`). Where that fails, and for all else, there is a connection of its own.
-    """
+    """One SSH session with one host for a whole run. Commands run as root, or with `root=False` as the login user."""
 
     def __init__(
         self,
@@ -194,15 +185,9 @@ class Ssh(Transport):
         environment: Mapping[str, str] | None = None,
         ask_password: Callable[[str], str] | None = None,
         root: bool = True,
-        keep_s: float | None = None,
     ) -> None:
         super().__init__(host, {**(environment or {}), LOGIN: "ssh"}, root)
-        self.keep_s = keep_s
-        self._session: Session | KeptSession | None = None
-        self._on_kept = False
-        """Whether the open connection is a kept one."""
-        self._may_use_kept = bool(keep_s)
-        self._left_kept = False
+        self._session: Session | None = None
         self._connecting: Future[None] | None = None
         self._abandoned = False
         self._abort: Callable[[], None] = lambda: None
@@ -239,29 +224,12 @@ class Ssh(Transport):
         self.close()
         if self._abandoned:
             raise Interrupted(self.host.name, "interrupted")
-        session: Session | KeptSession | None = self._use_kept()
-        if session is None:
-            from rigwright.ssh import connect
+        from rigwright.ssh import connect
 
-            session = connect.verified(self.host, timeout_s, self._opening, self._program)
-            self._session, self.decision = session, session.decision
-            self.environment[LOGIN] = f"ssh {session.accepted_key}".strip()
+        session = self._session = connect.verified(self.host, timeout_s, self._opening, self._program)
+        self.environment[LOGIN] = f"ssh {session.accepted_key}".strip()
         if old := ", ".join(session.legacy):
             self.warning = f"warning: the connection uses {old}, which ssh_legacy_algorithms allows"
-
-    def _use_kept(self) -> KeptSession | None:
-        """The session over a kept connection, which is the one that is open then; None without one. It is tried once. Raises Interrupted."""
-        from rigwright.ssh import kept
-
-        tries, self._may_use_kept = self._may_use_kept, False
-        session = kept.session(self.host, self.keep_s or 0.0) if tries else None
-        if session is None:
-            return None
-        self._session, self._on_kept = session, True
-        self._opening(session.close)
-        if self._abandoned:
-            raise Interrupted(self.host.name, "interrupted")
-        return session
 
     def _program(self, user: str) -> str:
         """The program that runs a script on the host; "" where sudo takes a password."""
@@ -280,38 +248,10 @@ class Ssh(Transport):
         self.close()
 
     def close(self) -> None:
-        self._on_kept = self._sudo_took_password = False
+        self._sudo_took_password = False
         if self._session:
             self._session.close()
         self._session = None
-
-    def _run_script(self, commands: Sequence[Command], together: bool) -> list[Result]:
-        """As of any transport. Over a kept connection commands are only read with, so that they can be sent again over a new one."""
-        if not together:
-            self._leave_kept()
-        began = time.monotonic()
-        try:
-            return super()._run_script(commands, together)
-        except (Unreachable, HostError) as error:
-            waited_s = time.monotonic() - began
-            refused = isinstance(error, NoRoot) or self._sudo_took_password
-            if not self._on_kept or self._abandoned or refused or waited_s > AGAIN_S:
-                raise
-        self._connect(CONNECT_S)
-        return super()._run_script(commands, together)
-
-    def _leave_kept(self) -> None:
-        """Makes a connection of its own before the first command that may change the host, and has the kept one closed.
-
-        A login after a change may get other groups and limits, and a reboot ends every connection.
-        """
-        from rigwright.ssh import kept
-
-        if not self._left_kept:
-            self._left_kept, self._may_use_kept = True, False
-            kept.drop(self.host)
-            if self._on_kept:
-                self._connect(CONNECT_S)
 
     def _exchange(self, script: bytes, nonce: str, limit_s: float) -> bytes:
         if self._session is None:
@@ -328,7 +268,7 @@ class Ssh(Transport):
             stop.cancel()
 
     def _attempt(
-        self, session: Session | KeptSession, script: bytes, nonce: str, deadline: float, with_password: bool = False
+        self, session: Session, script: bytes, nonce: str, deadline: float, with_password: bool = False
     ) -> bytes:
         program = "" if with_password else self._program(session.user)
         with session.channel(deadline, program) as channel:

@@ -215,16 +215,6 @@ def test_one_command_on_all(gpus: Fleet, asked_by: set[str], capsys: pytest.Capt
             {"executor": ADDRESS, "slice": "some"},
             "--slice: 'some' is no number of hosts\n  expected: a whole number from 1 to 999999\n  fix:      --slice 100, or leave it out\n",
         ),
-        (
-            {"executor": ADDRESS, "keep": "10m"},
-            "--keep: is for connections of this machine, and --executor connects from others\n"
-            "  expected: one of them\n  fix:      the same command without --keep\n",
-        ),
-        (
-            {"keep": "10x"},
-            "--keep: '10x' is no time to keep connections for\n"
-            "  expected: 10m, 90s, 1h, at most 24h; 0 closes them\n  fix:      --keep 10m\n",
-        ),
     ],
 )
 def test_an_option_that_does_not_fit_says_what_to_type(

@@ -72,9 +72,7 @@ class DiskHost(shell_host.Host):
         return Result(0, b"")
 
 
-def _opened(
-    host: Host, environment: Mapping[str, str], _ask: object = None, _root: bool = True, _keep_s: float | None = None
-) -> DiskHost:
+def _opened(host: Host, environment: Mapping[str, str], _ask: object = None, _root: bool = True) -> DiskHost:
     return DiskHost(Path(os.environ[PLACE]) / host.name, environment)
 
 

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.ssh.conftest import box as box
-from tests.ssh.conftest import keeping as keeping
-
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

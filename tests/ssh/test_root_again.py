@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from rigwright.core.errors import NoRoot
 from rigwright.inventory.model import Host
 from rigwright.ssh.local import Local
 from rigwright.ssh.transport import Ssh, Transport
-from tests.ssh.shell_server import ShellServer
+from tests.ssh.shell_server import ShellServer, serving
 
 SUDO = """#!/bin/sh
 # Simulates sudo. The rule of the user is the file $SUDO_RULE: `free`, or the password; without the file sudo wants one that nobody knows.
@@ -69,6 +69,16 @@ def rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rule:
     monkeypatch.setenv("SUDO_RULE", str(tmp_path / "rule"))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     return Rule(tmp_path / "rule")
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShellServer]:
+    """Yields a server; the home folder is an empty one."""
+    (tmp_path / ".ssh").mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with serving(tmp_path) as server:
+        yield server
 
 
 Open = Callable[[], Transport]
