@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("rigwright", "lab", "onhost", "playbooks", "templates"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "tasks.py"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "tasks.py"):
         shutil.copy(ROOT / name, source)
     built = source / "dist"
     argv = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(built), "."]

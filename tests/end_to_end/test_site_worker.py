@@ -67,7 +67,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("rigwright", "lab", "onhost", "playbooks", "templates"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "tasks.py"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "tasks.py"):
         shutil.copy(ROOT / name, source)
     script = block(".venv/bin/pip freeze").replace(".venv/bin/pip", f"{sys.executable} -m pip")
     done = subprocess.run(["sh", "-ec", script], cwd=source, capture_output=True, text=True, check=False)

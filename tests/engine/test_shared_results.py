@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,6 @@ from rigwright.engine.playbook import Step
 from rigwright.engine.shared_results import MOST, SharedResults
 from rigwright.facts import Fact, Facts, FactStore, Missing
 from rigwright.operations import Declaration
-from tests.paths import ROOT
 
 SIZE = Fact("t.size", command("size"), lambda result: result.text)
 NAME = Fact("t.name", command("name"), lambda result: result.text)
@@ -90,13 +91,21 @@ def test_plans_of_equal_hosts_are_one_object_and_failed_ones_are_not(monkeypatch
 def test_an_operation_that_reads_the_clock_declares_it() -> None:
     """And a check does not read it, but one that is given something of the host, whose findings are not shared."""
     reads = re.compile(r"time\.time\(|\.today\(|\.now\(datetime|datetime\.now\(|os\.environ|random\.")
-    for file in sorted((ROOT / "rigwright" / "operations").glob("*.py")):
+    for file, functions in _files("operations").items():
         if reads.search(file.read_text()):
-            names = [name for name in plugins.known("operations") if name.startswith(f"{file.stem}.")]
-            assert any(plugins.find("operations", name) and _declared(name).momentary for name in names), file
+            assert any(_declared(name).momentary for name in functions), file
     with_past = {"own_past.py"}
-    for file in sorted((ROOT / "rigwright" / "checks").glob("*.py")):
+    for file in _files("checks"):
         assert not reads.search(file.read_text()) or file.name in with_past, file
+
+
+def _files(kind: plugins.Kind) -> dict[Path, list[str]]:
+    """Returns the files of operations or checks, each with the names of its functions."""
+    files: dict[Path, list[str]] = {}
+    for name, function in plugins.known(kind).items():
+        files.setdefault(Path(inspect.getfile(inspect.unwrap(function))), []).append(name)
+    assert len(files) > 20
+    return files
 
 
 def _declared(name: str) -> Declaration:

@@ -27,9 +27,9 @@ from rigwright.features.explain import table as explain
 from rigwright.features.explain import topics as explained
 from rigwright.features.fleet_report.comparison import ComparisonResult
 from rigwright.features.fleet_report.table import over_time
-from rigwright.features.power import plan
 from rigwright.features.power import table as power
 from rigwright.features.power.draw import setting_of
+from rigwright.features.power.plan import plan
 from rigwright.features.try_ import table as attempt
 from rigwright.features.try_.attempt import QUANTITIES, Attempt, Measurement, compared
 from rigwright.inventory.model import Host
