@@ -6,10 +6,12 @@ import ast
 import functools
 import gzip
 import importlib
+import importlib.util
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from rigwright.catalogue.topics import topics
 from rigwright.checks import problems
 from rigwright.core import command_failures, host_text
 from rigwright.core.command import Result
-from rigwright.facts import Unreadable, gpu, gpu_health, kernel_log, machine, nccl, parsed
+from rigwright.facts import Fact, Unreadable, gpu, gpu_health, kernel_log, machine, nccl, parsed
 from rigwright.features.explain.smi_text import QueryReader, TableReader
 from rigwright.ssh import batch_script
 from tests import test_cases
@@ -90,7 +92,7 @@ def _texts(name: str, answer: str) -> dict[str, Callable[[int], str]]:
         made[f"known {before[-30:]!r} {again[:30]!r}"] = lambda size, before=before, again=again: (
             before + again * (size // len(again))
         )  # type: ignore[misc]
-    for pattern in _patterns(name.partition(".")[0]):
+    for pattern in _patterns(_module(name)):
         for before, again in sorted(worst_cases(pattern)):
             made[f"{before[-30:]!r} {again[:30]!r}"] = lambda size, before=before, again=again: _long(
                 before, again, size
@@ -121,12 +123,21 @@ def _repeated(text: str, size: int) -> str:
     return ((text.rstrip("\n") + "\n\n") * (size // (len(text) + 1) + 1))[:size]
 
 
+def _module(name: str) -> str:
+    """The module of the fact with this name."""
+    thing, prefix = test_cases._facts()[name], name.partition(".")[0]
+    if not isinstance(thing, Fact):
+        return str(thing.__module__)
+    system = f"rigwright.facts.{prefix}"
+    return system if importlib.util.find_spec(system) else str(thing.parse.__module__)
+
+
 @functools.cache
 def _patterns(module: str) -> tuple[str, ...]:
     """The regular expressions of a module of facts that do not depend on a value of the run."""
-    loaded = importlib.import_module(f"rigwright.facts.{module}")
+    loaded = importlib.import_module(module)
     found = []
-    for node in ast.walk(ast.parse((ROOT / f"rigwright/facts/{module}.py").read_text())):
+    for node in ast.walk(ast.parse(Path(str(loaded.__file__)).read_text())):
         if (
             isinstance(node, ast.Call)
             and ast.unparse(node.func).startswith("re.")
