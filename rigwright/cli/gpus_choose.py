@@ -16,7 +16,7 @@ from rigwright.core.schema import BusId
 from rigwright.engine import gpu_choice, host_variables
 from rigwright.engine.gpu_choice import MeasuredPairs
 from rigwright.engine.host_report import FactsResult
-from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, topology
+from rigwright.facts import Unavailable, Unreadable, driver, gpu, mig, nccl, topology
 from rigwright.fleet import pool
 from rigwright.fleet.host_job import HostJob
 
@@ -38,7 +38,10 @@ def gpus_choose(options: GpusChooseOptions) -> int:
     def prepare(_run_id: str) -> runner.HostCommand:
         number = whole("COUNT", options.count, 1, "GPUs", most=gpu_choice.MOST_GPUS)
         act = partial(_choose, number=number, options=options, slots=slots)
-        return runner.HostCommand(options, act, before_connecting=bind, quiet=True)
+        after, looked_up = partial(_show, export=options.export), (nccl.tested.name,)
+        return runner.HostCommand(
+            options, act, before_connecting=bind, quiet=True, afterwards=after, looked_up=looked_up
+        )
 
     return runner.run(options, prepare, to_stderr=options.export)
 
@@ -48,11 +51,14 @@ def _choose(
 ) -> None:
     before = earlier_figures.pairs([job for job in jobs if job.report.error is None], text)
     pool.run_hosts(jobs, partial(_read, number=number, busy=options.busy, slots=slots, before=before))
+
+
+def _show(jobs: list[HostJob], text: Any, export: bool) -> None:
     for job in jobs:
         if job.report.error is None:
             chosen = gpu_choice.Choice(**job.report.facts[NAME])
             settings = " ".join(chosen.settings)
-            if options.export:
+            if export:
                 print(f"export {settings}")
             else:
                 text.copied(settings)

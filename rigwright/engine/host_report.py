@@ -62,16 +62,12 @@ class PlanResult:
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any.
-
-    `token`: the fencing token of the host's lease; 0 when no lease was taken.
-    """
+    """The steps as they ended, the changes that were made (by `Step.key`), and the error that stopped the run, if any."""
 
     steps: tuple[PlannedStep, ...] = ()
     done: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
     error: RigwrightError | None = None
     rebooted: bool = False
-    token: int = 0
 
 
 @dataclass(frozen=True)
@@ -207,7 +203,7 @@ StageResult = (
 class HostReport:
     """Everything a run knows about one host. `fleet.merge` makes a new report from a report and the result of a stage.
 
-    `gpus`: as in PlanResult. `measured`: figures of earlier stresses, None where they were not looked up. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
+    `written`: what a worker wrote of the host for the JSON document, None where no worker did. `gpus`: as in PlanResult. `measured`: figures of earlier stresses, None where they were not looked up. `kept`: facts for the history, by name. `events`: with the seconds since the run began. `seconds`: time spent on the host, of
     which `connecting_s` was the login and `asking_s` the reading of facts.
     """
 
@@ -234,6 +230,7 @@ class HostReport:
     sweep: Sweep | None = None
     measured: tuple[MeasuredGpu, ...] | None = None
     gpus: int | None = None
+    written: Mapping[str, Any] | None = None
     simulated: str = ""
     round_trips: int = 0
     seconds: float = 0.0
