@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -24,6 +24,7 @@ from rigwright.fleet.merge import with_error
 from rigwright.history import History
 from rigwright.inventory.model import CONNECTION, NOT_SECRET, Inventory
 from rigwright.report import json_document
+from rigwright.report.labels import as_is
 from rigwright.report.lazy_terminal import Output
 
 LEAST, MOST = 50, 200
@@ -33,14 +34,15 @@ EACH = 2
 LONGEST_ANSWER = 256 << 20
 """Characters of the answer about a slice."""
 _OWN_OPTIONS = (
-    *("host", "inventory", "vault_password_file", "executor", "insecure", "slice", "json", "html", "prometheus"),
-    *("reload", "serial", "max_fail", "resume", "reboots", "yes"),
+    *("host", "inventory", "vault_password_file", "playbook", "executor", "insecure", "slice", "json", "html"),
+    *("prometheus", "reload", "serial", "max_fail", "resume", "reboots", "yes"),
 )
 """Options of the controller, which are not sent."""
-_EVENTS = {
+_EVENTS: dict[str, Callable[..., events.Event]] = {
     each.__name__: each
     for each in (events.Connected, events.ActivityStarted, events.HostFinished, events.StepDone, events.Note)
 }
+_EVENTS["StepStarted"] = partial(events.StepStarted, changes=())
 _AGAIN = "look at the worker's log; then run the same command again, which goes on from where the host is"
 
 
@@ -51,7 +53,7 @@ def act(
     yes here, with it. Raises ConsentError, UsageError, and KeyboardInterrupt after Ctrl-C."""
     from rigwright.cli import provision_hosts
 
-    run, rolling = _Run(command, inventory, jobs, workers, output), command.rollout
+    run, rolling = _Run(command, inventory, workers, output), command.rollout
     if rolling:
         provision_hosts.show_resumed(rolling, output.text)
     run.give_out(jobs, yes=False)
@@ -63,13 +65,13 @@ def act(
         run.give_out([job for job in jobs if job.host.name not in run.finished])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Slice:
-    """Hosts that a worker gets together. `reboots`: whether they will reboot."""
+    """Hosts that a worker gets together. `reboots`: whether they will reboot. `text`: what the command said about them."""
 
     jobs: Sequence[HostJob]
     reboots: bool
-    name: str = ""
+    text: str = ""
 
 
 def size(hosts: int, workers: int) -> int:
@@ -77,15 +79,10 @@ def size(hosts: int, workers: int) -> int:
     return min(MOST, max(LEAST, -(-hosts // (EACH * max(1, workers)))))
 
 
-def cut(jobs: Sequence[HostJob], booting: Sequence[HostJob], most: int) -> list[Slice]:
-    """The slices of these hosts, in their order: those that will not reboot, then those that will (`booting`)."""
-    others = [job for job in jobs if job not in booting]
-    parts = [
-        Slice(of_kind[at : at + most], of_kind is booting)
-        for of_kind in (others, booting)
-        for at in range(0, len(of_kind), most)
-    ]
-    return [replace(part, name=f"{number} of {len(parts)}") for number, part in enumerate(parts, 1)]
+def cut(jobs: Sequence[HostJob], most: int, will_reboot: Callable[[HostJob], bool]) -> list[Slice]:
+    """The slices of these hosts, in their order: those that will not reboot, then those that will."""
+    kinds = {reboots: [job for job in jobs if will_reboot(job) is reboots] for reboots in (False, True)}
+    return [Slice(same[at : at + most], reboots) for reboots, same in kinds.items() for at in range(0, len(same), most)]
 
 
 class _Run:
@@ -96,15 +93,22 @@ class _Run:
         self,
         command: runner.HostCommand,
         inventory: Inventory,
-        jobs: Sequence[HostJob],
         workers: Workers,
         output: Output,
     ) -> None:
         self.command, self.inventory, self.workers, self.output = command, inventory, workers, output
-        self.options = jobs[0].run.options
-        self.files = _files(inventory, command)
-        written = [*self.files.values(), command.playbook.read_text(encoding="utf-8") if command.playbook else ""]
+        playbooks = list(playbook.files(command.playbook)) if command.playbook else []
+        shipped = shipped_files.folder("playbooks").resolve()
+        own = [path for path in playbooks if command.playbook and command.playbook.resolve().parent != shipped]
+        folders = [inventory.rigs, inventory.templates, *(path.parent.parent / "templates" for path in own[:1])]
+        paths = [*own, *(path for folder in folders for path in folder.rglob("*") if path.is_file())]
+        self.files = {str(path.absolute()): path.read_text(encoding="utf-8", errors="replace") for path in paths}
+        """The texts of the files besides the inventory that bind the playbook, by their path."""
+        written = [*self.files.values(), *(path.read_text(encoding="utf-8") for path in playbooks)]
         self.words = frozenset(re.findall(r"\w+", " ".join(written)))
+        """All words of these files and of the playbook: names that are not among them are of no variable that it needs."""
+        given = getattr(command.options, "playbook", "")
+        self.playbook = str(own[0].absolute()) if own else playbooks[0].stem if given else ""
         self.past: dict[str, Any] = {}
         with suppress(HistoryError), History.open(write=False) as past:
             self.past = past.known(command.looked_up)
@@ -129,27 +133,23 @@ class _Run:
         if not able:
             return
         most = int(self.command.options.slice or 0) or size(len(able), self.workers.count)
-        booting = [job for job in able if yes and _disrupting(job, only_reboots=True)]
-        parts = cut(able, booting, most)
-        texts: dict[str, str] = {}
+        parts = cut(able, most, lambda job: yes and bool(_disrupting(job, only_reboots=True)))
         try:
             with able[0].stage([job.host.name for job in able]):
-                for part, text in self._answers(parts, yes, too_many):
-                    texts[part.name] = text
+                for part in self._answers(parts, yes, too_many):
                     for job in part.jobs:
                         on_end(job)
         finally:
-            for part in parts:
-                if texts.get(part.name) and len(parts) > 1:
+            for number, part in enumerate(parts, 1):
+                if part.text and len(parts) > 1:
                     names = host_ranges.folded(job.host.name for job in part.jobs)
-                    self.output.text.line(f"\n[bold]Slice {part.name}[/]: {names}")
-                for line in texts.get(part.name, "").splitlines():
+                    self.output.text.line(f"\n[bold]Slice {number} of {len(parts)}[/]: {as_is(names)}")
+                for line in part.text.splitlines():
                     self.output.text.plain(line)
 
-    def _answers(
-        self, parts: Sequence[Slice], yes: bool, too_many: Callable[[int], bool]
-    ) -> Iterator[tuple[Slice, str]]:
-        """Each slice whose answer is in the reports of its hosts, with the text of its command."""
+    def _answers(self, parts: Sequence[Slice], yes: bool, too_many: Callable[[int], bool]) -> Iterator[Slice]:
+        """Gives out the slices, and yields each whose answer is in the reports of its hosts."""
+        run = parts[0].jobs[0].run.options.run_id
         queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         waiting, given, signals, stopped = list(parts), list[Slice](), 0, False
         what: Any
@@ -159,12 +159,12 @@ class _Run:
         def submit(part: Slice) -> None:
             waiting.remove(part)
             given.append(part)
-            future = self.workers.submit(run_slice, self.options.run_id, self._order(part, yes))
+            future = self.workers.submit(run_slice, run, self._order(part, yes))
             future.add_done_callback(lambda done: queue.put(("answer", (part, _result(done)))))
 
         with (
             interruption.handled(lambda number: queue.put(("signal", number))),
-            self.workers.events(self.options.run_id, lambda event: queue.put(("event", event))),
+            self.workers.events(run, lambda event: queue.put(("event", event))),
         ):
             while given or (waiting and not stopped):
                 while not stopped and (part := self._next(waiting, given)):
@@ -178,11 +178,13 @@ class _Run:
                     failed.add(name)
                 elif kind == "answer" and what[0] in given:
                     given.remove(what[0])
-                    yield what[0], self._read(*what, stopped=stopped)
+                    self._read(*what, stopped=stopped)
                     failed |= {job.host.name for job in what[0].jobs if job.report.bad}
+                    yield what[0]
                 elif self.workers.lost:
                     for part in [*given, *waiting]:
-                        yield part, self._read(part, ConnectionError(self.workers.lost), stopped=False)
+                        self._read(part, ConnectionError(self.workers.lost), stopped=False)
+                        yield part
                     given, waiting = [], []
                 if signals > 1:
                     for job in (job for part in given for job in part.jobs):
@@ -190,7 +192,7 @@ class _Run:
                     break
                 if not stopped and (signals or too_many(len(failed))):
                     stopped = True
-                    self.workers.call_all(stop, self.options.run_id, "interrupt" if signals else "no more")
+                    self.workers.call_all(stop, run, "interrupt" if signals else "no more")
         pool.leave_out([job for part in waiting for job in part.jobs])
         if signals:
             raise KeyboardInterrupt
@@ -217,8 +219,9 @@ class _Run:
         options = {name: value for name, value in vars(self.command.options).items() if name not in _OWN_OPTIONS}
         if "yes" in vars(self.command.options):
             options["yes"] = yes
-        files = (getattr(self.command.options, name, "") for name in ("json", "html"))
-        options["json"] = "-" if any(files) else ""  # for a file the machine is described
+        if "playbook" in vars(self.command.options):
+            options["playbook"] = self.playbook
+        run = part.jobs[0].run.options
         own = {job.host.name: job.host.variables for job in part.jobs}
         hosts = {
             name: {
@@ -242,9 +245,9 @@ class _Run:
             str(self.inventory.rigs.parent.absolute()),
             self.files,
             self.past,
-            self.options.run_id,
-            (*self.options.earlier_runs, self.options.run_id),
-            self.options.reboots,
+            run.run_id,
+            (*run.earlier_runs, run.run_id),
+            run.reboots,
             self.lost,
             {job.host.name: rollout.digest(job.bound) for job in part.jobs},
             {job.host.name: _disrupting(job) for job in part.jobs} if yes else None,
@@ -256,15 +259,15 @@ class _Run:
         try:
             kind, values = json.loads(str(event)[:10_000])
             shown, job = _EVENTS[kind](**values), jobs[values["host"]]
-        except (ValueError, TypeError, KeyError):
+        except Exception:
             return ""
         if not isinstance(shown, events.Connected) or shown.host not in self.connected:
             job.tell(shown)
         self.connected |= {shown.host} if isinstance(shown, events.Connected) else set()
         return shown.host if isinstance(shown, events.HostFinished) and shown.outcome == "failed" else ""
 
-    def _read(self, part: Slice, answer: str | BaseException, *, stopped: bool) -> str:
-        """Gives the hosts of a slice their reports; returns the text of the command. What is no report is the error of its host."""
+    def _read(self, part: Slice, answer: str | BaseException, *, stopped: bool) -> None:
+        """Gives a slice its text and its hosts their reports. What is no report is the error of its host."""
         document: dict[str, Any] = {}
         problem = ""
         try:
@@ -292,7 +295,7 @@ class _Run:
         else:
             self.finished |= {job.host.name for job in part.jobs}
         self.lost = next((job.host.name for job in part.jobs if job.host.name == more.get("lost")), self.lost)
-        return str(more.get("text", ""))[:LONGEST_TEXT]
+        part.text = more.get("text", "")[:LONGEST_TEXT]
 
 
 def _result(future: Any) -> str | BaseException:
@@ -340,14 +343,3 @@ def _disrupting(job: HostJob, only_reboots: bool = False) -> list[str]:
     leads = any(change["leads_to"] == "reboot" for change in changes)
     names = {change["step"] for change in changes if change["disruptive"] and not only_reboots}
     return sorted(names | (reboots if leads else {change["step"] for change in changes} & reboots))
-
-
-def _files(inventory: Inventory, command: runner.HostCommand) -> dict[str, str]:
-    """The texts of the files besides the inventory that bind a playbook, by their path."""
-    shipped = shipped_files.folder("playbooks").resolve()
-    paths = [path for folder in (inventory.rigs, inventory.templates) for path in folder.rglob("*")]
-    if command.playbook and command.playbook.resolve().parent != shipped:
-        paths += [*playbook.files(command.playbook), *(command.playbook.parent.parent / "templates").rglob("*")]
-    return {
-        str(path.absolute()): path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()
-    }

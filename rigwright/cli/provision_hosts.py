@@ -34,8 +34,8 @@ def provision(jobs: list[HostJob], text: Any, options: ProvisionOptions, rolling
     pool.run_hosts(jobs, plan, activity="planning", reads=True)
     alive = [job for job in jobs if job.report.error is None]
     text.plans([job.report for job in alive])
-    if any(job.report.status == "pending" for job in alive):
-        runner.consent(options.yes, "Make these changes?")
+    pending = any(job.report.status == "pending" for job in alive)
+    runner.consent(options.yes or not pending, "Make these changes?")
     action = partial(actions.provision_host, wheels=options.wheels, describe=describe)
     batch = partial(_batch, text=text, action=action, short=len(jobs) > MANY, findings=options.findings)
     if rolling is None:

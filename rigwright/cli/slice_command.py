@@ -155,9 +155,25 @@ class SliceCommand:
             (hosts.parent / "group_vars").mkdir(exist_ok=True)
             own = {"file": str(Path(password).expanduser())}
             (hosts.parent / _OF_ALL).write_text(f"ansible_become_password: !secret {json.dumps(own)}\n")
-        playbook = self.copy_of(str(order.options.get("playbook") or "none"))
-        own_playbook = {"playbook": str(playbook)} if playbook.is_file() else {}
-        return {**order.options, "host": ",".join(order.hosts), "inventory": str(hosts), **own_playbook}
+        given = {**order.options, "host": ",".join(order.hosts), "inventory": str(hosts), "json": "-"}
+        if (playbook := given.get("playbook", "")) in order.files:
+            given["playbook"] = str(self.copy_of(playbook))
+        return given
+
+    def run(self) -> None:
+        """Runs the command."""
+        from rigwright.cli import execution, runner
+        from rigwright.cli.options import CommandOptions
+        from rigwright.history import History
+
+        with History.open() as history:
+            history.learn(self.order.machines)
+        classes: list[type[CommandOptions]] = [CommandOptions]
+        for each in classes:
+            classes += each.__subclasses__()
+        options = next(each for each in classes if getattr(each, "command", "") == self.order.command)
+        runner.on_worker = self
+        execution.execute(options, self.given())
 
     def tell(self, event: Event) -> None:
         """Passes an event to the controller. Lines of output stay in the document."""
@@ -175,11 +191,12 @@ class SliceCommand:
             self._feed.flush()
 
     def consent(self, yes: bool, question: str) -> None:
-        """Returns when the controller has the consent of a person, to whom the text up to here was shown. Raises ConsentError else."""
-        if not yes:
+        """Raises ConsentError, with which the controller asks a person. When that was done, the text up to here is not shown again."""
+        if self.order.announced is not None:
+            self.text.seek(0)
+            self.text.truncate()
+        elif not yes:
             raise ConsentError(CONSENT, question, "a yes")
-        self.text.seek(0)
-        self.text.truncate()
 
     def refused(self, bound: Sequence[BoundPlaybook]) -> dict[str, RigwrightError]:
         """By host the error of each whose steps and checks differ from those at the controller."""
@@ -205,39 +222,22 @@ _OF_ALL = "group_vars/all.yml"
 
 
 def main() -> None:
-    """Runs the command of the order that stdin gives."""
-    feed, sys.stdout = sys.stdout, io.StringIO()
-    order = SliceOrder(**json.loads(sys.stdin.readline()))
-    os.environ["COLUMNS"] = str(order.width or 160)
-    with tempfile.TemporaryDirectory(prefix="rigwright-slice.") as place:
-        os.environ["RIGWRIGHT_HISTORY"] = f"{place}/history.sqlite"
-        slice_command = SliceCommand(order, Path(place), feed)
-        sys.stdout = slice_command.text
-        threading.Thread(target=_obey, daemon=True).start()
-        _run(slice_command)
-
-
-def _run(slice_command: SliceCommand) -> None:
-    from rigwright.cli import execution, runner
-    from rigwright.cli.options import CommandOptions
+    """The program that a worker starts: runs the command of the order that stdin gives."""
     from rigwright.core import process_start
-    from rigwright.history import History
-
-    process_start.prepare()
-    with History.open() as history:
-        history.learn(slice_command.order.machines)
-    classes: list[type[CommandOptions]] = [CommandOptions]
-    for each in classes:
-        classes += each.__subclasses__()
-    options = next(each for each in classes if getattr(each, "command", "") == slice_command.order.command)
-    runner.on_worker = slice_command
-    execution.execute(options, slice_command.given())
-
-
-def _obey() -> None:
-    """Does what stdin says."""
     from rigwright.fleet import pool
 
+    feed, order = sys.stdout, SliceOrder(**json.loads(sys.stdin.readline()))
+    with tempfile.TemporaryDirectory(prefix="rigwright-slice.") as place:
+        os.environ |= {"COLUMNS": str(order.width or 160), "RIGWRIGHT_HISTORY": f"{place}/history.sqlite"}
+        slice_command = SliceCommand(order, Path(place), feed)
+        sys.stdout = slice_command.text
+        process_start.prepare()
+        threading.Thread(target=_obey, args=(pool.no_further_host,), daemon=True).start()
+        slice_command.run()
+
+
+def _obey(no_further_host: threading.Event) -> None:
+    """Does what stdin says. Imports nothing: modules that two threads import at once can see each other half made."""
     for _line in sys.stdin:
-        pool.no_further_host.set()
+        no_further_host.set()
     os.kill(os.getpid(), signal.SIGTERM)

@@ -19,6 +19,7 @@ from rigwright.core.command import Command, Result
 from rigwright.core.errors import Unreachable
 from rigwright.engine import lease
 from rigwright.facts import own_programs, system
+from rigwright.fleet import pool
 from rigwright.inventory.model import Host
 from rigwright.ssh import open_transport
 from rigwright.ssh.transport import CONNECT_S
@@ -79,8 +80,9 @@ def _opened(
 
 
 def use() -> None:
-    """Makes each host of an inventory a folder."""
+    """Makes each host of an inventory a folder. DISK_HOSTS_AT_ONCE: so many hosts are at work at a time."""
     open_transport.open_transport = _opened  # type: ignore[assignment]
+    pool.WORKERS = int(os.environ.get(f"{PLACE}_AT_ONCE", pool.WORKERS))
 
 
 if os.environ.get(PLACE):
